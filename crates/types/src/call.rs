@@ -1,0 +1,184 @@
+//! Which operation: what every rank of a communicator must say alike.
+
+use core::fmt;
+use core::str::FromStr;
+
+use crate::{DataType, Rank, ReduceOp};
+
+/// A collective operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Collective {
+    /// Every rank gets the reduction of all inputs.
+    AllReduce = 0,
+    /// Every rank gets all inputs, in rank order.
+    AllGather = 1,
+    /// Rank r gets block r of the reduction of all inputs.
+    ReduceScatter = 2,
+    /// Every rank gets the root's input.
+    Broadcast = 3,
+    /// The root gets the reduction of all inputs.
+    Reduce = 4,
+    /// No rank leaves before all have entered.
+    Barrier = 5,
+}
+
+impl Collective {
+    /// Every collective.
+    pub const ALL: [Self; 6] = [
+        Self::AllReduce,
+        Self::AllGather,
+        Self::ReduceScatter,
+        Self::Broadcast,
+        Self::Reduce,
+        Self::Barrier,
+    ];
+
+    /// The name, as in `allreduce` and as the folders of the `collectives` crate.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce => "allreduce",
+            Self::AllGather => "allgather",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::Broadcast => "broadcast",
+            Self::Reduce => "reduce",
+            Self::Barrier => "barrier",
+        }
+    }
+
+    /// Whether elements are combined.
+    #[must_use]
+    pub const fn reduces(self) -> bool {
+        matches!(self, Self::AllReduce | Self::ReduceScatter | Self::Reduce)
+    }
+
+    /// Whether one rank is special.
+    #[must_use]
+    pub const fn has_root(self) -> bool {
+        matches!(self, Self::Broadcast | Self::Reduce)
+    }
+
+    const fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            0 => Self::AllReduce,
+            1 => Self::AllGather,
+            2 => Self::ReduceScatter,
+            3 => Self::Broadcast,
+            4 => Self::Reduce,
+            5 => Self::Barrier,
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for Collective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that is no collective, or words that are no call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidCall;
+
+impl fmt::Display for InvalidCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("unknown collective; one of")?;
+        Collective::ALL.iter().try_for_each(|c| write!(f, " {c}"))
+    }
+}
+
+impl core::error::Error for InvalidCall {}
+
+impl FromStr for Collective {
+    type Err = InvalidCall;
+
+    fn from_str(name: &str) -> Result<Self, InvalidCall> {
+        Self::ALL.into_iter().find(|c| c.name() == name).ok_or(InvalidCall)
+    }
+}
+
+/// One call of a collective: all that the ranks must agree on, and all that a schedule is made from
+/// besides the rank and the layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Call {
+    /// The operation.
+    pub collective: Collective,
+    /// Elements: of the whole buffer for allreduce, broadcast and reduce; per rank for allgather
+    /// (what one contributes) and reduce-scatter (what one receives).
+    pub count: usize,
+    /// The type of the elements.
+    pub data_type: DataType,
+    /// How elements are combined; `Sum`, and without meaning, where nothing is.
+    pub op: ReduceOp,
+    /// The special rank; 0, and without meaning, where there is none.
+    pub root: Rank,
+}
+
+impl Call {
+    /// Elements of the input buffer of a communicator of `size` ranks. For broadcast this is the
+    /// root's buffer; the others' input is not read.
+    #[must_use]
+    pub const fn input_len(&self, size: usize) -> usize {
+        match self.collective {
+            Collective::ReduceScatter => self.count * size,
+            _ => self.count,
+        }
+    }
+
+    /// Elements of the output buffer. For reduce this is the root's; the others' is not written.
+    #[must_use]
+    pub const fn output_len(&self, size: usize) -> usize {
+        match self.collective {
+            Collective::AllGather => self.count * size,
+            _ => self.count,
+        }
+    }
+
+    /// The call as three words, for logs that are written without locks and for comparison between
+    /// ranks. The scale of a `PreMulSum` is left out: it may differ.
+    #[must_use]
+    pub const fn to_words(&self) -> [u64; 3] {
+        let kinds =
+            self.collective as u64 | (self.data_type as u64) << 8 | (self.op.code() as u64) << 16;
+        [kinds, self.count as u64, self.root.0 as u64]
+    }
+
+    /// The call with those words.
+    ///
+    /// # Errors
+    /// `InvalidCall` if there is none; words off the wire may be anything.
+    pub fn from_words(words: [u64; 3]) -> Result<Self, InvalidCall> {
+        let [kinds, count, root] = words;
+        let [collective, data_type, op, 0, 0, 0, 0, 0] = kinds.to_le_bytes() else {
+            return Err(InvalidCall);
+        };
+        Ok(Self {
+            collective: Collective::from_code(collective).ok_or(InvalidCall)?,
+            count: usize::try_from(count).map_err(|_| InvalidCall)?,
+            data_type: DataType::from_code(data_type).ok_or(InvalidCall)?,
+            op: ReduceOp::from_code(op).ok_or(InvalidCall)?,
+            root: Rank(u32::try_from(root).map_err(|_| InvalidCall)?),
+        })
+    }
+}
+
+impl fmt::Display for Call {
+    /// As in `allreduce [f32 x 1024, sum]` and `broadcast [u8 x 7, root 3]`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { collective, count, data_type, op, root } = self;
+        write!(f, "{collective}")?;
+        if *collective == Collective::Barrier {
+            return Ok(());
+        }
+        write!(f, " [{data_type} x {count}")?;
+        if collective.reduces() {
+            write!(f, ", {op}")?;
+        }
+        if collective.has_root() {
+            write!(f, ", root {root}")?;
+        }
+        f.write_str("]")
+    }
+}

@@ -1,0 +1,50 @@
+//! How much is too much. Every bound of ringfold stands here, and is enforced before memory is
+//! allocated for what it bounds.
+
+/// Ranks of a communicator.
+pub const RANKS_MAX: usize = 16_384;
+
+/// Parallel streams between two ranks, and programs of a schedule.
+pub const LANES_MAX: usize = 8;
+
+/// Sources of one reduce step; a schedule with more splits the step.
+pub const SOURCES_MAX: usize = 16;
+
+/// Sends that a lane may have under way while its program goes on.
+pub const POSTED_MAX: usize = 32;
+
+/// Bytes that every transport accepts on a link before the receiver has consumed any. Schedules
+/// that send and overwrite the same memory rely on it.
+pub const LINK_BYTES_MIN: usize = 16 * 1024;
+
+/// Messages of a call are never split other than at multiples of this many bytes, so that no
+/// element (nor a vector register of them) straddles two fragments.
+pub const FRAGMENT_ALIGN: usize = 16;
+
+/// Bytes of one frame on a data connection, header excluded.
+pub const FRAME_BYTES_MAX: usize = 1024 * 1024;
+
+/// Bytes of one message on a control connection. The table of all ranks is the largest.
+pub const CONTROL_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Bytes that one rank says of itself when it joins (addresses, host, version).
+pub const CARD_BYTES_MAX: usize = 480;
+
+/// Connections that have not yet proven themselves, per listening port; more are refused.
+pub const HANDSHAKES_MAX: usize = 256;
+
+/// Time that a connection has to prove itself, in milliseconds.
+pub const HANDSHAKE_MS: u64 = 5_000;
+
+/// Calls that a rank remembers, to tell others what it did when something went wrong.
+pub const CALLS_REMEMBERED: usize = 64;
+
+/// Steps of one rank's schedule; chunks grow until it fits.
+pub const STEPS_MAX: usize = 1 << 20;
+
+const _: () = assert!(LINK_BYTES_MIN.is_multiple_of(FRAGMENT_ALIGN));
+const _: () = assert!(FRAME_BYTES_MAX.is_multiple_of(FRAGMENT_ALIGN));
+const _: () = assert!(FRAME_BYTES_MAX >= LINK_BYTES_MIN);
+const _: () = assert!(RANKS_MAX * CARD_BYTES_MAX <= CONTROL_BYTES_MAX);
+const _: () = assert!(POSTED_MAX > SOURCES_MAX);
+const _: () = assert!(LANES_MAX <= u8::MAX as usize);
