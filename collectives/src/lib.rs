@@ -1,1 +1,30 @@
-//! placeholder
+//! What to do: collective algorithms as data.
+//!
+//! A *schedule* is everything one rank does in one call: per lane a list of steps over slices of
+//! three buffers. It is made from (call, layout, rank, chunk) alone, so every rank makes its own and
+//! they fit together. `check` proves that they do, for all ranks at once; `machine` executes one
+//! rank's schedule without I/O: the caller asks what to do next and reports what it could do.
+//!
+//! * `schedule`: the language; `chunk`: the only place that divides counts;
+//! * `check`: proofs; `machine`: execution;
+//! * `pattern`: who talks to whom, integers only;
+//! * `allreduce`, `allgather`, `reduce_scatter`, `broadcast`, `reduce`, `barrier`: one file per
+//!   algorithm; `algorithm` lists them; `cost` and `select` choose.
+//!
+//! Nothing here knows that transports, clocks or environments exist.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod algorithm;
+mod allreduce;
+pub mod check;
+pub mod chunk;
+pub mod machine;
+mod pattern;
+pub mod schedule;
+
+pub use algorithm::{Algorithm, Plan, Stated};
+pub use machine::{Action, Machine};
+pub use schedule::{Builder, Form, Schedule, Source, Step};

@@ -1,1 +1,9 @@
-//! placeholder
+//! What the machine and the fabric look like, as far as it decides which schedule is best.
+//!
+//! * `layout`: which ranks share a host;
+//! * `discover`: the only part that touches the operating system.
+#![forbid(unsafe_code)]
+
+mod layout;
+
+pub use layout::Layout;

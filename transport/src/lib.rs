@@ -1,1 +1,11 @@
-//! placeholder
+//! How bytes move between two ranks: one contract, several ways.
+//!
+//! * `contract`: the `Transport` trait and its vocabulary, which everything above sees;
+//! * `local`: ranks are threads of one process;
+//! * `layer`: transports around a transport: faults, tracing, throttling.
+//!
+//! Nothing here knows what a collective is.
+mod contract;
+pub mod local;
+
+pub use contract::{Capabilities, Fragment, Link, LinkError, LinkFault, Transport};

@@ -1,0 +1,92 @@
+//! The algorithms there are, and what each is made from.
+
+use core::fmt;
+
+use ringfold_topology::Layout;
+use ringfold_types::{Call, Collective, Rank};
+
+use crate::allreduce;
+use crate::schedule::{Form, Schedule};
+
+/// What one rank makes its schedule from. All ranks use the same call, layout and chunk.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan<'a> {
+    /// What to perform.
+    pub call: Call,
+    /// Where the ranks are.
+    pub layout: &'a Layout,
+    /// Whose schedule is wanted.
+    pub rank: Rank,
+    /// Elements that are passed on at a time by algorithms that pipeline; at least 1.
+    pub chunk: usize,
+    /// Bytes that every link accepts before its receiver takes any, at least 16: what may be sent
+    /// and then overwritten without waiting for anyone. `limits::LINK_BYTES_MIN` but in proofs.
+    pub window_bytes: usize,
+}
+
+impl Plan<'_> {
+    /// Elements, in either form, that are surely accepted by a link on which nothing is under way.
+    #[must_use]
+    pub fn eager(&self) -> usize {
+        self.window_bytes / Form::Accumulator.data_type(&self.call).bytes()
+    }
+
+    /// Number of ranks.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.layout.size()
+    }
+}
+
+/// What an algorithm costs, as the head of its file states it and `check` measures it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stated {
+    /// Length of the longest chain of messages of which each waits for the one before, when all
+    /// fits one chunk.
+    pub steps: usize,
+    /// Elements that the busiest rank sends, exact where counts divide evenly.
+    pub sent: usize,
+}
+
+/// One way to perform a collective.
+#[derive(Clone, Copy)]
+pub struct Algorithm {
+    /// What it performs.
+    pub collective: Collective,
+    /// Its name: that of its file.
+    pub name: &'static str,
+    /// Makes one rank's schedule.
+    pub schedule: fn(&Plan<'_>) -> Schedule,
+    /// What it costs for a call on so many ranks.
+    pub stated: fn(&Call, usize) -> Stated,
+}
+
+impl Algorithm {
+    /// Every algorithm of a collective.
+    #[must_use]
+    pub const fn of(collective: Collective) -> &'static [Self] {
+        match collective {
+            Collective::AllReduce => allreduce::ALGORITHMS,
+            _ => &[],
+        }
+    }
+
+    /// The algorithm of `collective` named `name`.
+    #[must_use]
+    pub fn named(collective: Collective, name: &str) -> Option<&'static Self> {
+        Self::of(collective).iter().find(|algorithm| algorithm.name == name)
+    }
+}
+
+impl fmt::Debug for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Algorithm {
+    /// As in `allreduce/ring`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.collective, self.name)
+    }
+}

@@ -1,0 +1,133 @@
+//! Symbolic memory: runs of elements and the inputs that went into them.
+
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+
+/// A set of ranks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ranks(Rc<[u64]>);
+
+impl Ranks {
+    pub(super) fn only(rank: usize, size: usize) -> Self {
+        let mut words = alloc::vec![0; size.div_ceil(64)];
+        words[rank / 64] = 1 << (rank % 64);
+        Self(words.into())
+    }
+
+    pub(super) fn union(&self, other: &Self) -> Self {
+        Self(self.0.iter().zip(&*other.0).map(|(a, b)| a | b).collect())
+    }
+
+    pub(super) fn is_disjoint(&self, other: &Self) -> bool {
+        self.0.iter().zip(&*other.0).all(|(a, b)| a & b == 0)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+}
+
+/// What a run of elements holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Value {
+    /// The element at index i is made of inputs at index i + shift.
+    pub(super) shift: isize,
+    /// Whose inputs.
+    pub(super) from: Ranks,
+    /// Whether it went through the step that divides averages and rounds accumulators.
+    pub(super) finished: bool,
+}
+
+/// A value and how many elements hold it.
+pub(super) type Run = (usize, Value);
+
+/// A buffer of which every element is unwritten or has a value.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// Start, length, value; ordered, not overlapping.
+    runs: Vec<(usize, usize, Value)>,
+}
+
+impl Memory {
+    /// Whether nothing in `start..start + len` was written.
+    pub(super) fn is_unwritten(&self, start: usize, len: usize) -> bool {
+        let at = self.runs.partition_point(|run| run.0 + run.1 <= start);
+        self.runs.get(at).is_none_or(|run| run.0 >= start + len)
+    }
+
+    /// The values of `start..start + len`; `None` if any is unwritten.
+    pub(super) fn read(&self, start: usize, len: usize) -> Option<Vec<Run>> {
+        let mut found = Vec::new();
+        let mut position = start;
+        let at = self.runs.partition_point(|run| run.0 + run.1 <= start);
+        for (run_start, run_len, value) in &self.runs[at..] {
+            if position == start + len || *run_start > position {
+                break;
+            }
+            let end = (run_start + run_len).min(start + len);
+            found.push((end - position, value.clone()));
+            position = end;
+        }
+        (position == start + len).then_some(found)
+    }
+
+    /// What stands at `position`, and how many elements from there on are alike (fewer than
+    /// `usize::MAX / 2`).
+    pub(super) fn run_at(&self, position: usize) -> (usize, Option<&Value>) {
+        let at = self.runs.partition_point(|run| run.0 + run.1 <= position);
+        match self.runs.get(at) {
+            Some((start, len, value)) if *start <= position => {
+                (start + len - position, Some(value))
+            }
+            Some((start, ..)) => (start - position, None),
+            None => (usize::MAX / 4, None),
+        }
+    }
+
+    /// Overwrites the elements from `start` on.
+    pub(super) fn write(&mut self, start: usize, values: Vec<Run>) {
+        let len: usize = values.iter().map(|run| run.0).sum();
+        if len == 0 {
+            return;
+        }
+        let end = start + len;
+        let first = self.runs.partition_point(|run| run.0 + run.1 <= start);
+        let last = self.runs.partition_point(|run| run.0 < end);
+        let mut between = Vec::new();
+        if let Some((s, _, value)) = self.runs[first..last].first().filter(|run| run.0 < start) {
+            between.push((*s, start - s, value.clone()));
+        }
+        let mut position = start;
+        for (len, value) in values {
+            match between.last_mut() {
+                Some((s, l, v)) if *s + *l == position && *v == value => *l += len,
+                _ => between.push((position, len, value)),
+            }
+            position += len;
+        }
+        if let Some((s, l, value)) = self.runs[first..last].last().filter(|run| run.0 + run.1 > end)
+        {
+            between.push((end, s + l - end, value.clone()));
+        }
+        self.runs.splice(first..last, between);
+    }
+}
+
+/// Cuts the first `len` elements off a queue of runs on the wire, whose shift is the index of
+/// their first input.
+pub(super) fn cut(runs: &mut alloc::collections::VecDeque<Run>, len: usize) -> Vec<Run> {
+    let mut taken = Vec::new();
+    let mut missing = len;
+    while missing > 0 {
+        let Some(front) = runs.front_mut() else { break };
+        let part = front.0.min(missing);
+        taken.push((part, front.1.clone()));
+        front.0 -= part;
+        front.1.shift += part.cast_signed();
+        missing -= part;
+        if front.0 == 0 {
+            runs.pop_front();
+        }
+    }
+    taken
+}

@@ -1,0 +1,145 @@
+//! Proves schedules: all ranks run at once, on the real `machine`, over symbolic memory.
+//!
+//! An element is not a number here but the set of inputs that went into it, so one run covers all
+//! values. Links accept only so many bytes before the receiver takes them. What is shown:
+//!
+//! * sends meet receives of the same length and form, and nothing is left on the wire;
+//! * nobody waits for ever;
+//! * every result holds exactly the inputs it should, each exactly once, and is finished exactly
+//!   once; in place, no input is read after it was overwritten;
+//! * nothing is read that was not written; nothing empty is sent;
+//! * how long the longest chain of messages is, and how much the busiest rank sends.
+//!
+//! Messages arrive in one order per link whatever the timing, so the outcome can depend on the order
+//! in which lanes and ranks move only through memory that two lanes of a rank share. To find that,
+//! the run is repeated in several orders.
+
+mod memory;
+mod world;
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use ringfold_types::{Collective, Rank, Slice};
+
+use crate::algorithm::Stated;
+use crate::schedule::Schedule;
+use world::World;
+
+/// Under which conditions to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Conditions {
+    /// Whether input and output are the same memory.
+    pub in_place: bool,
+    /// Bytes that a link accepts ahead of its receiver.
+    pub window_bytes: usize,
+}
+
+/// Runs the schedules of all ranks, in rank order, and returns what they cost.
+///
+/// # Errors
+/// The first flaw.
+///
+/// # Panics
+/// If `schedules` is empty.
+pub fn check(schedules: &[Schedule], conditions: Conditions) -> Result<Stated, Flaw> {
+    let orders = if schedules[0].lanes().len() > 1 { 4 } else { 1 };
+    let mut costs = (0..orders).map(|order| World::new(schedules, conditions, order).run());
+    let first = costs.next().unwrap_or(Err(Flaw::Deadlock { waiting: Vec::new() }))?;
+    costs.try_for_each(|cost| cost.map(drop))?;
+    Ok(first)
+}
+
+/// Where `Output` begins in `Input` when `schedule` runs in place.
+#[must_use]
+pub fn overlay(schedule: &Schedule) -> isize {
+    let own = (schedule.rank().index() * schedule.call().count).cast_signed();
+    match schedule.call().collective {
+        Collective::AllGather => -own,
+        Collective::ReduceScatter => own,
+        _ => 0,
+    }
+}
+
+/// What is wrong with a set of schedules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Flaw {
+    /// These ranks wait for ever.
+    Deadlock {
+        /// Rank, lane and index of the step it is at.
+        waiting: Vec<(Rank, usize, usize)>,
+    },
+    /// A rank expected elements in another form than they were sent in.
+    Form {
+        /// The receiver.
+        rank: Rank,
+        /// The sender.
+        from: Rank,
+    },
+    /// A rank read what was never written, or was overwritten by the output in place.
+    Unwritten {
+        /// The reader.
+        rank: Rank,
+        /// What it read.
+        slice: Slice,
+    },
+    /// An input went into the same result twice.
+    Twice {
+        /// Where.
+        rank: Rank,
+        /// What it was writing.
+        slice: Slice,
+    },
+    /// A result was combined with others after it was finished, or elements of different inputs'
+    /// places were combined.
+    Mixed {
+        /// Where.
+        rank: Rank,
+        /// What it was writing.
+        slice: Slice,
+    },
+    /// An element of the output is not what the collective promises.
+    Result {
+        /// Whose output.
+        rank: Rank,
+        /// The first wrong element.
+        index: usize,
+    },
+    /// Elements were sent that nobody received.
+    Unreceived {
+        /// The receiver that did not.
+        rank: Rank,
+        /// The sender.
+        from: Rank,
+    },
+    /// A slice lies outside its buffer, or a local source overlaps its destination in part.
+    Bounds {
+        /// Where.
+        rank: Rank,
+        /// The slice.
+        slice: Slice,
+    },
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Deadlock { waiting } => {
+                write!(f, "these wait for ever:")?;
+                waiting.iter().take(8).try_for_each(|(rank, lane, step)| {
+                    write!(f, " rank {rank} lane {lane} step {step};")
+                })
+            }
+            Self::Form { rank, from } => write!(f, "rank {rank} expects another form from {from}"),
+            Self::Unwritten { rank, slice } => write!(f, "rank {rank} reads unwritten {slice}"),
+            Self::Twice { rank, slice } => write!(f, "rank {rank} counts twice in {slice}"),
+            Self::Mixed { rank, slice } => write!(f, "rank {rank} mixes in {slice}"),
+            Self::Result { rank, index } => write!(f, "rank {rank} has a wrong out[{index}]"),
+            Self::Unreceived { rank, from } => write!(f, "rank {rank} leaves bytes of {from}"),
+            Self::Bounds { rank, slice } => write!(f, "rank {rank} has {slice} out of bounds"),
+        }
+    }
+}
+
+impl core::error::Error for Flaw {}

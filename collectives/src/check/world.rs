@@ -1,0 +1,409 @@
+//! All ranks of a communicator at once, each a machine with symbolic memory, joined by links.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use ringfold_types::{Buffer, Collective, Rank, Slice};
+
+use super::memory::{Memory, Ranks, Run, Value, cut};
+use super::{Conditions, Flaw, overlay};
+use crate::algorithm::Stated;
+use crate::machine::{Action, Machine};
+use crate::schedule::{Form, Schedule, Source};
+
+pub(super) struct World<'s> {
+    schedules: &'s [Schedule],
+    conditions: Conditions,
+    order: u64,
+    nodes: Vec<Node>,
+    /// By receiver, sender and lane.
+    links: BTreeMap<(usize, usize, usize), Stream>,
+}
+
+struct Node {
+    machine: Machine,
+    output: Memory,
+    scratch: Memory,
+    /// Per lane, the longest chain of messages that led to where it is.
+    depth: Vec<usize>,
+    /// The ranks that are known to have entered, for barrier.
+    entered: Ranks,
+    sent: usize,
+}
+
+#[derive(Default)]
+struct Stream {
+    /// Elements on the wire, by runs that were accepted at once.
+    runs: VecDeque<Run>,
+    /// Form and depth of the same elements, by counts.
+    marks: VecDeque<(usize, Form, usize)>,
+    bytes: usize,
+}
+
+impl<'s> World<'s> {
+    pub(super) fn new(schedules: &'s [Schedule], conditions: Conditions, order: u64) -> Self {
+        let nodes = schedules
+            .iter()
+            .map(|schedule| {
+                let mut machine = Machine::new();
+                machine.start(schedule, conditions.in_place.then(|| overlay(schedule)));
+                Node {
+                    machine,
+                    output: Memory::default(),
+                    scratch: Memory::default(),
+                    depth: alloc::vec![0; schedule.lanes().len()],
+                    entered: Ranks::only(schedule.rank().index(), schedules.len()),
+                    sent: 0,
+                }
+            })
+            .collect();
+        Self { schedules, conditions, order, nodes, links: BTreeMap::new() }
+    }
+
+    pub(super) fn run(mut self) -> Result<Stated, Flaw> {
+        let mut round = 0_u64;
+        while self.nodes.iter().any(|node| !node.machine.is_done()) {
+            let mut moved = false;
+            for index in self.turns(round, self.schedules.len()) {
+                for lane in self.turns(round ^ 1, self.schedules[index].lanes().len()) {
+                    moved |= self.sweep(index, lane)?;
+                }
+            }
+            if !moved && self.nodes.iter().any(|node| !node.machine.is_done()) {
+                return Err(self.deadlock());
+            }
+            round += 1;
+        }
+        if let Some(((rank, from, _), _)) = self.links.iter().find(|(_, s)| !s.runs.is_empty()) {
+            return Err(Flaw::Unreceived { rank: Rank::at(*rank), from: Rank::at(*from) });
+        }
+        for index in 0..self.nodes.len() {
+            self.verify_result(index)?;
+        }
+        let steps = self.nodes.iter().flat_map(|node| &node.depth).max().copied().unwrap_or(0);
+        let sent = self.nodes.iter().map(|node| node.sent).max().unwrap_or(0);
+        Ok(Stated { steps, sent })
+    }
+
+    /// Everyone once: ascending, descending, or in an order that depends on the round.
+    fn turns(&self, round: u64, len: usize) -> Vec<usize> {
+        let mut turns: Vec<usize> = (0..len).collect();
+        match self.order {
+            0 => {}
+            1 => turns.reverse(),
+            seed => {
+                let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round;
+                for last in (1..len).rev() {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(seed);
+                    let pick = usize::try_from(state >> 33).unwrap_or(0) % (last + 1);
+                    turns.swap(last, pick);
+                }
+            }
+        }
+        turns
+    }
+
+    fn deadlock(&self) -> Flaw {
+        let waiting = |(index, node): (usize, &Node)| {
+            let at = node.machine.waiting().map(move |w| (Rank::at(index), w.lane, w.step));
+            at.collect::<Vec<_>>()
+        };
+        Flaw::Deadlock { waiting: self.nodes.iter().enumerate().flat_map(waiting).collect() }
+    }
+
+    fn sweep(&mut self, index: usize, lane: usize) -> Result<bool, Flaw> {
+        let schedules = self.schedules;
+        let schedule = &schedules[index];
+        let mut moved = false;
+        self.nodes[index].machine.sweep(lane);
+        while let Some(action) = self.nodes[index].machine.next(schedule, lane) {
+            let elements = match action {
+                Action::Send { to, src } => self.send(index, lane, to, src)?,
+                Action::Recv { from, dst } => self.recv(index, lane, from, dst)?,
+                Action::Copy { src, dst } => {
+                    let values = self.read(index, src)?;
+                    self.write(index, dst, shifted(values, src, dst))?;
+                    dst.len
+                }
+                Action::Reduce { dst, sources, done } => {
+                    self.reduce(index, lane, dst, sources, done)?
+                }
+            };
+            moved |= elements > 0;
+            self.nodes[index].machine.handle(schedule, lane, elements);
+        }
+        Ok(moved)
+    }
+
+    fn send(&mut self, index: usize, lane: usize, to: Rank, src: Slice) -> Result<usize, Flaw> {
+        let rank = Rank::at(index);
+        if to.index() >= self.nodes.len() || to == rank || src.len == 0 {
+            return Err(Flaw::Bounds { rank, slice: src });
+        }
+        let form = Form::of(src.buffer);
+        let bytes = form.data_type(self.schedules[index].call()).bytes();
+        let stream = self.links.entry((to.index(), index, lane)).or_default();
+        let room = self.conditions.window_bytes.saturating_sub(stream.bytes) / bytes;
+        let elements = room.min(src.len);
+        if elements == 0 {
+            return Ok(0);
+        }
+        let part = src.take(elements);
+        let mut values = self.read(index, part)?;
+        let mut position = part.offset.cast_signed();
+        for (len, value) in &mut values {
+            // On the wire a run has no place of its own: its shift is its first input's index.
+            value.shift += position;
+            position += len.cast_signed();
+        }
+        let node = &mut self.nodes[index];
+        node.sent += elements;
+        let depth = node.depth[lane] + 1;
+        let stream = self.links.entry((to.index(), index, lane)).or_default();
+        stream.bytes += elements * bytes;
+        stream.marks.push_back((elements, form, depth));
+        stream.runs.extend(values);
+        Ok(elements)
+    }
+
+    fn recv(&mut self, index: usize, lane: usize, from: Rank, dst: Slice) -> Result<usize, Flaw> {
+        let elements = self.arrived(index, lane, from).min(dst.len);
+        let values = self.take(index, lane, from, Form::of(dst.buffer), elements, dst)?;
+        self.write(index, dst.take(elements), values)?;
+        Ok(elements)
+    }
+
+    fn reduce(
+        &mut self,
+        index: usize,
+        lane: usize,
+        dst: Slice,
+        sources: &[Source],
+        done: usize,
+    ) -> Result<usize, Flaw> {
+        let rank = Rank::at(index);
+        let elements = sources.iter().fold(dst.len, |least, source| match source {
+            Source::Wire(from, _) => least.min(self.arrived(index, lane, *from)),
+            Source::Local(_) => least,
+        });
+        if elements == 0 {
+            return Ok(0);
+        }
+        let dst = dst.take(elements);
+        let mut total: Option<Vec<Run>> = None;
+        for source in sources {
+            let values = match *source {
+                Source::Wire(from, form) => self.take(index, lane, from, form, elements, dst)?,
+                Source::Local(whole) => {
+                    let slice = whole.skip(done).take(elements);
+                    let apart = slice.end() <= dst.offset || dst.end() <= slice.offset;
+                    if slice.len != elements || slice.buffer == dst.buffer && slice != dst && !apart
+                    {
+                        return Err(Flaw::Bounds { rank, slice });
+                    }
+                    shifted(self.read(index, slice)?, slice, dst)
+                }
+            };
+            total = Some(match total {
+                None => values,
+                Some(before) => combine(&before, &values, rank, dst)?,
+            });
+        }
+        let mut values = total.unwrap_or_default();
+        for (_, value) in &mut values {
+            if value.finished {
+                return Err(Flaw::Mixed { rank, slice: dst });
+            }
+            value.finished = dst.buffer == Buffer::Output;
+        }
+        self.write(index, dst, values)?;
+        Ok(elements)
+    }
+
+    /// Elements on the wire from `from`.
+    fn arrived(&self, index: usize, lane: usize, from: Rank) -> usize {
+        let stream = self.links.get(&(index, from.index(), lane));
+        stream.map_or(0, |stream| stream.runs.iter().map(|run| run.0).sum())
+    }
+
+    /// Takes elements off the wire, counted as those of `dst`.
+    fn take(
+        &mut self,
+        index: usize,
+        lane: usize,
+        from: Rank,
+        form: Form,
+        elements: usize,
+        dst: Slice,
+    ) -> Result<Vec<Run>, Flaw> {
+        let call = *self.schedules[index].call();
+        let Some(stream) = self.links.get_mut(&(index, from.index(), lane)) else {
+            return Ok(Vec::new());
+        };
+        let node = &mut self.nodes[index];
+        let mut values = Vec::new();
+        let mut missing = elements;
+        while missing > 0 {
+            let Some((count, sent_form, depth)) = stream.marks.front_mut() else { break };
+            if *sent_form != form {
+                return Err(Flaw::Form { rank: Rank::at(index), from });
+            }
+            node.depth[lane] = node.depth[lane].max(*depth);
+            let part = missing.min(*count);
+            let taken = cut(&mut stream.runs, part);
+            stream.bytes -= part * form.data_type(&call).bytes();
+            missing -= part;
+            *count -= part;
+            if *count == 0 {
+                stream.marks.pop_front();
+            }
+            values.extend(taken);
+        }
+        let mut position = dst.offset.cast_signed();
+        for (len, value) in &mut values {
+            value.shift -= position;
+            position += len.cast_signed();
+            if call.collective == Collective::Barrier {
+                node.entered = node.entered.union(&value.from);
+            }
+        }
+        Ok(values)
+    }
+
+    fn read(&self, index: usize, slice: Slice) -> Result<Vec<Run>, Flaw> {
+        let (schedule, node) = (&self.schedules[index], &self.nodes[index]);
+        let unwritten = Flaw::Unwritten { rank: Rank::at(index), slice };
+        self.bounds(index, slice)?;
+        let own = |from: &Ranks, shift| {
+            alloc::vec![(slice.len, Value { shift, from: from.clone(), finished: false })]
+        };
+        match slice.buffer {
+            Buffer::Input => {
+                if self.conditions.in_place && !self.is_intact(index, slice) {
+                    return Err(unwritten);
+                }
+                Ok(own(&Ranks::only(index, self.nodes.len()), 0))
+            }
+            Buffer::Output => node.output.read(slice.offset, slice.len).ok_or(unwritten),
+            Buffer::Scratch if schedule.call().collective == Collective::Barrier => {
+                Ok(own(&node.entered, 0))
+            }
+            Buffer::Scratch => node.scratch.read(slice.offset, slice.len).ok_or(unwritten),
+        }
+    }
+
+    /// Whether no part of this input was overwritten by the output, which is the same memory.
+    fn is_intact(&self, index: usize, slice: Slice) -> bool {
+        let at = overlay(&self.schedules[index]);
+        let start = slice.offset.cast_signed() - at;
+        let end = (start + slice.len.cast_signed()).max(0).cast_unsigned();
+        let start = start.max(0).cast_unsigned();
+        self.nodes[index].output.is_unwritten(start, end.saturating_sub(start))
+    }
+
+    fn write(&mut self, index: usize, slice: Slice, values: Vec<Run>) -> Result<(), Flaw> {
+        self.bounds(index, slice)?;
+        let node = &mut self.nodes[index];
+        match slice.buffer {
+            Buffer::Input => return Err(Flaw::Bounds { rank: Rank::at(index), slice }),
+            Buffer::Output => node.output.write(slice.offset, values),
+            Buffer::Scratch => node.scratch.write(slice.offset, values),
+        }
+        Ok(())
+    }
+
+    fn bounds(&self, index: usize, slice: Slice) -> Result<(), Flaw> {
+        let schedule = &self.schedules[index];
+        let (call, rank) = (schedule.call(), Rank::at(index));
+        let root_only = |len| if rank == call.root { len } else { 0 };
+        let len = match (slice.buffer, call.collective) {
+            (Buffer::Input, Collective::Broadcast) => root_only(call.count),
+            (Buffer::Output, Collective::Reduce) => root_only(call.count),
+            (Buffer::Input, _) => call.input_len(self.nodes.len()),
+            (Buffer::Output, _) => call.output_len(self.nodes.len()),
+            (Buffer::Scratch, _) => schedule.scratch_len(),
+        };
+        if slice.end() > len { Err(Flaw::Bounds { rank, slice }) } else { Ok(()) }
+    }
+
+    fn verify_result(&self, index: usize) -> Result<(), Flaw> {
+        let (call, size, rank) = (self.schedules[index].call(), self.nodes.len(), Rank::at(index));
+        let node = &self.nodes[index];
+        if call.collective == Collective::Barrier {
+            let all = node.entered.count() == size;
+            return if all { Ok(()) } else { Err(Flaw::Result { rank, index: 0 }) };
+        }
+        if call.collective == Collective::Reduce && rank != call.root {
+            return Ok(());
+        }
+        let len = call.output_len(size);
+        let mut position = 0;
+        while position < len {
+            let (run, value) = node.output.run_at(position);
+            let wrong = Err(Flaw::Result { rank, index: position });
+            // In place, what was never written is the input that was there.
+            let untouched = Value {
+                shift: overlay(&self.schedules[index]),
+                from: Ranks::only(index, size),
+                finished: false,
+            };
+            let value = match value {
+                Some(value) => value,
+                None if self.conditions.in_place => &untouched,
+                None => return wrong,
+            };
+            let all = value.from.count() == size && value.finished;
+            let (shift, right, block_end) = match call.collective {
+                Collective::AllGather => {
+                    let block = position / call.count;
+                    let right = value.from == Ranks::only(block, size);
+                    (-(block * call.count).cast_signed(), right, (block + 1) * call.count)
+                }
+                Collective::Broadcast => {
+                    (0, value.from == Ranks::only(call.root.index(), size), len)
+                }
+                Collective::ReduceScatter => ((index * call.count).cast_signed(), all, len),
+                _ => (0, all, len),
+            };
+            if value.shift != shift || !right {
+                return wrong;
+            }
+            position = (position + run).min(block_end);
+        }
+        Ok(())
+    }
+}
+
+/// The same elements counted from another place.
+fn shifted(mut values: Vec<Run>, from: Slice, to: Slice) -> Vec<Run> {
+    for (_, value) in &mut values {
+        value.shift += from.offset.cast_signed() - to.offset.cast_signed();
+    }
+    values
+}
+
+fn combine(a: &[Run], b: &[Run], rank: Rank, slice: Slice) -> Result<Vec<Run>, Flaw> {
+    let (mut a, mut b) = (a.iter().cloned(), b.iter().cloned());
+    let (mut left, mut right) = (a.next(), b.next());
+    let mut result = Vec::new();
+    while let (Some((la, va)), Some((lb, vb))) = (&mut left, &mut right) {
+        if va.shift != vb.shift || va.finished || vb.finished {
+            return Err(Flaw::Mixed { rank, slice });
+        }
+        if !va.from.is_disjoint(&vb.from) {
+            return Err(Flaw::Twice { rank, slice });
+        }
+        let len = (*la).min(*lb);
+        let from = va.from.union(&vb.from);
+        result.push((len, Value { shift: va.shift, from, finished: false }));
+        *la -= len;
+        *lb -= len;
+        if *la == 0 {
+            left = a.next();
+        }
+        if *lb == 0 {
+            right = b.next();
+        }
+    }
+    Ok(result)
+}

@@ -1,0 +1,81 @@
+//! How a count is cut into blocks and chunks: the only place that divides.
+
+use ringfold_types::{Buffer, Slice};
+
+/// Elements that block borders are rounded to, where blocks are large enough for it not to matter:
+/// a cache line of `f32`.
+const GRAIN: usize = 16;
+
+/// Block `index` when `count` elements of `buffer` are cut into `parts` blocks in order, whose
+/// sizes differ by at most one grain. Blocks may be empty.
+///
+/// # Panics
+/// If `parts` is 0 or `index` is not below it.
+#[must_use]
+pub fn block(buffer: Buffer, count: usize, parts: usize, index: usize) -> Slice {
+    assert!(index < parts, "block {index} of {parts}");
+    blocks(buffer, count, parts, index, index + 1)
+}
+
+/// Blocks `first..last` of `parts` as one slice.
+///
+/// # Panics
+/// If `parts` is 0 or the range is not within `0..parts`.
+#[must_use]
+pub fn blocks(buffer: Buffer, count: usize, parts: usize, first: usize, last: usize) -> Slice {
+    assert!(first <= last && last <= parts, "blocks {first}..{last} of {parts}");
+    let start = border(count, parts, first);
+    Slice::new(buffer, start, border(count, parts, last) - start)
+}
+
+fn border(count: usize, parts: usize, index: usize) -> usize {
+    let grain = if count / parts >= 4 * GRAIN { GRAIN } else { 1 };
+    let grains = count.div_ceil(grain);
+    let (each, more) = (grains / parts, grains % parts);
+    ((each * index + index.min(more)) * grain).min(count)
+}
+
+/// Cuts a slice into chunks of `chunk` elements; the last may be shorter. Nothing for an empty
+/// slice.
+///
+/// # Panics
+/// If `chunk` is 0.
+pub fn chunks(slice: Slice, chunk: usize) -> impl DoubleEndedIterator<Item = Slice> + Clone {
+    assert!(chunk > 0, "a chunk holds something");
+    (0..slice.len.div_ceil(chunk)).map(move |index| slice.skip(index * chunk).take(chunk))
+}
+
+/// Part `index` of a slice cut into parts of `len` elements; empty beyond the end.
+#[must_use]
+pub fn part(slice: Slice, index: usize, len: usize) -> Slice {
+    slice.skip((index * len).min(slice.len)).take(len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_cover_everything_once_and_are_even() {
+        for count in [0, 1, 2, 5, 63, 64, 65, 1000, 1023, 4097] {
+            for parts in 1..40 {
+                let all: alloc::vec::Vec<Slice> =
+                    (0..parts).map(|i| block(Buffer::Input, count, parts, i)).collect();
+                assert_eq!(all[0].offset, 0);
+                assert_eq!(all[parts - 1].end(), count);
+                assert!(all.windows(2).all(|w| w[0].end() == w[1].offset));
+                let longest = all.iter().map(|b| b.len).max().unwrap();
+                let shortest = all.iter().map(|b| b.len).min().unwrap();
+                assert!(longest - shortest <= if count / parts >= 64 { 31 } else { 1 });
+            }
+        }
+    }
+
+    #[test]
+    fn chunks_cover_a_slice() {
+        let slice = Slice::new(Buffer::Output, 3, 10);
+        let lens: alloc::vec::Vec<usize> = chunks(slice, 4).map(|c| c.len).collect();
+        assert_eq!(lens, [4, 4, 2]);
+        assert_eq!(chunks(slice.take(0), 4).count(), 0);
+    }
+}

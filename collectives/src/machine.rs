@@ -1,0 +1,276 @@
+//! Executes one rank's schedule without I/O. The caller asks `next` what to do, does as much of it as
+//! is possible at once, and reports how much with `handle`; it owns memory, transports and time.
+//!
+//! ```text
+//! until is_done:
+//!     for each lane:
+//!         sweep(lane)
+//!         while let Some(action) = next(lane):
+//!             handle(lane, elements moved)
+//! ```
+//!
+//! One machine serves call after call, so that starting one allocates nothing.
+
+use alloc::vec::Vec;
+
+use ringfold_types::limits::POSTED_MAX;
+use ringfold_types::{Buffer, Rank, Slice};
+
+use crate::schedule::{Schedule, Source, Step};
+
+/// Something to do now, as far as it goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action<'s> {
+    /// Offer `src` to the transport.
+    Send {
+        /// The receiving rank.
+        to: Rank,
+        /// What has not left yet.
+        src: Slice,
+    },
+    /// Move what has arrived to the front of `dst`.
+    Recv {
+        /// The sending rank.
+        from: Rank,
+        /// What is still missing.
+        dst: Slice,
+    },
+    /// Copy; always possible, so do all of it.
+    Copy {
+        /// From here,
+        src: Slice,
+        /// to here.
+        dst: Slice,
+    },
+    /// Combine as many elements as every source has.
+    Reduce {
+        /// What is still missing.
+        dst: Slice,
+        /// The step's sources. Local slices are those of the whole step: skip `done` elements.
+        sources: &'s [Source],
+        /// Elements that were combined before.
+        done: usize,
+    },
+}
+
+/// The progress of one rank through one schedule.
+#[derive(Debug, Default)]
+pub struct Machine {
+    lanes: Vec<LaneState>,
+    unfinished: usize,
+    /// First element of `Output` in `Input`'s count, where both are the same memory.
+    overlay: Option<isize>,
+}
+
+#[derive(Debug, Default)]
+struct LaneState {
+    /// The current step,
+    step: usize,
+    /// and how many elements of it are done.
+    done: usize,
+    posted: Vec<Posted>,
+    /// The posted send to try next in this sweep.
+    cursor: usize,
+    /// What the last action concerned, so that `handle` knows.
+    asked: Asked,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    #[default]
+    Nothing,
+    Send,
+    Step,
+    /// The step could not move in this sweep.
+    Blocked,
+    Finished,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Posted {
+    to: Rank,
+    src: Slice,
+}
+
+impl Machine {
+    /// A machine with nothing to do.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Begins `schedule`. `overlay` is where `Output` begins in `Input`, in elements, if both are the
+    /// same memory: 0 for allreduce, `-rank * count` for allgather, `rank * count` for
+    /// reduce-scatter.
+    pub fn start(&mut self, schedule: &Schedule, overlay: Option<isize>) {
+        let lanes = schedule.lanes().len();
+        if self.lanes.len() < lanes {
+            self.lanes.resize_with(lanes, LaneState::default);
+        }
+        for lane in &mut self.lanes[..lanes] {
+            lane.step = 0;
+            lane.done = 0;
+            lane.posted.clear();
+            lane.posted.reserve(POSTED_MAX);
+            lane.asked = Asked::Nothing;
+        }
+        self.unfinished = lanes;
+        self.overlay = overlay;
+    }
+
+    /// Whether all lanes have finished.
+    #[must_use]
+    pub const fn is_done(&self) -> bool {
+        self.unfinished == 0
+    }
+
+    /// Begins another round of trying on `lane`.
+    pub fn sweep(&mut self, lane: usize) {
+        let state = &mut self.lanes[lane];
+        state.cursor = 0;
+        if state.asked != Asked::Finished {
+            state.asked = Asked::Nothing;
+        }
+    }
+
+    /// What `lane` could do now; `None` if there is nothing more to try in this sweep.
+    pub fn next<'s>(&mut self, schedule: &'s Schedule, lane: usize) -> Option<Action<'s>> {
+        let state = &mut self.lanes[lane];
+        if matches!(state.asked, Asked::Blocked | Asked::Finished) {
+            return None;
+        }
+        loop {
+            if let Some(send) = state.next_send() {
+                state.asked = Asked::Send;
+                return Some(send);
+            }
+            match schedule.lanes()[lane].get(state.step) {
+                Some(Step::Send { to, src }) => {
+                    if state.posted.len() == POSTED_MAX {
+                        return None;
+                    }
+                    state.posted.push(Posted { to: *to, src: *src });
+                    state.step += 1;
+                }
+                Some(step) => {
+                    let dst = destination(step).skip(state.done);
+                    if state.posted.iter().any(|sent| overlap(sent.src, dst, self.overlay)) {
+                        return None;
+                    }
+                    state.asked = Asked::Step;
+                    return Some(action(schedule, step, dst, state.done));
+                }
+                None => {
+                    if state.posted.is_empty() {
+                        state.asked = Asked::Finished;
+                        self.unfinished -= 1;
+                    }
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Reports that `elements` of the last action of `lane` were done; 0 if none could be.
+    ///
+    /// # Panics
+    /// If they are more than the action asked for.
+    pub fn handle(&mut self, schedule: &Schedule, lane: usize, elements: usize) {
+        let state = &mut self.lanes[lane];
+        match state.asked {
+            Asked::Send => {
+                let posted = &mut state.posted[state.cursor];
+                posted.src = posted.src.skip(elements);
+                if posted.src.len == 0 {
+                    state.posted.remove(state.cursor);
+                } else {
+                    state.cursor += 1;
+                }
+                state.asked = Asked::Nothing;
+            }
+            Asked::Step if elements == 0 => state.asked = Asked::Blocked,
+            Asked::Step => {
+                let total = destination(&schedule.lanes()[lane][state.step]).len;
+                state.done += elements;
+                assert!(state.done <= total, "more done than asked");
+                if state.done == total {
+                    state.step += 1;
+                    state.done = 0;
+                }
+                state.asked = Asked::Nothing;
+            }
+            Asked::Nothing | Asked::Blocked | Asked::Finished => {
+                debug_assert_eq!(elements, 0, "nothing was asked");
+            }
+        }
+    }
+
+    /// What each unfinished lane waits for, for reports: the lane, its step's index, and the sends
+    /// that have not left.
+    pub fn waiting(&self) -> impl Iterator<Item = Waiting> + '_ {
+        self.lanes.iter().enumerate().filter(|(_, state)| state.asked != Asked::Finished).map(
+            |(lane, state)| Waiting {
+                lane,
+                step: state.step,
+                sending_to: state.posted.first().map(|posted| posted.to),
+            },
+        )
+    }
+}
+
+/// Where a lane stands that has not finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// Which lane.
+    pub lane: usize,
+    /// Index of its current step; beyond the last if only sends are left.
+    pub step: usize,
+    /// The rank that the oldest posted send goes to.
+    pub sending_to: Option<Rank>,
+}
+
+impl LaneState {
+    /// The next posted send to try. One that has another to the same rank before it must wait:
+    /// streams are ordered.
+    fn next_send(&mut self) -> Option<Action<'static>> {
+        while let Some(&Posted { to, src }) = self.posted.get(self.cursor) {
+            if !self.posted[..self.cursor].iter().any(|earlier| earlier.to == to) {
+                return Some(Action::Send { to, src });
+            }
+            self.cursor += 1;
+        }
+        None
+    }
+}
+
+/// What a step writes; for a send, what it reads.
+fn destination(step: &Step) -> Slice {
+    match step {
+        Step::Send { src, .. } => *src,
+        Step::Recv { dst, .. } | Step::Copy { dst, .. } | Step::Reduce { dst, .. } => *dst,
+    }
+}
+
+fn action<'s>(schedule: &'s Schedule, step: &Step, dst: Slice, done: usize) -> Action<'s> {
+    match step {
+        Step::Send { to, .. } => Action::Send { to: *to, src: dst },
+        Step::Recv { from, .. } => Action::Recv { from: *from, dst },
+        Step::Copy { src, .. } => Action::Copy { src: src.skip(done), dst },
+        Step::Reduce { sources, .. } => {
+            Action::Reduce { dst, sources: schedule.sources(sources), done }
+        }
+    }
+}
+
+/// Whether two slices share memory, given where `Output` begins in `Input` if they do.
+fn overlap(a: Slice, b: Slice, overlay: Option<isize>) -> bool {
+    let place = |slice: Slice| match (slice.buffer, overlay) {
+        (Buffer::Scratch, _) => (Buffer::Scratch, slice.offset.cast_signed()),
+        (Buffer::Output, Some(at)) => (Buffer::Input, slice.offset.cast_signed() + at),
+        (buffer, _) => (buffer, slice.offset.cast_signed()),
+    };
+    let ((memory_a, start_a), (memory_b, start_b)) = (place(a), place(b));
+    memory_a == memory_b
+        && start_a < start_b + b.len.cast_signed()
+        && start_b < start_a + a.len.cast_signed()
+}

@@ -1,0 +1,3 @@
+//! Who talks to whom: integers only, no schedules.
+
+pub(crate) mod ring;

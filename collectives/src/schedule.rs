@@ -1,0 +1,302 @@
+//! A collective as data: what one rank does in one call.
+//!
+//! Steps of a lane happen in order, except that a send is only *posted*: the lane goes on while the
+//! bytes leave, and stalls when a later step would overwrite what has not left yet. Lanes are
+//! independent of each other.
+//!
+//! An element on the wire has one of two forms: that of the call's data type (sent from `Input` or
+//! `Output`) or that of its accumulator (sent from `Scratch`). Collectives that do not reduce have
+//! no accumulator; their scratch holds elements.
+
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::Range;
+
+use ringfold_types::limits::{LANES_MAX, SOURCES_MAX, STEPS_MAX};
+use ringfold_types::{Buffer, Call, DataType, Rank, Slice};
+
+use crate::algorithm::Plan;
+
+/// How an element is represented.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// In the call's data type.
+    Element,
+    /// In the data type's accumulator.
+    Accumulator,
+}
+
+impl Form {
+    /// The form of the elements of `buffer`.
+    #[must_use]
+    pub const fn of(buffer: Buffer) -> Self {
+        match buffer {
+            Buffer::Input | Buffer::Output => Self::Element,
+            Buffer::Scratch => Self::Accumulator,
+        }
+    }
+
+    /// The type that elements of this form have in `call`.
+    #[must_use]
+    pub const fn data_type(self, call: &Call) -> DataType {
+        match self {
+            Self::Accumulator if call.collective.reduces() => call.data_type.accumulator(),
+            _ => call.data_type,
+        }
+    }
+}
+
+/// Where a reduction takes elements from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// This rank's memory. Either exactly the destination, or disjoint from it.
+    Local(Slice),
+    /// The next elements to arrive from a rank, which sends them in this form.
+    Wire(Rank, Form),
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// Post `src` to be sent.
+    Send {
+        /// The receiving rank.
+        to: Rank,
+        /// What is sent; unchanged until it has left.
+        src: Slice,
+    },
+    /// Wait for elements and put them into `dst`, in whose form they were sent.
+    Recv {
+        /// The sending rank.
+        from: Rank,
+        /// Where they go.
+        dst: Slice,
+    },
+    /// Copy elements of the same form.
+    Copy {
+        /// From here,
+        src: Slice,
+        /// to here, of the same length.
+        dst: Slice,
+    },
+    /// Combine elements of all sources, in their order, into `dst`. Results are finished (average
+    /// divided, accumulator rounded) if `dst` is in `Output`. One source is a change of form.
+    Reduce {
+        /// Where the results go.
+        dst: Slice,
+        /// Indices for `Schedule::sources`; 1 to `limits::SOURCES_MAX` of them.
+        sources: Range<u32>,
+    },
+}
+
+/// Everything one rank does in one call.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Schedule {
+    call: Call,
+    rank: Rank,
+    size: usize,
+    algorithm: &'static str,
+    lanes: Vec<Vec<Step>>,
+    sources: Vec<Source>,
+    scratch_len: usize,
+}
+
+impl Schedule {
+    /// The call it performs.
+    #[must_use]
+    pub const fn call(&self) -> &Call {
+        &self.call
+    }
+
+    /// The rank whose part it is.
+    #[must_use]
+    pub const fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// Number of ranks.
+    #[must_use]
+    pub const fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The name of the algorithm, without the collective's.
+    #[must_use]
+    pub const fn algorithm(&self) -> &'static str {
+        self.algorithm
+    }
+
+    /// The programs, one per lane.
+    #[must_use]
+    pub fn lanes(&self) -> &[Vec<Step>] {
+        &self.lanes
+    }
+
+    /// The sources of a reduce step.
+    ///
+    /// # Panics
+    /// If the range is not one of this schedule's steps'.
+    #[must_use]
+    pub fn sources(&self, range: &Range<u32>) -> &[Source] {
+        &self.sources[range.start as usize..range.end as usize]
+    }
+
+    /// Elements of scratch that the steps use.
+    #[must_use]
+    pub const fn scratch_len(&self) -> usize {
+        self.scratch_len
+    }
+}
+
+/// Writes a schedule step by step. Steps over nothing are left out, so algorithms need not treat
+/// counts below the number of ranks specially.
+#[derive(Debug)]
+pub struct Builder {
+    schedule: Schedule,
+    lane: usize,
+}
+
+impl Builder {
+    /// An empty schedule of `lanes` lanes, written to lane 0 first.
+    ///
+    /// # Panics
+    /// If `lanes` is 0 or beyond `limits::LANES_MAX`.
+    #[must_use]
+    pub fn new(plan: &Plan<'_>, algorithm: &'static str, lanes: usize) -> Self {
+        assert!((1..=LANES_MAX).contains(&lanes), "1 to {LANES_MAX} lanes");
+        let schedule = Schedule {
+            call: plan.call,
+            rank: plan.rank,
+            size: plan.size(),
+            algorithm,
+            lanes: alloc::vec![Vec::new(); lanes],
+            sources: Vec::new(),
+            scratch_len: 0,
+        };
+        Self { schedule, lane: 0 }
+    }
+
+    /// Writes to `lane` from now on.
+    ///
+    /// # Panics
+    /// If there is no such lane.
+    pub fn lane(&mut self, lane: usize) -> &mut Self {
+        assert!(lane < self.schedule.lanes.len(), "no such lane");
+        self.lane = lane;
+        self
+    }
+
+    /// Reserves `len` elements of scratch.
+    pub fn scratch(&mut self, len: usize) -> Slice {
+        let slice = Slice::new(Buffer::Scratch, self.schedule.scratch_len, len);
+        self.schedule.scratch_len += len;
+        slice
+    }
+
+    /// Posts `src` to `to`.
+    pub fn send(&mut self, to: Rank, src: Slice) {
+        if src.len > 0 {
+            self.push(Step::Send { to, src });
+        }
+    }
+
+    /// Waits for elements from `from`.
+    pub fn recv(&mut self, from: Rank, dst: Slice) {
+        if dst.len > 0 {
+            self.push(Step::Recv { from, dst });
+        }
+    }
+
+    /// Copies `src` to `dst`.
+    pub fn copy(&mut self, src: Slice, dst: Slice) {
+        debug_assert_eq!(src.len, dst.len, "a copy keeps its length");
+        if dst.len > 0 {
+            self.push(Step::Copy { src, dst });
+        }
+    }
+
+    /// Combines `sources`, in order, into `dst`. More sources than one step takes are combined in
+    /// several, by way of scratch.
+    ///
+    /// # Panics
+    /// If there is no source.
+    pub fn reduce(&mut self, dst: Slice, sources: &[Source]) {
+        assert!(!sources.is_empty(), "a reduction needs a source");
+        if dst.len == 0 {
+            return;
+        }
+        let Some((first, rest)) =
+            sources.split_at_checked(SOURCES_MAX).filter(|(_, r)| !r.is_empty())
+        else {
+            return self.push_reduce(dst, sources.iter().copied());
+        };
+        let partial = self.scratch(dst.len);
+        self.push_reduce(partial, first.iter().copied());
+        let mut groups = rest.chunks(SOURCES_MAX - 1).peekable();
+        while let Some(group) = groups.next() {
+            let dst = if groups.peek().is_some() { partial } else { dst };
+            let before = core::iter::once(Source::Local(partial));
+            self.push_reduce(dst, before.chain(group.iter().copied()));
+        }
+    }
+
+    /// The finished schedule.
+    #[must_use]
+    pub fn build(self) -> Schedule {
+        self.schedule
+    }
+
+    fn push_reduce(&mut self, dst: Slice, sources: impl Iterator<Item = Source>) {
+        let start = self.schedule.sources.len();
+        self.schedule.sources.extend(sources);
+        let end = self.schedule.sources.len();
+        let index = |at| u32::try_from(at).unwrap_or(u32::MAX);
+        self.push(Step::Reduce { dst, sources: index(start)..index(end) });
+    }
+
+    fn push(&mut self, step: Step) {
+        let lane = &mut self.schedule.lanes[self.lane];
+        debug_assert!(lane.len() < STEPS_MAX, "chunks must grow with the count");
+        lane.push(step);
+    }
+}
+
+impl fmt::Display for Schedule {
+    /// One line per step: what a person needs to follow the algorithm on paper.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { call, rank, size, algorithm, .. } = self;
+        writeln!(f, "rank {rank} of {size}: {call} by {algorithm}")?;
+        if self.lanes.iter().all(Vec::is_empty) {
+            writeln!(f, "  nothing to do")?;
+        }
+        for (lane, steps) in self.lanes.iter().enumerate() {
+            for (index, step) in steps.iter().enumerate() {
+                write!(f, "  lane {lane} step {index:>3}  ")?;
+                self.fmt_step(f, step)?;
+                writeln!(f)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Schedule {
+    fn fmt_step(&self, f: &mut fmt::Formatter<'_>, step: &Step) -> fmt::Result {
+        match step {
+            Step::Send { to, src } => write!(f, "send    {src} -> rank {to}"),
+            Step::Recv { from, dst } => write!(f, "recv    {dst} <- rank {from}"),
+            Step::Copy { src, dst } => write!(f, "copy    {dst} <- {src}"),
+            Step::Reduce { dst, sources } => {
+                write!(f, "reduce  {dst} <-")?;
+                for (index, source) in self.sources(sources).iter().enumerate() {
+                    f.write_str(if index == 0 { " " } else { " + " })?;
+                    match source {
+                        Source::Local(slice) => write!(f, "{slice}")?,
+                        Source::Wire(from, _) => write!(f, "rank {from}")?,
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What every transport promises.
+//!
+//! A *link* is one lane between this rank and a peer; its two directions are independent, ordered,
+//! reliable streams of tagged fragments with flow control. A transport polls and never blocks: every
+//! method returns at once with what could be done. It lends out arrived bytes where they lie
+//! (`readable`), so that a reduction can read them without a copy, and takes outgoing bytes from
+//! where they lie (`send`).
+//!
+//! Putting, registered memory and credits live *below* this line, in the transports: memory that
+//! hardware writes on its own cannot be lent in safe Rust, and the caller has no use for knowing.
+
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use ringfold_types::{Lane, Rank};
+
+/// One stream each way between this rank and a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Link {
+    /// The rank at the other end.
+    pub peer: Rank,
+    /// Which of the parallel streams to it.
+    pub lane: Lane,
+}
+
+/// Bytes that have arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fragment<'a> {
+    /// What the sender said the bytes belong to. The receiver compares it with what it expects
+    /// before it uses the bytes.
+    pub tag: u32,
+    /// Never empty. A multiple of `limits::FRAGMENT_ALIGN` long, or up to the end of what one `send`
+    /// sequence offered.
+    pub bytes: &'a [u8],
+}
+
+/// What a transport can do, with units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Largest message, in bytes, that travels with its own notification and so costs one hand-over.
+    pub inline_bytes: usize,
+    /// Bytes that `send` accepts before the peer consumes any; at least `limits::LINK_BYTES_MIN`.
+    pub window_bytes: usize,
+    /// Whether `readable` lends memory that the peer wrote directly, so that reading it is the only
+    /// copy on this side.
+    pub shares_memory: bool,
+}
+
+/// A way to move bytes between this rank and others.
+///
+/// One thread uses a transport at a time. Peers are never trusted: what they write may cost an
+/// error on their link, never a panic or an out-of-bounds access.
+pub trait Transport: Send + fmt::Debug {
+    /// The name, as in `tcp`, for logs and errors.
+    fn name(&self) -> &'static str;
+
+    /// What it can do. Constant over the transport's life.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Offers `bytes` (not empty) to the peer, marked `tag`, and returns how many from the front
+    /// were accepted; those may be overwritten at once. The count is a multiple of
+    /// `limits::FRAGMENT_ALIGN` unless it is all. Where it is not all, the next `send` on this link
+    /// must offer the rest under the same tag. Connects the link on first use, so 0 may also mean
+    /// "not yet".
+    ///
+    /// # Errors
+    /// The link is unusable from now on; the error names the peer.
+    fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError>;
+
+    /// The bytes at the front of the incoming stream, if any have arrived. Repeated calls give the
+    /// same bytes, or more of them, until `consume`.
+    ///
+    /// # Errors
+    /// The link is unusable and all that arrived before was consumed.
+    fn readable(&self, link: Link) -> Result<Option<Fragment<'_>>, LinkError>;
+
+    /// Gives back the first `bytes` of what `readable` lent.
+    ///
+    /// # Panics
+    /// If `bytes` is more than `readable` lent.
+    fn consume(&mut self, link: Link, bytes: usize);
+
+    /// Moves bytes that have arrived straight into `dst` (not empty) and returns how many, with the
+    /// tag of the fragment that they came from. Transports that can put arriving bytes into `dst`
+    /// without staging them override this; bytes whose tag is not `tag` are never written to `dst`:
+    /// then the count is 0 and the tag is the stranger's.
+    ///
+    /// # Errors
+    /// As `readable`.
+    fn recv(
+        &mut self,
+        link: Link,
+        tag: u32,
+        dst: &mut [u8],
+    ) -> Result<Option<(u32, usize)>, LinkError> {
+        let Some(fragment) = self.readable(link)? else { return Ok(None) };
+        if fragment.tag != tag {
+            return Ok(Some((fragment.tag, 0)));
+        }
+        let bytes = fragment.bytes.len().min(dst.len());
+        dst[..bytes].copy_from_slice(&fragment.bytes[..bytes]);
+        self.consume(link, bytes);
+        Ok(Some((tag, bytes)))
+    }
+
+    /// Does the work that no single link asks for: accepts connections, reads sockets, notices the
+    /// end of peers. Must be called while waiting. Cheap when there is nothing to do. Returns
+    /// whether anything happened.
+    ///
+    /// # Errors
+    /// The transport as a whole is unusable.
+    fn poll(&mut self) -> Result<bool, LinkError>;
+
+    /// A descriptor for `ppoll` that becomes readable when something may have become possible that
+    /// was not when `arm` was called.
+    fn wake_fd(&self) -> BorrowedFd<'_>;
+
+    /// Asks peers to ring `wake_fd` from now on. The caller then tries everything once more, parks
+    /// on `wake_fd` only if nothing moved, and calls `disarm` in either case.
+    fn arm(&mut self);
+
+    /// Withdraws what `arm` asked and clears `wake_fd`.
+    fn disarm(&mut self);
+}
+
+/// A link that is unusable, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("{transport} link to rank {} (lane {}): {fault}", link.peer, link.lane)]
+pub struct LinkError {
+    /// Which link; lane 0 where all lanes to the peer are concerned.
+    pub link: Link,
+    /// The transport's name.
+    pub transport: &'static str,
+    /// What happened.
+    #[source]
+    pub fault: LinkFault,
+}
+
+/// What can happen to a link.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkFault {
+    /// The peer closed it, or its process ended.
+    #[error("the peer closed the connection or its process ended")]
+    Closed,
+    /// The peer cannot be reached.
+    #[error("cannot connect: {0}")]
+    Unreachable(io::Error),
+    /// The peer does not know the job's secret, or is not who it says.
+    #[error("the peer did not prove that it belongs to this job")]
+    Unproven,
+    /// What the peer wrote is not what a ringfold rank writes.
+    #[error("the peer broke the protocol: {0}")]
+    Protocol(&'static str),
+    /// The operating system said so.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
