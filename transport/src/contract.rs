@@ -112,6 +112,10 @@ pub trait Transport: Send + fmt::Debug {
     /// The transport as a whole is unusable.
     fn poll(&mut self) -> Result<bool, LinkError>;
 
+    /// Whether all accepted bytes will reach their peers without further calls. A caller that is
+    /// about to be busy elsewhere must `poll` until this holds.
+    fn is_flushed(&self) -> bool;
+
     /// A descriptor for `ppoll` that becomes readable when something may have become possible that
     /// was not when `arm` was called.
     fn wake_fd(&self) -> BorrowedFd<'_>;
