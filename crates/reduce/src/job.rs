@@ -1,0 +1,83 @@
+//! What one run of a kernel combines, and how it finishes the result.
+
+use ringfold_types::DataType;
+
+/// What the values of an operand or a destination are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// Elements of the data type. A destination in this form receives finished values: divided by
+    /// the number of ranks in an average, and rounded.
+    Element,
+    /// Unfinished values of the data type's accumulator (`f32` for shorter floats, the data type
+    /// itself otherwise).
+    Accumulator,
+}
+
+impl Form {
+    /// Bytes that one value of `data_type` takes in this form.
+    #[must_use]
+    pub const fn bytes(self, data_type: DataType) -> usize {
+        match self {
+            Self::Element => data_type.bytes(),
+            Self::Accumulator => data_type.accumulator().bytes(),
+        }
+    }
+}
+
+/// One of the inputs of a reduction.
+#[derive(Clone, Copy, Debug)]
+pub enum Operand<'a> {
+    /// What the destination holds before the call, in the destination's form.
+    Destination,
+    /// Values elsewhere, of any alignment.
+    Bytes {
+        /// As many values as the destination has.
+        bytes: &'a [u8],
+        /// What they are.
+        form: Form,
+    },
+}
+
+impl<'a> Operand<'a> {
+    /// Elements of the data type.
+    #[must_use]
+    pub const fn elements(bytes: &'a [u8]) -> Self {
+        Self::Bytes { bytes, form: Form::Element }
+    }
+
+    /// Unfinished values.
+    #[must_use]
+    pub const fn accumulators(bytes: &'a [u8]) -> Self {
+        Self::Bytes { bytes, form: Form::Accumulator }
+    }
+}
+
+/// What happens to a combined value before it is rounded to an element.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Finish {
+    Keep,
+    Divide { ranks: u16 },
+    Scale { factor: f64 },
+}
+
+/// One run: `count` values of `dst` become the combination of the operands.
+///
+/// Made by `Kernel` alone, which has checked that `dst` and every operand hold `count` values.
+pub(crate) struct Job<'a> {
+    pub(crate) dst: &'a mut [u8],
+    pub(crate) form: Form,
+    pub(crate) count: usize,
+    pub(crate) operands: &'a [Operand<'a>],
+    pub(crate) finish: Finish,
+}
+
+impl Job<'_> {
+    /// The bytes of an operand, and their form.
+    #[inline]
+    pub(crate) fn source<'s>(&'s self, operand: &'s Operand<'_>) -> (&'s [u8], Form) {
+        match *operand {
+            Operand::Destination => (self.dst, self.form),
+            Operand::Bytes { bytes, form } => (bytes, form),
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The entry point: a reduction resolved for this CPU.
+
+use std::fmt;
+
+use ringfold_types::{DataType, ReduceOp, limits};
+
+use crate::job::{Finish, Form, Job, Operand};
+use crate::scalar::{self, Fold};
+
+/// Which instructions a kernel uses. All give the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Level {
+    /// One value at a time, on every CPU. It defines the results.
+    Scalar,
+    /// 128-bit registers of 64-bit Arm.
+    Neon,
+    /// 256-bit registers of x86-64, with F16C.
+    Avx2,
+    /// 512-bit registers of x86-64: the F, BW, VL and DQ parts.
+    Avx512,
+}
+
+impl Level {
+    /// Every level, the faster ones of an architecture later.
+    pub const ALL: [Self; 4] = [Self::Scalar, Self::Neon, Self::Avx2, Self::Avx512];
+
+    /// Whether this CPU has it.
+    #[must_use]
+    pub fn is_available(self) -> bool {
+        self == Self::Scalar
+    }
+
+    /// The fastest level of this CPU.
+    #[must_use]
+    pub fn best() -> Self {
+        let fastest_first = Self::ALL.into_iter().rev();
+        fastest_first.into_iter().find(|level| level.is_available()).unwrap_or(Self::Scalar)
+    }
+
+    /// The lower-case name, as in `avx2`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            Self::Neon => "neon",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512",
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// One reduction of one data type, resolved once and then cheap to run and to copy.
+#[derive(Clone, Copy)]
+pub struct Kernel {
+    data_type: DataType,
+    finish: Finish,
+    scalar: scalar::Run,
+}
+
+impl Kernel {
+    /// The fastest kernel of this CPU. `ranks` is what an average divides by.
+    ///
+    /// `PreMulSum` acts as `Sum` here: its scaling is a pass of its own ([`scale`](crate::scale)),
+    /// because the factor belongs to a rank's own input.
+    ///
+    /// # Panics
+    ///
+    /// If `ranks` is 0 or more than `limits::RANKS_MAX`.
+    #[must_use]
+    pub fn new(data_type: DataType, op: ReduceOp, ranks: usize) -> Self {
+        Self::with(Level::best(), data_type, op, ranks)
+            .unwrap_or_else(|| Self::scalar(data_type, op, ranks))
+    }
+
+    /// The kernel that defines the results.
+    ///
+    /// # Panics
+    ///
+    /// As [`Kernel::new`].
+    #[must_use]
+    pub fn scalar(data_type: DataType, op: ReduceOp, ranks: usize) -> Self {
+        let fold = match op {
+            ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PreMulSum(_) => Fold::Sum,
+            ReduceOp::Prod => Fold::Prod,
+            ReduceOp::Min => Fold::Min,
+            ReduceOp::Max => Fold::Max,
+        };
+        let finish = match op {
+            ReduceOp::Avg => Finish::Divide { ranks: divisor(ranks) },
+            _ => Finish::Keep,
+        };
+        Self::made(Level::Scalar, data_type, fold, finish)
+    }
+
+    /// The kernel of a given level, or `None` where the CPU lacks it. For tests and benches.
+    ///
+    /// # Panics
+    ///
+    /// As [`Kernel::new`].
+    #[must_use]
+    pub fn with(level: Level, data_type: DataType, op: ReduceOp, ranks: usize) -> Option<Self> {
+        level.is_available().then(|| Self::scalar(data_type, op, ranks))
+    }
+
+    /// The kernel that multiplies its one operand.
+    pub(crate) fn scaling(data_type: DataType, factor: f64) -> Self {
+        Self::made(Level::best(), data_type, Fold::Sum, Finish::Scale { factor })
+    }
+
+    fn made(_level: Level, data_type: DataType, fold: Fold, finish: Finish) -> Self {
+        Self { data_type, finish, scalar: scalar::choose(data_type, fold) }
+    }
+
+    /// The data type whose elements it reduces.
+    #[must_use]
+    pub const fn data_type(&self) -> DataType {
+        self.data_type
+    }
+
+    /// Writes to `dst` the combination of the operands, from left to right.
+    ///
+    /// Values are combined in the accumulator type. In `Form::Element` the result is finished: an
+    /// average is divided, and a short float rounded, once. In `Form::Accumulator` it is not. A
+    /// single operand is converted, and finished likewise.
+    ///
+    /// # Panics
+    ///
+    /// If there are no operands or more than `limits::SOURCES_MAX`, or if an operand does not hold
+    /// as many values as `dst`.
+    pub fn combine(&self, dst: &mut [u8], dst_form: Form, operands: &[Operand<'_>]) {
+        let width = dst_form.bytes(self.data_type);
+        let count = dst.len() / width;
+        assert!(
+            dst.len() == count * width,
+            "a destination of {} bytes is no whole number of {} values",
+            dst.len(),
+            self.data_type,
+        );
+        assert!(
+            (1..=limits::SOURCES_MAX).contains(&operands.len()),
+            "{} operands; a kernel combines 1 to {}",
+            operands.len(),
+            limits::SOURCES_MAX,
+        );
+        for operand in operands {
+            let Operand::Bytes { bytes, form } = operand else { continue };
+            assert!(
+                bytes.len() == count * form.bytes(self.data_type),
+                "an operand of {} bytes, as {form:?}, for {count} values of {}",
+                bytes.len(),
+                self.data_type,
+            );
+        }
+        let mut job = Job { dst, form: dst_form, count, operands, finish: self.finish };
+        (self.scalar)(&mut job, 0);
+    }
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kernel")
+            .field("data_type", &self.data_type)
+            .field("finish", &self.finish)
+            .finish_non_exhaustive()
+    }
+}
+
+fn divisor(ranks: usize) -> u16 {
+    assert!(
+        (1..=limits::RANKS_MAX).contains(&ranks),
+        "an average over {ranks} ranks; a communicator has 1 to {}",
+        limits::RANKS_MAX,
+    );
+    u16::try_from(ranks).unwrap_or(u16::MAX)
+}
+
+const _: () = assert!(limits::RANKS_MAX <= u16::MAX as usize);

@@ -1,0 +1,134 @@
+//! The arithmetic of the types in which values are combined.
+
+use bytemuck::Pod;
+
+/// A type in which values are combined.
+#[expect(unnameable_types, reason = "part of what seals `Element`")]
+pub trait Accumulator: Pod {
+    /// `self + other`; integers wrap.
+    fn sum(self, other: Self) -> Self;
+
+    /// `self * other`; integers wrap.
+    fn prod(self, other: Self) -> Self;
+
+    /// The smaller of the two: NaN if one is, and -0 before +0.
+    fn min(self, other: Self) -> Self;
+
+    /// The larger of the two: NaN if one is, and +0 before -0.
+    fn max(self, other: Self) -> Self;
+
+    /// `self / ranks`; integers truncate toward zero.
+    fn divide(self, ranks: u16) -> Self;
+
+    /// `factor` as a value of this type: the nearest float, ties to even; for integers, truncated
+    /// toward zero and held within the type's range.
+    fn from_factor(factor: f64) -> Self;
+
+    /// The value itself, or the canonical NaN for every NaN.
+    fn canonical(self) -> Self;
+}
+
+/// Integers divide in a type that holds every number of ranks.
+macro_rules! integer {
+    ($($type:ty, $wide:ty);+) => {$(
+        impl Accumulator for $type {
+            #[inline]
+            fn sum(self, other: Self) -> Self {
+                self.wrapping_add(other)
+            }
+
+            #[inline]
+            fn prod(self, other: Self) -> Self {
+                self.wrapping_mul(other)
+            }
+
+            #[inline]
+            fn min(self, other: Self) -> Self {
+                Ord::min(self, other)
+            }
+
+            #[inline]
+            fn max(self, other: Self) -> Self {
+                Ord::max(self, other)
+            }
+
+            #[inline]
+            #[allow(
+                clippy::cast_possible_truncation,
+                reason = "no quotient is larger than the dividend; only some of the types are cut"
+            )]
+            fn divide(self, ranks: u16) -> Self {
+                (<$wide>::from(self) / <$wide>::from(ranks)) as Self
+            }
+
+            #[inline]
+            #[expect(clippy::cast_possible_truncation, reason = "documented so")]
+            fn from_factor(factor: f64) -> Self {
+                factor as Self
+            }
+
+            #[inline]
+            fn canonical(self) -> Self {
+                self
+            }
+        }
+    )+};
+}
+
+integer!(i8, i32; u8, u32; i32, i32; u32, u32; i64, i64; u64, u64);
+
+macro_rules! float {
+    ($type:ty, $nan:expr) => {
+        impl Accumulator for $type {
+            #[inline]
+            fn sum(self, other: Self) -> Self {
+                self + other
+            }
+
+            #[inline]
+            fn prod(self, other: Self) -> Self {
+                self * other
+            }
+
+            #[inline]
+            fn min(self, other: Self) -> Self {
+                if self < other || self.is_nan() || (self == other && self.is_sign_negative()) {
+                    self
+                } else {
+                    other
+                }
+            }
+
+            #[inline]
+            fn max(self, other: Self) -> Self {
+                if self > other || self.is_nan() || (self == other && self.is_sign_positive()) {
+                    self
+                } else {
+                    other
+                }
+            }
+
+            #[inline]
+            fn divide(self, ranks: u16) -> Self {
+                self / Self::from(ranks)
+            }
+
+            #[inline]
+            #[allow(
+                clippy::cast_possible_truncation,
+                reason = "documented so; only one of the types is cut"
+            )]
+            fn from_factor(factor: f64) -> Self {
+                factor as Self
+            }
+
+            #[inline]
+            fn canonical(self) -> Self {
+                if self.is_nan() { Self::from_bits($nan) } else { self }
+            }
+        }
+    };
+}
+
+float!(f32, crate::format::NAN_BITS);
+float!(f64, 0x7ff8_0000_0000_0000);

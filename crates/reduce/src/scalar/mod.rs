@@ -1,0 +1,176 @@
+//! The truth: safe loops over single values. What they write is what every SIMD level must write.
+
+mod accumulator;
+
+use bytemuck::{Zeroable, bytes_of, pod_read_unaligned};
+use half::{bf16, f16};
+use ringfold_types::DataType;
+
+use crate::element::sealed::Stored;
+use crate::float8::{F8E4M3, F8E5M2};
+use crate::job::{Finish, Form, Job};
+
+pub(crate) use accumulator::Accumulator;
+
+/// Computes the values of a job from the given index on.
+pub(crate) type Run = fn(&mut Job<'_>, usize);
+
+/// How two values become one. `Avg` and `PreMulSum` are sums that are finished or begun
+/// differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fold {
+    Sum,
+    Prod,
+    Min,
+    Max,
+}
+
+/// A `Fold` at compile time.
+pub(crate) trait Combine {
+    fn combine<A: Accumulator>(left: A, right: A) -> A;
+}
+
+/// `left + right`.
+pub(crate) struct Sum;
+
+/// `left * right`.
+pub(crate) struct Prod;
+
+/// The smaller one.
+pub(crate) struct Min;
+
+/// The larger one.
+pub(crate) struct Max;
+
+impl Combine for Sum {
+    #[inline]
+    fn combine<A: Accumulator>(left: A, right: A) -> A {
+        left.sum(right)
+    }
+}
+
+impl Combine for Prod {
+    #[inline]
+    fn combine<A: Accumulator>(left: A, right: A) -> A {
+        left.prod(right)
+    }
+}
+
+impl Combine for Min {
+    #[inline]
+    fn combine<A: Accumulator>(left: A, right: A) -> A {
+        left.min(right)
+    }
+}
+
+impl Combine for Max {
+    #[inline]
+    fn combine<A: Accumulator>(left: A, right: A) -> A {
+        left.max(right)
+    }
+}
+
+/// The loop for a data type and a fold.
+pub(crate) fn choose(data_type: DataType, fold: Fold) -> Run {
+    match data_type {
+        DataType::I8 => with_type::<i8>(fold),
+        DataType::U8 => with_type::<u8>(fold),
+        DataType::I32 => with_type::<i32>(fold),
+        DataType::U32 => with_type::<u32>(fold),
+        DataType::I64 => with_type::<i64>(fold),
+        DataType::U64 => with_type::<u64>(fold),
+        DataType::F16 => with_type::<f16>(fold),
+        DataType::Bf16 => with_type::<bf16>(fold),
+        DataType::F32 => with_type::<f32>(fold),
+        DataType::F64 => with_type::<f64>(fold),
+        DataType::F8E4M3 => with_type::<F8E4M3>(fold),
+        DataType::F8E5M2 => with_type::<F8E5M2>(fold),
+    }
+}
+
+fn with_type<T: Stored>(fold: Fold) -> Run {
+    match fold {
+        Fold::Sum => run::<T, Sum>,
+        Fold::Prod => run::<T, Prod>,
+        Fold::Min => run::<T, Min>,
+        Fold::Max => run::<T, Max>,
+    }
+}
+
+/// Values combined before they are written: few enough to stay in the first cache, enough to look
+/// at each operand's form rarely.
+const BLOCK: usize = 64;
+
+fn run<T: Stored, C: Combine>(job: &mut Job<'_>, from: usize) {
+    let mut block = [T::Accumulator::zeroed(); BLOCK];
+    for at in (from..job.count).step_by(BLOCK) {
+        let block = &mut block[..BLOCK.min(job.count - at)];
+        for (index, operand) in job.operands.iter().enumerate() {
+            let source = job.source(operand);
+            if index == 0 {
+                each::<T>(block, source, at, |value, operand| *value = operand);
+            } else {
+                each::<T>(block, source, at, |value, operand| {
+                    *value = C::combine(*value, operand);
+                });
+            }
+        }
+        write::<T>(block, job, at);
+    }
+}
+
+/// Applies `apply` to each value of the block and its partner in `source`, from index `at` on.
+#[inline]
+fn each<T: Stored>(
+    block: &mut [T::Accumulator],
+    (bytes, form): (&[u8], Form),
+    at: usize,
+    apply: impl Fn(&mut T::Accumulator, T::Accumulator),
+) {
+    match form {
+        Form::Element => {
+            for (value, bytes) in block.iter_mut().zip(values::<T>(bytes, at)) {
+                apply(value, pod_read_unaligned::<T>(bytes).widen());
+            }
+        }
+        Form::Accumulator => {
+            for (value, bytes) in block.iter_mut().zip(values::<T::Accumulator>(bytes, at)) {
+                apply(value, pod_read_unaligned(bytes));
+            }
+        }
+    }
+}
+
+fn values<V>(bytes: &[u8], at: usize) -> std::slice::ChunksExact<'_, u8> {
+    bytes[at * size_of::<V>()..].chunks_exact(size_of::<V>())
+}
+
+fn write<T: Stored>(block: &[T::Accumulator], job: &mut Job<'_>, at: usize) {
+    match job.form {
+        Form::Element => {
+            let finish = job.finish;
+            let width = size_of::<T>();
+            let dst = job.dst[at * width..].chunks_exact_mut(width);
+            for (bytes, &value) in dst.zip(block) {
+                let value = T::narrow(finished(value, finish).canonical());
+                bytes.copy_from_slice(bytes_of(&value));
+            }
+        }
+        Form::Accumulator => {
+            let width = size_of::<T::Accumulator>();
+            let dst = job.dst[at * width..].chunks_exact_mut(width);
+            for (bytes, &value) in dst.zip(block) {
+                bytes.copy_from_slice(bytes_of(&value.canonical()));
+            }
+        }
+    }
+}
+
+#[inline]
+fn finished<A: Accumulator>(value: A, finish: Finish) -> A {
+    match finish {
+        Finish::Keep => value,
+        Finish::Divide { ranks } => value.divide(ranks),
+        Finish::Scale { factor } => value.prod(A::from_factor(factor)),
+    }
+}
