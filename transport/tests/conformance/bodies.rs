@@ -1,0 +1,349 @@
+//! Order, content, tags, windows, lanes and ends of links. Nothing here waits for a descriptor.
+
+use ringfold_transport::{LinkFault, Transport};
+use ringfold_types::limits::{FRAGMENT_ALIGN, LINK_BYTES_MIN};
+
+use crate::world::{
+    Constructor, Incoming, Outgoing, Random, carry, is_message, link, message, pair, until,
+};
+
+/// Sends until nothing more is accepted although both ends had every chance, and returns the sizes
+/// of what was accepted. The receiver consumes nothing.
+fn fill(a: &mut dyn Transport, b: &mut dyn Transport, lane: usize, tag: u32) -> usize {
+    const ABSURD: usize = 256 << 20;
+    let chunk = message(tag, 64 * 1024);
+    let (mut total, mut refusals) = (0, 0);
+    while refusals < 200 {
+        a.poll().unwrap();
+        b.poll().unwrap();
+        match a.send(link(1, lane), tag, &chunk[total % chunk.len()..]).unwrap() {
+            0 => {
+                refusals += 1;
+                std::thread::sleep(std::time::Duration::from_micros(200));
+            }
+            accepted => {
+                refusals = 0;
+                total += accepted;
+            }
+        }
+        assert!(total < ABSURD, "no flow control: {total} bytes accepted, none consumed");
+    }
+    total
+}
+
+/// Consumes `total` bytes that `fill` sent, checking them.
+fn drain(a: &mut dyn Transport, b: &mut dyn Transport, lane: usize, tag: u32, total: usize) {
+    let mut arrived = 0;
+    let expected = message(tag, 64 * 1024);
+    until("all that was accepted arrives", || {
+        a.poll().unwrap();
+        b.poll().unwrap();
+        while let Some(fragment) = b.readable(link(0, lane)).unwrap() {
+            assert_eq!(fragment.tag, tag);
+            for byte in fragment.bytes {
+                assert_eq!(*byte, expected[arrived % expected.len()], "at {arrived}");
+                arrived += 1;
+            }
+            let lent = fragment.bytes.len();
+            b.consume(link(0, lane), lent);
+        }
+        (arrived >= total).then_some(())
+    });
+    assert_eq!(arrived, total);
+}
+
+pub(crate) fn order_content_tags(make: &Constructor) {
+    let (mut a, mut b) = pair(make, 1);
+    let sizes = (1..=70).chain([127, 128, 129, 1000, 16_384, 100_003, 3_500_001, 1, 16, 17]);
+    for (tag, len) in (0..).zip(sizes) {
+        let (mut there, mut arrives) =
+            (Outgoing::new(link(1, 0), tag, len), Incoming::new(link(0, 0), tag, len));
+        carry(&mut *a, &mut *b, &mut there, &mut arrives);
+        let tag = u32::MAX - tag;
+        let (mut back, mut arrives) =
+            (Outgoing::new(link(0, 0), tag, len), Incoming::new(link(1, 0), tag, len));
+        carry(&mut *b, &mut *a, &mut back, &mut arrives);
+    }
+    assert!(a.readable(link(1, 0)).unwrap().is_none());
+    assert!(b.readable(link(0, 0)).unwrap().is_none());
+}
+
+/// Messages of one tag are one stream; whoever reads it need not know where they met.
+pub(crate) fn equal_tags_concatenate(make: &Constructor) {
+    let (mut a, mut b) = pair(make, 1);
+    let mut random = Random::new();
+    let stream = message(9, 60_000);
+    let (mut sent, mut arrived, mut part_end) = (0, 0, 0);
+    until("a stream in parts", || {
+        a.poll().unwrap();
+        b.poll().unwrap();
+        if sent == part_end {
+            part_end = (part_end + 1 + random.below(900)).min(stream.len());
+        }
+        if sent < part_end {
+            sent += a.send(link(1, 0), 9, &stream[sent..part_end]).unwrap();
+        }
+        if let Some(fragment) = b.readable(link(0, 0)).unwrap() {
+            assert!(is_message(9, arrived, fragment.bytes), "content after {arrived} bytes");
+            let taken = 1 + random.below(fragment.bytes.len());
+            b.consume(link(0, 0), taken);
+            arrived += taken;
+        }
+        (arrived == stream.len()).then_some(())
+    });
+}
+
+/// However it is cut: schedules rely on bytes, not on messages.
+pub(crate) fn link_bytes_min(make: &Constructor) {
+    for cut in [LINK_BYTES_MIN, 4096, 100, 48, 16, 1] {
+        let (mut a, mut b) = pair(make, 1);
+        assert!(a.capabilities().window_bytes >= LINK_BYTES_MIN);
+        // A second round, to see that the promise holds wherever the first one left the window.
+        for round in 0..2 {
+            let mut sent = Vec::new();
+            let mut left = LINK_BYTES_MIN;
+            while left > 0 {
+                let tag = u32::try_from(sent.len()).unwrap() + round;
+                let mut out = Outgoing::new(link(1, 0), tag, cut.min(left));
+                left -= out.bytes.len();
+                sent.push(out.bytes.len());
+                until("LINK_BYTES_MIN is accepted before anything is consumed", || {
+                    a.poll().unwrap();
+                    b.poll().unwrap();
+                    out.offer(&mut *a).unwrap();
+                    out.is_done().then_some(())
+                });
+            }
+            for (tag, len) in (round..).zip(sent) {
+                let mut arrives = Incoming::new(link(0, 0), tag, len);
+                until("what was accepted arrives", || {
+                    a.poll().unwrap();
+                    b.poll().unwrap();
+                    arrives.take(&mut *b, |lent| lent).unwrap();
+                    arrives.is_done().then_some(())
+                });
+            }
+        }
+    }
+}
+
+pub(crate) fn flow_control(make: &Constructor) {
+    let (mut a, mut b) = pair(make, 1);
+    for tag in 0..3 {
+        let total = fill(&mut *a, &mut *b, 0, tag);
+        assert!(total >= LINK_BYTES_MIN);
+        drain(&mut *a, &mut *b, 0, tag, total);
+    }
+}
+
+pub(crate) fn readable_is_stable(make: &Constructor) {
+    let (mut a, mut b) = pair(make, 1);
+    for (tag, len) in [(1, 5), (2, 48), (3, 40_000)] {
+        let mut out = Outgoing::new(link(1, 0), tag, len);
+        let mut arrived = 0;
+        while arrived < len {
+            let first = until("something is readable", || {
+                a.poll().unwrap();
+                b.poll().unwrap();
+                if !out.is_done() {
+                    out.offer(&mut *a).unwrap();
+                }
+                b.readable(link(0, 0)).unwrap().map(|fragment| fragment.bytes.to_vec())
+            });
+            for _ in 0..3 {
+                b.poll().unwrap();
+                let again = b.readable(link(0, 0)).unwrap().expect("still readable");
+                assert_eq!(again.tag, tag);
+                assert!(again.bytes.starts_with(&first), "readable took something back");
+            }
+            // In parts, so that what stays must stay where it is in the stream.
+            let part = first.len().div_ceil(2);
+            b.consume(link(0, 0), part);
+            arrived += part;
+            if let Some(rest) = b.readable(link(0, 0)).unwrap() {
+                assert!(is_message(tag, arrived, rest.bytes));
+            }
+            b.consume(link(0, 0), 0);
+        }
+    }
+}
+
+pub(crate) fn recv_moves_only_its_tag(make: &Constructor) {
+    let (mut a, mut b) = pair(make, 1);
+    for (tag, len) in [(10, 8), (11, 48), (12, 300), (13, 70_000)] {
+        let mut out = Outgoing::new(link(1, 0), tag, len);
+        let mut dst = vec![0xee; len];
+        let mut stranger = until("a fragment", || {
+            a.poll().unwrap();
+            b.poll().unwrap();
+            if !out.is_done() {
+                out.offer(&mut *a).unwrap();
+            }
+            b.recv(link(0, 0), tag + 1000, &mut dst).unwrap()
+        });
+        for _ in 0..2 {
+            assert_eq!(stranger, (tag, 0));
+            assert!(dst.iter().all(|byte| *byte == 0xee), "a stranger's bytes were moved");
+            stranger = b.recv(link(0, 0), tag + 1000, &mut dst).unwrap().expect("still there");
+        }
+        let mut arrived = 0;
+        until("the message", || {
+            a.poll().unwrap();
+            b.poll().unwrap();
+            if !out.is_done() {
+                out.offer(&mut *a).unwrap();
+            }
+            // A destination shorter than what arrived must not lose the rest.
+            let end = len.min(arrived + 7 * FRAGMENT_ALIGN);
+            if let Some((found, bytes)) = b.recv(link(0, 0), tag, &mut dst[arrived..end]).unwrap() {
+                assert_eq!(found, tag);
+                assert!(bytes > 0 && bytes <= end - arrived, "{bytes} bytes");
+                arrived += bytes;
+            }
+            (arrived == len).then_some(())
+        });
+        assert!(is_message(tag, 0, &dst));
+        assert!(b.recv(link(0, 0), tag, &mut [0; 4]).unwrap().is_none());
+    }
+}
+
+pub(crate) fn lanes_are_independent(make: &Constructor) {
+    const LANES: usize = 3;
+    let (mut a, mut b) = pair(make, LANES);
+    let filled = fill(&mut *a, &mut *b, 0, 77);
+    for lane in (1..LANES).chain(1..LANES) {
+        let tag = u32::try_from(lane).unwrap();
+        let mut out = Outgoing::new(link(1, lane), tag, 200_000);
+        let mut arrives = Incoming::new(link(0, lane), tag, 200_000);
+        carry(&mut *a, &mut *b, &mut out, &mut arrives);
+        // And against the stream, where lane 0 is idle.
+        let mut out = Outgoing::new(link(0, lane), tag, 33);
+        let mut arrives = Incoming::new(link(1, lane), tag, 33);
+        carry(&mut *b, &mut *a, &mut out, &mut arrives);
+    }
+    drain(&mut *a, &mut *b, 0, 77, filled);
+}
+
+/// Everyone to everyone on every lane, each rank in its own thread.
+pub(crate) fn many_peers(make: &Constructor) {
+    const RANKS: usize = 6;
+    const LANES: usize = 2;
+    const LENS: [usize; 5] = [1, 60, 3000, 50_001, 8];
+    let tag =
+        |from: usize, lane: usize, at: usize| u32::try_from(from * 1000 + lane * 100 + at).unwrap();
+    let done = std::sync::Barrier::new(RANKS);
+    std::thread::scope(|scope| {
+        for (rank, mut end) in make(RANKS, LANES).into_iter().enumerate() {
+            let done = &done;
+            scope.spawn(move || {
+                let links: Vec<_> = (0..RANKS)
+                    .filter(|peer| *peer != rank)
+                    .flat_map(|peer| (0..LANES).map(move |lane| (peer, lane)))
+                    .collect();
+                for (at, len) in LENS.into_iter().enumerate() {
+                    let mut out: Vec<_> = links
+                        .iter()
+                        .map(|&(peer, lane)| {
+                            Outgoing::new(link(peer, lane), tag(rank, lane, at), len)
+                        })
+                        .collect();
+                    let mut into: Vec<_> = links
+                        .iter()
+                        .map(|&(peer, lane)| {
+                            Incoming::new(link(peer, lane), tag(peer, lane, at), len)
+                        })
+                        .collect();
+                    until("everyone to everyone", || {
+                        end.poll().unwrap();
+                        for out in out.iter_mut().filter(|out| !out.is_done()) {
+                            out.offer(&mut *end).unwrap();
+                        }
+                        for into in into.iter_mut().filter(|into| !into.is_done()) {
+                            into.take(&mut *end, |lent| lent).unwrap();
+                        }
+                        let sent = out.iter().all(Outgoing::is_done);
+                        (sent && into.iter().all(Incoming::is_done)).then_some(())
+                    });
+                }
+                until("flushed", || {
+                    end.poll().unwrap();
+                    end.is_flushed().then_some(())
+                });
+                // Nobody leaves while another may still need its polling.
+                done.wait();
+            });
+        }
+    });
+}
+
+/// The end of a peer takes nothing back of what it had sent, and disturbs nobody who expects
+/// nothing more of it.
+pub(crate) fn closed_after_the_rest(make: &Constructor) {
+    let mut ends = make(3, 1);
+    let (mut c, mut b, mut a) = (ends.pop().unwrap(), ends.pop().unwrap(), ends.pop().unwrap());
+    let lens = [5, 3000, 48];
+    for (tag, len) in (0..).zip(lens) {
+        let mut out = Outgoing::new(link(1, 0), tag, len);
+        until("sent", || {
+            a.poll().unwrap();
+            b.poll().unwrap();
+            c.poll().unwrap();
+            out.offer(&mut *a).unwrap();
+            out.is_done().then_some(())
+        });
+    }
+    until("flushed", || {
+        a.poll().unwrap();
+        b.poll().unwrap();
+        a.is_flushed().then_some(())
+    });
+    drop(a);
+    for (tag, len) in (0..).zip(lens) {
+        let mut arrives = Incoming::new(link(0, 0), tag, len);
+        until("the rest arrives", || {
+            b.poll().unwrap();
+            arrives.take(&mut *b, |lent| lent.min(16)).unwrap();
+            arrives.is_done().then_some(())
+        });
+    }
+    for _ in 0..2 {
+        let error = until("the end is noticed", || {
+            b.poll().unwrap();
+            b.readable(link(0, 0)).map(|fragment| assert!(fragment.is_none())).err()
+        });
+        assert!(matches!(error.fault, LinkFault::Closed), "{error}");
+        assert_eq!(error.link.peer, link(0, 0).peer);
+    }
+    let error = until("sending fails", || {
+        b.poll().unwrap();
+        b.send(link(0, 0), 1, &[1; 16]).err()
+    });
+    assert!(matches!(error.fault, LinkFault::Closed | LinkFault::Io(_)), "{error}");
+    // The others go on.
+    let (mut out, mut arrives) =
+        (Outgoing::new(link(2, 0), 5, 5000), Incoming::new(link(1, 0), 5, 5000));
+    carry(&mut *b, &mut *c, &mut out, &mut arrives);
+}
+
+/// Once `is_flushed`, nothing depends on the sender any more.
+pub(crate) fn flushed_bytes_survive_their_sender(make: &Constructor) {
+    for len in [1, 48, 49, LINK_BYTES_MIN] {
+        let (mut a, mut b) = pair(make, 1);
+        let mut out = Outgoing::new(link(1, 0), 3, len);
+        until("accepted and flushed", || {
+            a.poll().unwrap();
+            b.poll().unwrap();
+            if !out.is_done() {
+                out.offer(&mut *a).unwrap();
+            }
+            (out.is_done() && a.is_flushed()).then_some(())
+        });
+        drop(a);
+        let mut arrives = Incoming::new(link(0, 0), 3, len);
+        until("all of it arrives", || {
+            b.poll().unwrap();
+            arrives.take(&mut *b, |lent| lent).unwrap();
+            arrives.is_done().then_some(())
+        });
+    }
+}

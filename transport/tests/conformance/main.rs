@@ -1,0 +1,49 @@
+//! What every transport must do, whatever carries its bytes: one body of tests, instantiated per
+//! transport. To add a transport, write a constructor `fn(ranks, lanes) -> Vec<Box<dyn Transport>>`
+//! (connected ends, in rank order) and a `conformance!` line.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test fails by panicking, and prints its seed"
+)]
+
+mod bodies;
+mod parking;
+mod stress;
+mod world;
+
+use ringfold_transport::Transport;
+use ringfold_transport::local::Local;
+
+type Ends = Vec<Box<dyn Transport>>;
+
+fn local(ranks: usize, _lanes: usize) -> Ends {
+    let ends = Local::mesh(ranks).expect("descriptors for doorbells");
+    ends.into_iter().map(|end| Box::new(end) as Box<dyn Transport>).collect()
+}
+
+/// One test per body and transport, as in `shm::order_content_tags`.
+macro_rules! conformance {
+    ($name:ident, $constructor:expr) => {
+        conformance!($name, $constructor,
+            bodies: order_content_tags, equal_tags_concatenate, link_bytes_min, flow_control,
+                readable_is_stable, recv_moves_only_its_tag, lanes_are_independent, many_peers,
+                closed_after_the_rest, flushed_bytes_survive_their_sender;
+            parking: woken_by_data, woken_by_credit, woken_by_the_end_of_a_peer, disarm_silences;
+            stress: two_threads
+        );
+    };
+    ($name:ident, $constructor:expr, $($module:ident: $($body:ident),+);+) => {
+        mod $name {
+            $($(
+                #[test]
+                fn $body() {
+                    crate::$module::$body(&$constructor);
+                }
+            )+)+
+        }
+    };
+}
+
+conformance!(local, crate::local);

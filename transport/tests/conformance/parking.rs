@@ -1,0 +1,174 @@
+//! `arm`, `wake_fd`, `disarm`: whoever parks after trying once more is woken by what it waits for.
+//! A lost wake-up shows as a park that ends by its timeout.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ringfold_transport::Transport;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::world::{Constructor, Incoming, Outgoing, PATIENCE, Random, link, pair, until};
+
+/// Whether the descriptor became readable within `patience`.
+fn park(end: &dyn Transport, patience: Duration) -> bool {
+    let timeout = Timespec::try_from(patience).unwrap();
+    let fd = end.wake_fd();
+    loop {
+        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)) {
+            Ok(ready) => return ready > 0,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => panic!("poll: {error}"),
+        }
+    }
+}
+
+/// Does what `attempt` asks until it gives something, parking between attempts as callers must.
+pub(crate) fn parked<T>(
+    what: &str,
+    end: &mut dyn Transport,
+    mut attempt: impl FnMut(&mut dyn Transport) -> Option<T>,
+) -> T {
+    until(what, || {
+        end.poll().unwrap();
+        if let Some(value) = attempt(end) {
+            return Some(value);
+        }
+        end.arm();
+        let moved = end.poll().unwrap();
+        let value = attempt(end);
+        if value.is_none() && !moved {
+            assert!(park(end, PATIENCE), "lost wake-up: {what}");
+        }
+        end.disarm();
+        value
+    })
+}
+
+fn dawdle(random: &mut Random) {
+    for _ in 0..random.below(3000) {
+        std::hint::spin_loop();
+    }
+    if random.below(8) == 0 {
+        std::thread::yield_now();
+    }
+}
+
+pub(crate) fn woken_by_data(make: &Constructor) {
+    const ROUNDS: u32 = 2000;
+    let (mut a, mut b) = pair(make, 1);
+    let mut random = Random::new();
+    let mut others = random.fork();
+    let len = |tag: u32| if tag.is_multiple_of(3) { 1000 } else { 8 };
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for tag in 0..ROUNDS {
+                dawdle(&mut random);
+                let mut out = Outgoing::new(link(1, 0), tag, len(tag));
+                parked("room", &mut *a, |a| {
+                    out.offer(a).unwrap();
+                    out.is_done().then_some(())
+                });
+                let mut echo = Incoming::new(link(1, 0), tag, len(tag));
+                parked("the echo", &mut *a, |a| {
+                    echo.take(a, |lent| lent).unwrap();
+                    echo.is_done().then_some(())
+                });
+            }
+        });
+        for tag in 0..ROUNDS {
+            dawdle(&mut others);
+            let mut arrives = Incoming::new(link(0, 0), tag, len(tag));
+            parked("data", &mut *b, |b| {
+                arrives.take(b, |lent| lent).unwrap();
+                arrives.is_done().then_some(())
+            });
+            let mut echo = Outgoing::new(link(0, 0), tag, len(tag));
+            parked("room for the echo", &mut *b, |b| {
+                echo.offer(b).unwrap();
+                echo.is_done().then_some(())
+            });
+        }
+        until("the last echo leaves", || {
+            b.poll().unwrap();
+            b.is_flushed().then_some(())
+        });
+    });
+}
+
+/// The sender outruns the receiver and parks for room, the receiver parks only when all is read.
+pub(crate) fn woken_by_credit(make: &Constructor) {
+    let (mut a, mut b) = pair(make, 1);
+    let mut random = Random::new();
+    let mut others = random.fork();
+    let lens: Vec<usize> =
+        (0..300).map(|at| if at % 2 == 0 { 1 + random.below(64) } else { 40_000 }).collect();
+    let expected = lens.clone();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for (tag, len) in (0..).zip(lens) {
+                let mut out = Outgoing::new(link(1, 0), tag, len);
+                parked("room", &mut *a, |a| {
+                    // More may be accepted, so only 0 is a reason to park.
+                    while !out.is_done() && out.offer(a).unwrap() > 0 {}
+                    out.is_done().then_some(())
+                });
+            }
+            parked("flushed", &mut *a, |a| a.is_flushed().then_some(()));
+        });
+        for (tag, len) in (0..).zip(expected) {
+            let mut arrives = Incoming::new(link(0, 0), tag, len);
+            while !arrives.is_done() {
+                dawdle(&mut others);
+                parked("data", &mut *b, |b| {
+                    (arrives.take(b, |lent| lent).unwrap() > 0).then_some(())
+                });
+            }
+        }
+    });
+}
+
+pub(crate) fn woken_by_the_end_of_a_peer(make: &Constructor) {
+    let mut random = Random::new();
+    for _ in 0..20 {
+        let (mut a, mut b) = pair(make, 1);
+        // Both ends have met, so that there is something to end.
+        let mut out = Outgoing::new(link(1, 0), 1, 8);
+        let mut arrives = Incoming::new(link(0, 0), 1, 8);
+        crate::world::carry(&mut *a, &mut *b, &mut out, &mut arrives);
+        let mut timing = random.fork();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                dawdle(&mut timing);
+                drop(a);
+            });
+            parked("the end of the peer", &mut *b, |b| b.readable(link(0, 0)).err());
+        });
+    }
+}
+
+/// After `disarm` the descriptor is quiet, whatever rang before; after the next `arm` it works.
+pub(crate) fn disarm_silences(make: &Constructor) {
+    let (mut a, mut b) = pair(make, 1);
+    for round in 0..50 {
+        b.arm();
+        let mut out = Outgoing::new(link(1, 0), round, 8);
+        let seen = AtomicBool::new(false);
+        until("the bell", || {
+            a.poll().unwrap();
+            if !out.is_done() {
+                out.offer(&mut *a).unwrap();
+            }
+            b.poll().unwrap();
+            seen.fetch_or(park(&*b, Duration::ZERO), Ordering::Relaxed);
+            (out.is_done() && (seen.load(Ordering::Relaxed))).then_some(())
+        });
+        let mut arrives = Incoming::new(link(0, 0), round, 8);
+        until("the message", || {
+            b.poll().unwrap();
+            arrives.take(&mut *b, |lent| lent).unwrap();
+            arrives.is_done().then_some(())
+        });
+        b.disarm();
+        assert!(!park(&*b, Duration::ZERO), "the descriptor is readable after disarm");
+    }
+}

@@ -1,0 +1,184 @@
+//! What the bodies share: bytes that say where they belong, random numbers with a printed seed, and
+//! waiting that ends in a panic instead of a hang.
+
+use std::time::{Duration, Instant};
+
+use ringfold_transport::{Link, LinkError, Transport};
+use ringfold_types::limits::FRAGMENT_ALIGN;
+use ringfold_types::{Lane, Rank};
+
+/// Makes the connected ends of `ranks` ranks with `lanes` lanes.
+pub(crate) type Constructor = dyn Fn(usize, usize) -> Vec<Box<dyn Transport>>;
+
+/// Long enough for a busy machine; only a broken transport waits it out.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) fn link(peer: usize, lane: usize) -> Link {
+    Link { peer: Rank::at(peer), lane: Lane(u8::try_from(lane).unwrap()) }
+}
+
+/// Two connected ends.
+pub(crate) fn pair(make: &Constructor, lanes: usize) -> (Box<dyn Transport>, Box<dyn Transport>) {
+    let mut ends = make(2, lanes);
+    let second = ends.pop().unwrap();
+    (ends.pop().unwrap(), second)
+}
+
+/// SplitMix64.
+pub(crate) struct Random(u64);
+
+impl Random {
+    /// Seeded by the system, or by RINGFOLD_TEST_SEED at compile time. Prints the seed, which the
+    /// harness shows when the test fails.
+    pub(crate) fn new() -> Self {
+        let seed = option_env!("RINGFOLD_TEST_SEED").map_or_else(
+            || getrandom::u64().expect("random bytes"),
+            |seed| seed.parse().expect("RINGFOLD_TEST_SEED is a number"),
+        );
+        println!("RINGFOLD_TEST_SEED={seed}");
+        Self(seed)
+    }
+
+    /// Another sequence for another thread.
+    pub(crate) fn fork(&mut self) -> Self {
+        Self(self.next())
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`.
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.next() % bound as u64).unwrap()
+    }
+}
+
+/// Bytes of message `tag`, different for neighbouring tags and offsets.
+pub(crate) fn message(tag: u32, len: usize) -> Vec<u8> {
+    (0..len).map(|at| byte_at(tag, at)).collect()
+}
+
+pub(crate) fn byte_at(tag: u32, at: usize) -> u8 {
+    let mixed =
+        (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(tag).wrapping_mul(0xd1b5);
+    mixed.wrapping_mul(0xff51_afd7_ed55_8ccd).to_le_bytes()[7]
+}
+
+/// Whether `bytes` are those of message `tag` from `offset` on.
+pub(crate) fn is_message(tag: u32, offset: usize, bytes: &[u8]) -> bool {
+    bytes.iter().enumerate().all(|(at, byte)| *byte == byte_at(tag, offset + at))
+}
+
+/// Calls `step` until it gives something; panics with `what` when that takes too long.
+pub(crate) fn until<T>(what: &str, mut step: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(value) = step() {
+            return value;
+        }
+        assert!(start.elapsed() < PATIENCE, "waited in vain: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// An outgoing message that is accepted piece by piece.
+pub(crate) struct Outgoing {
+    pub(crate) link: Link,
+    pub(crate) tag: u32,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) accepted: usize,
+}
+
+impl Outgoing {
+    pub(crate) fn new(link: Link, tag: u32, len: usize) -> Self {
+        Self { link, tag, bytes: message(tag, len), accepted: 0 }
+    }
+
+    /// Offers the rest once; returns how much was accepted.
+    pub(crate) fn offer(&mut self, from: &mut dyn Transport) -> Result<usize, LinkError> {
+        let rest = &mut self.bytes[self.accepted..];
+        let accepted = from.send(self.link, self.tag, rest)?;
+        assert!(accepted <= rest.len(), "accepted {accepted} of {}", rest.len());
+        assert!(
+            accepted == rest.len() || accepted.is_multiple_of(FRAGMENT_ALIGN),
+            "accepted {accepted} of {}",
+            rest.len()
+        );
+        // What was accepted may be overwritten at once.
+        rest[..accepted].fill(0xa5);
+        self.accepted += accepted;
+        Ok(accepted)
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.accepted == self.bytes.len()
+    }
+}
+
+/// An expected message, checked piece by piece.
+#[derive(Clone, Copy)]
+pub(crate) struct Incoming {
+    pub(crate) link: Link,
+    pub(crate) tag: u32,
+    pub(crate) len: usize,
+    pub(crate) arrived: usize,
+}
+
+impl Incoming {
+    pub(crate) fn new(link: Link, tag: u32, len: usize) -> Self {
+        Self { link, tag, len, arrived: 0 }
+    }
+
+    /// Checks what is readable and consumes what `choose` says of it, given its length. Returns how
+    /// many bytes that were.
+    pub(crate) fn take(
+        &mut self,
+        at: &mut dyn Transport,
+        choose: impl FnOnce(usize) -> usize,
+    ) -> Result<usize, LinkError> {
+        let Some(fragment) = at.readable(self.link)? else { return Ok(0) };
+        let lent = fragment.bytes.len();
+        let rest = self.len - self.arrived;
+        assert_eq!(fragment.tag, self.tag, "tag, {} bytes into a message", self.arrived);
+        assert!(lent > 0, "an empty fragment");
+        assert!(lent <= rest, "a fragment of {lent} bytes crosses the message's end at {rest}");
+        let end = self.arrived + lent;
+        assert!(
+            lent == rest || end.is_multiple_of(FRAGMENT_ALIGN),
+            "a fragment ends {end} bytes into a message of {}",
+            self.len
+        );
+        assert!(is_message(self.tag, self.arrived, fragment.bytes), "content of {}", self.tag);
+        let bytes = choose(lent);
+        at.consume(self.link, bytes);
+        self.arrived += bytes;
+        Ok(bytes)
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.arrived == self.len
+    }
+}
+
+/// Sends whole messages from `a` and receives them at `b`, in one thread.
+pub(crate) fn carry(
+    a: &mut dyn Transport,
+    b: &mut dyn Transport,
+    out: &mut Outgoing,
+    into: &mut Incoming,
+) {
+    until("a message carried from end to end", || {
+        a.poll().unwrap();
+        b.poll().unwrap();
+        if !out.is_done() {
+            out.offer(a).unwrap();
+        }
+        into.take(b, |lent| lent).unwrap();
+        (out.is_done() && into.is_done()).then_some(())
+    });
+}
