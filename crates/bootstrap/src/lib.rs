@@ -1,1 +1,42 @@
-//! placeholder
+//! How ranks find each other, trust each other, and agree on what went wrong.
+//!
+//! `discover` reads a launcher's variables into an `Identity`; `Secret` is what makes a stranger a
+//! member; `Control::join` meets the other ranks and yields everyone's card; `Control` then listens
+//! beside the data path until there is a `Verdict`, the same one for every survivor.
+//!
+//! # Shape
+//! A star: rank 0's process carries the hub, and every rank keeps one encrypted TCP connection to it
+//! (Noise NNpsk0 with the job secret). One control thread per process serves it all, so that a rank
+//! which computes still answers, and one that is stopped does not.
+//!
+//! # Limits of the star
+//! - To join costs rank 0 one handshake (0.3 ms) per rank, and n cards to n ranks: n^2 * 480 bytes
+//!   of encryption. Comfortable up to about a thousand ranks, possible up to `limits::RANKS_MAX`
+//!   only with patience, and with as many open files as ranks.
+//! - A verdict takes one message to rank 0 and one back, whatever the number of ranks.
+//! - Rank 0 is a single point of failure: if it dies, every rank sees that. If it dies while it
+//!   hands out a verdict, some ranks may hear that verdict and others that rank 0 is gone.
+//! - Who holds the secret can pose as any rank. Only the control plane is encrypted.
+//! - A process that is stopped is told from one that is cut off by nothing: both are `Silent`.
+#![forbid(unsafe_code)]
+
+mod call_log;
+mod control;
+mod identity;
+mod inherited;
+mod join;
+mod judge;
+pub mod local;
+mod member;
+mod message;
+pub mod pmi;
+mod secret;
+mod verdict;
+
+pub use call_log::{CallLog, History, Logged};
+pub use control::{Control, ExchangeError};
+pub use identity::{Identity, Launcher, Rendezvous};
+pub use join::{JoinError, Options};
+pub use judge::{Action, Complaint, Judge};
+pub use secret::{Secret, SecretError};
+pub use verdict::{Place, RankList, Said, Verdict, Whereabouts, Who};

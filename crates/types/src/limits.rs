@@ -30,11 +30,28 @@ pub const CONTROL_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Bytes that one rank says of itself when it joins (addresses, host, version).
 pub const CARD_BYTES_MAX: usize = 480;
 
-/// Connections that have not yet proven themselves, per listening port; more are refused.
+/// Connections that have not yet proven themselves, per listening port; one more, and the oldest is
+/// dropped.
 pub const HANDSHAKES_MAX: usize = 256;
 
 /// Time that a connection has to prove itself, in milliseconds.
 pub const HANDSHAKE_MS: u64 = 5_000;
+
+/// Bytes of a text that one rank sends to explain a failure to the others; longer ones are cut.
+pub const CAUSE_BYTES_MAX: usize = 1024;
+
+/// Time that every rank has to say where it is, once one has complained, in milliseconds.
+pub const ANSWER_MS: u64 = 500;
+
+/// Time that a broken link waits for the news that its far end has died, in milliseconds.
+pub const LINK_GRACE_MS: u64 = 300;
+
+/// Time after which a complaint without a verdict means that the hub itself is silent, in
+/// milliseconds.
+pub const HUB_SILENCE_MS: u64 = 2_000;
+
+/// Bytes of one line of a launcher's key-value protocol (PMI-1).
+pub const PMI_LINE_BYTES_MAX: usize = 4_096;
 
 /// Calls that a rank remembers, to tell others what it did when something went wrong.
 pub const CALLS_REMEMBERED: usize = 64;
@@ -46,5 +63,7 @@ const _: () = assert!(LINK_BYTES_MIN.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(FRAME_BYTES_MAX.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(FRAME_BYTES_MAX >= LINK_BYTES_MIN);
 const _: () = assert!(RANKS_MAX * CARD_BYTES_MAX <= CONTROL_BYTES_MAX);
+const _: () = assert!(HUB_SILENCE_MS >= 2 * (ANSWER_MS + LINK_GRACE_MS));
+const _: () = assert!(CALLS_REMEMBERED.is_power_of_two());
 const _: () = assert!(POSTED_MAX > SOURCES_MAX);
 const _: () = assert!(LANES_MAX <= u8::MAX as usize);

@@ -1,0 +1,209 @@
+//! What this rank did lately: written by the thread that makes calls in a few nanoseconds, read by
+//! the control thread when something went wrong.
+//!
+//! A ring of seqlocks made of plain atomics: the writer never waits, a reader that meets a write
+//! skips the entry.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use ringfold_types::{Call, limits};
+use serde::{Deserialize, Serialize};
+
+/// The last `limits::CALLS_REMEMBERED` calls of a rank.
+///
+/// One thread writes at a time; were there two, an entry could be garbled, never memory.
+#[derive(Debug)]
+pub struct CallLog {
+    entries: [Entry; limits::CALLS_REMEMBERED],
+}
+
+#[derive(Debug, Default)]
+#[repr(align(32))]
+struct Entry {
+    /// `BEING_WRITTEN`, or `2 * (seq + 1)`, plus one once finished.
+    stamp: AtomicU64,
+    words: [AtomicU64; 3],
+}
+
+const BEING_WRITTEN: u64 = 0;
+/// The root takes the low half of its word, the algorithm the byte above.
+const ALGORITHM_SHIFT: u32 = 32;
+
+impl Default for CallLog {
+    fn default() -> Self {
+        Self { entries: std::array::from_fn(|_| Entry::default()) }
+    }
+}
+
+impl CallLog {
+    /// Notes that call number `seq` begins. Numbers grow.
+    #[inline]
+    pub fn entered(&self, seq: u64, call: &Call, algorithm: u8) {
+        let entry = self.entry(seq);
+        let [kinds, count, root] = call.to_words();
+        entry.stamp.store(BEING_WRITTEN, Ordering::Relaxed);
+        fence(Ordering::Release);
+        let words = [kinds, count, root | u64::from(algorithm) << ALGORITHM_SHIFT];
+        for (slot, word) in entry.words.iter().zip(words) {
+            slot.store(word, Ordering::Relaxed);
+        }
+        entry.stamp.store(stamp(seq), Ordering::Release);
+    }
+
+    /// Notes that call number `seq` is done, if it is still remembered.
+    #[inline]
+    pub fn finished(&self, seq: u64) {
+        let entry = self.entry(seq);
+        if entry.stamp.load(Ordering::Relaxed) == stamp(seq) {
+            entry.stamp.store(stamp(seq) | 1, Ordering::Release);
+        }
+    }
+
+    /// The calls remembered, oldest first.
+    #[must_use]
+    pub fn history(&self) -> History {
+        let mut calls: Vec<Logged> = self.entries.iter().filter_map(Entry::read).collect();
+        calls.sort_unstable_by_key(|c| c.seq);
+        History { calls }
+    }
+
+    #[inline]
+    fn entry(&self, seq: u64) -> &Entry {
+        #[expect(clippy::cast_possible_truncation, reason = "only the low bits choose the entry")]
+        let index = seq as usize & (limits::CALLS_REMEMBERED - 1);
+        &self.entries[index]
+    }
+}
+
+impl Entry {
+    fn read(&self) -> Option<Logged> {
+        let before = self.stamp.load(Ordering::Acquire);
+        if before == BEING_WRITTEN {
+            return None;
+        }
+        let [kinds, count, last] = [0, 1, 2].map(|i| self.words[i].load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        let after = self.stamp.load(Ordering::Relaxed);
+        if before | 1 != after | 1 {
+            return None;
+        }
+        let [root @ .., _, _, _, _] = last.to_le_bytes();
+        let [_, _, _, _, algorithm, ..] = last.to_le_bytes();
+        Some(Logged {
+            seq: (after >> 1) - 1,
+            words: [kinds, count, u64::from(u32::from_le_bytes(root))],
+            algorithm,
+            finished: after & 1 == 1,
+        })
+    }
+}
+
+const fn stamp(seq: u64) -> u64 {
+    seq.wrapping_add(1) << 1
+}
+
+/// A call as one rank tells it to the others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Logged {
+    /// Which call of the communicator, counted from 0.
+    pub seq: u64,
+    /// The call, as `Call::to_words`; off the wire they may be anything.
+    pub words: [u64; 3],
+    /// The algorithm that ran it, by the code of the caller.
+    pub algorithm: u8,
+    /// Whether the rank is through with it.
+    pub finished: bool,
+}
+
+impl Logged {
+    /// The call in words, as in `allreduce [f32 x 1024, sum]`.
+    #[must_use]
+    pub fn text(&self) -> String {
+        Call::from_words(self.words).map_or_else(|_| "an unknown call".into(), |c| c.to_string())
+    }
+}
+
+/// Recent calls of one rank, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct History {
+    /// The calls, by growing `seq`.
+    pub calls: Vec<Logged>,
+}
+
+impl History {
+    /// The latest call entered.
+    #[must_use]
+    pub fn last(&self) -> Option<&Logged> {
+        self.calls.last()
+    }
+
+    /// Call number `seq`, if it is remembered.
+    #[must_use]
+    pub fn at(&self, seq: u64) -> Option<&Logged> {
+        self.calls.iter().find(|c| c.seq == seq)
+    }
+
+    /// The first call that was entered and is not done.
+    #[must_use]
+    pub fn unfinished(&self) -> Option<&Logged> {
+        self.calls.iter().find(|c| !c.finished)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfold_types::{Collective, DataType, Rank, ReduceOp};
+
+    use super::*;
+
+    fn call(count: usize) -> Call {
+        Call {
+            collective: Collective::Broadcast,
+            count,
+            data_type: DataType::F32,
+            op: ReduceOp::Sum,
+            root: Rank(7),
+        }
+    }
+
+    #[test]
+    fn remembers_the_latest_calls_in_order() {
+        let log = CallLog::default();
+        assert_eq!(log.history(), History::default());
+        let last = limits::CALLS_REMEMBERED as u64 + 5;
+        for seq in 0..=last {
+            log.entered(seq, &call(seq as usize), 9);
+            if seq != last {
+                log.finished(seq);
+            }
+        }
+        log.finished(0); // long forgotten: must not touch the entry that replaced it
+        let history = log.history();
+        assert_eq!(history.calls.len(), limits::CALLS_REMEMBERED);
+        assert!(history.calls.is_sorted_by_key(|c| c.seq));
+        let latest = history.last().unwrap();
+        assert_eq!((latest.seq, latest.algorithm, latest.finished), (last, 9, false));
+        assert_eq!(Call::from_words(latest.words), Ok(call(last as usize)));
+        assert_eq!(history.unfinished(), Some(latest));
+        assert_eq!(history.at(5), None);
+    }
+
+    #[test]
+    fn a_reader_never_sees_half_an_entry() {
+        let log = CallLog::default();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for seq in 0..200_000 {
+                    log.entered(seq, &call(seq as usize), seq as u8);
+                    log.finished(seq);
+                }
+            });
+            while !writer.is_finished() {
+                for c in log.history().calls {
+                    assert_eq!(c.words, call(c.seq as usize).to_words());
+                    assert_eq!(c.algorithm, c.seq as u8);
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,189 @@
+//! A rank's end of the control plane: what it tells the others about itself, and the one verdict
+//! that it may hear from them.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use ringfold_types::{Call, Rank};
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::call_log::CallLog;
+use crate::judge::Complaint;
+use crate::local::Room;
+use crate::member::Member;
+use crate::verdict::Verdict;
+
+/// A rank's connection to the other ranks beside the data path.
+///
+/// `entered`, `finished` and `verdict` are for the hot path: a few nanoseconds, no locks, no system
+/// calls. To drop a `Control` without `leave` tells the others that this rank has failed.
+#[derive(Debug)]
+pub struct Control {
+    rank: Rank,
+    size: usize,
+    seat: Arc<Seat>,
+    link: Link,
+    left: bool,
+}
+
+/// What the rank and whoever watches over it share.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    pub(crate) calls: CallLog,
+    verdict: OnceLock<Arc<Verdict>>,
+    wake: OwnedFd,
+}
+
+#[derive(Debug)]
+pub(crate) enum Link {
+    Local(Arc<Room>),
+    Member(Member),
+}
+
+/// Why an exchange over the control plane failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExchangeError {
+    /// The job has failed meanwhile.
+    #[error("the job has failed: {0}")]
+    Failed(Arc<Verdict>),
+    /// Not every rank contributed in time.
+    #[error("not every rank took part in the exchange within {0:?}")]
+    Timeout(Duration),
+    /// The contributions of all ranks together would not fit one control message.
+    #[error("{bytes} bytes are too many for an exchange; at most {max} for this number of ranks")]
+    TooLarge {
+        /// Bytes offered.
+        bytes: usize,
+        /// Bytes that each rank may offer.
+        max: usize,
+    },
+    /// The control thread has ended; rank 0 has left the job.
+    #[error("rank 0 has left the job; nothing carries an exchange any more")]
+    HubGone,
+}
+
+impl Control {
+    pub(crate) const fn new(rank: Rank, size: usize, seat: Arc<Seat>, link: Link) -> Self {
+        Self { rank, size, seat, link, left: false }
+    }
+
+    /// This rank.
+    #[must_use]
+    pub const fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// How many ranks there are.
+    #[must_use]
+    pub const fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Notes that call number `seq`, which only grows, begins; `algorithm` is the caller's code for
+    /// it. To be called by one thread at a time.
+    #[inline]
+    pub fn entered(&self, seq: u64, call: &Call, algorithm: u8) {
+        self.seat.calls.entered(seq, call, algorithm);
+    }
+
+    /// Notes that call number `seq` is done. To be called by the thread that calls `entered`.
+    #[inline]
+    pub fn finished(&self, seq: u64) {
+        self.seat.calls.finished(seq);
+    }
+
+    /// The verdict, once there is one; it never changes. One atomic load while there is none.
+    #[inline]
+    #[must_use]
+    pub fn verdict(&self) -> Option<Arc<Verdict>> {
+        self.seat.verdict.get().cloned()
+    }
+
+    /// Becomes readable, and stays so, when there is a verdict. Not to be read from.
+    #[must_use]
+    pub fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.seat.wake.as_fd()
+    }
+
+    /// Tells the others that something is wrong. Does not block; a verdict follows within about
+    /// `limits::HUB_SILENCE_MS`.
+    pub fn complain(&self, complaint: Complaint) {
+        match &self.link {
+            Link::Local(room) => room.complain(self.rank, complaint),
+            Link::Member(member) => member.complain(complaint),
+        }
+    }
+
+    /// Gives `bytes` to every rank and returns everyone's, in rank order. All ranks must call it,
+    /// and equally often. Blocks; meant for setting things up, as it passes through rank 0.
+    ///
+    /// # Errors
+    /// A verdict, or `timeout` has passed, or `bytes` are too many.
+    pub fn exchange(
+        &self,
+        bytes: Vec<u8>,
+        timeout: Duration,
+    ) -> Result<Vec<Vec<u8>>, ExchangeError> {
+        let max = crate::message::offer_bytes_max(self.size);
+        if bytes.len() > max {
+            return Err(ExchangeError::TooLarge { bytes: bytes.len(), max });
+        }
+        if let Some(verdict) = self.verdict() {
+            return Err(ExchangeError::Failed(verdict));
+        }
+        let all = match &self.link {
+            Link::Local(room) => room.exchange(self.rank, bytes, timeout),
+            Link::Member(member) => member.exchange(bytes, timeout),
+        };
+        all.map_err(|e| self.verdict().map_or(e, ExchangeError::Failed))
+    }
+
+    /// Says goodbye. Rank 0 carries the control plane and stays until the others have left too, at
+    /// most `Options::linger`; the others block until rank 0 has heard them, at most a second.
+    pub fn leave(mut self) {
+        self.left = true;
+        match &mut self.link {
+            Link::Local(room) => room.leave(self.rank),
+            Link::Member(member) => member.leave(),
+        }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        if self.left {
+            return;
+        }
+        let how = if std::thread::panicking() { "panicked" } else { "dropped its communicator" };
+        let reason = format!("it {how} without leaving the job");
+        match &mut self.link {
+            Link::Local(room) => room.abandon(self.rank, reason),
+            Link::Member(member) => member.abandon(reason),
+        }
+    }
+}
+
+impl Seat {
+    /// # Errors
+    /// No file descriptor is left for the eventfd.
+    pub(crate) fn new() -> io::Result<Arc<Self>> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Arc::new(Self { calls: CallLog::default(), verdict: OnceLock::new(), wake }))
+    }
+
+    /// The first verdict stays.
+    pub(crate) fn sentence(&self, verdict: &Arc<Verdict>) {
+        if self.verdict.set(Arc::clone(verdict)).is_ok()
+            && let Err(e) = rustix::io::write(&self.wake, &1_u64.to_ne_bytes())
+        {
+            tracing::warn!("cannot wake a waiting thread: {e}");
+        }
+    }
+
+    pub(crate) fn verdict(&self) -> Option<&Arc<Verdict>> {
+        self.verdict.get()
+    }
+}

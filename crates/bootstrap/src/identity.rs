@@ -1,0 +1,88 @@
+//! Who a rank is, and where it meets the others: what discovery finds and joining needs.
+
+use std::fmt;
+
+use ringfold_types::Rank;
+
+use crate::pmi;
+
+/// What a launcher says of a rank.
+#[derive(Debug)]
+pub struct Identity {
+    /// This rank.
+    pub rank: Rank,
+    /// How many ranks there are.
+    pub size: usize,
+    /// The job's name, the same on every rank and different for every job that may meet it.
+    pub job: String,
+    /// Where the ranks meet.
+    pub rendezvous: Rendezvous,
+    /// Who started the rank.
+    pub launcher: Launcher,
+}
+
+/// How the ranks learn where rank 0's hub listens.
+#[derive(Debug)]
+pub enum Rendezvous {
+    /// There is nobody to meet.
+    Alone,
+    /// Rank 0 listens on the first of `ports` that is free on its host; the others try each.
+    Ports {
+        /// Rank 0's host: a name or an address.
+        host: String,
+        /// Candidates, in order.
+        ports: Vec<u16>,
+    },
+    /// The launcher knows: it serves `rendezvous::serve` there.
+    Ask {
+        /// `host:port`.
+        address: String,
+    },
+    /// A launcher's key-value space, spoken to in PMI-1.
+    Kvs(pmi::Client),
+}
+
+/// Who started the ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Launcher {
+    /// Nobody; the only rank.
+    Alone,
+    /// `ringrun`.
+    Ringrun,
+    /// torchrun, or whoever sets torch's variables.
+    Torchrun,
+    /// `srun`.
+    Slurm,
+    /// `mpiexec` of MPICH and its relatives, or another that speaks PMI-1.
+    Hydra,
+    /// `mpirun` of Open MPI.
+    OpenMpi,
+}
+
+impl Identity {
+    /// The only rank of a job of one.
+    #[must_use]
+    pub fn alone() -> Self {
+        Self {
+            rank: Rank(0),
+            size: 1,
+            job: "alone".into(),
+            rendezvous: Rendezvous::Alone,
+            launcher: Launcher::Alone,
+        }
+    }
+}
+
+impl fmt::Display for Launcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Alone => "none",
+            Self::Ringrun => "ringrun",
+            Self::Torchrun => "torchrun",
+            Self::Slurm => "Slurm",
+            Self::Hydra => "Hydra (PMI-1)",
+            Self::OpenMpi => "Open MPI",
+        })
+    }
+}

@@ -1,0 +1,207 @@
+//! Meeting the other ranks: from an identity and a secret to a `Control` and everyone's card.
+
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ringfold_types::{Rank, limits};
+
+use crate::control::Control;
+use crate::identity::{Identity, Rendezvous};
+use crate::local;
+use crate::secret::Secret;
+use crate::verdict::RankList;
+
+/// How to join.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How long to wait for all ranks.
+    pub timeout: Duration,
+    /// The address that rank 0 listens on; chosen from the rendezvous if `None`.
+    pub bind: Option<IpAddr>,
+    /// The address under which the others reach rank 0, where it differs from `bind`.
+    pub advertise: Option<IpAddr>,
+    /// This host's name, for messages; the system's if `None`.
+    pub host: Option<String>,
+    /// How long rank 0 waits for the others when it leaves.
+    pub linger: Duration,
+}
+
+impl Default for Options {
+    /// A minute to join, five seconds to leave.
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(60),
+            bind: None,
+            advertise: None,
+            host: None,
+            linger: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Why the ranks did not come together.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// Some ranks did not come.
+    #[error("{} of {size} ranks joined within {timeout:?}; missing: {}{}",
+        size - missing.len(), RankList(missing), hint(*wrong_secret))]
+    Missing {
+        /// How many ranks there should be.
+        size: usize,
+        /// Those that did not come.
+        missing: Vec<Rank>,
+        /// How long rank 0 waited.
+        timeout: Duration,
+        /// Connections that held another secret.
+        wrong_secret: u32,
+    },
+    /// Rank 0 was not found.
+    #[error("rank {rank} did not find rank 0 at {place} within {timeout:?}: {cause}")]
+    NoHub {
+        /// This rank.
+        rank: Rank,
+        /// Where it looked.
+        place: String,
+        /// How long.
+        timeout: Duration,
+        /// What happened at the last attempt.
+        cause: String,
+    },
+    /// Rank 0, or the launcher, holds another secret.
+    #[error(
+        "{place} holds another secret than rank {rank}: give both the same RINGFOLD_SECRET_FILE, \
+         or copy ~/.ringfold/secret to every host"
+    )]
+    WrongSecret {
+        /// This rank.
+        rank: Rank,
+        /// Who holds another.
+        place: String,
+    },
+    /// Rank 0 speaks another version of the protocol.
+    #[error(
+        "{place} speaks version {theirs} of the control protocol, rank {rank} version {ours}: \
+         start every rank with the same ringfold"
+    )]
+    Version {
+        /// This rank.
+        rank: Rank,
+        /// Who speaks another.
+        place: String,
+        /// The version of this rank.
+        ours: u16,
+        /// The version of rank 0.
+        theirs: u16,
+    },
+    /// Rank 0 has another idea of how many ranks there are.
+    #[error("rank {rank} was started as one of {ours} ranks, {place} as one of {theirs}")]
+    SizeMismatch {
+        /// This rank.
+        rank: Rank,
+        /// Who has another idea.
+        place: String,
+        /// The size for this rank.
+        ours: u32,
+        /// The size for rank 0.
+        theirs: u32,
+    },
+    /// Another process already is this rank.
+    #[error("another process has joined as rank {rank} already")]
+    Duplicate {
+        /// This rank.
+        rank: Rank,
+    },
+    /// The launcher gave a rank that is not below the size, or too many ranks.
+    #[error(
+        "rank {rank} of {size} is no rank: ranks are 0..size, and size at most {}",
+        limits::RANKS_MAX
+    )]
+    Invalid {
+        /// This rank.
+        rank: Rank,
+        /// How many ranks there should be.
+        size: usize,
+    },
+    /// The card is too long.
+    #[error("a card of {bytes} bytes is too long: {} at most", limits::CARD_BYTES_MAX)]
+    CardTooLong {
+        /// Its length.
+        bytes: usize,
+    },
+    /// A rank joined and went away before all were there.
+    #[error("rank {rank} joined and went away before every rank was there")]
+    Lost {
+        /// The one that went away.
+        rank: Rank,
+    },
+    /// The connection to rank 0 broke before every rank was there.
+    #[error("rank {rank} lost its connection to rank 0 before every rank was there: {cause}")]
+    HubLost {
+        /// This rank.
+        rank: Rank,
+        /// What happened.
+        cause: String,
+    },
+    /// Rank 0 cannot listen.
+    #[error("rank 0 cannot listen on {place}: {source}")]
+    Listen {
+        /// Where.
+        place: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The launcher's key-value space failed.
+    #[error("the launcher's key-value space (PMI-1) failed: {0}")]
+    Pmi(#[from] crate::pmi::PmiError),
+    /// The system refused a thread, a socket or a file descriptor.
+    #[error("rank {rank} cannot {action}: {source}")]
+    System {
+        /// This rank.
+        rank: Rank,
+        /// What for.
+        action: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+fn hint(wrong_secret: u32) -> String {
+    match wrong_secret {
+        0 => String::new(),
+        n => format!("; {n} attempts to join had another secret"),
+    }
+}
+
+impl Control {
+    /// Meets the other ranks. `card` is what this rank says of itself (addresses, host, version);
+    /// everyone's comes back, in rank order. All ranks must call it; blocks until all have or
+    /// `options.timeout` is over.
+    ///
+    /// # Errors
+    /// See `JoinError`; within the timeout and a second, on every rank.
+    pub fn join(
+        identity: Identity,
+        secret: Secret,
+        card: Vec<u8>,
+        options: Options,
+    ) -> Result<(Self, Vec<Vec<u8>>), JoinError> {
+        let (rank, size) = (identity.rank, identity.size);
+        if rank.index() >= size || size > limits::RANKS_MAX {
+            return Err(JoinError::Invalid { rank, size });
+        }
+        if card.len() > limits::CARD_BYTES_MAX {
+            return Err(JoinError::CardTooLong { bytes: card.len() });
+        }
+        let system = |source| JoinError::System { rank, action: "make an eventfd", source };
+        if matches!(identity.rendezvous, Rendezvous::Alone) {
+            let alone = local::controls(1).map_err(system)?.pop();
+            return alone.map(|c| (c, vec![card])).ok_or(JoinError::Invalid { rank, size });
+        }
+        drop(secret);
+        let timeout = options.timeout;
+        let cause = "only a single rank can join so far".into();
+        Err(JoinError::NoHub { rank, place: String::new(), timeout, cause })
+    }
+}

@@ -1,0 +1,350 @@
+//! Who is to blame: a state machine from complaints and answers to one verdict.
+//!
+//! Pure: time comes in as milliseconds, what to do goes out as `Action`. The hub runs it over TCP,
+//! `local` under a mutex; the verdicts are the same.
+
+use ringfold_types::{Rank, limits};
+use serde::{Deserialize, Serialize};
+
+use crate::call_log::{History, Logged};
+use crate::verdict::{Place, Said, Verdict, Whereabouts, Who};
+
+/// What a rank has to complain about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Complaint {
+    /// A call does not end within the deadline.
+    Overdue {
+        /// The call's number.
+        seq: u64,
+    },
+    /// A peer's message belongs to a different call under the same number.
+    Mismatch {
+        /// The call's number.
+        seq: u64,
+        /// The peer, as its number.
+        peer: u32,
+    },
+    /// A data connection failed.
+    Link {
+        /// The far end, as its number.
+        peer: u32,
+        /// What happened, in words; cut at `limits::CAUSE_BYTES_MAX`.
+        cause: String,
+    },
+    /// The rank gives up.
+    Abort {
+        /// Why, in words; cut at `limits::CAUSE_BYTES_MAX`.
+        reason: String,
+    },
+}
+
+/// What the judge wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Ask these ranks for their history, and hand in the answers.
+    Ask(Vec<Rank>),
+    /// Tell every rank. The judge has nothing more to say after this.
+    Pronounce(Verdict),
+}
+
+/// Collects what ranks say and what becomes of them; the first verdict is the only one.
+#[derive(Debug)]
+pub struct Judge {
+    hosts: Vec<Option<String>>,
+    standing: Vec<Standing>,
+    inquiry: Option<Inquiry>,
+    broken: Option<Broken>,
+    done: bool,
+}
+
+#[derive(Debug)]
+enum Standing {
+    Present,
+    Left(History),
+}
+
+/// A question under way.
+#[derive(Debug)]
+struct Inquiry {
+    /// The call in question; of a broken link it is known only once `by` has answered.
+    seq: Option<u64>,
+    by: Rank,
+    since_ms: u64,
+    answers: Vec<Option<History>>,
+}
+
+/// A link that failed, while we wait whether an end of it dies.
+#[derive(Debug)]
+struct Broken {
+    from: Rank,
+    to: Rank,
+    cause: String,
+    since_ms: u64,
+}
+
+impl Judge {
+    /// A judge of as many ranks as there are host names.
+    #[must_use]
+    pub fn new(hosts: Vec<String>) -> Self {
+        let one_host = hosts.windows(2).all(|pair| pair[0] == pair[1]);
+        let standing = hosts.iter().map(|_| Standing::Present).collect();
+        let hosts = hosts.into_iter().map(|h| (!one_host).then_some(h)).collect();
+        Self { hosts, standing, inquiry: None, broken: None, done: false }
+    }
+
+    /// A rank complains.
+    pub fn complain(&mut self, from: Rank, complaint: Complaint, now_ms: u64) -> Option<Action> {
+        if self.done || !self.is_present(from) {
+            return None;
+        }
+        match complaint {
+            Complaint::Overdue { seq } | Complaint::Mismatch { seq, .. } => {
+                self.inquire(Some(seq), from, now_ms)
+            }
+            Complaint::Link { peer, cause } => {
+                let to = Rank(peer);
+                if self.broken.is_none() && to.index() < self.standing.len() {
+                    let cause = cut(cause);
+                    self.broken = Some(Broken { from, to, cause, since_ms: now_ms });
+                }
+                None
+            }
+            Complaint::Abort { reason } => {
+                self.pronounce(Verdict::Aborted { who: self.who(from), reason: cut(reason) })
+            }
+        }
+    }
+
+    /// A rank answers what it was asked.
+    pub fn answer(&mut self, from: Rank, history: History, now_ms: u64) -> Option<Action> {
+        if self.done {
+            return None;
+        }
+        let inquiry = self.inquiry.as_mut()?;
+        *inquiry.answers.get_mut(from.index())? = Some(tidied(history));
+        self.conclude_if_answered(now_ms)
+    }
+
+    /// A rank says goodbye, with its last history.
+    pub fn left(&mut self, from: Rank, history: History, now_ms: u64) -> Option<Action> {
+        if self.done {
+            return None;
+        }
+        *self.standing.get_mut(from.index())? = Standing::Left(tidied(history));
+        self.conclude_if_answered(now_ms)
+    }
+
+    /// A rank's connection closed. After a goodbye that is how it should be.
+    pub fn closed(&mut self, rank: Rank) -> Option<Action> {
+        if self.done || !self.is_present(rank) {
+            return None;
+        }
+        self.pronounce(Verdict::Died { who: self.who(rank) })
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now_ms: u64) -> Option<Action> {
+        if self.done {
+            return None;
+        }
+        if self.inquiry.as_ref().is_some_and(|i| now_ms >= i.since_ms + limits::ANSWER_MS) {
+            return self.conclude(now_ms);
+        }
+        let broken = self.broken.as_ref()?;
+        if now_ms < broken.since_ms + limits::LINK_GRACE_MS || self.inquiry.is_some() {
+            return None;
+        }
+        if self.is_present(broken.to) {
+            let verdict = self.link_verdict(broken);
+            return self.pronounce(verdict);
+        }
+        // The far end left in peace; the question is which call it did not make.
+        let from = broken.from;
+        self.inquire(None, from, now_ms)
+    }
+
+    /// When to call `tick`, in the milliseconds that the other methods were given.
+    #[must_use]
+    pub fn deadline_ms(&self) -> Option<u64> {
+        if self.done {
+            return None;
+        }
+        match (&self.inquiry, &self.broken) {
+            (Some(inquiry), _) => Some(inquiry.since_ms + limits::ANSWER_MS),
+            (None, Some(broken)) => Some(broken.since_ms + limits::LINK_GRACE_MS),
+            (None, None) => None,
+        }
+    }
+
+    /// Whether the rank is neither dead nor gone.
+    #[must_use]
+    pub fn is_present(&self, rank: Rank) -> bool {
+        matches!(self.standing.get(rank.index()), Some(Standing::Present))
+    }
+
+    fn inquire(&mut self, seq: Option<u64>, by: Rank, now_ms: u64) -> Option<Action> {
+        if let Some(inquiry) = &mut self.inquiry {
+            // The oldest call that hangs is the one that makes the others hang.
+            inquiry.seq = inquiry.seq.min(seq).or(inquiry.seq).or(seq);
+            return None;
+        }
+        let answers = self.standing.iter().map(|_| None).collect();
+        self.inquiry = Some(Inquiry { seq, by, since_ms: now_ms, answers });
+        let asked = (0..self.standing.len()).map(Rank::at).filter(|r| self.is_present(*r));
+        Some(Action::Ask(asked.collect()))
+    }
+
+    fn conclude_if_answered(&mut self, now_ms: u64) -> Option<Action> {
+        let answers = &self.inquiry.as_ref()?.answers;
+        let open = answers
+            .iter()
+            .zip(&self.standing)
+            .any(|(answer, standing)| answer.is_none() && matches!(standing, Standing::Present));
+        if open { None } else { self.conclude(now_ms) }
+    }
+
+    fn conclude(&mut self, now_ms: u64) -> Option<Action> {
+        let inquiry = self.inquiry.take()?;
+        let evidence = Evidence::gather(&inquiry, &self.standing);
+        let verdict = self
+            .mismatch(&evidence)
+            .or_else(|| self.silent(&evidence, now_ms.saturating_sub(inquiry.since_ms)))
+            .or_else(|| self.living_link())
+            .or_else(|| self.absent(&evidence))
+            .or_else(|| self.broken.as_ref().map(|b| self.link_verdict(b)))
+            .unwrap_or_else(|| evidence.stalled());
+        self.pronounce(verdict)
+    }
+
+    fn mismatch(&self, evidence: &Evidence<'_>) -> Option<Verdict> {
+        let mut said: Vec<(&Logged, Said)> = Vec::new();
+        let by_algorithm = evidence.entered.windows(2).all(|p| p[0].1.words == p[1].1.words);
+        let same = |a: &Logged, b: &Logged| {
+            a.words == b.words && (!by_algorithm || a.algorithm == b.algorithm)
+        };
+        for &(rank, logged) in &evidence.entered {
+            if let Some((_, s)) = said.iter_mut().find(|(first, _)| same(first, logged)) {
+                s.ranks.push(rank);
+                continue;
+            }
+            let mut call = logged.text();
+            if by_algorithm {
+                call.push_str(&format!(" by algorithm {}", logged.algorithm));
+            }
+            said.push((logged, Said { call, ranks: vec![rank] }));
+        }
+        if said.len() < 2 {
+            return None;
+        }
+        let mut said: Vec<Said> = said.into_iter().map(|(_, s)| s).collect();
+        said.sort_by_key(|s| std::cmp::Reverse(s.ranks.len()));
+        Some(Verdict::Mismatch { seq: evidence.seq?, said })
+    }
+
+    fn silent(&self, evidence: &Evidence<'_>, for_ms: u64) -> Option<Verdict> {
+        let ranks: Vec<Who> = evidence.silent.iter().map(|r| self.who(*r)).collect();
+        (!ranks.is_empty()).then_some(Verdict::Silent { ranks, for_ms })
+    }
+
+    fn absent(&self, evidence: &Evidence<'_>) -> Option<Verdict> {
+        let whereabouts = |(rank, place): &(Rank, Place)| Whereabouts {
+            who: self.who(*rank),
+            place: place.clone(),
+        };
+        let ranks: Vec<Whereabouts> = evidence.absent.iter().map(whereabouts).collect();
+        let seq = evidence.seq?;
+        (!ranks.is_empty()).then(|| Verdict::Absent { seq, call: evidence.call(), ranks })
+    }
+
+    fn living_link(&self) -> Option<Verdict> {
+        let broken = self.broken.as_ref().filter(|b| self.is_present(b.to))?;
+        Some(self.link_verdict(broken))
+    }
+
+    fn link_verdict(&self, broken: &Broken) -> Verdict {
+        let Broken { from, to, cause, .. } = broken;
+        Verdict::Link { from: self.who(*from), to: self.who(*to), cause: cause.clone() }
+    }
+
+    fn pronounce(&mut self, verdict: Verdict) -> Option<Action> {
+        self.done = true;
+        Some(Action::Pronounce(verdict))
+    }
+
+    fn who(&self, rank: Rank) -> Who {
+        Who { rank, host: self.hosts.get(rank.index()).cloned().flatten() }
+    }
+}
+
+/// The answers, sorted by what they say about the call in question.
+struct Evidence<'a> {
+    seq: Option<u64>,
+    entered: Vec<(Rank, &'a Logged)>,
+    absent: Vec<(Rank, Place)>,
+    silent: Vec<Rank>,
+}
+
+impl<'a> Evidence<'a> {
+    fn gather(inquiry: &'a Inquiry, standing: &'a [Standing]) -> Self {
+        let by = inquiry.answers.get(inquiry.by.index()).and_then(Option::as_ref);
+        let current = by.and_then(|h| h.unfinished().or_else(|| h.last())).map(|c| c.seq);
+        let seq = inquiry.seq.or(current);
+        let mut all = Self { seq, entered: Vec::new(), absent: Vec::new(), silent: Vec::new() };
+        for (i, (answer, standing)) in inquiry.answers.iter().zip(standing).enumerate() {
+            let rank = Rank::at(i);
+            let (history, gone) = match (answer, standing) {
+                (_, Standing::Left(history)) => (history, true),
+                (Some(history), Standing::Present) => (history, false),
+                (None, Standing::Present) => {
+                    all.silent.push(rank);
+                    continue;
+                }
+            };
+            let Some(seq) = seq else { continue };
+            if let Some(logged) = history.at(seq) {
+                all.entered.push((rank, logged));
+            } else if history.last().is_none_or(|last| last.seq < seq) {
+                all.absent.push((rank, place(history, gone)));
+            }
+        }
+        all
+    }
+
+    fn call(&self) -> String {
+        self.entered.first().map_or_else(|| "a call".into(), |(_, logged)| logged.text())
+    }
+
+    fn stalled(&self) -> Verdict {
+        let unfinished = self.entered.iter().filter(|(_, logged)| !logged.finished);
+        Verdict::Stalled {
+            seq: self.seq.unwrap_or(0),
+            call: self.call(),
+            ranks: unfinished.map(|(rank, _)| *rank).collect(),
+        }
+    }
+}
+
+fn place(history: &History, gone: bool) -> Place {
+    match history.last() {
+        _ if gone => Place::Gone,
+        None => Place::Start,
+        Some(c) if c.finished => Place::After { seq: c.seq, call: c.text() },
+        Some(c) => Place::Inside { seq: c.seq, call: c.text() },
+    }
+}
+
+/// What a peer says is at most as long as an honest one's, and in order.
+fn tidied(mut history: History) -> History {
+    history.calls.truncate(limits::CALLS_REMEMBERED);
+    history.calls.sort_by_key(|c| c.seq);
+    history
+}
+
+/// At most `limits::CAUSE_BYTES_MAX` bytes of a peer's text.
+pub(crate) fn cut(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(limits::CAUSE_BYTES_MAX));
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,271 @@
+//! One rank's life on the control thread once it has joined: it answers questions, passes on
+//! complaints, and hears the verdict.
+
+use std::sync::mpsc as std_mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ringfold_types::{Rank, limits};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use crate::call_log::Logged;
+use crate::control::{ExchangeError, Seat};
+use crate::judge::Complaint;
+use crate::message::{FromHub, ToHub, decode};
+use crate::verdict::{Place, Verdict, Whereabouts, Who};
+
+/// How long a goodbye waits until the hub has heard it.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// The caller's side: a handle on the control thread.
+#[derive(Debug)]
+pub(crate) struct Member {
+    commands: mpsc::UnboundedSender<Command>,
+    exchanged: Mutex<std_mpsc::Receiver<Option<Vec<Vec<u8>>>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the caller wants of the control thread.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Complain(Complaint),
+    Offer(Vec<u8>),
+    Leave,
+    Abandon(String),
+}
+
+/// The control thread's side of a `Member`.
+#[derive(Debug)]
+pub(crate) struct Orders {
+    commands: mpsc::UnboundedReceiver<Command>,
+    exchanged: std_mpsc::Sender<Option<Vec<Vec<u8>>>>,
+}
+
+/// The way to the hub and back: over TCP, or within the process of rank 0.
+#[derive(Debug)]
+pub(crate) struct Line {
+    pub(crate) heard: mpsc::UnboundedReceiver<Heard>,
+    pub(crate) say: mpsc::UnboundedSender<ToHub>,
+}
+
+/// What comes out of a line.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    Message(Arc<[u8]>),
+    /// The connection ended; with an error where it was not an ordinary end.
+    Closed(Option<String>),
+}
+
+impl Member {
+    pub(crate) fn new() -> (Self, Orders) {
+        let (commands, orders) = mpsc::unbounded_channel();
+        let (results, exchanged) = std_mpsc::channel();
+        let member = Self { commands, exchanged: Mutex::new(exchanged), thread: None };
+        (member, Orders { commands: orders, exchanged: results })
+    }
+
+    /// The thread to wait for when leaving.
+    pub(crate) fn runs_on(&mut self, thread: JoinHandle<()>) {
+        self.thread = Some(thread);
+    }
+
+    pub(crate) fn complain(&self, complaint: Complaint) {
+        self.order(Command::Complain(complaint));
+    }
+
+    pub(crate) fn exchange(
+        &self,
+        bytes: Vec<u8>,
+        timeout: Duration,
+    ) -> Result<Vec<Vec<u8>>, ExchangeError> {
+        let exchanged = self.exchanged.lock().unwrap_or_else(PoisonError::into_inner);
+        self.order(Command::Offer(bytes));
+        match exchanged.recv_timeout(timeout) {
+            Ok(Some(all)) => Ok(all),
+            Err(std_mpsc::RecvTimeoutError::Timeout) => Err(ExchangeError::Timeout(timeout)),
+            Ok(None) | Err(std_mpsc::RecvTimeoutError::Disconnected) => Err(ExchangeError::HubGone),
+        }
+    }
+
+    pub(crate) fn leave(&mut self) {
+        self.end(Command::Leave);
+    }
+
+    pub(crate) fn abandon(&mut self, reason: String) {
+        self.end(Command::Abandon(reason));
+    }
+
+    fn end(&mut self, command: Command) {
+        self.order(command);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the control thread panicked");
+        }
+    }
+
+    fn order(&self, command: Command) {
+        if self.commands.send(command).is_err() {
+            tracing::debug!("the control thread has ended");
+        }
+    }
+}
+
+/// Serves the rank until it has left.
+pub(crate) async fn tend(rank: Rank, seat: Arc<Seat>, line: Line, orders: Orders) {
+    let Orders { mut commands, exchanged } = orders;
+    let mut post = Post { rank, seat, line, hub: Hub::Watching, exchanged, silence: None };
+    let last_words = post.watch(&mut commands).await;
+    post.depart(last_words).await;
+}
+
+/// What has become of the hub, as seen from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hub {
+    Watching,
+    /// It left in peace.
+    Departed,
+    /// Its connection broke; the verdict says so.
+    Lost,
+}
+
+struct Post {
+    rank: Rank,
+    seat: Arc<Seat>,
+    line: Line,
+    hub: Hub,
+    exchanged: std_mpsc::Sender<Option<Vec<Vec<u8>>>>,
+    /// When a complaint without a verdict means that the hub is silent.
+    silence: Option<Instant>,
+}
+
+impl Post {
+    /// Until the rank leaves; yields a reason if it fails.
+    async fn watch(&mut self, commands: &mut mpsc::UnboundedReceiver<Command>) -> Option<String> {
+        loop {
+            let deadline = self.silence.unwrap_or_else(Instant::now);
+            tokio::select! {
+                heard = self.line.heard.recv(), if self.hub == Hub::Watching => self.hear(heard),
+                command = commands.recv() => match command {
+                    Some(Command::Complain(complaint)) => self.complain(complaint),
+                    Some(Command::Offer(bytes)) if self.hub == Hub::Watching => {
+                        self.say(ToHub::Offer(bytes));
+                    }
+                    Some(Command::Offer(_)) => self.end_exchange(None),
+                    Some(Command::Abandon(reason)) => return Some(reason),
+                    Some(Command::Leave) | None => return None,
+                },
+                () = sleep_until(deadline), if self.silence.is_some() => {
+                    let ranks = vec![Who { rank: Rank(0), host: None }];
+                    self.sentence(Verdict::Silent { ranks, for_ms: limits::HUB_SILENCE_MS });
+                }
+            }
+        }
+    }
+
+    /// Says goodbye and waits for the farewell. In rank 0 it comes when the hub is done, which has
+    /// its own bound; elsewhere it is overdue soon.
+    async fn depart(&mut self, failure: Option<String>) {
+        if self.hub != Hub::Watching {
+            return;
+        }
+        if let Some(reason) = failure {
+            self.say(ToHub::Complain(Complaint::Abort { reason }));
+        }
+        self.say(ToHub::Goodbye(self.seat.calls.history()));
+        let deadline = Instant::now() + GOODBYE;
+        while self.hub == Hub::Watching {
+            tokio::select! {
+                heard = self.line.heard.recv() => match heard {
+                    Some(Heard::Message(_)) => self.hear(heard),
+                    // That is how it should be after a goodbye; there is nobody left to tell.
+                    Some(Heard::Closed(_)) | None => return,
+                },
+                () = sleep_until(deadline), if self.rank != Rank(0) => return,
+            }
+        }
+    }
+
+    fn hear(&mut self, heard: Option<Heard>) {
+        let bytes = match heard {
+            Some(Heard::Message(bytes)) => bytes,
+            Some(Heard::Closed(Some(cause))) => return self.lose(Verdict::HubLost { cause }),
+            Some(Heard::Closed(None)) | None => {
+                return self.lose(Verdict::Died { who: Who { rank: Rank(0), host: None } });
+            }
+        };
+        match decode(&bytes) {
+            Some(FromHub::Ask) => self.say(ToHub::Answer(self.seat.calls.history())),
+            Some(FromHub::Verdict(verdict)) => self.sentence(verdict),
+            Some(FromHub::Offers(all)) => self.end_exchange(Some(all)),
+            Some(FromHub::Farewell | FromHub::Closing) => {
+                self.hub = Hub::Departed;
+                self.silence = None;
+                self.end_exchange(None);
+            }
+            Some(FromHub::Roster(_) | FromHub::Refused(_)) | None => {
+                self.lose(Verdict::HubLost { cause: "rank 0 sent an unexpected message".into() });
+            }
+        }
+    }
+
+    fn complain(&mut self, complaint: Complaint) {
+        match self.hub {
+            Hub::Watching => {
+                let bound = Duration::from_millis(limits::HUB_SILENCE_MS);
+                if self.seat.verdict().is_none() {
+                    self.silence.get_or_insert_with(|| Instant::now() + bound);
+                }
+                self.say(ToHub::Complain(complaint));
+            }
+            Hub::Departed => self.conclude_alone(complaint),
+            Hub::Lost => {}
+        }
+    }
+
+    /// Nobody judges after the hub has left; what is known here has to do.
+    fn conclude_alone(&self, complaint: Complaint) {
+        let who = |rank: u32| Who { rank: Rank(rank), host: None };
+        let me = who(self.rank.0);
+        self.sentence_as(match complaint {
+            Complaint::Overdue { seq } | Complaint::Mismatch { seq, .. } => {
+                let history = self.seat.calls.history();
+                let call = history.at(seq).map_or_else(|| "a call".into(), Logged::text);
+                let ranks = vec![Whereabouts { who: who(0), place: Place::Gone }];
+                Verdict::Absent { seq, call, ranks }
+            }
+            Complaint::Link { peer, cause } => Verdict::Link { from: me, to: who(peer), cause },
+            Complaint::Abort { reason } => Verdict::Aborted { who: me, reason },
+        });
+    }
+
+    fn lose(&mut self, verdict: Verdict) {
+        self.hub = Hub::Lost;
+        self.sentence(verdict);
+    }
+
+    fn sentence(&mut self, verdict: Verdict) {
+        self.silence = None;
+        self.sentence_as(verdict);
+    }
+
+    fn sentence_as(&self, verdict: Verdict) {
+        tracing::debug!(rank = self.rank.0, "verdict: {verdict}");
+        self.seat.sentence(&Arc::new(verdict));
+        self.end_exchange(None);
+    }
+
+    fn end_exchange(&self, all: Option<Vec<Vec<u8>>>) {
+        if self.exchanged.send(all).is_err() {
+            tracing::trace!("nobody waits for the exchange any more");
+        }
+    }
+
+    fn say(&self, message: ToHub) {
+        if self.line.say.send(message).is_err() {
+            tracing::debug!("the line to rank 0 is closed");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What ranks and the hub say to each other.
+
+use ringfold_types::limits;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::call_log::History;
+use crate::judge::Complaint;
+use crate::verdict::Verdict;
+
+/// What a rank says to the hub.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ToHub {
+    /// The first message.
+    Join(Joining),
+    Complain(Complaint),
+    /// The answer to `FromHub::Ask`.
+    Answer(History),
+    /// This rank's part of an exchange.
+    Offer(Vec<u8>),
+    /// The last message.
+    Goodbye(History),
+}
+
+/// What a rank says of itself when it joins.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Joining {
+    pub(crate) rank: u32,
+    pub(crate) host: String,
+    pub(crate) card: Vec<u8>,
+}
+
+/// What the hub says to a rank.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum FromHub {
+    /// Everyone is here; their cards by rank.
+    Roster(Vec<Vec<u8>>),
+    /// The job does not come about, or not with you.
+    Refused(Refusal),
+    /// Say where you are.
+    Ask,
+    Verdict(Verdict),
+    /// Everyone's part of an exchange, by rank.
+    Offers(Vec<Vec<u8>>),
+    /// The answer to `ToHub::Goodbye`.
+    Farewell,
+    /// Rank 0 leaves, in peace; nobody watches any more.
+    Closing,
+}
+
+/// Why a rank is not in the job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Refusal {
+    /// Another process already is that rank.
+    Duplicate,
+    /// The rank is not below the size, or its card is too long.
+    Invalid,
+    /// These had not joined in time; so many connections had another secret.
+    Missing { ranks: Vec<u32>, wrong_secret: u32 },
+    /// One joined and went away before all were there.
+    Lost { rank: u32 },
+}
+
+/// Bytes that each of `size` ranks may put into an exchange.
+pub(crate) const fn offer_bytes_max(size: usize) -> usize {
+    const PER_OFFER: usize = 5; // the longest encoding of a length below 2^32
+    let share = (limits::CONTROL_BYTES_MAX - 16) / if size == 0 { 1 } else { size };
+    share - PER_OFFER
+}
+
+/// The message as bytes for the wire.
+pub(crate) fn encode<T: Serialize>(message: &T) -> Vec<u8> {
+    #[expect(clippy::expect_used, reason = "a Vec grows, and our messages have known shapes")]
+    postcard::to_stdvec(message).expect("control messages are encodable")
+}
+
+/// The message that `bytes` are, if they are one to the last byte.
+pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((message, [])) => Some(message),
+        _ => None,
+    }
+}

@@ -1,0 +1,201 @@
+//! PMI-1, the wire protocol of MPICH's Hydra and its relatives: lines of `key=value` over an
+//! inherited socket. Rank 0 puts its address into the key-value space, a barrier later the others
+//! get it.
+
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use ringfold_types::limits;
+
+/// A connection to the launcher's key-value space.
+#[derive(Debug)]
+pub struct Client {
+    stream: UnixStream,
+    unread: Vec<u8>,
+    space: String,
+    value_bytes_max: usize,
+}
+
+/// Why the key-value space does not serve.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PmiError {
+    /// The socket failed, or nothing came in time.
+    #[error("no answer to {command}: {source}")]
+    Io {
+        /// What was asked.
+        command: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Something else than the answer came.
+    #[error("expected {expected}, got {got:?}")]
+    Unexpected {
+        /// The answer that should have come.
+        expected: &'static str,
+        /// The line that came.
+        got: String,
+    },
+    /// A line without end.
+    #[error("a line of more than {} bytes", limits::PMI_LINE_BYTES_MAX)]
+    LineTooLong,
+    /// The value does not fit the space.
+    #[error("a value of {bytes} bytes; the launcher takes at most {max}")]
+    ValueTooLong {
+        /// Its length.
+        bytes: usize,
+        /// The launcher's limit.
+        max: usize,
+    },
+}
+
+impl Client {
+    /// Opens the conversation on the launcher's socket. Every answer has to come within `patience`.
+    ///
+    /// # Errors
+    /// The socket fails, or who is on it does not speak PMI-1.
+    pub fn open(fd: OwnedFd, patience: Duration) -> Result<Self, PmiError> {
+        let stream = UnixStream::from(fd);
+        let io = |source| PmiError::Io { command: "init".into(), source };
+        stream.set_read_timeout(Some(patience)).map_err(io)?;
+        let space = String::new();
+        let mut client = Self { stream, unread: Vec::new(), space, value_bytes_max: 0 };
+        client.ask("cmd=init pmi_version=1 pmi_subversion=1", "cmd=response_to_init", &["rc=0"])?;
+        let maxes = client.ask("cmd=get_maxes", "cmd=maxes", &[])?;
+        let max = field(&maxes, "vallen_max").and_then(|v| v.parse().ok());
+        client.value_bytes_max = max.ok_or_else(|| unexpected("vallen_max", &maxes))?;
+        let name = client.ask("cmd=get_my_kvsname", "cmd=my_kvsname", &[])?;
+        let space = field(&name, "kvsname").ok_or_else(|| unexpected("kvsname", &name))?;
+        client.space = space.into();
+        Ok(client)
+    }
+
+    /// The name of the key-value space, which is the name of the job.
+    #[must_use]
+    pub fn space(&self) -> &str {
+        &self.space
+    }
+
+    /// From now on answers have to come within `patience`.
+    ///
+    /// # Errors
+    /// The socket does not take it, as for a patience of zero.
+    pub fn set_patience(&self, patience: Duration) -> Result<(), PmiError> {
+        let io = |source| PmiError::Io { command: "barrier_in".into(), source };
+        self.stream.set_read_timeout(Some(patience)).map_err(io)
+    }
+
+    /// Publishes a value, which must not contain spaces, for those who have passed the next barrier.
+    ///
+    /// # Errors
+    /// The value is too long, or the launcher refuses it.
+    pub fn put(&mut self, key: &str, value: &str) -> Result<(), PmiError> {
+        if value.len() > self.value_bytes_max {
+            let (bytes, max) = (value.len(), self.value_bytes_max);
+            return Err(PmiError::ValueTooLong { bytes, max });
+        }
+        let command = format!("cmd=put kvsname={} key={key} value={value}", self.space);
+        self.ask(&command, "cmd=put_result", &["rc=0"]).map(drop)
+    }
+
+    /// A published value.
+    ///
+    /// # Errors
+    /// There is none, or the launcher fails.
+    pub fn get(&mut self, key: &str) -> Result<String, PmiError> {
+        let command = format!("cmd=get kvsname={} key={key}", self.space);
+        let line = self.ask(&command, "cmd=get_result", &["rc=0"])?;
+        let value = field(&line, "value").ok_or_else(|| unexpected("value", &line))?;
+        Ok(value.into())
+    }
+
+    /// Waits until every rank is here.
+    ///
+    /// # Errors
+    /// One did not come in time.
+    pub fn barrier(&mut self) -> Result<(), PmiError> {
+        self.ask("cmd=barrier_in", "cmd=barrier_out", &[]).map(drop)
+    }
+
+    /// Ends the conversation, as the launcher expects of whoever began one.
+    ///
+    /// # Errors
+    /// The launcher does not acknowledge it.
+    pub fn finalize(mut self) -> Result<(), PmiError> {
+        self.ask("cmd=finalize", "cmd=finalize_ack", &[]).map(drop)
+    }
+
+    fn ask(
+        &mut self,
+        command: &str,
+        expected: &'static str,
+        also: &[&str],
+    ) -> Result<String, PmiError> {
+        let verb = || command.split(' ').next().unwrap_or_default().into();
+        let io = |source| PmiError::Io { command: verb(), source };
+        self.stream.write_all(format!("{command}\n").as_bytes()).map_err(io)?;
+        let line = loop {
+            if let Some(line) = next_line(&mut self.unread)? {
+                break line;
+            }
+            let mut bytes = [0; 512];
+            match self.stream.read(&mut bytes).map_err(io)? {
+                0 => return Err(io(io::ErrorKind::UnexpectedEof.into())),
+                n => self.unread.extend_from_slice(&bytes[..n]),
+            }
+        };
+        let has = |word: &str| line.split_ascii_whitespace().any(|w| w == word);
+        if has(expected) && also.iter().all(|word| has(word)) {
+            Ok(line)
+        } else {
+            Err(unexpected(expected, &line))
+        }
+    }
+}
+
+/// Takes a whole line off the front of `unread`, if there is one.
+///
+/// # Errors
+/// There is none though there are more bytes than a line has.
+pub fn next_line(unread: &mut Vec<u8>) -> Result<Option<String>, PmiError> {
+    let Some(end) = unread.iter().position(|b| *b == b'\n') else {
+        let too_long = unread.len() > limits::PMI_LINE_BYTES_MAX;
+        return if too_long { Err(PmiError::LineTooLong) } else { Ok(None) };
+    };
+    if end > limits::PMI_LINE_BYTES_MAX {
+        return Err(PmiError::LineTooLong);
+    }
+    let rest = unread.split_off(end + 1);
+    let line = std::mem::replace(unread, rest);
+    Ok(Some(String::from_utf8_lossy(&line).trim_end().into()))
+}
+
+/// The value of `key` in a line of `key=value` words.
+#[must_use]
+pub fn field<'a>(line: &'a str, key: &str) -> Option<&'a str> {
+    let value = |word: &'a str| word.strip_prefix(key)?.strip_prefix('=');
+    line.split_ascii_whitespace().find_map(value)
+}
+
+/// Whether a `PMI_process_mapping`, such as `(vector,(0,1,4))`, puts all ranks on one host: each
+/// block is (first host, hosts, ranks on each).
+#[must_use]
+pub fn is_one_host(mapping: &str) -> bool {
+    let Some(blocks) = mapping.strip_prefix("(vector,").and_then(|m| m.strip_suffix(')')) else {
+        return false;
+    };
+    let mut blocks = blocks.split(['(', ')']).filter(|b| !b.is_empty() && *b != ",");
+    blocks.all(|block| {
+        let mut numbers = block.split(',').map(|n| n.trim().parse::<u32>());
+        matches!((numbers.next(), numbers.next()), (Some(Ok(0)), Some(Ok(1))))
+    })
+}
+
+fn unexpected(expected: &'static str, got: &str) -> PmiError {
+    PmiError::Unexpected { expected, got: crate::judge::cut(got.into()) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! The client against a launcher in a thread that speaks the protocol's text.
+
+use std::io::{BufRead, BufReader, Write};
+use std::thread;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Answers each line it gets as the script says, and checks that it is the line it expects.
+pub(crate) fn launcher(
+    mut socket: UnixStream,
+    script: &'static [(&str, &str)],
+) -> thread::JoinHandle<()> {
+    thread::spawn(move || {
+        let mut lines = BufReader::new(socket.try_clone().unwrap()).lines();
+        for (expected, answer) in script {
+            assert_eq!(lines.next().unwrap().unwrap(), *expected);
+            // In two pieces: a line need not arrive at once.
+            let (a, b) = answer.split_at(answer.len() / 2);
+            socket.write_all(a.as_bytes()).unwrap();
+            socket.write_all(b.as_bytes()).unwrap();
+        }
+    })
+}
+
+const OPENING: [(&str, &str); 3] = [
+    (
+        "cmd=init pmi_version=1 pmi_subversion=1",
+        "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n",
+    ),
+    ("cmd=get_maxes", "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=20\n"),
+    ("cmd=get_my_kvsname", "cmd=my_kvsname kvsname=kvs_77_0\n"),
+];
+
+fn open(socket: UnixStream) -> Result<Client, PmiError> {
+    Client::open(socket.into(), Duration::from_secs(10))
+}
+
+#[test]
+fn the_whole_conversation() {
+    const SCRIPT: [(&str, &str); 7] = [
+        OPENING[0],
+        OPENING[1],
+        OPENING[2],
+        ("cmd=put kvsname=kvs_77_0 key=hub value=127.0.0.1:5", "cmd=put_result rc=0 msg=success\n"),
+        ("cmd=barrier_in", "cmd=barrier_out\n"),
+        ("cmd=get kvsname=kvs_77_0 key=hub", "cmd=get_result rc=0 msg=success value=10.0.0.1:5\n"),
+        ("cmd=finalize", "cmd=finalize_ack\n"),
+    ];
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let server = launcher(theirs, &SCRIPT);
+    let mut client = open(ours).unwrap();
+    assert_eq!(client.space(), "kvs_77_0");
+    client.put("hub", "127.0.0.1:5").unwrap();
+    assert!(matches!(
+        client.put("hub", "a value of more than twenty bytes"),
+        Err(PmiError::ValueTooLong { max: 20, .. })
+    ));
+    client.barrier().unwrap();
+    assert_eq!(client.get("hub").unwrap(), "10.0.0.1:5");
+    client.finalize().unwrap();
+    server.join().unwrap();
+}
+
+#[test]
+fn a_missing_key_a_stranger_and_an_end_are_errors() {
+    const NO_KEY: [(&str, &str); 4] = [
+        OPENING[0],
+        OPENING[1],
+        OPENING[2],
+        ("cmd=get kvsname=kvs_77_0 key=hub", "cmd=get_result rc=-1 msg=key_hub_not_found\n"),
+    ];
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let server = launcher(theirs, &NO_KEY);
+    let missing = open(ours).unwrap().get("hub").unwrap_err().to_string();
+    assert!(missing.contains("key_hub_not_found"), "{missing}");
+    server.join().unwrap();
+
+    const STRANGER: [(&str, &str); 1] = [(OPENING[0].0, "HTTP/1.1 400 Bad Request\n")];
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let server = launcher(theirs, &STRANGER);
+    assert!(matches!(open(ours), Err(PmiError::Unexpected { .. })));
+    server.join().unwrap();
+
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    drop(theirs);
+    assert!(matches!(open(ours), Err(PmiError::Io { .. })));
+}
+
+#[test]
+fn mappings() {
+    assert!(is_one_host("(vector,(0,1,4))"));
+    assert!(is_one_host("(vector,(0,1,4),(0,1,1))"));
+    assert!(!is_one_host("(vector,(0,2,4))"));
+    assert!(!is_one_host("(vector,(0,1,4),(1,1,4))"));
+    assert!(!is_one_host(""));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_give_lines_or_an_error(pieces in proptest::collection::vec(
+        proptest::collection::vec(any::<u8>(), 0..2000), 0..8)
+    ) {
+        let mut unread = Vec::new();
+        'all: for piece in pieces {
+            unread.extend(piece);
+            loop {
+                match next_line(&mut unread) {
+                    Ok(Some(line)) => {
+                        let _ = (field(&line, "cmd"), is_one_host(&line));
+                    }
+                    Ok(None) => {
+                        prop_assert!(unread.len() <= limits::PMI_LINE_BYTES_MAX);
+                        break;
+                    }
+                    Err(_) => break 'all,
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! What makes a process a member of the job: 32 bytes that nobody else knows.
+
+use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use zeroize::{Zeroize, Zeroizing};
+
+use crate::inherited;
+
+/// The job's secret. Never printed, overwritten when dropped.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret([u8; SECRET_BYTES]);
+
+const SECRET_BYTES: usize = 32;
+/// More than a secret in hex and a newline; what is longer is not one.
+const TEXT_BYTES_MAX: u64 = 128;
+
+/// Why there is no secret.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SecretError {
+    /// What stands there is not a secret.
+    #[error("{place} does not hold a secret: 64 hexadecimal digits are expected")]
+    Malformed {
+        /// Where it was read from.
+        place: String,
+    },
+    /// It cannot be read.
+    #[error("cannot read the secret from {place}: {source}")]
+    Unreadable {
+        /// Where it was to be read from.
+        place: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Others may read the file.
+    #[error("{} may be read by others (mode {mode:o}): chmod 600 {}", path.display(), path.display())]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// The file belongs to somebody else.
+    #[error("{} belongs to user {uid}, not to you: make your own, or chown it", path.display())]
+    NotOurs {
+        /// The file.
+        path: PathBuf,
+        /// Its owner.
+        uid: u32,
+    },
+    /// The file in the home directory cannot be made.
+    #[error("cannot make {}: {source}; set RINGFOLD_SECRET_FILE to a file that every rank can read",
+        path.display())]
+    Unwritable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Neither a secret nor a home directory is set.
+    #[error("no secret: set RINGFOLD_SECRET_FILE (or HOME, to keep one in ~/.ringfold/secret)")]
+    NoHome,
+}
+
+impl Secret {
+    /// The secret with those bytes.
+    #[must_use]
+    pub const fn new(bytes: [u8; SECRET_BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// A fresh secret.
+    ///
+    /// # Errors
+    /// The system has no randomness to give.
+    pub fn generate() -> io::Result<Self> {
+        let mut bytes = [0; SECRET_BYTES];
+        getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+        Ok(Self(bytes))
+    }
+
+    /// The job's secret, from the first of these that is set: `RINGFOLD_SECRET_FD` (an inherited
+    /// file descriptor, read to its end), `RINGFOLD_SECRET` (hex), `RINGFOLD_SECRET_FILE` (hex; ours
+    /// and closed to others), and at last `.ringfold/secret` below `HOME`, made on first use.
+    ///
+    /// # Errors
+    /// What is set does not hold a secret, or holds it where others can read it.
+    pub fn find(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, SecretError> {
+        if let Some(number) = variable("RINGFOLD_SECRET_FD") {
+            return Self::from_fd(&number);
+        }
+        if let Some(hex) = variable("RINGFOLD_SECRET").map(Zeroizing::new) {
+            let malformed = || SecretError::Malformed { place: "RINGFOLD_SECRET".into() };
+            return Self::parse(hex.as_bytes()).ok_or_else(malformed);
+        }
+        if let Some(path) = variable("RINGFOLD_SECRET_FILE") {
+            return Self::from_file(Path::new(&path));
+        }
+        let home = variable("HOME").filter(|h| !h.is_empty()).ok_or(SecretError::NoHome)?;
+        Self::from_home(Path::new(&home))
+    }
+
+    /// The secret in hex, for handing it on by file, descriptor or environment; never by argument.
+    #[must_use]
+    pub fn to_hex(&self) -> Zeroizing<String> {
+        let digit = |n: u8| char::from_digit(n.into(), 16).unwrap_or('0');
+        Zeroizing::new(self.0.iter().flat_map(|b| [digit(b >> 4), digit(b & 15)]).collect())
+    }
+
+    /// The secret that `text` is: 64 hexadecimal digits, or 32 bytes as they are; a newline may
+    /// follow.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        if let Ok(bytes) = <[u8; SECRET_BYTES]>::try_from(text) {
+            return Some(Self(bytes));
+        }
+        let text = text.trim_ascii();
+        if text.len() != 2 * SECRET_BYTES {
+            return None;
+        }
+        let digit = |d: u8| char::from(d).to_digit(16).and_then(|d| u8::try_from(d).ok());
+        let mut bytes = [0; SECRET_BYTES];
+        for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
+            let &[high, low] = pair else { return None };
+            *byte = digit(high)? << 4 | digit(low)?;
+        }
+        Some(Self(bytes))
+    }
+
+    /// The key with which the data connections of `job` prove themselves.
+    #[must_use]
+    pub fn data_key(&self, job: &str) -> [u8; SECRET_BYTES] {
+        self.derive(&["data", job])
+    }
+
+    /// A key for one purpose, named by labels: HMAC-SHA256 over the labels, each with its length.
+    #[must_use]
+    pub fn derive(&self, labels: &[&str]) -> [u8; SECRET_BYTES] {
+        #[expect(clippy::expect_used, reason = "HMAC takes keys of any length")]
+        let mut mac = <Hmac<Sha256>>::new_from_slice(&self.0).expect("any key will do");
+        mac.update(b"ringfold 1");
+        for label in labels {
+            mac.update(&(label.len() as u64).to_le_bytes());
+            mac.update(label.as_bytes());
+        }
+        mac.finalize().into_bytes().into()
+    }
+
+    fn from_fd(number: &str) -> Result<Self, SecretError> {
+        let place = || format!("file descriptor {number} (RINGFOLD_SECRET_FD)");
+        let malformed = || SecretError::Malformed { place: place() };
+        let number = number.trim().parse().map_err(|_| malformed())?;
+        let text = inherited::duplicate(number).and_then(|fd| contents(File::from(fd)));
+        let text = text.map_err(|source| SecretError::Unreadable { place: place(), source })?;
+        Self::parse(&text).ok_or_else(malformed)
+    }
+
+    fn from_file(path: &Path) -> Result<Self, SecretError> {
+        let place = || path.display().to_string();
+        let unreadable = |source| SecretError::Unreadable { place: place(), source };
+        let file = File::open(path).map_err(unreadable)?;
+        let metadata = file.metadata().map_err(unreadable)?;
+        let (uid, mode) = (metadata.uid(), metadata.mode() & 0o7777);
+        if uid != rustix::process::geteuid().as_raw() {
+            return Err(SecretError::NotOurs { path: path.into(), uid });
+        }
+        if mode & 0o077 != 0 {
+            return Err(SecretError::Exposed { path: path.into(), mode });
+        }
+        let text = contents(file).map_err(unreadable)?;
+        Self::parse(&text).ok_or_else(|| SecretError::Malformed { place: place() })
+    }
+
+    /// Ranks that start at once on a fresh home directory agree: each writes a file of its own, and
+    /// the one that is linked first is everyone's.
+    fn from_home(home: &Path) -> Result<Self, SecretError> {
+        let folder = home.join(".ringfold");
+        let path = folder.join("secret");
+        if !path.exists() {
+            let unwritable = |source| SecretError::Unwritable { path: path.clone(), source };
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+            made.and_then(|()| Self::generate())
+                .and_then(|fresh| fresh.publish(&path))
+                .map_err(unwritable)?;
+        }
+        Self::from_file(&path)
+    }
+
+    fn publish(&self, path: &Path) -> io::Result<()> {
+        let mut nonce = [0; 8];
+        getrandom::fill(&mut nonce).map_err(io::Error::other)?;
+        let draft = path.with_extension(format!("{:016x}", u64::from_le_bytes(nonce)));
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+        let written = file.write_all(self.to_hex().as_bytes()).and_then(|()| file.sync_all());
+        let linked = written.and_then(|()| fs::hard_link(&draft, path));
+        fs::remove_file(&draft)?;
+        match linked {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+pub(crate) fn contents(file: File) -> io::Result<Zeroizing<Vec<u8>>> {
+    let mut text = Zeroizing::new(Vec::with_capacity(128));
+    file.take(TEXT_BYTES_MAX).read_to_end(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,272 @@
+//! What went wrong, in people's words: the one sentence that every surviving rank gets.
+
+use std::fmt;
+
+use ringfold_types::Rank;
+use serde::{Deserialize, Serialize};
+
+/// Why the job cannot go on. Every survivor gets the same one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// A rank's process is gone: its control connection closed without a goodbye.
+    Died {
+        /// The one that is gone.
+        who: Who,
+    },
+    /// Ranks that do not answer though their connection stands: stopped, swapped out, cut off.
+    Silent {
+        /// Those that do not answer.
+        ranks: Vec<Who>,
+        /// How long they had to answer, in milliseconds.
+        for_ms: u64,
+    },
+    /// Ranks that have not entered a call in which others wait for them.
+    Absent {
+        /// The call's number.
+        seq: u64,
+        /// The call.
+        call: String,
+        /// Those that are missing, and where they are instead.
+        ranks: Vec<Whereabouts>,
+    },
+    /// Ranks that made different calls under the same number.
+    Mismatch {
+        /// The call's number.
+        seq: u64,
+        /// Each different call and who made it; the one most ranks made comes first.
+        said: Vec<Said>,
+    },
+    /// A connection between two living ranks broke.
+    Link {
+        /// The rank that noticed.
+        from: Who,
+        /// The rank at the other end.
+        to: Who,
+        /// What it noticed.
+        cause: String,
+    },
+    /// Every rank is in the same call, none is missing, and it does not end in time.
+    Stalled {
+        /// The call's number.
+        seq: u64,
+        /// The call.
+        call: String,
+        /// The ranks that are not through with it.
+        #[serde(with = "ranks")]
+        ranks: Vec<Rank>,
+    },
+    /// A rank gave up.
+    Aborted {
+        /// The one that gave up.
+        who: Who,
+        /// Its reason.
+        reason: String,
+    },
+    /// The control connection to rank 0 failed, though rank 0 may live.
+    HubLost {
+        /// What happened to the connection.
+        cause: String,
+    },
+}
+
+impl Verdict {
+    /// The ranks that the verdict points at: those to look at first. For a mismatch, the minority;
+    /// for a link, both ends.
+    #[must_use]
+    pub fn culprits(&self) -> Vec<Rank> {
+        match self {
+            Self::Died { who } | Self::Aborted { who, .. } => vec![who.rank],
+            Self::Silent { ranks, .. } => ranks.iter().map(|w| w.rank).collect(),
+            Self::Absent { ranks, .. } => ranks.iter().map(|w| w.who.rank).collect(),
+            Self::Mismatch { said, .. } => {
+                said.iter().skip(1).flat_map(|s| s.ranks.iter().copied()).collect()
+            }
+            Self::Link { from, to, .. } => vec![from.rank, to.rank],
+            Self::Stalled { ranks, .. } => ranks.clone(),
+            Self::HubLost { .. } => vec![Rank(0)],
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Died { who } => write!(f, "the process of {who} is gone"),
+            Self::Silent { ranks, for_ms } => {
+                joined(f, ranks)?;
+                let verb = if ranks.len() == 1 { "does" } else { "do" };
+                write!(f, " {verb} not answer (waited {for_ms} ms): stopped or cut off")
+            }
+            Self::Absent { seq, call, ranks } => {
+                write!(f, "not every rank has entered {call} #{seq}: ")?;
+                joined(f, ranks)
+            }
+            Self::Mismatch { seq, said } => {
+                write!(f, "ranks differ in call #{seq}: ")?;
+                joined(f, said)
+            }
+            Self::Link { from, to, cause } => {
+                write!(f, "the connection from {from} to {to} failed: {cause}")
+            }
+            Self::Stalled { seq, call, ranks } => {
+                write!(f, "every rank is in {call} #{seq}, which does not end in time: ")?;
+                if ranks.is_empty() {
+                    return f.write_str("all are through with it by now");
+                }
+                write!(f, "{} still inside", RankList(ranks))
+            }
+            Self::Aborted { who, reason } => write!(f, "{who} gave up: {reason}"),
+            Self::HubLost { cause } => {
+                write!(f, "lost the control connection to rank 0: {cause}")
+            }
+        }
+    }
+}
+
+/// A rank and, where the job spans several, its host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Who {
+    /// The rank.
+    #[serde(with = "rank")]
+    pub rank: Rank,
+    /// Its host's name.
+    pub host: Option<String>,
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {}", self.rank)?;
+        self.host.as_ref().map_or(Ok(()), |host| write!(f, " (host {host})"))
+    }
+}
+
+/// A rank that is missing from a call, and where it is instead.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Whereabouts {
+    /// The rank.
+    pub who: Who,
+    /// Where it is.
+    pub place: Place,
+}
+
+impl fmt::Display for Whereabouts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.who)?;
+        match &self.place {
+            Place::Start => f.write_str("has made no call yet"),
+            Place::Inside { seq, call } => write!(f, "is inside {call} #{seq}"),
+            Place::After { seq, call } => write!(f, "has made no call since {call} #{seq}"),
+            Place::Gone => f.write_str("has left the job"),
+        }
+    }
+}
+
+/// Where a rank is in its sequence of calls.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Place {
+    /// Before its first call.
+    Start,
+    /// Inside a call.
+    Inside {
+        /// The call's number.
+        seq: u64,
+        /// The call.
+        call: String,
+    },
+    /// Outside, after a call.
+    After {
+        /// The call's number.
+        seq: u64,
+        /// The call.
+        call: String,
+    },
+    /// It said goodbye.
+    Gone,
+}
+
+/// One of several different calls under one number, and who made it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Said {
+    /// The call.
+    pub call: String,
+    /// Who made it.
+    #[serde(with = "ranks")]
+    pub ranks: Vec<Rank>,
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} called {}", RankList(&self.ranks), self.call)
+    }
+}
+
+/// Ranks in growing order, as in `ranks 0-2, 5`.
+#[derive(Debug)]
+pub struct RankList<'a>(pub &'a [Rank]);
+
+impl fmt::Display for RankList<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.len() == 1 { "rank " } else { "ranks " })?;
+        let runs = self.0.chunk_by(|a, b| a.0.checked_add(1) == Some(b.0));
+        for (i, run) in runs.enumerate() {
+            let comma = if i == 0 { "" } else { ", " };
+            match run {
+                [first, .., last] => write!(f, "{comma}{first}-{last}")?,
+                [only] => write!(f, "{comma}{only}")?,
+                [] => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn joined<T: fmt::Display>(f: &mut fmt::Formatter<'_>, items: &[T]) -> fmt::Result {
+    items.iter().enumerate().try_for_each(|(i, item)| {
+        let comma = if i == 0 { "" } else { "; " };
+        write!(f, "{comma}{item}")
+    })
+}
+
+/// `Rank` as the wire has it; the crate of `Rank` depends on nothing, so on no serde.
+mod rank {
+    use ringfold_types::Rank;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(rank: &Rank, s: S) -> Result<S::Ok, S::Error> {
+        rank.0.serialize(s)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Rank, D::Error> {
+        u32::deserialize(d).map(Rank)
+    }
+}
+
+/// Ranks as the wire has them.
+mod ranks {
+    use ringfold_types::Rank;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(ranks: &[Rank], s: S) -> Result<S::Ok, S::Error> {
+        s.collect_seq(ranks.iter().map(|r| r.0))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<Rank>, D::Error> {
+        Vec::<u32>::deserialize(d).map(|ranks| ranks.into_iter().map(Rank).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rank_lists_are_short() {
+        let list = |ranks: &[u32]| {
+            RankList(&ranks.iter().map(|&r| Rank(r)).collect::<Vec<_>>()).to_string()
+        };
+        assert_eq!(list(&[3]), "rank 3");
+        assert_eq!(list(&[0, 1, 2, 5, 7, 8]), "ranks 0-2, 5, 7-8");
+        assert_eq!(list(&[u32::MAX, 0]), format!("ranks {}, 0", u32::MAX));
+    }
+}
