@@ -6,6 +6,7 @@ use ringfold_types::{DataType, ReduceOp, limits};
 
 use crate::job::{Finish, Form, Job, Operand};
 use crate::scalar::{self, Fold};
+use crate::simd;
 
 /// Which instructions a kernel uses. All give the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,14 +28,13 @@ impl Level {
     /// Whether this CPU has it.
     #[must_use]
     pub fn is_available(self) -> bool {
-        self == Self::Scalar
+        simd::has(self)
     }
 
     /// The fastest level of this CPU.
     #[must_use]
     pub fn best() -> Self {
-        let fastest_first = Self::ALL.into_iter().rev();
-        fastest_first.into_iter().find(|level| level.is_available()).unwrap_or(Self::Scalar)
+        Self::ALL.into_iter().rfind(|level| level.is_available()).unwrap_or(Self::Scalar)
     }
 
     /// The lower-case name, as in `avx2`.
@@ -60,6 +60,9 @@ impl fmt::Display for Level {
 pub struct Kernel {
     data_type: DataType,
     finish: Finish,
+    level: Level,
+    /// For all values but the last few; absent in the scalar kernel.
+    vectors: Option<simd::Loop>,
     scalar: scalar::Run,
 }
 
@@ -74,8 +77,7 @@ impl Kernel {
     /// If `ranks` is 0 or more than `limits::RANKS_MAX`.
     #[must_use]
     pub fn new(data_type: DataType, op: ReduceOp, ranks: usize) -> Self {
-        Self::with(Level::best(), data_type, op, ranks)
-            .unwrap_or_else(|| Self::scalar(data_type, op, ranks))
+        Self::of_op(Level::best(), data_type, op, ranks)
     }
 
     /// The kernel that defines the results.
@@ -85,17 +87,7 @@ impl Kernel {
     /// As [`Kernel::new`].
     #[must_use]
     pub fn scalar(data_type: DataType, op: ReduceOp, ranks: usize) -> Self {
-        let fold = match op {
-            ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PreMulSum(_) => Fold::Sum,
-            ReduceOp::Prod => Fold::Prod,
-            ReduceOp::Min => Fold::Min,
-            ReduceOp::Max => Fold::Max,
-        };
-        let finish = match op {
-            ReduceOp::Avg => Finish::Divide { ranks: divisor(ranks) },
-            _ => Finish::Keep,
-        };
-        Self::made(Level::Scalar, data_type, fold, finish)
+        Self::of_op(Level::Scalar, data_type, op, ranks)
     }
 
     /// The kernel of a given level, or `None` where the CPU lacks it. For tests and benches.
@@ -105,16 +97,40 @@ impl Kernel {
     /// As [`Kernel::new`].
     #[must_use]
     pub fn with(level: Level, data_type: DataType, op: ReduceOp, ranks: usize) -> Option<Self> {
-        level.is_available().then(|| Self::scalar(data_type, op, ranks))
+        level.is_available().then(|| Self::of_op(level, data_type, op, ranks))
+    }
+
+    fn of_op(level: Level, data_type: DataType, op: ReduceOp, ranks: usize) -> Self {
+        let ranks = divisor(ranks);
+        let (fold, finish) = match op {
+            ReduceOp::Sum | ReduceOp::PreMulSum(_) => (Fold::Sum, Finish::Keep),
+            ReduceOp::Prod => (Fold::Prod, Finish::Keep),
+            ReduceOp::Min => (Fold::Min, Finish::Keep),
+            ReduceOp::Max => (Fold::Max, Finish::Keep),
+            ReduceOp::Avg => (Fold::Sum, Finish::Divide { ranks }),
+        };
+        Self::resolve(level, data_type, fold, finish)
     }
 
     /// The kernel that multiplies its one operand.
-    pub(crate) fn scaling(data_type: DataType, factor: f64) -> Self {
-        Self::made(Level::best(), data_type, Fold::Sum, Finish::Scale { factor })
+    pub(crate) fn scaling(level: Level, data_type: DataType, factor: f64) -> Self {
+        Self::resolve(level, data_type, Fold::Sum, Finish::Scale { factor })
     }
 
-    fn made(_level: Level, data_type: DataType, fold: Fold, finish: Finish) -> Self {
-        Self { data_type, finish, scalar: scalar::choose(data_type, fold) }
+    fn resolve(level: Level, data_type: DataType, fold: Fold, finish: Finish) -> Self {
+        Self {
+            data_type,
+            finish,
+            level,
+            vectors: simd::Loop::choose(level, data_type, fold),
+            scalar: scalar::choose(data_type, fold),
+        }
+    }
+
+    /// Which instructions it uses.
+    #[must_use]
+    pub const fn level(&self) -> Level {
+        self.level
     }
 
     /// The data type whose elements it reduces.
@@ -158,7 +174,8 @@ impl Kernel {
             );
         }
         let mut job = Job { dst, form: dst_form, count, operands, finish: self.finish };
-        (self.scalar)(&mut job, 0);
+        let done = self.vectors.map_or(0, |vectors| vectors.run(&mut job));
+        (self.scalar)(&mut job, done);
     }
 }
 
@@ -167,6 +184,7 @@ impl fmt::Debug for Kernel {
         f.debug_struct("Kernel")
             .field("data_type", &self.data_type)
             .field("finish", &self.finish)
+            .field("level", &self.level)
             .finish_non_exhaustive()
     }
 }

@@ -33,6 +33,7 @@ mod job;
 mod kernel;
 mod scalar;
 mod scale;
+mod simd;
 
 pub use element::Element;
 pub use float8::{F8E4M3, F8E5M2};

@@ -3,7 +3,7 @@
 use ringfold_types::DataType;
 
 use crate::job::{Form, Operand};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Level};
 
 /// Multiplies elements by `factor`, from `src` to `dst`, or in place where `src` is `None`.
 ///
@@ -17,7 +17,7 @@ use crate::kernel::Kernel;
 /// If `dst` is no whole number of elements, or `src` is not as long as `dst`.
 pub fn scale(data_type: DataType, dst: &mut [u8], src: Option<&[u8]>, factor: f64) {
     let operand = src.map_or(Operand::Destination, Operand::elements);
-    Kernel::scaling(data_type, factor).combine(dst, Form::Element, &[operand]);
+    Kernel::scaling(Level::best(), data_type, factor).combine(dst, Form::Element, &[operand]);
 }
 
 /// Whether `factor` keeps its value, or for floats is merely rounded, in the type that the

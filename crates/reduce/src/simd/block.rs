@@ -1,0 +1,160 @@
+//! The one loop: a block of values in registers, combined over all operands, then written.
+
+use crate::job::{Finish, Form, Job};
+use crate::scalar::{Accumulator, Max, Min, Prod, Sum};
+use crate::simd::codec::Codec;
+use crate::simd::vector::Vector;
+
+/// Pairs of registers in a block. Eight registers hide the latency of a sum and leave as many for
+/// conversions; fewer would look at operands and forms more often.
+const PAIRS: usize = 4;
+
+/// A `Combine` of registers.
+pub(super) trait VectorCombine {
+    /// # Safety
+    ///
+    /// As `Vector`.
+    unsafe fn combine<V: Vector>(left: V, right: V) -> V;
+}
+
+macro_rules! combine {
+    ($($name:ident $method:ident),+) => {$(
+        impl VectorCombine for $name {
+            #[inline(always)]
+            unsafe fn combine<V: Vector>(left: V, right: V) -> V {
+                // SAFETY: the caller promises the CPU.
+                unsafe { left.$method(right) }
+            }
+        }
+    )+};
+}
+
+combine!(Sum sum, Prod prod, Min min, Max max);
+
+/// Computes the values of a job, but for the last ones that fill no pair of registers, and returns
+/// how many it computed.
+///
+/// # Safety
+///
+/// The CPU has the instruction set of `C`, and the job keeps its promises: `dst` and every operand
+/// hold `count` values.
+#[inline(always)]
+pub(super) unsafe fn run<C: Codec, F: VectorCombine>(job: &mut Job<'_>) -> usize {
+    let pair = 2 * C::Vector::LANES;
+    let mut at = 0;
+    while job.count - at >= PAIRS * pair {
+        // SAFETY: as the caller's; that many values are left.
+        unsafe { block::<C, F, PAIRS>(job, at) };
+        at += PAIRS * pair;
+    }
+    while job.count - at >= pair {
+        // SAFETY: as the caller's; that many values are left.
+        unsafe { block::<C, F, 1>(job, at) };
+        at += pair;
+    }
+    at
+}
+
+/// Computes `N` pairs of registers from value `at` on.
+///
+/// # Safety
+///
+/// As `run`, and that many values are there.
+#[inline(always)]
+unsafe fn block<C: Codec, F: VectorCombine, const N: usize>(job: &mut Job<'_>, at: usize) {
+    let Some((first, others)) = job.operands.split_first() else { return };
+    // SAFETY: the caller promises the CPU, and that values up to the end of the block exist in
+    // `dst` and in every operand, which is where `read` and `write` go.
+    unsafe {
+        let mut values = [[C::Vector::splat(bytemuck::Zeroable::zeroed()); 2]; N];
+        let (bytes, form) = job.source(first);
+        read::<C, N>(bytes.as_ptr(), form, at, |index, pair| values[index] = pair);
+        for operand in others {
+            let (bytes, form) = job.source(operand);
+            read::<C, N>(bytes.as_ptr(), form, at, |index, [left, right]| {
+                let [l, r] = values[index];
+                values[index] = [F::combine(l, left), F::combine(r, right)];
+            });
+        }
+        for pair in &mut values {
+            *pair = finished::<C>(*pair, job);
+        }
+        write::<C, N>(values, job.dst.as_mut_ptr(), job.form, at);
+    }
+}
+
+/// Calls `take` with each pair of registers of a block of an operand.
+///
+/// # Safety
+///
+/// As `block`.
+#[inline(always)]
+unsafe fn read<C: Codec, const N: usize>(
+    bytes: *const u8,
+    form: Form,
+    at: usize,
+    mut take: impl FnMut(usize, [C::Vector; 2]),
+) {
+    for index in 0..N {
+        let at = at + index * 2 * C::Vector::LANES;
+        // SAFETY: as the caller's.
+        let pair = unsafe {
+            match form {
+                Form::Element => C::decode(bytes.add(at * C::BYTES)),
+                Form::Accumulator => C::load(bytes.add(at * accumulator_bytes::<C>())),
+            }
+        };
+        take(index, pair);
+    }
+}
+
+/// Writes a block.
+///
+/// # Safety
+///
+/// As `block`.
+#[inline(always)]
+unsafe fn write<C: Codec, const N: usize>(
+    values: [[C::Vector; 2]; N],
+    dst: *mut u8,
+    form: Form,
+    at: usize,
+) {
+    for (index, pair) in values.into_iter().enumerate() {
+        let at = at + index * 2 * C::Vector::LANES;
+        // SAFETY: as the caller's.
+        unsafe {
+            match form {
+                Form::Element => C::encode(pair, dst.add(at * C::BYTES)),
+                Form::Accumulator => C::store(pair, dst.add(at * accumulator_bytes::<C>())),
+            }
+        }
+    }
+}
+
+/// A pair with its NaNs made canonical, and finished if elements are to be written.
+///
+/// # Safety
+///
+/// As `Vector`.
+#[inline(always)]
+unsafe fn finished<C: Codec>([left, right]: [C::Vector; 2], job: &Job<'_>) -> [C::Vector; 2] {
+    // SAFETY: the caller promises the CPU.
+    unsafe {
+        let [left, right] = match job.finish {
+            Finish::Divide { ranks } if job.form == Form::Element => {
+                [left.divide(ranks), right.divide(ranks)]
+            }
+            Finish::Scale { factor } if job.form == Form::Element => {
+                let factor = C::Vector::splat(Accumulator::from_factor(factor));
+                [left.prod(factor), right.prod(factor)]
+            }
+            _ => [left, right],
+        };
+        [left.canonical(), right.canonical()]
+    }
+}
+
+const fn accumulator_bytes<C: Codec>() -> usize {
+    size_of::<<C::Vector as Vector>::Lane>()
+}

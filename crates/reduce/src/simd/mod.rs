@@ -1,0 +1,81 @@
+//! The same results in vector registers. The only `unsafe` of the crate is in this folder, and
+//! this file is its door: a [`Loop`] exists only where the CPU has its instructions.
+//!
+//! | file | what |
+//! |---|---|
+//! | `vector` | the traits that an instruction set implements, and macros for it |
+//! | `codec` | how each data type becomes registers and back, over those traits |
+//! | `block` | the loop, over codecs |
+//! | `avx2`, `avx512`, `neon` | the instruction sets |
+#![allow(unsafe_code)]
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod block;
+mod codec;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod vector;
+
+use ringfold_types::DataType;
+
+use crate::job::Job;
+use crate::kernel::Level;
+use crate::scalar::Fold;
+
+/// Computes the first values of a job, and returns how many.
+///
+/// # Safety
+///
+/// The CPU has the instruction set that it is compiled for, and `dst` and all operands of the job
+/// hold as many values as the job counts.
+type Run = unsafe fn(&mut Job<'_>) -> usize;
+
+/// A loop that this CPU can run.
+#[derive(Clone, Copy)]
+pub(crate) struct Loop(Run);
+
+impl Loop {
+    /// The loop of a level, or `None` if the level has none or the CPU lacks it.
+    pub(crate) fn choose(level: Level, data_type: DataType, fold: Fold) -> Option<Self> {
+        if !has(level) {
+            return None;
+        }
+        match level {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => Some(Self(avx2::choose(data_type, fold))),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => Some(Self(avx512::choose(data_type, fold))),
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => Some(Self(neon::choose(data_type, fold))),
+            _ => None,
+        }
+    }
+
+    /// Computes all but the last values of a job, and returns how many it computed.
+    pub(crate) fn run(self, job: &mut Job<'_>) -> usize {
+        // SAFETY: `choose` has asked the CPU; `Kernel::combine` has checked the lengths.
+        unsafe { (self.0)(job) }
+    }
+}
+
+/// Whether this CPU has the instructions of a level.
+pub(crate) fn has(level: Level) -> bool {
+    match level {
+        Level::Scalar => true,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c"),
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => {
+            is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("avx512dq")
+        }
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => std::arch::is_aarch64_feature_detected!("neon"),
+        _ => false,
+    }
+}

@@ -1,0 +1,265 @@
+//! What every instruction set must offer: registers of one lane type, and of `f32` bits.
+//!
+//! The traits are thin names for instructions, so that loops and conversions are written once. All
+//! methods are `#[inline(always)]` and therefore compiled for the instruction set of the loop that
+//! they end up in; calling one on a CPU without that set is undefined behaviour.
+
+use bytemuck::Zeroable;
+
+use crate::scalar::Accumulator;
+
+/// A register of accumulators.
+///
+/// # Safety
+///
+/// Callers of any method promise that the CPU has the instruction set of the register, and that
+/// pointers are valid for its whole width; they need no alignment.
+pub(super) trait Vector: Copy {
+    /// One of the values.
+    type Lane: Accumulator;
+
+    /// How many there are.
+    const LANES: usize;
+
+    unsafe fn load(at: *const u8) -> Self;
+
+    unsafe fn store(self, at: *mut u8);
+
+    /// The same value in every lane.
+    unsafe fn splat(lane: Self::Lane) -> Self;
+
+    /// The methods of `Accumulator`, lane by lane.
+    unsafe fn sum(self, other: Self) -> Self;
+
+    unsafe fn prod(self, other: Self) -> Self;
+
+    unsafe fn min(self, other: Self) -> Self;
+
+    unsafe fn max(self, other: Self) -> Self;
+
+    #[inline(always)]
+    unsafe fn canonical(self) -> Self {
+        self
+    }
+
+    /// One lane after the other, as no CPU here divides integers otherwise.
+    #[inline(always)]
+    unsafe fn divide(self, ranks: u16) -> Self {
+        let mut lanes = [Self::Lane::zeroed(); LANES_MAX];
+        // SAFETY: the array holds a whole register, as asserted; the caller promises the CPU.
+        unsafe {
+            const { assert!(Self::LANES <= LANES_MAX) };
+            self.store(lanes.as_mut_ptr().cast());
+            for lane in &mut lanes[..Self::LANES] {
+                *lane = lane.divide(ranks);
+            }
+            Self::load(lanes.as_ptr().cast())
+        }
+    }
+}
+
+/// Lanes of the widest register: 512 bits of bytes.
+const LANES_MAX: usize = 64;
+
+/// A register of `u32`, as bits of `f32`.
+///
+/// # Safety
+///
+/// As `Vector`.
+pub(super) trait Bits: Vector<Lane = u32> {
+    unsafe fn and(self, other: Self) -> Self;
+
+    unsafe fn or(self, other: Self) -> Self;
+
+    unsafe fn shift_left(self, by: u32) -> Self;
+
+    unsafe fn shift_right(self, by: u32) -> Self;
+
+    /// Lane by lane, `yes` where `self > than`, else `no`. Compares as signed.
+    unsafe fn select_greater(self, than: Self, yes: Self, no: Self) -> Self;
+}
+
+/// A register of `f32`, and how pairs of it are read from and written as shorter floats.
+///
+/// # Safety
+///
+/// As `Vector`; pointers are valid for two registers' lanes of the shorter type.
+pub(super) trait Single: Vector<Lane = f32> {
+    type Bits: Bits;
+
+    unsafe fn to_bits(self) -> Self::Bits;
+
+    unsafe fn from_bits(bits: Self::Bits) -> Self;
+
+    /// Two registers of `f16`.
+    unsafe fn load_f16(at: *const u8) -> [Self; 2];
+
+    /// Rounded to nearest even.
+    unsafe fn store_f16(pair: [Self; 2], at: *mut u8);
+
+    /// Two registers of `bf16`, in the order of lanes that is quickest: `spread` tells which.
+    unsafe fn load_bf16(at: *const u8) -> [Self; 2];
+
+    /// Stores the upper halves of the bits of two spread registers.
+    unsafe fn store_bf16(pair: [Self::Bits; 2], at: *mut u8);
+
+    /// Brings lanes from memory order to that of `load_bf16`.
+    #[inline(always)]
+    unsafe fn spread(pair: [Self; 2]) -> [Self; 2] {
+        pair
+    }
+
+    /// Undoes `spread`.
+    #[inline(always)]
+    unsafe fn gather(pair: [Self; 2]) -> [Self; 2] {
+        pair
+    }
+
+    /// Two registers of bytes, zero-extended.
+    unsafe fn load_bytes(at: *const u8) -> [Self::Bits; 2];
+
+    /// Two registers of values below 256, as bytes.
+    unsafe fn store_bytes(pair: [Self::Bits; 2], at: *mut u8);
+}
+
+/// Defines a register type over the machine's own, and what its instructions are.
+macro_rules! vector {
+    (
+        $name:ident($register:ty), [$lane:ty; $lanes:literal],
+        sum: |$s:ident, $t:ident| $sum:expr,
+        prod: |$p:ident, $q:ident| $prod:expr,
+        min: |$m:ident, $n:ident| $min:expr,
+        max: |$u:ident, $v:ident| $max:expr,
+        $($more:tt)*
+    ) => {
+        #[derive(Clone, Copy)]
+        pub(super) struct $name($register);
+
+        const _: () = assert!(size_of::<$name>() == size_of::<[$lane; $lanes]>());
+
+        impl Vector for $name {
+            type Lane = $lane;
+
+            const LANES: usize = $lanes;
+
+            #[inline(always)]
+            unsafe fn load(at: *const u8) -> Self {
+                // SAFETY: the caller promises a readable register's width.
+                Self(unsafe { at.cast::<$register>().read_unaligned() })
+            }
+
+            #[inline(always)]
+            unsafe fn store(self, at: *mut u8) {
+                // SAFETY: the caller promises a writable register's width.
+                unsafe { at.cast::<$register>().write_unaligned(self.0) }
+            }
+
+            #[inline(always)]
+            unsafe fn splat(lane: $lane) -> Self {
+                // SAFETY: the array is as wide as the register.
+                unsafe { Self::load([lane; $lanes].as_ptr().cast()) }
+            }
+
+            #[inline(always)]
+            unsafe fn sum(self, other: Self) -> Self {
+                let ($s, $t) = (self.0, other.0);
+                // SAFETY: the caller promises the CPU.
+                Self(unsafe { $sum })
+            }
+
+            #[inline(always)]
+            unsafe fn prod(self, other: Self) -> Self {
+                let ($p, $q) = (self.0, other.0);
+                // SAFETY: the caller promises the CPU.
+                Self(unsafe { $prod })
+            }
+
+            #[inline(always)]
+            unsafe fn min(self, other: Self) -> Self {
+                let ($m, $n) = (self.0, other.0);
+                // SAFETY: the caller promises the CPU.
+                Self(unsafe { $min })
+            }
+
+            #[inline(always)]
+            unsafe fn max(self, other: Self) -> Self {
+                let ($u, $v) = (self.0, other.0);
+                // SAFETY: the caller promises the CPU.
+                Self(unsafe { $max })
+            }
+
+            $crate::simd::vector::float_methods!($lane, $($more)*);
+        }
+    };
+}
+
+/// The methods that only floats have of their own.
+macro_rules! float_methods {
+    ($lane:ty,) => {};
+    (
+        $lane:ty,
+        quotient: |$a:ident, $b:ident| $quotient:expr,
+        canonical: |$v:ident, $nan:ident| $canonical:expr,
+    ) => {
+        #[inline(always)]
+        unsafe fn divide(self, ranks: u16) -> Self {
+            // SAFETY: the caller promises the CPU.
+            unsafe {
+                let ($a, $b) = (self.0, Self::splat(<$lane>::from(ranks)).0);
+                Self($quotient)
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn canonical(self) -> Self {
+            // SAFETY: the caller promises the CPU.
+            unsafe {
+                let ($v, $nan) = (self.0, Self::splat(Accumulator::canonical(<$lane>::NAN)).0);
+                Self($canonical)
+            }
+        }
+    };
+}
+
+/// Defines, for an instruction set, the loops over all its types and how one is chosen.
+macro_rules! loops {
+    ($features:literal) => {
+        /// The loop for a data type and a fold; it needs a CPU with this instruction set.
+        pub(super) fn choose(data_type: DataType, fold: Fold) -> Run {
+            match data_type {
+                DataType::I8 => with_codec::<Same<I8>>(fold),
+                DataType::U8 => with_codec::<Same<U8>>(fold),
+                DataType::I32 => with_codec::<Same<I32>>(fold),
+                DataType::U32 => with_codec::<Same<U32>>(fold),
+                DataType::I64 => with_codec::<Same<I64>>(fold),
+                DataType::U64 => with_codec::<Same<U64>>(fold),
+                DataType::F16 => with_codec::<F16<F32>>(fold),
+                DataType::Bf16 => with_codec::<Bf16<F32>>(fold),
+                DataType::F32 => with_codec::<Same<F32>>(fold),
+                DataType::F64 => with_codec::<Same<F64>>(fold),
+                DataType::F8E4M3 => with_codec::<Float8<F32, E4M3>>(fold),
+                DataType::F8E5M2 => with_codec::<Float8<F32, E5M2>>(fold),
+            }
+        }
+
+        fn with_codec<C: Codec>(fold: Fold) -> Run {
+            match fold {
+                Fold::Sum => run::<C, Sum>,
+                Fold::Prod => run::<C, Prod>,
+                Fold::Min => run::<C, Min>,
+                Fold::Max => run::<C, Max>,
+            }
+        }
+
+        /// # Safety
+        ///
+        /// As `Run`.
+        #[target_feature(enable = $features)]
+        unsafe fn run<C: Codec, F: VectorCombine>(job: &mut Job<'_>) -> usize {
+            // SAFETY: the codecs that `choose` passes are of this instruction set.
+            unsafe { block::run::<C, F>(job) }
+        }
+    };
+}
+
+pub(super) use {float_methods, loops, vector};
