@@ -4,6 +4,7 @@
 //! * `discover`: the only part that touches the operating system.
 #![forbid(unsafe_code)]
 
+pub mod discover;
 mod layout;
 
 pub use layout::Layout;

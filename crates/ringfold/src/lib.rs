@@ -1,1 +1,43 @@
-//! placeholder
+//! ringfold, a collective communication library: what training jobs `use`.
+//!
+//! A [`Communicator`] is one process's membership in a group of ranks. It is made from what the
+//! launcher left in the environment (`ringrun`, `torchrun`, `srun`, `mpiexec`; alone it is a group of
+//! one), and offers the collectives: all-reduce, all-gather, reduce-scatter, broadcast, reduce,
+//! barrier.
+//!
+//! ```
+//! use ringfold::{Communicator, ReduceOp};
+//!
+//! let mut comm = Communicator::init()?;
+//! let mut gradient = vec![comm.rank().0 as f32; 1000];
+//! comm.all_reduce(&mut gradient, ReduceOp::Avg)?;
+//! # Ok::<(), ringfold::Error>(())
+//! ```
+//!
+//! [`local::run`] gives threads of one process their ranks, for tests.
+//!
+//! Inside: `calls` checks arguments, `plans` chooses and keeps schedules, `engine` runs them over
+//! the transports of `router` and the buffers of `memory`, `wait` is about having nothing to do,
+//! `join` brings the ranks together, `config` holds the settings.
+#![forbid(unsafe_code)]
+
+mod calls;
+mod communicator;
+pub mod config;
+mod engine;
+mod error;
+mod join;
+pub mod local;
+mod memory;
+mod plans;
+mod router;
+mod wait;
+
+pub use communicator::Communicator;
+pub use config::Config;
+pub use error::{Error, Failure};
+pub use join::InitError;
+pub use ringfold_bootstrap::Verdict;
+pub use ringfold_reduce::{Element, F8E4M3, F8E5M2};
+pub use ringfold_topology::Layout;
+pub use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Scale};

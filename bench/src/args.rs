@@ -1,0 +1,153 @@
+//! What was typed: nccl-tests' flags, and a few of our own.
+
+use clap::Parser;
+
+/// Times collective operations and checks their results.
+///
+/// Under a launcher (ringrun, torchrun, srun, mpiexec) this process is one rank. Started alone with
+/// --ranks N it starts N ranks of itself on this machine.
+#[derive(Clone, Debug, Parser)]
+#[command(version, about, max_term_width = 100)]
+pub(crate) struct Args {
+    /// Smallest size in bytes, as in 8, 64K, 1.5M
+    #[arg(short = 'b', long, default_value = "32M", value_parser = parse_bytes)]
+    pub(crate) minbytes: usize,
+    /// Largest size in bytes
+    #[arg(short = 'e', long, default_value = "32M", value_parser = parse_bytes)]
+    pub(crate) maxbytes: usize,
+    /// Bytes from one size to the next
+    #[arg(short = 'i', long, default_value = "1M", value_parser = parse_bytes)]
+    pub(crate) stepbytes: usize,
+    /// Factor from one size to the next; above 1 it is used instead of -i
+    #[arg(short = 'f', long, default_value_t = 1)]
+    pub(crate) stepfactor: usize,
+    /// Timed calls per size
+    #[arg(short = 'n', long, default_value_t = 20)]
+    pub(crate) iters: usize,
+    /// Untimed calls before them
+    #[arg(short = 'w', long = "warmup_iters", default_value_t = 1)]
+    pub(crate) warmup_iters: usize,
+    /// Rounds over all sizes; 0 for ever
+    #[arg(short = 'N', long = "run_cycles", default_value_t = 1)]
+    pub(crate) run_cycles: usize,
+    /// Calls whose result is checked, per size; 0 checks nothing
+    #[arg(short = 'c', long, default_value_t = 1)]
+    pub(crate) check: usize,
+    /// sum, prod, min, max, avg, mulsum, or all
+    #[arg(short = 'o', long, default_value = "sum")]
+    pub(crate) op: String,
+    /// int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2, or all
+    #[arg(short = 'd', long, default_value = "float")]
+    pub(crate) datatype: String,
+    /// The root; -1 or all: every rank in turn
+    #[arg(short = 'r', long, default_value = "0", allow_hyphen_values = true)]
+    pub(crate) root: String,
+    /// 1: wait for all ranks after every call; 2: as 0, as every call blocks; 3: wait for all ranks
+    /// after every call, without counting that
+    #[arg(short = 'z', long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3))]
+    pub(crate) blocking: u8,
+    /// Seconds after which a call fails; 0: as RINGFOLD_TIMEOUT says
+    #[arg(short = 'T', long, default_value_t = 0)]
+    pub(crate) timeout: u64,
+    /// Time of which rank: 0 rank 0's, 1 the mean, 2 the least, 3 the most
+    #[arg(short = 'a', long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=3))]
+    pub(crate) average: u8,
+    /// 1: report the CPU time of the calling thread instead
+    #[arg(short = 'C', long = "report_cputime", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=1))]
+    pub(crate) report_cputime: u8,
+    /// Write the results to this file too, which must end in .json
+    #[arg(short = 'J', long = "output_file")]
+    pub(crate) output_file: Option<std::path::PathBuf>,
+
+    /// Start this many ranks on this machine; refused under a launcher
+    #[arg(long)]
+    pub(crate) ranks: Option<usize>,
+    /// Add columns: time of single calls, all ranks starting together, 50th and 99th percentile
+    #[arg(long)]
+    pub(crate) latency: bool,
+    /// Add a column: the algorithm that ran
+    #[arg(long)]
+    pub(crate) algo: bool,
+
+    /// Threads per process: a rank is a process here; use --ranks or a launcher
+    #[arg(short = 't', long, default_value_t = 1, hide = true)]
+    nthreads: usize,
+    #[arg(short = 'g', long, default_value_t = 1, hide = true)]
+    ngpus: usize,
+    #[arg(short = 'm', long = "agg_iters", default_value_t = 1, hide = true)]
+    agg_iters: usize,
+    #[arg(short = 'p', long = "parallel_init", default_value_t = 0, hide = true)]
+    parallel_init: usize,
+    #[arg(short = 'y', long = "stream_null", default_value_t = 0, hide = true)]
+    stream_null: usize,
+    #[arg(short = 'G', long = "cudagraph", default_value_t = 0, hide = true)]
+    cudagraph: usize,
+    #[arg(short = 'R', long = "local_register", default_value_t = 0, hide = true)]
+    local_register: usize,
+    #[arg(short = 'x', long = "cta_policy", hide = true)]
+    cta_policy: Option<usize>,
+    #[arg(short = 'D', long = "device_implementation", default_value_t = 0, hide = true)]
+    device_implementation: usize,
+    #[arg(short = 'V', long = "device_cta_count", hide = true)]
+    device_cta_count: Option<usize>,
+    #[arg(short = 'M', long, default_value_t = 0, hide = true)]
+    memory: usize,
+}
+
+impl Args {
+    /// The reason why a flag of nccl-tests has no meaning here, for the first that was given.
+    pub(crate) fn refusal(&self) -> Option<&'static str> {
+        let refusals = [
+            (self.nthreads != 1, "-t: a rank is a process here; use --ranks N or a launcher"),
+            (self.ngpus != 1, "-g: ringfold works on memory of the host; a rank has no GPUs"),
+            (self.agg_iters != 1, "-m: there are no groups of calls to aggregate"),
+            (self.parallel_init != 0, "-p: a process has one rank, so nothing to start in parallel"),
+            (self.stream_null != 0, "-y: there are no CUDA streams"),
+            (self.cudagraph != 0, "-G: there are no CUDA graphs"),
+            (self.local_register != 0, "-R: buffers need no registration"),
+            (self.cta_policy.is_some(), "-x: there are no CTAs"),
+            (self.device_implementation != 0, "-D: there is no device to call from"),
+            (self.device_cta_count.is_some(), "-V: there are no CTAs"),
+            (self.memory != 0, "-M: there is no GPU memory to report"),
+        ];
+        refusals.into_iter().find(|(given, _)| *given).map(|(_, reason)| reason)
+    }
+}
+
+/// A size with a binary suffix and, as nccl-tests allows, a fraction.
+fn parse_bytes(text: &str) -> Result<usize, String> {
+    let (number, unit) = match text.char_indices().next_back() {
+        Some((at, 'k' | 'K')) => (&text[..at], 1_u64 << 10),
+        Some((at, 'm' | 'M')) => (&text[..at], 1 << 20),
+        Some((at, 'g' | 'G')) => (&text[..at], 1 << 30),
+        _ => (text, 1),
+    };
+    let bytes = number.parse::<f64>().ok().map(|n| n * unit as f64);
+    match bytes {
+        Some(bytes) if (0.0..1e15).contains(&bytes) => Ok(bytes as usize),
+        _ => Err("a size is a number, with K, M or G after it if need be".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_take_suffixes_and_fractions() {
+        assert_eq!(parse_bytes("0"), Ok(0));
+        assert_eq!(parse_bytes("1.5K"), Ok(1536));
+        assert_eq!(parse_bytes("2G"), Ok(1 << 31));
+        for nonsense in ["", "K", "-1", "1T", "nan", "1e99"] {
+            assert!(parse_bytes(nonsense).is_err(), "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn flags_without_a_meaning_are_refused_with_a_reason() {
+        let args = |line: &str| Args::try_parse_from(line.split(' ')).unwrap();
+        assert!(args("perf -g 8").refusal().unwrap().contains("-g"));
+        assert!(args("perf -G 1").refusal().unwrap().contains("-G"));
+        assert_eq!(args("perf -t 1 -g 1 -b 8 -e 128M -f 2").refusal(), None);
+    }
+}

@@ -1,0 +1,203 @@
+//! What was meant: which calls to time.
+
+use ringfold::{Call, Collective, DataType, Rank, ReduceOp};
+
+use crate::args::Args;
+
+/// Everything to do, checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Cases {
+    pub(crate) collective: Collective,
+    sizes: Vec<usize>,
+    series: Vec<Series>,
+    ranks: usize,
+}
+
+/// Calls that differ in size only.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Series {
+    data_type: DataType,
+    op: ReduceOp,
+    root: Rank,
+}
+
+impl Cases {
+    /// The cases that `args` ask for among `ranks` ranks, or what is wrong with them.
+    pub(crate) fn new(args: &Args, collective: Collective, ranks: usize) -> Result<Self, String> {
+        let op = ReduceOp::Sum;
+        let ops = if collective.reduces() { ops(&args.op)? } else { vec![op] };
+        let roots = if collective.has_root() { roots(&args.root, ranks)? } else { vec![Rank(0)] };
+        let mut series = Vec::new();
+        for data_type in data_types(&args.datatype)? {
+            for &op in &ops {
+                series.extend(roots.iter().map(|&root| Series { data_type, op, root }));
+            }
+        }
+        Ok(Self { collective, sizes: sizes(args)?, series, ranks })
+    }
+
+    /// Every call, in the order of the table.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = Call> + '_ {
+        let sizes = |series: &Series| {
+            let series = *series;
+            self.sizes.iter().map(move |size| self.call(series, *size))
+        };
+        self.series.iter().flat_map(sizes)
+    }
+
+    /// Bytes of the largest buffer of any case.
+    pub(crate) fn max_bytes(&self) -> usize {
+        self.calls().map(|call| buffer_bytes(&call, self.ranks)).max().unwrap_or(0)
+    }
+
+    fn call(&self, Series { data_type, op, root }: Series, size: usize) -> Call {
+        let elements = size / data_type.bytes();
+        let count = match self.collective {
+            Collective::AllGather | Collective::ReduceScatter => {
+                // As nccl-tests does: blocks begin at multiples of 16 bytes.
+                elements / self.ranks & !(16 / data_type.bytes() - 1)
+            }
+            _ => elements,
+        };
+        Call { collective: self.collective, count, data_type, op, root }
+    }
+}
+
+/// Bytes of the larger of the two buffers of `call`: the size that the table shows.
+pub(crate) fn buffer_bytes(call: &Call, ranks: usize) -> usize {
+    call.input_len(ranks).max(call.output_len(ranks)) * call.data_type.bytes()
+}
+
+fn sizes(args: &Args) -> Result<Vec<usize>, String> {
+    let (first, last) = (args.minbytes, args.maxbytes);
+    if first > last {
+        return Err(format!("-b {first} is more than -e {last}"));
+    }
+    if first < last && args.stepfactor <= 1 && args.stepbytes == 0 {
+        return Err("-i 0 would never come to -e; give -i or -f".to_owned());
+    }
+    let next = |size: &usize| {
+        let next = if args.stepfactor > 1 {
+            // Nothing times anything is nothing: step over it.
+            (size * args.stepfactor).max(1)
+        } else {
+            size + args.stepbytes.max(1)
+        };
+        (next <= last).then_some(next)
+    };
+    Ok(std::iter::successors(Some(first), next).collect())
+}
+
+/// nccl-tests' names of data types.
+const TYPES: [(&str, DataType); 12] = [
+    ("int8", DataType::I8),
+    ("uint8", DataType::U8),
+    ("int32", DataType::I32),
+    ("uint32", DataType::U32),
+    ("int64", DataType::I64),
+    ("uint64", DataType::U64),
+    ("half", DataType::F16),
+    ("float", DataType::F32),
+    ("double", DataType::F64),
+    ("bfloat16", DataType::Bf16),
+    ("f8e4m3", DataType::F8E4M3),
+    ("f8e5m2", DataType::F8E5M2),
+];
+
+/// nccl-tests' names of operations.
+const OPS: [(&str, ReduceOp); 6] = [
+    ("sum", ReduceOp::Sum),
+    ("prod", ReduceOp::Prod),
+    ("min", ReduceOp::Min),
+    ("max", ReduceOp::Max),
+    ("avg", ReduceOp::Avg),
+    ("mulsum", ReduceOp::pre_mul_sum(1.0)),
+];
+
+/// nccl-tests' name of a data type.
+pub(crate) fn type_name(data_type: DataType) -> &'static str {
+    TYPES.iter().find(|(_, t)| *t == data_type).map_or("", |(name, _)| name)
+}
+
+/// nccl-tests' name of what a call does to the elements.
+pub(crate) fn op_name(call: &Call) -> &'static str {
+    if !call.collective.reduces() {
+        return "none";
+    }
+    OPS.iter().find(|(_, op)| op.code() == call.op.code()).map_or("", |(name, _)| name)
+}
+
+/// The root as the table shows it: -1 where there is none.
+pub(crate) fn root_text(call: &Call) -> String {
+    if call.collective.has_root() { call.root.to_string() } else { "-1".to_owned() }
+}
+
+fn data_types(name: &str) -> Result<Vec<DataType>, String> {
+    named(name, &TYPES).ok_or_else(|| format!("-d {name}: no such type; {}", names(&TYPES)))
+}
+
+fn ops(name: &str) -> Result<Vec<ReduceOp>, String> {
+    named(name, &OPS).ok_or_else(|| format!("-o {name}: no such operation; {}", names(&OPS)))
+}
+
+fn named<T: Copy>(name: &str, known: &[(&str, T)]) -> Option<Vec<T>> {
+    match name {
+        "all" => Some(known.iter().map(|(_, value)| *value).collect()),
+        _ => known.iter().find(|(known, _)| *known == name).map(|(_, value)| vec![*value]),
+    }
+}
+
+fn names<T>(known: &[(&str, T)]) -> String {
+    let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+    format!("there are {} and all", names.join(" "))
+}
+
+fn roots(text: &str, ranks: usize) -> Result<Vec<Rank>, String> {
+    if text == "-1" || text == "all" {
+        return Ok((0..ranks).map(Rank::at).collect());
+    }
+    match text.parse() {
+        Ok(root) if root < ranks => Ok(vec![Rank::at(root)]),
+        _ => Err(format!("-r {text}: roots are 0 to {}, or -1 for all", ranks - 1)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    fn cases(line: &str, collective: Collective, ranks: usize) -> Result<Cases, String> {
+        let args = Args::try_parse_from(line.split(' ')).unwrap();
+        Cases::new(&args, collective, ranks)
+    }
+
+    #[test]
+    fn sizes_step_as_asked() {
+        let by_factor = cases("perf -b 0 -e 64 -f 4", Collective::AllReduce, 2).unwrap();
+        assert_eq!(by_factor.sizes, [0, 1, 4, 16, 64]);
+        let by_bytes = cases("perf -b 8 -e 30 -i 10", Collective::AllReduce, 2).unwrap();
+        assert_eq!(by_bytes.sizes, [8, 18, 28]);
+        assert!(cases("perf -b 9 -e 8", Collective::AllReduce, 2).is_err());
+        assert!(cases("perf -b 0 -e 8 -i 0", Collective::AllReduce, 2).is_err());
+    }
+
+    #[test]
+    fn blocks_are_cut_as_nccl_tests_cuts_them() {
+        let cases = cases("perf -b 1000 -e 1000 -d float", Collective::AllGather, 3).unwrap();
+        let call = cases.calls().next().unwrap();
+        assert_eq!(call.count, 80);
+        assert_eq!(buffer_bytes(&call, 3), 960);
+    }
+
+    #[test]
+    fn all_means_all() {
+        let cases = cases("perf -b 8 -e 8 -d all -o all", Collective::AllReduce, 2).unwrap();
+        assert_eq!(cases.calls().count(), 12 * 6);
+        let roots = self::cases("perf -b 8 -e 8 -r -1", Collective::Broadcast, 5).unwrap();
+        assert_eq!(roots.calls().count(), 5);
+        assert!(self::cases("perf -r 5", Collective::Broadcast, 5).is_err());
+        assert!(self::cases("perf -d float16", Collective::Broadcast, 5).is_err());
+    }
+}

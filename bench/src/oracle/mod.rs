@@ -1,0 +1,178 @@
+//! What goes in and what must come out, to the bit, for every type and operation.
+//!
+//! Inputs are small integers, so that every order of combination gives the same exact result, and
+//! the one rounding that the library promises (accumulate wide, round once) has one right answer.
+//! They repeat with a prime period: filling and comparing run at the speed of memory, and no
+//! misplaced block, whose distance would be a multiple of the period, goes unnoticed.
+//!
+//! Shares no code with the algorithms or the kernels: arithmetic here is on `i64` and `f64`, and
+//! floats are encoded bit by bit in `encode`. (The idea of exactly predictable inputs is that of
+//! nccl-tests' `verifiable`.)
+
+mod encode;
+
+use ringfold::{Call, Collective, DataType, Rank, ReduceOp};
+
+use encode::{encode, wrap};
+
+/// Elements after which inputs repeat.
+pub const PERIOD: usize = 4099;
+
+/// The inputs and outputs of one call on all ranks, told apart from other calls' by a seed.
+#[derive(Clone, Copy, Debug)]
+pub struct Oracle {
+    call: Call,
+    size: usize,
+    seed: u64,
+}
+
+impl Oracle {
+    /// The oracle for `call` among `size` ranks; another `seed` gives other inputs.
+    #[must_use]
+    pub const fn new(call: Call, size: usize, seed: u64) -> Self {
+        Self { call, size, seed }
+    }
+
+    /// The operation for `rank`: its own scale for a `PreMulSum`, as ranks may differ in it.
+    #[must_use]
+    pub const fn op(&self, rank: Rank) -> ReduceOp {
+        match self.call.op {
+            ReduceOp::PreMulSum(_) => ReduceOp::pre_mul_sum(Self::factor(rank.index()) as f64),
+            op => op,
+        }
+    }
+
+    /// Fills the input buffer of `rank`.
+    pub fn fill_input(&self, rank: Rank, input: &mut [u8]) {
+        repeat(&self.table(|phase| self.encode(self.value(rank.index(), phase))), 0, input);
+    }
+
+    /// Counts the elements of the output buffer of `rank` that are not what they must be. Ranks
+    /// whose output has no meaning have none.
+    #[must_use]
+    pub fn count_wrong(&self, rank: Rank, output: &[u8]) -> usize {
+        let Call { collective, count, root, data_type, .. } = self.call;
+        let block_bytes = count * data_type.bytes();
+        match collective {
+            Collective::Barrier => 0,
+            Collective::Reduce if rank != root => 0,
+            Collective::AllReduce | Collective::Reduce => self.differ(&self.reduced(), 0, output),
+            Collective::ReduceScatter => {
+                self.differ(&self.reduced(), rank.index() * count, output)
+            }
+            Collective::Broadcast => self.differ(&self.raw(root.index()), 0, output),
+            Collective::AllGather if count == 0 => 0,
+            Collective::AllGather => output
+                .chunks(block_bytes)
+                .enumerate()
+                .map(|(from, block)| self.differ(&self.raw(from), 0, block))
+                .sum(),
+        }
+    }
+
+    fn raw(&self, rank: usize) -> Vec<u8> {
+        self.table(|phase| self.encode(self.value(rank, phase)))
+    }
+
+    fn reduced(&self) -> Vec<u8> {
+        self.table(|phase| self.reduction((0..self.size).map(|rank| self.value(rank, phase))))
+    }
+
+    /// One period of elements.
+    fn table(&self, element: impl Fn(usize) -> Vec<u8>) -> Vec<u8> {
+        (0..PERIOD).flat_map(element).collect()
+    }
+
+    fn differ(&self, table: &[u8], first: usize, got: &[u8]) -> usize {
+        let bytes = self.call.data_type.bytes();
+        let mut wrong = 0;
+        let mut at = first % PERIOD * bytes;
+        let mut rest = got;
+        while !rest.is_empty() {
+            let (part, after) = rest.split_at(rest.len().min(table.len() - at));
+            let wanted = &table[at..at + part.len()];
+            if part != wanted {
+                let pairs = part.chunks(bytes).zip(wanted.chunks(bytes));
+                wrong += pairs.filter(|(got, wanted)| got != wanted).count();
+            }
+            (rest, at) = (after, 0);
+        }
+        wrong
+    }
+
+    /// The input of `rank` at `phase`: small enough for exact results, different enough for wrong
+    /// ones to show.
+    fn value(&self, rank: usize, phase: usize) -> i64 {
+        let random = mix(self.seed ^ mix(rank as u64) ^ (phase as u64) << 32);
+        let pick = |choices: u64| i64::try_from(random % choices).unwrap_or(0);
+        let signed = !matches!(self.call.data_type, DataType::U8 | DataType::U32 | DataType::U64);
+        match self.call.op {
+            // At most six twos: 64 is exact in every type.
+            ReduceOp::Prod => 1 + i64::from((rank + phase) % self.size.max(6) < 6 && pick(2) == 1),
+            // Sums of every type stay below the largest that it holds, 448 for f8e4m3.
+            ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PreMulSum(_) if self.call.data_type.bytes() < 4 => {
+                let most = (400 / (2 * self.size.max(1))).clamp(1, 7) as u64;
+                pick(most + 1)
+            }
+            _ if signed => pick(16) - 8,
+            _ => pick(16),
+        }
+    }
+
+    fn reduction(&self, values: impl Iterator<Item = i64>) -> Vec<u8> {
+        let total = match self.call.op {
+            ReduceOp::Sum | ReduceOp::Avg => values.sum(),
+            ReduceOp::PreMulSum(_) => {
+                values.enumerate().map(|(rank, value)| value * Self::factor(rank)).sum()
+            }
+            ReduceOp::Prod => values.product(),
+            ReduceOp::Min => values.min().unwrap_or(0),
+            ReduceOp::Max => values.max().unwrap_or(0),
+        };
+        if self.call.op == ReduceOp::Avg { self.average(total) } else { self.encode(total) }
+    }
+
+    fn average(&self, total: i64) -> Vec<u8> {
+        let (ranks, data_type) = (self.size, self.call.data_type);
+        match data_type {
+            DataType::F64 => encode(data_type, total as f64 / ranks as f64),
+            // Divided as f32, rounded to f32, and then to the type.
+            DataType::F16
+            | DataType::Bf16
+            | DataType::F32
+            | DataType::F8E4M3
+            | DataType::F8E5M2 => encode(data_type, f64::from(total as f32 / ranks as f32)),
+            // The sum wraps in the type, the quotient is truncated.
+            _ => {
+                let wrapped = wrap(data_type, total);
+                self.encode(i64::try_from(ranks).map_or(0, |ranks| wrapped / ranks))
+            }
+        }
+    }
+
+    const fn factor(rank: usize) -> i64 {
+        1 + (rank % 2) as i64
+    }
+
+    fn encode(&self, value: i64) -> Vec<u8> {
+        encode(self.call.data_type, value as f64)
+    }
+}
+
+/// Fills `bytes` with a table over and over, from `at` on.
+fn repeat(table: &[u8], at: usize, bytes: &mut [u8]) {
+    let mut at = at;
+    for part in bytes.chunks_mut(table.len()) {
+        let len = part.len();
+        part.copy_from_slice(&table[at..at + len]);
+        at = 0;
+    }
+}
+
+/// Spreads every bit of `word` over all bits of the result (the finalizer of `SplitMix64`).
+const fn mix(word: u64) -> u64 {
+    let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}

@@ -1,0 +1,168 @@
+//! The table, column for column as nccl-tests prints it.
+
+use std::fmt::Write as _;
+
+use ringfold::Collective;
+
+use crate::args::Args;
+use crate::cases::{op_name, root_text, type_name};
+use crate::perf::Device;
+use crate::run::{Half, Row};
+
+/// What stands before the first row.
+pub(crate) fn head(
+    args: &Args,
+    collective: Collective,
+    devices: &[Device],
+    max_bytes: usize,
+) -> String {
+    let mut text = String::new();
+    let by_factor = args.stepfactor > 1;
+    let (step, unit) =
+        if by_factor { (args.stepfactor, "factor") } else { (args.stepbytes, "bytes") };
+    // Writing to a string does not fail.
+    let mut line = |line: String| text.push_str(&(line + "\n"));
+    line(format!("# ringfold-bench version {}", env!("CARGO_PKG_VERSION")));
+    line(format!("# Collective test starting: {}", program(collective)));
+    line(format!(
+        "# nThread 1 nGpus 1 minBytes {} maxBytes {} step: {step}({unit}) warmup iters: {} \
+         iters: {} agg iters: 1 validation: {} graph: 0 unalign: 0",
+        args.minbytes, max_bytes, args.warmup_iters, args.iters, args.check
+    ));
+    line("#".to_owned());
+    line("# Using devices".to_owned());
+    for (rank, Device { pid, host, local }) in devices.iter().enumerate() {
+        line(format!(
+            "#  Rank {rank:2} Group  0 Pid {pid:6} on {host:>10} device {local:2} [0000:00:00] CPU"
+        ));
+    }
+    line("#".to_owned());
+    let extra = extra_head(args);
+    line(format!("# {:10}  {:>12}  {:>8}  {:>6}  {:>6}           out-of-place                       in-place          {}", "", "", "", "", "", extra[0]));
+    for (names, units) in [(HEAD, &extra[1]), (UNITS, &extra[2])] {
+        let [a, b, c, d, e, f, g, h, i] = names;
+        line(format!(
+            "# {a:>10}  {b:>12}  {c:>8}  {d:>6}  {e:>6}  {f:>7}  {g:>6}  {h:>6}  {i:>6}  {f:>7}  \
+             {g:>6}  {h:>6}  {i:>6} {units}"
+        ));
+    }
+    let text_with_cpu = if args.report_cputime == 1 { text.replace("   time", "cputime") } else { text };
+    text_with_cpu
+}
+
+const HEAD: [&str; 9] =
+    ["size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong"];
+const UNITS: [&str; 9] = ["(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", ""];
+
+/// Headings of the columns that only we have, if asked for: out of place, in place, algorithm.
+fn extra_head(args: &Args) -> [String; 3] {
+    let mut head = [const { String::new() }; 3];
+    if args.latency {
+        head[0] += "    out-of-place          in-place    ";
+        head[1] += "     p50      p99      p50      p99 ";
+        head[2] += "    (us)     (us)     (us)     (us) ";
+    }
+    if args.algo {
+        head[1] += "           algorithm ";
+    }
+    head
+}
+
+/// One row.
+pub(crate) fn row(args: &Args, row: &Row) -> String {
+    let call = &row.call;
+    let mut text = format!(
+        "{:12}  {:12}  {:>8}  {:>6}  {:>6}",
+        row.bytes,
+        call.count,
+        type_name(call.data_type),
+        op_name(call),
+        root_text(call)
+    );
+    let halves = [row.out_of_place, row.in_place];
+    for Half { time_us, algbw, busbw, wrong, .. } in halves {
+        let numbers = [number(time_us, 7), number(algbw, 6), number(busbw, 6)].join("  ");
+        let wrong = wrong.map_or_else(|| "   N/A".to_owned(), |wrong| format!("{wrong:6}"));
+        text += &format!("  {numbers}  {wrong}");
+    }
+    for (p50, p99) in halves.iter().filter_map(|half| half.latency_us) {
+        text += &format!("  {}  {}", number(p50, 7), number(p99, 7));
+    }
+    if args.algo {
+        text += &format!("  {:>18}", row.algorithm);
+    }
+    text
+}
+
+/// What stands after the last row.
+pub(crate) fn foot(collective: Collective, wrong: u64, average: f64) -> String {
+    let verdict = if wrong == 0 { "OK" } else { "FAILED" };
+    let mut text = String::new();
+    let _ = writeln!(text, "# {:<20} : {wrong} {verdict}", "Out of bounds values");
+    let _ = writeln!(text, "# {:<20} : {} ", "Avg bus bandwidth", general(average));
+    let _ = writeln!(text, "#");
+    let _ = writeln!(text, "# Collective test concluded: {}", program(collective));
+    text
+}
+
+/// The name of the program, as nccl-tests would call it.
+pub(crate) fn program(collective: Collective) -> String {
+    let name = match collective {
+        Collective::AllReduce => "all_reduce",
+        Collective::AllGather => "all_gather",
+        other => other.name(),
+    };
+    format!("{name}_perf")
+}
+
+/// The most precise of two, one and no decimals, or powers of ten, that fits `width`.
+fn number(value: f64, width: usize) -> String {
+    let precise = [2, 1, 0].map(|decimals| format!("{value:width$.decimals$}"));
+    let found = precise.into_iter().find(|text| text.len() <= width);
+    found.unwrap_or_else(|| {
+        let decimals = usize::from(width >= 7);
+        let text = format!("{value:.decimals$e}");
+        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+        let exponent: i32 = exponent.parse().unwrap_or(0);
+        format!("{:>width$}", format!("{digits}e{exponent:+03}"))
+    })
+}
+
+/// Six significant digits, as C's `%g` prints.
+fn general(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return format!("{value}");
+    }
+    let digits_before = value.abs().log10().floor() as i32;
+    if !(-4..6).contains(&digits_before) {
+        let text = format!("{value:.5e}");
+        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+        let exponent: i32 = exponent.parse().unwrap_or(0);
+        return format!("{}e{exponent:+03}", digits.trim_end_matches('0').trim_end_matches('.'));
+    }
+    let decimals = usize::try_from(5 - digits_before).unwrap_or(0);
+    let text = format!("{value:.decimals$}");
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_fit_their_columns() {
+        assert_eq!(number(156.81, 7), " 156.81");
+        assert_eq!(number(12_345.678, 7), "12345.7");
+        assert_eq!(number(1_234_567.0, 7), "1234567");
+        assert_eq!(number(123_456_789.0, 7), "1.2e+08");
+        assert_eq!(number(53.5, 6), " 53.50");
+        assert_eq!(number(12_345_678.0, 6), " 1e+07");
+        assert_eq!(general(94.16), "94.16");
+        assert_eq!(general(1_234_567.0), "1.23457e+06");
+        assert_eq!(general(0.0), "0");
+    }
+}

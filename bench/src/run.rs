@@ -1,0 +1,204 @@
+//! Times and checks one call.
+
+use std::time::Instant;
+
+use bytemuck::{cast_slice, cast_slice_mut};
+use ringfold::{Buffers, Call, Collective, Communicator, Error, Rank, ReduceOp};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::args::Args;
+use crate::cases::buffer_bytes;
+use crate::oracle::Oracle;
+use crate::stats::percentile;
+
+/// One row of the table.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) call: Call,
+    pub(crate) bytes: usize,
+    pub(crate) algorithm: &'static str,
+    pub(crate) out_of_place: Half,
+    pub(crate) in_place: Half,
+}
+
+/// The figures of one half of a row.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Half {
+    /// Microseconds per call.
+    pub(crate) time_us: f64,
+    /// Gigabytes (1e9) per second.
+    pub(crate) algbw: f64,
+    pub(crate) busbw: f64,
+    /// Elements that were wrong, on all ranks; `None` if none were looked at.
+    pub(crate) wrong: Option<u64>,
+    /// Microseconds of single calls, 50th and 99th percentile.
+    pub(crate) latency_us: Option<(f64, f64)>,
+}
+
+/// What times calls.
+pub(crate) struct Runner<'a> {
+    pub(crate) comm: &'a mut Communicator,
+    args: &'a Args,
+    input: Vec<u64>,
+    output: Vec<u64>,
+    seed: u64,
+}
+
+/// What an output buffer holds before a checked call: nothing that could pass for a result.
+const GARBAGE: u64 = 0xa5a5_a5a5_a5a5_a5a5;
+
+impl<'a> Runner<'a> {
+    pub(crate) fn new(comm: &'a mut Communicator, args: &'a Args, max_bytes: usize) -> Self {
+        let words = max_bytes.div_ceil(8);
+        Self { comm, args, input: vec![0; words], output: vec![0; words], seed: 0 }
+    }
+
+    /// Untimed calls over all sizes, to connect and to touch memory.
+    pub(crate) fn warm_up(&mut self, call: &Call) -> Result<(), Error> {
+        (0..self.args.warmup_iters).try_for_each(|_| self.perform(call, false))
+    }
+
+    /// Times and checks `call`, out of place and in place.
+    pub(crate) fn row(&mut self, call: &Call) -> Result<Row, Error> {
+        let bytes = buffer_bytes(call, self.comm.size());
+        let out_of_place = self.half(call, bytes, false)?;
+        let in_place = self.half(call, bytes, true)?;
+        let algorithm = self.comm.algorithm_for(call)?;
+        Ok(Row { call: *call, bytes, algorithm, out_of_place, in_place })
+    }
+
+    fn half(&mut self, call: &Call, bytes: usize, in_place: bool) -> Result<Half, Error> {
+        self.fill(call, in_place);
+        self.perform(call, in_place)?;
+        let seconds = self.time(call, in_place)?;
+        let algbw = if seconds > 0.0 { bytes as f64 / seconds / 1e9 } else { 0.0 };
+        let busbw = algbw * bus_factor(call.collective, self.comm.size());
+        let latency_us = if self.args.latency { Some(self.latency(call, in_place)?) } else { None };
+        let wrong = self.check(call, in_place)?;
+        Ok(Half { time_us: seconds * 1e6, algbw, busbw, wrong, latency_us })
+    }
+
+    /// Seconds per call, back to back.
+    fn time(&mut self, call: &Call, in_place: bool) -> Result<f64, Error> {
+        let clock = if self.args.report_cputime == 1 { cpu_seconds } else { wall_seconds };
+        self.comm.barrier()?;
+        let mut spent = 0.0;
+        let start = clock();
+        for _ in 0..self.args.iters {
+            let begin = if self.args.blocking == 3 { clock() } else { 0.0 };
+            self.perform(call, in_place)?;
+            if self.args.blocking == 3 {
+                spent += clock() - begin;
+            }
+            if matches!(self.args.blocking, 1 | 3) {
+                self.comm.barrier()?;
+            }
+        }
+        if self.args.blocking != 3 {
+            spent = clock() - start;
+        }
+        self.over_ranks(spent / self.args.iters.max(1) as f64)
+    }
+
+    /// One figure of all ranks', as `-a` says.
+    fn over_ranks(&mut self, mine: f64) -> Result<f64, Error> {
+        let mut value = [mine];
+        match self.args.average {
+            0 => self.comm.broadcast(&mut value, Rank(0))?,
+            1 => self.comm.all_reduce(&mut value, ReduceOp::Avg)?,
+            2 => self.comm.all_reduce(&mut value, ReduceOp::Min)?,
+            _ => self.comm.all_reduce(&mut value, ReduceOp::Max)?,
+        }
+        Ok(value[0])
+    }
+
+    /// Microseconds of calls that begin together, of the slowest rank: 50th and 99th percentile.
+    fn latency(&mut self, call: &Call, in_place: bool) -> Result<(f64, f64), Error> {
+        let mut times = vec![0.0; self.args.iters];
+        for time in &mut times {
+            self.comm.barrier()?;
+            let start = Instant::now();
+            self.perform(call, in_place)?;
+            *time = start.elapsed().as_secs_f64() * 1e6;
+        }
+        self.comm.all_reduce(&mut times, ReduceOp::Max)?;
+        Ok((percentile(&mut times, 0.5), percentile(&mut times, 0.99)))
+    }
+
+    /// Wrong elements on all ranks, over as many calls as asked, up to the first with any.
+    fn check(&mut self, call: &Call, in_place: bool) -> Result<Option<u64>, Error> {
+        let mut total = None;
+        for _ in 0..self.args.check {
+            let oracle = self.fill(call, in_place);
+            self.perform(call, in_place)?;
+            let own = oracle.count_wrong(self.comm.rank(), self.result(call, in_place));
+            let mut wrong = [own as u64];
+            self.comm.all_reduce(&mut wrong, ReduceOp::Sum)?;
+            total = Some(wrong[0]);
+            if wrong[0] > 0 {
+                break;
+            }
+        }
+        Ok(total)
+    }
+
+    /// Fresh inputs, and outputs that are no result.
+    fn fill(&mut self, call: &Call, in_place: bool) -> Oracle {
+        self.seed += 1;
+        let oracle = Oracle::new(*call, self.comm.size(), self.seed);
+        let (rank, ranks, bytes) = (self.comm.rank(), self.comm.size(), call.data_type.bytes());
+        let words = buffer_bytes(call, ranks).div_ceil(8);
+        self.output[..words].fill(GARBAGE);
+        let len = call.input_len(ranks) * bytes;
+        if in_place {
+            let at = if call.collective == Collective::AllGather { rank.index() * len } else { 0 };
+            oracle.fill_input(rank, &mut cast_slice_mut(&mut self.output)[at..at + len]);
+        } else {
+            oracle.fill_input(rank, &mut cast_slice_mut(&mut self.input)[..len]);
+        }
+        oracle
+    }
+
+    fn result(&self, call: &Call, in_place: bool) -> &[u8] {
+        let len = call.output_len(self.comm.size()) * call.data_type.bytes();
+        let scattered = in_place && call.collective == Collective::ReduceScatter;
+        let at = if scattered { self.comm.rank().index() * len } else { 0 };
+        &cast_slice(&self.output)[at..at + len]
+    }
+
+    fn perform(&mut self, call: &Call, in_place: bool) -> Result<(), Error> {
+        let (rank, ranks, bytes) = (self.comm.rank(), self.comm.size(), call.data_type.bytes());
+        // Each rank has a scale of its own.
+        let call = Call { op: Oracle::new(*call, ranks, 0).op(rank), ..*call };
+        let output: &mut [u8] = cast_slice_mut(&mut self.output);
+        let buffers = if in_place {
+            Buffers::InPlace(&mut output[..buffer_bytes(&call, ranks)])
+        } else {
+            Buffers::Apart {
+                input: &cast_slice(&self.input)[..call.input_len(ranks) * bytes],
+                output: &mut output[..call.output_len(ranks) * bytes],
+            }
+        };
+        self.comm.perform(&call, buffers)
+    }
+}
+
+/// Bytes that the busiest link carries for each byte of the buffer (nccl-tests' performance notes).
+fn bus_factor(collective: Collective, ranks: usize) -> f64 {
+    let n = ranks as f64;
+    match collective {
+        Collective::AllReduce => 2.0 * (n - 1.0) / n,
+        Collective::AllGather | Collective::ReduceScatter => (n - 1.0) / n,
+        Collective::Broadcast | Collective::Reduce | Collective::Barrier => 1.0,
+    }
+}
+
+fn wall_seconds() -> f64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+fn cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}

@@ -1,0 +1,24 @@
+//! What many times come to.
+
+/// The `share` (0 to 1) percentile of `times`, which are sorted here: the smallest that is not
+/// exceeded by more than the rest of the share.
+pub(crate) fn percentile(times: &mut [f64], share: f64) -> f64 {
+    times.sort_by(f64::total_cmp);
+    let rank = (share * times.len() as f64).ceil() as usize;
+    times.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::percentile;
+
+    #[test]
+    fn percentiles_are_times_that_were_measured() {
+        let mut times: Vec<f64> = (1..=100).rev().map(f64::from).collect();
+        assert_eq!(percentile(&mut times, 0.5), 50.0);
+        assert_eq!(percentile(&mut times, 0.99), 99.0);
+        assert_eq!(percentile(&mut times, 1.0), 100.0);
+        assert_eq!(percentile(&mut [7.0], 0.5), 7.0);
+        assert_eq!(percentile(&mut [], 0.5), 0.0);
+    }
+}

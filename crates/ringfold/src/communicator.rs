@@ -1,0 +1,240 @@
+//! A group of ranks and the collectives among them.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ringfold_bootstrap::{Complaint, Control, Verdict, Who};
+use ringfold_reduce::{Kernel, scale};
+use ringfold_topology::Layout;
+use ringfold_types::{Call, Rank, ReduceOp};
+
+use crate::engine::{Engine, Task, Trouble};
+use crate::error::{Error, Failure};
+use crate::memory::{Memory, User};
+use crate::plans::Plans;
+
+/// This process's membership in a group of ranks.
+///
+/// Collectives are called by all ranks of the communicator, in the same order, with the same counts,
+/// types, operations and roots. They block until this rank's part is done. One thread uses a
+/// communicator at a time.
+///
+/// To drop it is to leave in good order, except while panicking: then the other ranks are told
+/// that this one has failed.
+#[derive(Debug)]
+pub struct Communicator {
+    rank: Rank,
+    layout: Layout,
+    engine: Engine,
+    plans: Plans,
+    /// `None` only while dropping.
+    control: Option<Control>,
+    timeout: Duration,
+    seq: u64,
+    failed: Option<Arc<Failure>>,
+    scratch: Bytes,
+    scaled: Bytes,
+}
+
+/// What a communicator is put together from.
+pub(crate) struct Parts {
+    pub(crate) layout: Layout,
+    pub(crate) engine: Engine,
+    pub(crate) plans: Plans,
+    pub(crate) control: Control,
+    pub(crate) timeout: Duration,
+}
+
+/// How long a rank that noticed trouble waits for the others' judgement before it states its own.
+const JUDGEMENT: Duration = Duration::from_secs(5);
+
+impl Communicator {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts { layout, engine, plans, control, timeout } = parts;
+        Self {
+            rank: control.rank(),
+            layout,
+            engine,
+            plans,
+            control: Some(control),
+            timeout,
+            seq: 0,
+            failed: None,
+            scratch: Bytes::default(),
+            scaled: Bytes::default(),
+        }
+    }
+
+    /// This rank, `0..size`.
+    #[must_use]
+    pub const fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// Number of ranks.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.layout.size()
+    }
+
+    /// Which ranks share a host.
+    #[must_use]
+    pub const fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The name of the transport to `peer`, as in `shm`.
+    #[must_use]
+    pub fn transport_to(&self, peer: Rank) -> &'static str {
+        self.engine.router().name(peer)
+    }
+
+    /// The name of the algorithm that `call` would run by, as in `ring`.
+    ///
+    /// # Errors
+    /// `RINGFOLD_ALGO` leaves none.
+    pub fn algorithm_for(&mut self, call: &Call) -> Result<&'static str, Error> {
+        self.plans.entry(call, &self.layout, self.rank).map(|entry| entry.schedule.algorithm())
+    }
+
+    /// How long a call may take before the ranks are asked who is missing.
+    pub const fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    /// Leaves in good order. Rank 0 carries the control plane and waits, bounded, for the others to
+    /// leave too.
+    pub fn leave(mut self) {
+        if let Some(control) = self.control.take() {
+            control.leave();
+        }
+    }
+
+    /// Runs one call over `user`'s memory.
+    pub(crate) fn run(&mut self, call: Call, user: User<'_>) -> Result<(), Error> {
+        if let Some(failure) = &self.failed {
+            return Err(Error::Failed(Arc::clone(failure)));
+        }
+        let entry = self.plans.entry(&call, &self.layout, self.rank)?;
+        let Some(control) = &self.control else { unreachable!("only drop takes the control") };
+        self.seq += 1;
+        control.entered(self.seq, &call, entry.code);
+        let task = Task {
+            schedule: &entry.schedule,
+            kernel: entry.kernel,
+            tag: entry.tag(self.seq),
+            deadline: Instant::now() + self.timeout,
+            control,
+        };
+        let user = prescale(&call, user, &mut self.scaled);
+        let (element, accumulator) = entry.element_bytes();
+        let scratch = self.scratch.exactly(entry.schedule.scratch_len() * accumulator);
+        let mut memory = Memory::new(user, scratch, element, accumulator);
+        match self.engine.run(&task, &mut memory) {
+            Ok(()) => {
+                control.finished(self.seq);
+                Ok(())
+            }
+            Err(trouble) => {
+                let verdict = self.judge(trouble);
+                let failure = Arc::new(Failure { rank: self.rank, call, seq: self.seq, verdict });
+                tracing::error!("{failure}");
+                self.failed = Some(Arc::clone(&failure));
+                Err(Error::Failed(failure))
+            }
+        }
+    }
+
+    /// Turns what this rank noticed into what all ranks agree on.
+    fn judge(&self, trouble: Trouble) -> Arc<Verdict> {
+        let Some(control) = &self.control else { unreachable!("only drop takes the control") };
+        let (seq, who) = (self.seq, |rank| Who { rank, host: None });
+        let (complaint, own) = match trouble {
+            Trouble::Verdict(verdict) => return verdict,
+            Trouble::Link(error) => {
+                let (peer, cause) = (error.link.peer, error.to_string());
+                let own = Verdict::Link { from: who(self.rank), to: who(peer), cause: cause.clone() };
+                (Complaint::Link { peer, cause }, own)
+            }
+            Trouble::Stranger(peer) => {
+                let cause = "it sent bytes of another call".to_owned();
+                let own = Verdict::Link { from: who(self.rank), to: who(peer), cause };
+                (Complaint::Mismatch { seq, peer }, own)
+            }
+            Trouble::Overdue => {
+                let reason = format!("call #{seq} took longer than {:?}", self.timeout);
+                (Complaint::Overdue { seq }, Verdict::Aborted { who: who(self.rank), reason })
+            }
+        };
+        control.complain(complaint);
+        let patience = Instant::now() + JUDGEMENT;
+        loop {
+            if let Some(verdict) = control.verdict() {
+                return verdict;
+            }
+            let left = patience.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                tracing::warn!("no verdict within {JUDGEMENT:?}; this rank states its own");
+                return Arc::new(own);
+            }
+            crate::wait::park(&[Some(control.wake_fd())], left);
+        }
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        if let Some(control) = self.control.take()
+            && !std::thread::panicking()
+        {
+            control.leave();
+        }
+    }
+}
+
+/// Applies the scale of a `PreMulSum` to the input. An allreduce scales on the way to the output and
+/// goes on in place; the others need a copy, as the caller's input stays as it is.
+fn prescale<'a>(call: &Call, user: User<'a>, copy: &'a mut Bytes) -> User<'a> {
+    let ReduceOp::PreMulSum(factor) = call.op else { return user };
+    let (data_type, factor) = (call.data_type, factor.factor());
+    let is_allreduce = call.collective == ringfold_types::Collective::AllReduce;
+    match user {
+        User::Together { bytes, .. } if is_allreduce => {
+            scale(data_type, bytes, None, factor);
+            User::Together { bytes, input_at: 0, output_at: 0 }
+        }
+        User::Apart { input, output } if is_allreduce => {
+            scale(data_type, output, Some(input), factor);
+            User::Together { bytes: output, input_at: 0, output_at: 0 }
+        }
+        User::Together { bytes, input_at, output_at } => {
+            let scaled = copy.exactly(bytes.len() - input_at);
+            scale(data_type, scaled, Some(&bytes[input_at..]), factor);
+            User::Apart { input: scaled, output: &mut bytes[output_at..] }
+        }
+        User::Apart { input, output } => {
+            let scaled = copy.exactly(input.len());
+            scale(data_type, scaled, Some(input), factor);
+            User::Apart { input: scaled, output }
+        }
+    }
+}
+
+/// Memory that grows and is kept from call to call, aligned to a cache line.
+#[derive(Debug, Default)]
+pub(crate) struct Bytes(Vec<Line>);
+
+#[derive(Clone, Copy, Debug, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+impl Bytes {
+    /// Exactly `len` bytes, of which earlier contents may be left.
+    pub(crate) fn exactly(&mut self, len: usize) -> &mut [u8] {
+        let lines = len.div_ceil(size_of::<Line>());
+        if self.0.len() < lines {
+            self.0.resize(lines, Line([0; 64]));
+        }
+        &mut bytemuck::cast_slice_mut(&mut self.0)[..len]
+    }
+}

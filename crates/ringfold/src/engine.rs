@@ -1,0 +1,228 @@
+//! Progress: runs a schedule's machine over transports and memory, in the caller's thread.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ringfold_bootstrap::{Control, Verdict};
+use ringfold_collectives::{Action, Form, Machine, Schedule, Source};
+use ringfold_reduce::{Kernel, Operand};
+use ringfold_transport::{Link, LinkError};
+use ringfold_types::limits::SOURCES_MAX;
+use ringfold_types::{Lane, Rank, Slice};
+
+use crate::memory::{Memory, Place};
+use crate::router::{Router, TRANSPORTS_MAX};
+use crate::wait::{Patience, Stage, park};
+
+/// One call, ready to run.
+pub(crate) struct Task<'a> {
+    pub(crate) schedule: &'a Schedule,
+    pub(crate) kernel: Kernel,
+    /// Marks the call's bytes; all ranks compute the same.
+    pub(crate) tag: u32,
+    pub(crate) deadline: Instant,
+    pub(crate) control: &'a Control,
+}
+
+/// Why a call could not finish.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The job has failed.
+    Verdict(Arc<Verdict>),
+    /// A link failed.
+    Link(LinkError),
+    /// A peer sent bytes of another call.
+    Stranger(Rank),
+    /// The call's time is up.
+    Overdue,
+}
+
+impl From<LinkError> for Trouble {
+    fn from(error: LinkError) -> Self {
+        Self::Link(error)
+    }
+}
+
+/// What runs tasks, one after another.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    router: Router,
+    machine: Machine,
+    patience: Patience,
+}
+
+/// How often a spinning rank looks whether the job has failed.
+const LOOK_EVERY: u32 = 64;
+
+/// A parked rank looks at the clock at least this often.
+const NAP: Duration = Duration::from_millis(100);
+
+impl Engine {
+    pub(crate) fn new(router: Router, patience: Patience) -> Self {
+        Self { router, machine: Machine::new(), patience }
+    }
+
+    pub(crate) const fn router(&self) -> &Router {
+        &self.router
+    }
+
+    /// Runs `task` to its end. Blocks.
+    pub(crate) fn run(&mut self, task: &Task<'_>, memory: &mut Memory<'_>) -> Result<(), Trouble> {
+        self.machine.start(task.schedule, memory.overlay());
+        let mut idle = 0_u32;
+        loop {
+            if self.sweep(task, memory)? {
+                idle = 0;
+            }
+            if self.machine.is_done() && self.router.is_flushed() {
+                return Ok(());
+            }
+            self.router.poll()?;
+            idle = idle.saturating_add(1);
+            match self.patience.stage(idle) {
+                Stage::Spin if !idle.is_multiple_of(LOOK_EVERY) => std::hint::spin_loop(),
+                Stage::Spin => look(task)?,
+                Stage::Yield => {
+                    look(task)?;
+                    std::thread::yield_now();
+                }
+                Stage::Park => self.nap(task, memory)?,
+            }
+        }
+    }
+
+    /// Sleeps until a peer or a verdict wakes this rank, unless something moves after all.
+    fn nap(&mut self, task: &Task<'_>, memory: &mut Memory<'_>) -> Result<(), Trouble> {
+        look(task)?;
+        let left = task.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Trouble::Overdue);
+        }
+        self.router.arm();
+        let awake = self.router.poll().map_err(Trouble::from).and_then(|polled| {
+            let moved = self.sweep(task, memory)?;
+            Ok(polled || moved || self.machine.is_done() && self.router.is_flushed())
+        });
+        if matches!(awake, Ok(false)) {
+            let fds: [Option<BorrowedFd<'_>>; TRANSPORTS_MAX + 1] = {
+                let mut fds = self.router.wake_fds().chain([task.control.wake_fd()]);
+                std::array::from_fn(|_| fds.next())
+            };
+            park(&fds, left.min(NAP));
+        }
+        self.router.disarm();
+        awake.map(drop)
+    }
+
+    /// Tries everything once; whether anything moved.
+    fn sweep(&mut self, task: &Task<'_>, memory: &mut Memory<'_>) -> Result<bool, Trouble> {
+        let mut moved = false;
+        for lane in 0..task.schedule.lanes().len() {
+            self.machine.sweep(lane);
+            while let Some(action) = self.machine.next(task.schedule, lane) {
+                let elements = perform(&mut self.router, task, memory, lane, &action)?;
+                moved |= elements > 0;
+                self.machine.handle(task.schedule, lane, elements);
+            }
+        }
+        Ok(moved)
+    }
+}
+
+fn look(task: &Task<'_>) -> Result<(), Trouble> {
+    task.control.verdict().map_or(Ok(()), |verdict| Err(Trouble::Verdict(verdict)))
+}
+
+/// Does as much of an action as is possible at once; how many elements that was.
+fn perform(
+    router: &mut Router,
+    task: &Task<'_>,
+    memory: &mut Memory<'_>,
+    lane: usize,
+    action: &Action<'_>,
+) -> Result<usize, Trouble> {
+    let call = task.schedule.call();
+    let bytes = |form: Form| form.data_type(call).bytes();
+    #[expect(clippy::cast_possible_truncation, reason = "at most LANES_MAX")]
+    let link = |peer| Link { peer, lane: Lane(lane as u8) };
+    match *action {
+        Action::Send { to, src } => {
+            let sent = router.to(link(to)).send(link(to), task.tag, memory.read(src))?;
+            Ok(sent / bytes(Form::of(src.buffer)))
+        }
+        Action::Recv { from, dst } => {
+            let received = router.to(link(from)).recv(link(from), task.tag, memory.write(dst))?;
+            match received {
+                None => Ok(0),
+                Some((tag, received)) if tag == task.tag => {
+                    Ok(received / bytes(Form::of(dst.buffer)))
+                }
+                Some(_) => Err(Trouble::Stranger(from)),
+            }
+        }
+        Action::Copy { src, dst } => {
+            memory.copy(src, dst);
+            Ok(dst.len)
+        }
+        Action::Reduce { dst, sources, done } => {
+            let mut arrived: [&[u8]; SOURCES_MAX] = [&[]; SOURCES_MAX];
+            let mut elements = dst.len;
+            for (arrived, source) in arrived.iter_mut().zip(sources) {
+                if let Source::Wire(from, form) = *source {
+                    let Some(fragment) = router.readable(link(from))? else { return Ok(0) };
+                    if fragment.tag != task.tag {
+                        return Err(Trouble::Stranger(from));
+                    }
+                    *arrived = fragment.bytes;
+                    elements = elements.min(fragment.bytes.len() / bytes(form));
+                }
+            }
+            if elements == 0 {
+                return Ok(0);
+            }
+            combine(task, memory, &arrived, Reduction { dst: dst.take(elements), sources, done });
+            for source in sources {
+                if let Source::Wire(from, form) = *source {
+                    router.to(link(from)).consume(link(from), elements * bytes(form));
+                }
+            }
+            Ok(elements)
+        }
+    }
+}
+
+struct Reduction<'s> {
+    dst: Slice,
+    sources: &'s [Source],
+    done: usize,
+}
+
+fn combine(
+    task: &Task<'_>,
+    memory: &mut Memory<'_>,
+    arrived: &[&[u8]; SOURCES_MAX],
+    Reduction { dst, sources, done }: Reduction<'_>,
+) {
+    let call = task.schedule.call();
+    let (into, rest) = memory.split(dst);
+    let mut operands = [Operand::Destination; SOURCES_MAX];
+    for ((operand, source), arrived) in operands.iter_mut().zip(sources).zip(arrived) {
+        let (bytes, form) = match *source {
+            Source::Wire(_, form) => (&arrived[..dst.len * form.data_type(call).bytes()], form),
+            Source::Local(whole) => match rest.find(whole.skip(done).take(dst.len)) {
+                Place::Destination => continue,
+                Place::Bytes(bytes) => (bytes, Form::of(whole.buffer)),
+            },
+        };
+        *operand = Operand::Bytes { bytes, form: kernel_form(form) };
+    }
+    task.kernel.combine(into, kernel_form(Form::of(dst.buffer)), &operands[..sources.len()]);
+}
+
+const fn kernel_form(form: Form) -> ringfold_reduce::Form {
+    match form {
+        Form::Element => ringfold_reduce::Form::Element,
+        Form::Accumulator => ringfold_reduce::Form::Accumulator,
+    }
+}

@@ -1,0 +1,94 @@
+//! Ranks as threads of this process: for tests, examples and doctests.
+
+use std::panic::resume_unwind;
+use std::thread;
+
+use ringfold_topology::{Layout, discover};
+use ringfold_transport::Transport;
+use ringfold_transport::local::Local;
+
+use crate::communicator::{Communicator, Parts};
+use crate::config::Config;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::join::InitError;
+use crate::plans::Plans;
+use crate::router::Router;
+use crate::wait::Patience;
+
+/// Runs `rank_main` on `size` threads, each with its rank of one communicator, and returns what they
+/// returned, in rank order. Settings are those of the environment, as for
+/// [`Communicator::init`]. A panic on one thread fails the calls of the others, and is passed on
+/// when all have ended.
+///
+/// # Errors
+/// A setting makes no sense, or the system lacks descriptors.
+///
+/// # Panics
+/// If a rank panics, or `size` is 0.
+///
+/// ```
+/// use ringfold::{ReduceOp, local};
+///
+/// let sums = local::run(3, |comm| {
+///     let mut value = [comm.rank().0 + 1];
+///     comm.all_reduce(&mut value, ReduceOp::Sum).unwrap();
+///     value[0]
+/// })?;
+/// assert_eq!(sums, [6, 6, 6]);
+/// # Ok::<(), ringfold::Error>(())
+/// ```
+pub fn run<R: Send>(
+    size: usize,
+    rank_main: impl Fn(&mut Communicator) -> R + Sync,
+) -> Result<Vec<R>, Error> {
+    run_with(&Config::from_env()?, size, rank_main)
+}
+
+/// As [`run`], with settings of the caller's.
+///
+/// # Errors
+/// As [`run`].
+///
+/// # Panics
+/// As [`run`].
+pub fn run_with<R: Send>(
+    config: &Config,
+    size: usize,
+    rank_main: impl Fn(&mut Communicator) -> R + Sync,
+) -> Result<Vec<R>, Error> {
+    let communicators = communicators(config, size)?;
+    let rank_main = &rank_main;
+    let results: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = communicators
+            .into_iter()
+            .map(|mut comm| {
+                scope.spawn(move || {
+                    let result = rank_main(&mut comm);
+                    comm.leave();
+                    result
+                })
+            })
+            .collect();
+        threads.into_iter().map(thread::ScopedJoinHandle::join).collect()
+    });
+    Ok(results.into_iter().map(|result| result.unwrap_or_else(|e| resume_unwind(e))).collect())
+}
+
+fn communicators(config: &Config, size: usize) -> Result<Vec<Communicator>, Error> {
+    assert!(size > 0, "a communicator has at least one rank");
+    let ends = Local::mesh(size).map_err(InitError::Descriptors)?;
+    let controls = ringfold_bootstrap::local::controls(size).map_err(InitError::Descriptors)?;
+    let communicator = |(end, control): (Local, _)| {
+        let end: Box<dyn Transport> = Box::new(end);
+        let patience = Patience::new(size, discover::cores());
+        Communicator::new(Parts {
+            layout: Layout::one_host(size),
+            engine: Engine::new(Router::new(vec![end], vec![0; size]), patience),
+            plans: Plans::new(config.algorithms.clone(), config.chunk_bytes),
+            control,
+            timeout: config.timeout,
+        })
+    };
+    Ok(ends.into_iter().zip(controls).map(communicator).collect())
+}

@@ -1,0 +1,184 @@
+//! The buffers of one call, as a schedule's slices address them.
+
+use std::ops::Range;
+
+use ringfold_types::{Buffer, Slice};
+
+/// The caller's buffers.
+pub(crate) enum User<'a> {
+    /// Out of place.
+    Apart {
+        /// What the rank contributes; empty where it contributes nothing.
+        input: &'a [u8],
+        /// What the rank receives; empty where it receives nothing.
+        output: &'a mut [u8],
+    },
+    /// In place: one buffer holds both.
+    Together {
+        /// The buffer.
+        bytes: &'a mut [u8],
+        /// Where `Input` begins in it, in bytes.
+        input_at: usize,
+        /// Where `Output` begins in it, in bytes.
+        output_at: usize,
+    },
+}
+
+/// All memory of one call. Three regions of bytes, of which the last two are written:
+/// the input (empty in place), the user's (output, or both in place), and scratch.
+pub(crate) struct Memory<'a> {
+    input: &'a [u8],
+    user: &'a mut [u8],
+    scratch: &'a mut [u8],
+    map: Map,
+}
+
+/// Where slices are.
+#[derive(Clone, Copy)]
+struct Map {
+    /// The byte of the user's region at which `Input` begins, in place.
+    input_at: Option<usize>,
+    /// The byte of the user's region at which `Output` begins.
+    output_at: usize,
+    /// Bytes of an element,
+    element: usize,
+    /// and of an element of scratch.
+    accumulator: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Region {
+    Input,
+    User,
+    Scratch,
+}
+
+/// Everything but one destination.
+pub(crate) struct Rest<'m> {
+    input: &'m [u8],
+    /// The destination's region, before and after it.
+    before: &'m [u8],
+    after: &'m [u8],
+    hole: (Region, Range<usize>),
+    /// The writable region that the destination is not in.
+    other: &'m [u8],
+    map: Map,
+}
+
+/// Where a local source is.
+pub(crate) enum Place<'m> {
+    /// It is the destination itself.
+    Destination,
+    /// Elsewhere.
+    Bytes(&'m [u8]),
+}
+
+impl<'a> Memory<'a> {
+    /// Puts together the memory of a call whose elements have `element` bytes, and those of scratch
+    /// `accumulator` bytes.
+    pub(crate) fn new(
+        user: User<'a>,
+        scratch: &'a mut [u8],
+        element: usize,
+        accumulator: usize,
+    ) -> Self {
+        let (input, user, input_at, output_at): (&[u8], _, _, _) = match user {
+            User::Apart { input, output } => (input, output, None, 0),
+            User::Together { bytes, input_at, output_at } => {
+                (&[], bytes, Some(input_at), output_at)
+            }
+        };
+        Self { input, user, scratch, map: Map { input_at, output_at, element, accumulator } }
+    }
+
+    /// Where `Output` begins in `Input`, in elements, if they are the same memory.
+    pub(crate) fn overlay(&self) -> Option<isize> {
+        let Map { input_at, output_at, element, .. } = self.map;
+        let begin = |at: usize| (at / element).cast_signed();
+        input_at.map(|input_at| begin(output_at) - begin(input_at))
+    }
+
+    /// The bytes of `slice`.
+    pub(crate) fn read(&self, slice: Slice) -> &[u8] {
+        let (region, range) = self.map.place(slice);
+        match region {
+            Region::Input => &self.input[range],
+            Region::User => &self.user[range],
+            Region::Scratch => &self.scratch[range],
+        }
+    }
+
+    /// The bytes of `slice`, to be written.
+    pub(crate) fn write(&mut self, slice: Slice) -> &mut [u8] {
+        let (region, range) = self.map.place(slice);
+        match region {
+            Region::User => &mut self.user[range],
+            Region::Scratch => &mut self.scratch[range],
+            Region::Input => unreachable!("proven schedules do not write their input"),
+        }
+    }
+
+    /// Copies `src` to `dst`.
+    pub(crate) fn copy(&mut self, src: Slice, dst: Slice) {
+        let (from, to) = (self.map.place(src), self.map.place(dst));
+        if from == to {
+            return;
+        }
+        match (from, to) {
+            ((Region::User, src), (Region::User, dst)) => self.user.copy_within(src, dst.start),
+            ((Region::Scratch, src), (Region::Scratch, dst)) => {
+                self.scratch.copy_within(src, dst.start);
+            }
+            _ => {
+                let (bytes, rest) = self.split(dst);
+                if let Place::Bytes(source) = rest.at(from) {
+                    bytes.copy_from_slice(source);
+                }
+            }
+        }
+    }
+
+    /// The bytes of `dst`, to be written, and the memory around them.
+    pub(crate) fn split(&mut self, dst: Slice) -> (&mut [u8], Rest<'_>) {
+        let (region, range) = self.map.place(dst);
+        let (whole, other): (&mut [u8], &[u8]) = match region {
+            Region::User => (self.user, self.scratch),
+            Region::Scratch => (self.scratch, self.user),
+            Region::Input => unreachable!("proven schedules do not write their input"),
+        };
+        let (before, rest) = whole.split_at_mut(range.start);
+        let (bytes, after) = rest.split_at_mut(range.len());
+        (bytes, Rest { input: self.input, before, after, hole: (region, range), other, map: self.map })
+    }
+}
+
+impl Map {
+    fn place(self, slice: Slice) -> (Region, Range<usize>) {
+        let (region, start, size) = match (slice.buffer, self.input_at) {
+            (Buffer::Scratch, _) => (Region::Scratch, 0, self.accumulator),
+            (Buffer::Output, _) => (Region::User, self.output_at, self.element),
+            (Buffer::Input, Some(at)) => (Region::User, at, self.element),
+            (Buffer::Input, None) => (Region::Input, 0, self.element),
+        };
+        let start = start + slice.offset * size;
+        (region, start..start + slice.len * size)
+    }
+}
+
+impl<'m> Rest<'m> {
+    /// Finds a local source, which is the destination or disjoint from it.
+    pub(crate) fn find(&self, slice: Slice) -> Place<'m> {
+        self.at(self.map.place(slice))
+    }
+
+    fn at(&self, (region, range): (Region, Range<usize>)) -> Place<'m> {
+        let (hole_region, hole) = &self.hole;
+        Place::Bytes(match region {
+            Region::Input => &self.input[range],
+            region if region != *hole_region => &self.other[range],
+            _ if range == *hole => return Place::Destination,
+            _ if range.end <= hole.start => &self.before[range],
+            _ => &self.after[range.start - hole.end..range.end - hole.end],
+        })
+    }
+}

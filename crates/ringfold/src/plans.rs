@@ -1,0 +1,111 @@
+//! Which schedule performs a call: chosen once, kept for the next time.
+
+use std::collections::HashMap;
+
+use ringfold_collectives::select::Constraints;
+use ringfold_collectives::{Algorithm, Form, Plan, Schedule};
+use ringfold_reduce::Kernel;
+use ringfold_topology::Layout;
+use ringfold_types::limits::LINK_BYTES_MIN;
+use ringfold_types::{Call, Rank, ReduceOp};
+
+use crate::error::Error;
+
+/// The schedules of a communicator.
+#[derive(Debug)]
+pub(crate) struct Plans {
+    constraints: Constraints,
+    /// Bytes that are passed on at a time, where the user insists.
+    chunk_bytes: Option<usize>,
+    entries: HashMap<Call, Entry>,
+    /// Steps in all entries together.
+    steps: usize,
+}
+
+/// How one call is performed.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) schedule: Schedule,
+    pub(crate) kernel: Kernel,
+    /// The algorithm's number among those of its collective.
+    pub(crate) code: u8,
+    /// What the ranks must agree on besides the call's number.
+    fingerprint: u64,
+}
+
+/// Steps that are kept for later calls; at 40 bytes each, some ten megabytes.
+const STEPS_KEPT: usize = 1 << 18;
+
+impl Plans {
+    pub(crate) fn new(constraints: Constraints, chunk_bytes: Option<usize>) -> Self {
+        Self { constraints, chunk_bytes, entries: HashMap::new(), steps: 0 }
+    }
+
+    /// How `call` is performed.
+    pub(crate) fn entry(
+        &mut self,
+        call: &Call,
+        layout: &Layout,
+        rank: Rank,
+    ) -> Result<&Entry, Error> {
+        // The borrow checker does not see that an early return ends the first look-up's borrow.
+        if !self.entries.contains_key(call) {
+            let entry = self.make(call, layout, rank)?;
+            let steps: usize = entry.schedule.lanes().iter().map(Vec::len).sum();
+            if self.steps + steps > STEPS_KEPT {
+                self.entries.clear();
+                self.steps = 0;
+            }
+            self.steps += steps;
+            self.entries.insert(*call, entry);
+        }
+        Ok(&self.entries[call])
+    }
+
+    fn make(&self, call: &Call, layout: &Layout, rank: Rank) -> Result<Entry, Error> {
+        // The scale is applied before the schedule begins.
+        let op = if let ReduceOp::PreMulSum(_) = call.op { ReduceOp::Sum } else { call.op };
+        let planned = Call { op, ..*call };
+        let algorithm = ringfold_collectives::select::select(&planned, layout, &self.constraints);
+        let chunk = match self.chunk_bytes {
+            Some(bytes) => (bytes / Form::Accumulator.data_type(&planned).bytes()).max(1),
+            None => ringfold_collectives::select::chunk_len(&planned, layout),
+        };
+        let plan = Plan { call: planned, layout, rank, chunk, window_bytes: LINK_BYTES_MIN };
+        let known = Algorithm::of(call.collective);
+        let code = known.iter().position(|a| a.name == algorithm.name).unwrap_or(usize::MAX);
+        let code = u8::try_from(code).unwrap_or(u8::MAX);
+        tracing::debug!("{call}: {algorithm}, chunks of {chunk} elements");
+        let [kinds, count, root] = call.to_words();
+        let fingerprint = [kinds, count, root, code.into(), chunk as u64]
+            .into_iter()
+            .fold(0xcbf2_9ce4_8422_2325, |hash, word| mix(hash ^ word));
+        Ok(Entry {
+            schedule: (algorithm.schedule)(&plan),
+            kernel: Kernel::new(call.data_type, op, layout.size()),
+            code,
+            fingerprint,
+        })
+    }
+}
+
+impl Entry {
+    /// The mark of this call's bytes when it is number `seq`.
+    pub(crate) fn tag(&self, seq: u64) -> u32 {
+        let [a, b, c, d, ..] = mix(self.fingerprint ^ seq).to_le_bytes();
+        u32::from_le_bytes([a, b, c, d])
+    }
+
+    /// Bytes of an element, and of an element of scratch.
+    pub(crate) fn element_bytes(&self) -> (usize, usize) {
+        let bytes = |form: Form| form.data_type(self.schedule.call()).bytes();
+        (bytes(Form::Element), bytes(Form::Accumulator))
+    }
+}
+
+/// Spreads every bit of `word` over all bits of the result (the finalizer of `SplitMix64`).
+const fn mix(word: u64) -> u64 {
+    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}

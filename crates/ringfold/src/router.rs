@@ -1,0 +1,62 @@
+//! Which transport leads to which peer.
+
+use std::os::fd::BorrowedFd;
+
+use ringfold_transport::{Fragment, Link, LinkError, Transport};
+use ringfold_types::Rank;
+
+/// The transports of a communicator. A rank reaches each peer by one of them.
+#[derive(Debug)]
+pub(crate) struct Router {
+    transports: Vec<Box<dyn Transport>>,
+    /// By peer; meaningless for the rank itself.
+    route: Vec<usize>,
+}
+
+/// Transports that one communicator uses at once.
+pub(crate) const TRANSPORTS_MAX: usize = 4;
+
+impl Router {
+    /// `route` names, for each rank, the index of the transport that leads to it.
+    pub(crate) fn new(transports: Vec<Box<dyn Transport>>, route: Vec<usize>) -> Self {
+        debug_assert!(transports.len() <= TRANSPORTS_MAX, "room in the wait set");
+        debug_assert!(route.iter().all(|via| *via < transports.len().max(1)), "routes exist");
+        Self { transports, route }
+    }
+
+    /// The name of the transport to `peer`.
+    pub(crate) fn name(&self, peer: Rank) -> &'static str {
+        self.transports.get(self.route[peer.index()]).map_or("none", |via| via.name())
+    }
+
+    #[inline]
+    pub(crate) fn to(&mut self, link: Link) -> &mut dyn Transport {
+        &mut *self.transports[self.route[link.peer.index()]]
+    }
+
+    #[inline]
+    pub(crate) fn readable(&self, link: Link) -> Result<Option<Fragment<'_>>, LinkError> {
+        self.transports[self.route[link.peer.index()]].readable(link)
+    }
+
+    /// Polls every transport; whether anything happened.
+    pub(crate) fn poll(&mut self) -> Result<bool, LinkError> {
+        self.transports.iter_mut().try_fold(false, |moved, via| Ok(via.poll()? || moved))
+    }
+
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.transports.iter().all(|via| via.is_flushed())
+    }
+
+    pub(crate) fn arm(&mut self) {
+        self.transports.iter_mut().for_each(|via| via.arm());
+    }
+
+    pub(crate) fn disarm(&mut self) {
+        self.transports.iter_mut().for_each(|via| via.disarm());
+    }
+
+    pub(crate) fn wake_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.transports.iter().map(|via| via.wake_fd())
+    }
+}
