@@ -24,6 +24,7 @@ pub mod chunk;
 pub mod machine;
 mod pattern;
 pub mod schedule;
+pub mod select;
 
 pub use algorithm::{Algorithm, Plan, Stated};
 pub use machine::{Action, Machine};

@@ -12,7 +12,58 @@ use crate::communicator::Communicator;
 use crate::error::Error;
 use crate::memory::User;
 
+/// The memory of an untyped call: bytes of whole elements, of any alignment.
+#[derive(Debug)]
+pub enum Buffers<'a> {
+    /// Out of place.
+    Apart {
+        /// What this rank contributes: `Call::input_len` elements, or none where it contributes
+        /// nothing (broadcast, on all but the root).
+        input: &'a [u8],
+        /// What this rank receives: `Call::output_len` elements, or none where it receives nothing
+        /// (reduce, on all but the root).
+        output: &'a mut [u8],
+    },
+    /// In place: the larger of both, with this rank's part of an allgather's input, or of a
+    /// reduce-scatter's output, in block `rank`.
+    InPlace(&'a mut [u8]),
+}
+
 impl Communicator {
+    /// Performs any call, on elements whose type only the call knows: for bindings and tools.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] or [`Error::Failed`].
+    pub fn perform(&mut self, call: &Call, buffers: Buffers<'_>) -> Result<(), Error> {
+        let (size, rank, bytes) = (self.size(), self.rank(), call.data_type.bytes());
+        let call = self.valid(*call)?;
+        let (input_len, output_len) = (call.input_len(size), call.output_len(size));
+        match buffers {
+            Buffers::Apart { input, output } => {
+                let silent = call.collective == Collective::Broadcast && rank != call.root;
+                let deaf = call.collective == Collective::Reduce && rank != call.root;
+                if !silent {
+                    self.expect_len(&call, "input", input.len(), input_len * bytes)?;
+                }
+                if !deaf {
+                    self.expect_len(&call, "output", output.len(), output_len * bytes)?;
+                }
+                self.run(call, User::Apart { input, output })
+            }
+            Buffers::InPlace(buffer) => {
+                let wanted = input_len.max(output_len) * bytes;
+                self.expect_len(&call, "buffer", buffer.len(), wanted)?;
+                let own = rank.index() * call.count * bytes;
+                let (input_at, output_at) = match call.collective {
+                    Collective::AllGather => (own, 0),
+                    Collective::ReduceScatter => (0, own),
+                    _ => (0, 0),
+                };
+                self.run(call, User::Together { bytes: buffer, input_at, output_at })
+            }
+        }
+    }
+
     /// Replaces `buffer` on every rank by the reduction of all ranks' buffers.
     ///
     /// Every rank gets the same bits, in every run with the same ranks and settings.
@@ -20,8 +71,8 @@ impl Communicator {
     /// # Errors
     /// [`Error::Argument`] or [`Error::Failed`].
     pub fn all_reduce<T: Element>(&mut self, buffer: &mut [T], op: ReduceOp) -> Result<(), Error> {
-        let call = self.reduction::<T>(Collective::AllReduce, buffer.len(), op, Rank(0))?;
-        self.run(call, together(buffer, 0, 0))
+        let call = reduction::<T>(Collective::AllReduce, buffer.len(), op, Rank(0));
+        self.perform(&call, in_place(buffer))
     }
 
     /// Puts the reduction of all ranks' `input` into every rank's `output`, of the same length.
@@ -34,9 +85,8 @@ impl Communicator {
         output: &mut [T],
         op: ReduceOp,
     ) -> Result<(), Error> {
-        let call = self.reduction::<T>(Collective::AllReduce, input.len(), op, Rank(0))?;
-        self.expect_len(&call, "output", output.len(), input.len())?;
-        self.run(call, apart(input, output))
+        let call = reduction::<T>(Collective::AllReduce, input.len(), op, Rank(0));
+        self.perform(&call, apart(input, output))
     }
 
     /// Gives every rank all blocks of `buffer`, which has one of equal length per rank and in which
@@ -45,10 +95,9 @@ impl Communicator {
     /// # Errors
     /// [`Error::Argument`] or [`Error::Failed`].
     pub fn all_gather<T: Element>(&mut self, buffer: &mut [T]) -> Result<(), Error> {
-        let count = self.block_len("allgather", buffer.len())?;
-        let call = self.movement::<T>(Collective::AllGather, count, Rank(0))?;
-        let own = self.rank().index() * count;
-        self.run(call, together(buffer, own, 0))
+        let count = self.block_len(Collective::AllGather, buffer.len())?;
+        let call = movement::<T>(Collective::AllGather, count, Rank(0));
+        self.perform(&call, in_place(buffer))
     }
 
     /// Puts every rank's `input`, all of the same length, one after the other into every rank's
@@ -61,9 +110,8 @@ impl Communicator {
         input: &[T],
         output: &mut [T],
     ) -> Result<(), Error> {
-        let call = self.movement::<T>(Collective::AllGather, input.len(), Rank(0))?;
-        self.expect_len(&call, "output", output.len(), input.len() * self.size())?;
-        self.run(call, apart(input, output))
+        let call = movement::<T>(Collective::AllGather, input.len(), Rank(0));
+        self.perform(&call, apart(input, output))
     }
 
     /// Reduces all ranks' buffers and leaves block `rank` of the result, of as many equal blocks as
@@ -76,10 +124,9 @@ impl Communicator {
         buffer: &mut [T],
         op: ReduceOp,
     ) -> Result<(), Error> {
-        let count = self.block_len("reduce_scatter", buffer.len())?;
-        let call = self.reduction::<T>(Collective::ReduceScatter, count, op, Rank(0))?;
-        let own = self.rank().index() * count;
-        self.run(call, together(buffer, 0, own))
+        let count = self.block_len(Collective::ReduceScatter, buffer.len())?;
+        let call = reduction::<T>(Collective::ReduceScatter, count, op, Rank(0));
+        self.perform(&call, in_place(buffer))
     }
 
     /// Reduces all ranks' `input` and puts block `rank` of the result into `output`.
@@ -92,9 +139,8 @@ impl Communicator {
         output: &mut [T],
         op: ReduceOp,
     ) -> Result<(), Error> {
-        let call = self.reduction::<T>(Collective::ReduceScatter, output.len(), op, Rank(0))?;
-        self.expect_len(&call, "input", input.len(), output.len() * self.size())?;
-        self.run(call, apart(input, output))
+        let call = reduction::<T>(Collective::ReduceScatter, output.len(), op, Rank(0));
+        self.perform(&call, apart(input, output))
     }
 
     /// Replaces `buffer` on every rank by the root's.
@@ -102,8 +148,8 @@ impl Communicator {
     /// # Errors
     /// [`Error::Argument`] or [`Error::Failed`].
     pub fn broadcast<T: Element>(&mut self, buffer: &mut [T], root: Rank) -> Result<(), Error> {
-        let call = self.movement::<T>(Collective::Broadcast, buffer.len(), root)?;
-        self.run(call, together(buffer, 0, 0))
+        let call = movement::<T>(Collective::Broadcast, buffer.len(), root);
+        self.perform(&call, in_place(buffer))
     }
 
     /// Puts the root's `input` into every rank's `output`. The others' `input` is not read and may
@@ -117,11 +163,9 @@ impl Communicator {
         output: &mut [T],
         root: Rank,
     ) -> Result<(), Error> {
-        let call = self.movement::<T>(Collective::Broadcast, output.len(), root)?;
-        if self.rank() == root {
-            self.expect_len(&call, "input", input.len(), output.len())?;
-        }
-        self.run(call, apart(input, output))
+        let call = movement::<T>(Collective::Broadcast, output.len(), root);
+        if self.rank() == root {}
+        self.perform(&call, apart(input, output))
     }
 
     /// Replaces the root's `buffer` by the reduction of all ranks' buffers; the others' stay as
@@ -135,8 +179,8 @@ impl Communicator {
         op: ReduceOp,
         root: Rank,
     ) -> Result<(), Error> {
-        let call = self.reduction::<T>(Collective::Reduce, buffer.len(), op, root)?;
-        self.run(call, together(buffer, 0, 0))
+        let call = reduction::<T>(Collective::Reduce, buffer.len(), op, root);
+        self.perform(&call, in_place(buffer))
     }
 
     /// Puts the reduction of all ranks' `input` into the root's `output`. The others' `output` is
@@ -151,11 +195,9 @@ impl Communicator {
         op: ReduceOp,
         root: Rank,
     ) -> Result<(), Error> {
-        let call = self.reduction::<T>(Collective::Reduce, input.len(), op, root)?;
-        if self.rank() == root {
-            self.expect_len(&call, "output", output.len(), input.len())?;
-        }
-        self.run(call, apart(input, output))
+        let call = reduction::<T>(Collective::Reduce, input.len(), op, root);
+        if self.rank() == root {}
+        self.perform(&call, apart(input, output))
     }
 
     /// Returns once every rank has called it.
@@ -163,72 +205,69 @@ impl Communicator {
     /// # Errors
     /// [`Error::Failed`].
     pub fn barrier(&mut self) -> Result<(), Error> {
-        let call = self.movement::<u8>(Collective::Barrier, 0, Rank(0))?;
-        self.run(call, apart::<u8>(&[], &mut []))
+        let call = movement::<u8>(Collective::Barrier, 0, Rank(0));
+        self.perform(&call, apart::<u8>(&[], &mut []))
     }
 
-    fn movement<T: Element>(
-        &self,
-        collective: Collective,
-        count: usize,
-        root: Rank,
-    ) -> Result<Call, Error> {
-        self.reduction::<T>(collective, count, ReduceOp::Sum, root)
-    }
-
-    fn reduction<T: Element>(
-        &self,
-        collective: Collective,
-        count: usize,
-        op: ReduceOp,
-        root: Rank,
-    ) -> Result<Call, Error> {
-        let call = Call { collective, count, data_type: T::DATA_TYPE, op, root };
+    /// The call, if its parts fit each other.
+    fn valid(&self, call: Call) -> Result<Call, Error> {
+        let Call { collective, count, data_type, op, root } = call;
         if root.index() >= self.size() {
             let what = format!("there is no root {root} among {} ranks", self.size());
-            return Err(self.argument(collective.name(), what));
+            return Err(self.argument(collective, what));
         }
-        if let ReduceOp::PreMulSum(factor) = op
-            && !scale_fits(T::DATA_TYPE, factor.factor())
-        {
-            let what = format!("{} cannot be a factor of {}", factor.factor(), T::DATA_TYPE);
-            return Err(self.argument(collective.name(), what));
+        let bytes = count.checked_mul(self.size()).and_then(|all| all.checked_mul(8));
+        if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
+            return Err(self.argument(collective, format!("{count} elements are too many")));
         }
-        Ok(call)
+        match op {
+            ReduceOp::PreMulSum(factor) if !scale_fits(data_type, factor.factor()) => {
+                let what = format!("{} cannot be a factor of {data_type}", factor.factor());
+                Err(self.argument(collective, what))
+            }
+            _ => Ok(call),
+        }
     }
 
-    fn block_len(&self, call: &'static str, len: usize) -> Result<usize, Error> {
+    fn block_len(&self, collective: Collective, len: usize) -> Result<usize, Error> {
         let size = self.size();
         if len.is_multiple_of(size) {
             return Ok(len / size);
         }
         let what = format!("{len} elements cannot be cut into {size} equal blocks, one per rank");
-        Err(self.argument(call, what))
+        Err(self.argument(collective, what))
     }
 
     fn expect_len(&self, call: &Call, what: &str, len: usize, wanted: usize) -> Result<(), Error> {
         if len == wanted {
             return Ok(());
         }
-        let what = format!("the {what} has {len} elements, it needs {wanted}");
-        Err(self.argument(call.collective.name(), what))
+        let what = format!("the {what} has {len} bytes, it needs {wanted}");
+        Err(self.argument(call.collective, what))
     }
 
-    const fn argument(&self, call: &'static str, what: String) -> Error {
-        Error::Argument { rank: self.rank(), call, what }
+    const fn argument(&self, collective: Collective, what: String) -> Error {
+        Error::Argument { rank: self.rank(), call: collective.name(), what }
     }
 }
 
-fn apart<'a, T: Element>(input: &'a [T], output: &'a mut [T]) -> User<'a> {
-    User::Apart { input: cast_slice(input), output: cast_slice_mut(output) }
+const fn movement<T: Element>(collective: Collective, count: usize, root: Rank) -> Call {
+    reduction::<T>(collective, count, ReduceOp::Sum, root)
 }
 
-/// `input_at` and `output_at` count elements.
-fn together<T: Element>(buffer: &mut [T], input_at: usize, output_at: usize) -> User<'_> {
-    let bytes = size_of::<T>();
-    User::Together {
-        bytes: cast_slice_mut(buffer),
-        input_at: input_at * bytes,
-        output_at: output_at * bytes,
-    }
+const fn reduction<T: Element>(
+    collective: Collective,
+    count: usize,
+    op: ReduceOp,
+    root: Rank,
+) -> Call {
+    Call { collective, count, data_type: T::DATA_TYPE, op, root }
+}
+
+fn apart<'a, T: Element>(input: &'a [T], output: &'a mut [T]) -> Buffers<'a> {
+    Buffers::Apart { input: cast_slice(input), output: cast_slice_mut(output) }
+}
+
+fn in_place<T: Element>(buffer: &mut [T]) -> Buffers<'_> {
+    Buffers::InPlace(cast_slice_mut(buffer))
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::{Complaint, Control, Verdict, Who};
-use ringfold_reduce::{Kernel, scale};
+use ringfold_reduce::scale;
 use ringfold_topology::Layout;
-use ringfold_types::{Call, Rank, ReduceOp};
+use ringfold_types::{Call, Collective, Rank, ReduceOp};
 
 use crate::engine::{Engine, Task, Trouble};
 use crate::error::{Error, Failure};
@@ -153,13 +153,14 @@ impl Communicator {
             Trouble::Verdict(verdict) => return verdict,
             Trouble::Link(error) => {
                 let (peer, cause) = (error.link.peer, error.to_string());
-                let own = Verdict::Link { from: who(self.rank), to: who(peer), cause: cause.clone() };
-                (Complaint::Link { peer, cause }, own)
+                let own =
+                    Verdict::Link { from: who(self.rank), to: who(peer), cause: cause.clone() };
+                (Complaint::Link { peer: peer.0, cause }, own)
             }
             Trouble::Stranger(peer) => {
                 let cause = "it sent bytes of another call".to_owned();
                 let own = Verdict::Link { from: who(self.rank), to: who(peer), cause };
-                (Complaint::Mismatch { seq, peer }, own)
+                (Complaint::Mismatch { seq, peer: peer.0 }, own)
             }
             Trouble::Overdue => {
                 let reason = format!("call #{seq} took longer than {:?}", self.timeout);
@@ -197,7 +198,7 @@ impl Drop for Communicator {
 fn prescale<'a>(call: &Call, user: User<'a>, copy: &'a mut Bytes) -> User<'a> {
     let ReduceOp::PreMulSum(factor) = call.op else { return user };
     let (data_type, factor) = (call.data_type, factor.factor());
-    let is_allreduce = call.collective == ringfold_types::Collective::AllReduce;
+    let is_allreduce = call.collective == Collective::AllReduce;
     match user {
         User::Together { bytes, .. } if is_allreduce => {
             scale(data_type, bytes, None, factor);

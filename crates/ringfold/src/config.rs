@@ -29,8 +29,9 @@ pub struct Config {
     /// commas; after `^` those that may not be, after `=` exact names. Default: any.
     pub socket_ifname: Option<String>,
     /// `RINGFOLD_DEBUG`: how much is logged to standard error: `ERROR`, `WARN`, `INFO`, `DEBUG` or
-    /// `TRACE`. Default: `WARN`.
-    pub debug: tracing::Level,
+    /// `TRACE`. If it is set, a `tracing` subscriber is installed unless the program has one;
+    /// otherwise that is left to the program.
+    pub debug: Option<tracing::Level>,
     /// What launchers say (`RINGFOLD_RANK`, `SLURM_PROCID`, `PMI_FD`, `OMPI_COMM_WORLD_RANK`, `RANK`
     /// …) and where the secret is (`RINGFOLD_SECRET_FD`, `RINGFOLD_SECRET`, `RINGFOLD_SECRET_FILE`,
     /// `HOME`): the whole environment, of which `ringfold_bootstrap` picks what it knows.
@@ -74,7 +75,7 @@ impl Default for Config {
             timeout: Duration::from_secs(600),
             join_timeout: Duration::from_secs(60),
             socket_ifname: None,
-            debug: tracing::Level::WARN,
+            debug: None,
             environment: BTreeMap::new(),
         }
     }
@@ -115,11 +116,12 @@ impl Config {
             config.join_timeout = seconds("RINGFOLD_JOIN_TIMEOUT", value)?;
         }
         if let Some(value) = set("RINGFOLD_DEBUG") {
-            config.debug = tracing::Level::from_str(value).map_err(|_| ConfigError::Value {
+            let level = tracing::Level::from_str(value).map_err(|_| ConfigError::Value {
                 variable: "RINGFOLD_DEBUG",
                 value: value.to_owned(),
                 wanted: "one of ERROR WARN INFO DEBUG TRACE",
             })?;
+            config.debug = Some(level);
         }
         config.socket_ifname = set("RINGFOLD_SOCKET_IFNAME").map(str::to_owned);
         config.environment = environment;
@@ -181,7 +183,10 @@ mod tests {
         assert_eq!(with("RINGFOLD_TIMEOUT", "0.5").unwrap().timeout, Duration::from_millis(500));
         let tcp_only = Transports { shm: false, tcp: true };
         assert_eq!(with("RINGFOLD_TRANSPORT", "tcp").unwrap().transports, tcp_only);
-        assert_eq!(with("RINGFOLD_TRANSPORT", "").unwrap().transports, Config::default().transports);
+        assert_eq!(
+            with("RINGFOLD_TRANSPORT", "").unwrap().transports,
+            Config::default().transports
+        );
     }
 
     #[test]

@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod calls;
+mod card;
 mod communicator;
 pub mod config;
 mod engine;
@@ -33,6 +34,7 @@ mod plans;
 mod router;
 mod wait;
 
+pub use calls::Buffers;
 pub use communicator::Communicator;
 pub use config::Config;
 pub use error::{Error, Failure};

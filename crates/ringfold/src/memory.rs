@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use ringfold_types::{Buffer, Slice};
 
-/// The caller's buffers.
+/// The caller's buffers, and where the parts of a call begin in them.
 pub(crate) enum User<'a> {
     /// Out of place.
     Apart {
@@ -124,11 +124,9 @@ impl<'a> Memory<'a> {
         if from == to {
             return;
         }
-        match (from, to) {
-            ((Region::User, src), (Region::User, dst)) => self.user.copy_within(src, dst.start),
-            ((Region::Scratch, src), (Region::Scratch, dst)) => {
-                self.scratch.copy_within(src, dst.start);
-            }
+        match (from.0, to.0) {
+            (Region::User, Region::User) => self.user.copy_within(from.1, to.1.start),
+            (Region::Scratch, Region::Scratch) => self.scratch.copy_within(from.1, to.1.start),
             _ => {
                 let (bytes, rest) = self.split(dst);
                 if let Place::Bytes(source) = rest.at(from) {
@@ -148,7 +146,10 @@ impl<'a> Memory<'a> {
         };
         let (before, rest) = whole.split_at_mut(range.start);
         let (bytes, after) = rest.split_at_mut(range.len());
-        (bytes, Rest { input: self.input, before, after, hole: (region, range), other, map: self.map })
+        (
+            bytes,
+            Rest { input: self.input, before, after, hole: (region, range), other, map: self.map },
+        )
     }
 }
 

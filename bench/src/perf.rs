@@ -1,0 +1,196 @@
+//! One run of a perf tool, from the command line to the exit status.
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Parser;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use ringfold::{Collective, Communicator, Rank};
+
+use crate::args::Args;
+use crate::cases::Cases;
+use crate::json::{Outcome, document};
+use crate::ranks;
+use crate::report;
+use crate::run::{Row, Runner};
+
+/// A rank's process, for the head of the table.
+#[derive(Clone, Debug)]
+pub(crate) struct Device {
+    pub(crate) pid: u32,
+    pub(crate) host: String,
+    /// Its number among the ranks of its host.
+    pub(crate) local: usize,
+}
+
+/// The program: times and checks `collective`. Returns 0 if every result was right, 1 if one was
+/// wrong or something failed, 2 if the command line makes no sense.
+#[must_use]
+pub fn perf_main(collective: Collective) -> ExitCode {
+    ringfold_launcher::intercept();
+    let args = Args::parse();
+    if let Some(reason) = args.refusal() {
+        complain(&format!("this flag of nccl-tests has no meaning here: {reason}"));
+        return ExitCode::from(2);
+    }
+    let done = match args.ranks {
+        Some(ranks) => ranks::start(ranks),
+        None => rank_main(&args, collective),
+    };
+    done.unwrap_or_else(|error| {
+        complain(&format!("{error:#}"));
+        ExitCode::FAILURE
+    })
+}
+
+#[expect(clippy::print_stderr, reason = "a command-line tool speaks to its user")]
+fn complain(message: &str) {
+    eprintln!("error: {message}");
+}
+
+fn rank_main(args: &Args, collective: Collective) -> anyhow::Result<ExitCode> {
+    let mut comm = Communicator::init()?;
+    if args.timeout > 0 {
+        comm.set_timeout(std::time::Duration::from_secs(args.timeout));
+    }
+    let is_first = comm.rank() == Rank(0);
+    let cases = Cases::new(args, collective, comm.size()).map_err(anyhow::Error::msg)?;
+    let devices = devices(&mut comm)?;
+    // Only the first rank prints; the others do the same without a listener.
+    let mut out: Box<dyn Write> = if is_first { Box::new(io::stdout()) } else { Box::new(io::sink()) };
+    write!(out, "{}", report::head(args, collective, &devices, args.maxbytes))?;
+    let start = timestamp();
+
+    let mut runner = Runner::new(&mut comm, args, cases.max_bytes());
+    let mut rows = Vec::new();
+    let mut cycle = 0;
+    while args.run_cycles == 0 || cycle < args.run_cycles {
+        rows.clear();
+        time_all(&mut runner, &cases, is_first, &mut |row| {
+            writeln!(out, "{}", report::row(args, row))?;
+            out.flush()?;
+            rows.push(row.clone());
+            Ok(())
+        })?;
+        cycle += 1;
+    }
+
+    let halves = || rows.iter().flat_map(|row| [row.out_of_place, row.in_place]);
+    let wrong = halves().filter_map(|half| half.wrong).sum();
+    let average = halves().map(|half| half.busbw).sum::<f64>() / (2 * rows.len().max(1)) as f64;
+    write!(out, "{}", report::foot(collective, wrong, average))?;
+    if let Some(path) = args.output_file.as_ref().filter(|_| is_first) {
+        if path.extension().is_none_or(|extension| extension != "json") {
+            bail!("-J {}: the name must end in .json", path.display());
+        }
+        let command = std::env::args().collect();
+        let (end, devices, rows) = (timestamp(), &devices[..], &rows[..]);
+        let outcome = Outcome { start, end, command, devices, rows, wrong, average };
+        let text = serde_json::to_string_pretty(&document(args, &outcome))?;
+        std::fs::write(path, text + "\n").with_context(|| format!("-J {}", path.display()))?;
+    }
+    comm.leave();
+    Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn time_all(
+    runner: &mut Runner<'_>,
+    cases: &Cases,
+    is_first: bool,
+    show: &mut dyn FnMut(&Row) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    for call in cases.calls() {
+        runner.warm_up(&call)?;
+    }
+    let bar = progress_bar(cases.calls().count(), is_first);
+    for call in cases.calls() {
+        bar.set_message(call.to_string());
+        let row = runner.row(&call)?;
+        bar.suspend(|| show(&row))?;
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// A bar on a terminal, nothing in a pipe.
+fn progress_bar(calls: usize, is_first: bool) -> ProgressBar {
+    let bar = ProgressBar::new(calls as u64);
+    if !is_first || !io::stderr().is_terminal() {
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} {eta} left") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// What every rank's process is, by asking all of them.
+fn devices(comm: &mut Communicator) -> anyhow::Result<Vec<Device>> {
+    /// Bytes of a record: the process id, and a name cut to what is left.
+    const RECORD: usize = 68;
+    let mut record = [0_u8; RECORD];
+    record[..4].copy_from_slice(&std::process::id().to_le_bytes());
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    for (to, from) in record[4..].iter_mut().zip(name.bytes()) {
+        *to = from;
+    }
+    let mut all = vec![0_u8; RECORD * comm.size()];
+    comm.all_gather_into(&record, &mut all)?;
+    let layout = comm.layout();
+    let device = |(rank, record): (usize, &[u8])| {
+        let (pid, name) = record.split_first_chunk::<4>().unwrap_or((&[0; 4], &[]));
+        let name = String::from_utf8_lossy(name);
+        let local = (0..rank).filter(|r| layout.same_host(Rank::at(*r), Rank::at(rank))).count();
+        let host = name.trim_end_matches('\0').to_owned();
+        Device { pid: u32::from_le_bytes(*pid), host, local }
+    };
+    Ok(all.chunks(RECORD).enumerate().map(device).collect())
+}
+
+/// Now, as `YYYY-MM-DD hh:mm:ss` in UTC.
+fn timestamp() -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let seconds = now.map_or(0, |now| now.as_secs());
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = date(days);
+    let (hour, minute) = (second / 3600, second / 60 % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{:02}", second % 60)
+}
+
+/// The Gregorian date of a day counted from 1970-01-01.
+fn date(mut days: u64) -> (u64, u64, u64) {
+    let is_leap = |year: u64| {
+        year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400)
+    };
+    let mut year = 1970;
+    while days >= 365 + u64::from(is_leap(year)) {
+        days -= 365 + u64::from(is_leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(is_leap(year));
+    let lengths = [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let mut month = 1;
+    for length in lengths {
+        if days < length {
+            break;
+        }
+        days -= length;
+        month += 1;
+    }
+    (year, month, days + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::date;
+
+    #[test]
+    fn dates() {
+        assert_eq!(date(0), (1970, 1, 1));
+        assert_eq!(date(58), (1970, 2, 28));
+        assert_eq!(date(11_016), (2000, 2, 29));
+        assert_eq!(date(20_454), (2026, 1, 1));
+    }
+}

@@ -1,0 +1,83 @@
+//! What a rank says of itself when it joins, so that the others know how to reach it.
+
+use std::net::SocketAddr;
+
+use ringfold_types::limits::CARD_BYTES_MAX;
+
+/// One rank's card. Every rank sees every card.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Card {
+    /// `Host::id`: ranks with the same can share memory.
+    pub(crate) host_id: String,
+    /// Where its shared memory is to be had; empty if it offers none.
+    pub(crate) shm: String,
+    /// Where it listens for TCP; empty if it does not.
+    pub(crate) tcp: Vec<SocketAddr>,
+}
+
+/// A card that no ringfold rank writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("its card cannot be read; do all ranks run the same version of ringfold?")]
+pub struct UnreadableCard;
+
+impl Card {
+    /// The card as lines of text: host, shared memory, TCP addresses. Addresses that would make it
+    /// too long are left out.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut text = format!("{}\n{}\n", self.host_id, self.shm);
+        for address in &self.tcp {
+            let address = format!("{address} ");
+            if text.len() + address.len() <= CARD_BYTES_MAX {
+                text += &address;
+            }
+        }
+        text.into_bytes()
+    }
+
+    /// Reads what `encode` wrote.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, UnreadableCard> {
+        let text = std::str::from_utf8(bytes).map_err(|_| UnreadableCard)?;
+        let mut lines = text.split('\n');
+        let (Some(host_id), Some(shm), Some(tcp), None) =
+            (lines.next(), lines.next(), lines.next(), lines.next())
+        else {
+            return Err(UnreadableCard);
+        };
+        let tcp = tcp.split_whitespace().map(str::parse).collect::<Result<_, _>>();
+        Ok(Self {
+            host_id: host_id.to_owned(),
+            shm: shm.to_owned(),
+            tcp: tcp.map_err(|_| UnreadableCard)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let card = Card {
+            host_id: "boot/net:[1]".to_owned(),
+            shm: "@ringfold-1".to_owned(),
+            tcp: vec![address(1), address(65535)],
+        };
+        assert_eq!(Card::decode(&card.encode()), Ok(card));
+        assert_eq!(Card::decode(&Card::default().encode()), Ok(Card::default()));
+        let many = Card { tcp: vec![address(40000); 100], ..Card::default() };
+        assert!(many.encode().len() <= CARD_BYTES_MAX);
+        assert!(Card::decode(&many.encode()).is_ok());
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for bytes in [&b""[..], b"\xff", b"a\nb", b"a\nb\nc d\n", b"a\nb\n1.2.3.4"] {
+            assert_eq!(Card::decode(bytes), Err(UnreadableCard), "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Ranks as threads: the calls a user makes first, and what they get when they make them wrong.
+
+use ringfold::{Communicator, Error, Rank, ReduceOp, Verdict, local};
+
+#[test]
+fn everyone_gets_the_sum() {
+    for size in [1, 2, 3, 5, 8] {
+        for count in [0, 1, 2, 7, 1000, 100_003] {
+            let want: Vec<f32> =
+                (0..count).map(|i| (0..size).map(|r| (r * 3 + i % 7) as f32).sum()).collect();
+            let results = local::run(size, |comm| {
+                let rank = comm.rank().index();
+                let mut buffer: Vec<f32> = (0..count).map(|i| (rank * 3 + i % 7) as f32).collect();
+                let mut output = vec![0.0; count];
+                comm.all_reduce_into(&buffer, &mut output, ReduceOp::Sum).unwrap();
+                comm.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
+                assert_eq!(buffer, output);
+                output
+            });
+            assert!(results.unwrap().iter().all(|result| *result == want), "{size} {count}");
+        }
+    }
+}
+
+#[test]
+fn wrong_lengths_are_told_before_anything_moves() {
+    local::run(2, |comm| {
+        let error = comm.all_reduce_into(&[1_u8, 2], &mut [0], ReduceOp::Sum).unwrap_err();
+        assert!(matches!(error, Error::Argument { .. }), "{error}");
+        let mut value = [1_i64];
+        comm.all_reduce(&mut value, ReduceOp::Sum).unwrap();
+        assert_eq!(value, [2], "the communicator is as before");
+    })
+    .unwrap();
+}
+
+#[test]
+fn ranks_that_differ_are_told_who_said_what() {
+    let verdicts = local::run(3, |comm| {
+        let count = if comm.rank() == Rank(1) { 7 } else { 5 };
+        let error = comm.all_reduce(&mut vec![1.0_f64; count], ReduceOp::Sum).unwrap_err();
+        let Error::Failed(failure) = &error else { panic!("{error}") };
+        assert!(matches!(&*failure.verdict, Verdict::Mismatch { .. }), "{error}");
+        assert!(error.to_string().contains("f64 x 7"), "{error}");
+        failure.verdict.clone()
+    });
+    let verdicts = verdicts.unwrap();
+    assert!(verdicts.iter().all(|verdict| *verdict == verdicts[0]), "{verdicts:?}");
+    assert_eq!(verdicts[0].culprits(), [Rank(1)]);
+}
+
+#[test]
+fn a_rank_that_panics_fails_the_others() {
+    let rank_main = |comm: &mut Communicator| {
+        assert!(comm.rank() != Rank(1), "this rank gives up");
+        let error = comm.all_reduce(&mut [1.0_f32], ReduceOp::Sum).unwrap_err();
+        assert!(error.to_string().contains("rank 1"), "{error}");
+    };
+    let panic = std::panic::catch_unwind(|| local::run(3, rank_main)).unwrap_err();
+    let text = panic.downcast_ref::<&str>().copied().unwrap_or_default();
+    assert!(text.contains("gives up"), "{text}");
+}
