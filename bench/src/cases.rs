@@ -38,11 +38,9 @@ impl Cases {
 
     /// Every call, in the order of the table.
     pub(crate) fn calls(&self) -> impl Iterator<Item = Call> + '_ {
-        let sizes = |series: &Series| {
-            let series = *series;
-            self.sizes.iter().map(move |size| self.call(series, *size))
-        };
-        self.series.iter().flat_map(sizes)
+        self.series
+            .iter()
+            .flat_map(move |series| self.sizes.iter().map(move |size| self.call(*series, *size)))
     }
 
     /// Bytes of the largest buffer of any case.

@@ -57,9 +57,7 @@ impl Oracle {
             Collective::Barrier => 0,
             Collective::Reduce if rank != root => 0,
             Collective::AllReduce | Collective::Reduce => self.differ(&self.reduced(), 0, output),
-            Collective::ReduceScatter => {
-                self.differ(&self.reduced(), rank.index() * count, output)
-            }
+            Collective::ReduceScatter => self.differ(&self.reduced(), rank.index() * count, output),
             Collective::Broadcast => self.differ(&self.raw(root.index()), 0, output),
             Collective::AllGather if count == 0 => 0,
             Collective::AllGather => output
@@ -110,7 +108,9 @@ impl Oracle {
             // At most six twos: 64 is exact in every type.
             ReduceOp::Prod => 1 + i64::from((rank + phase) % self.size.max(6) < 6 && pick(2) == 1),
             // Sums of every type stay below the largest that it holds, 448 for f8e4m3.
-            ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PreMulSum(_) if self.call.data_type.bytes() < 4 => {
+            ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PreMulSum(_)
+                if self.call.data_type.bytes() < 4 =>
+            {
                 let most = (400 / (2 * self.size.max(1))).clamp(1, 7) as u64;
                 pick(most + 1)
             }

@@ -8,8 +8,10 @@ use ringfold_reduce::scale;
 use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective, Rank, ReduceOp};
 
+use crate::config::Config;
 use crate::engine::{Engine, Task, Trouble};
 use crate::error::{Error, Failure};
+use crate::join::join;
 use crate::memory::{Memory, User};
 use crate::plans::Plans;
 
@@ -49,6 +51,24 @@ pub(crate) struct Parts {
 const JUDGEMENT: Duration = Duration::from_secs(5);
 
 impl Communicator {
+    /// Joins the group of ranks that the launcher started this process in, with the settings of the
+    /// environment; a group of one if nothing did. To be called by every rank. Blocks until all are
+    /// there.
+    ///
+    /// # Errors
+    /// [`Error::Config`] or [`Error::Init`].
+    pub fn init() -> Result<Self, Error> {
+        Self::init_with(&Config::from_env()?)
+    }
+
+    /// As [`Communicator::init`], with settings of the caller's.
+    ///
+    /// # Errors
+    /// [`Error::Init`].
+    pub fn init_with(config: &Config) -> Result<Self, Error> {
+        Ok(Self::new(join(config)?))
+    }
+
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { layout, engine, plans, control, timeout } = parts;
         Self {
