@@ -1,7 +1,23 @@
-//! Every rank gets the reduction of all inputs.
+//! Every rank gets the reduction of all inputs. Whatever the algorithm, each element is combined in
+//! one order, either on one rank that sends the result around or in the same order on all: so all
+//! ranks have the same bits.
 
+mod double_tree;
+mod halving_doubling;
+mod one_shot;
+mod recursive_doubling;
 mod ring;
+mod tree;
+mod two_shot;
 
 use crate::algorithm::Algorithm;
 
-pub(crate) const ALGORITHMS: &[Algorithm] = &[ring::ALGORITHM];
+pub(crate) const ALGORITHMS: &[Algorithm] = &[
+    ring::ALGORITHM,
+    tree::ALGORITHM,
+    double_tree::ALGORITHM,
+    recursive_doubling::ALGORITHM,
+    halving_doubling::ALGORITHM,
+    one_shot::ALGORITHM,
+    two_shot::ALGORITHM,
+];

@@ -1,3 +1,6 @@
 //! Who talks to whom: integers only, no schedules.
 
+pub(crate) mod double_tree;
+pub(crate) mod hypercube;
 pub(crate) mod ring;
+pub(crate) mod tree;

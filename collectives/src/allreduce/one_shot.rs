@@ -1,0 +1,47 @@
+//! One shot: everyone sends its input to everyone, and combines all inputs itself.
+//!
+//! All ranks combine in rank order, in one pass, so all have the same bits.
+//!
+//! Steps: 1. Sent by each rank: n - 1 times the buffer. For messages so short that only the number
+//! of steps counts.
+
+use alloc::vec::Vec;
+
+use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
+
+use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::chunk::chunks;
+use crate::pattern::ring;
+use crate::schedule::{Builder, Form, Schedule, Source};
+
+pub(super) const ALGORITHM: Algorithm =
+    Algorithm { collective: Collective::AllReduce, name: "one_shot", schedule, stated };
+
+fn stated(call: &Call, size: usize) -> Stated {
+    Stated { steps: usize::from(size > 1), sent: call.count * (size - 1) }
+}
+
+fn schedule(plan: &Plan<'_>) -> Schedule {
+    let (size, rank, count) = (plan.size(), plan.rank, plan.call.count);
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    // In place the result overwrites what has just been sent, so that must leave by itself. It
+    // does: of the chunks before, which the rank that is furthest behind has sent, the others have
+    // taken all.
+    for own in chunks(Slice::new(Buffer::Input, 0, count), plan.chunk.min(plan.eager())) {
+        // Everyone begins with another receiver.
+        for distance in 1..size {
+            steps.send(ring::after(rank, distance, size), own);
+        }
+        steps.reduce(Slice { buffer: Buffer::Output, ..own }, &in_rank_order(own, rank, size));
+    }
+    steps.build()
+}
+
+/// The inputs of all ranks; this one's is `own`.
+pub(super) fn in_rank_order(own: Slice, rank: Rank, size: usize) -> Vec<Source> {
+    let source = |from| match from {
+        _ if from == rank => Source::Local(own),
+        _ => Source::Wire(from, Form::Element),
+    };
+    (0..size).map(Rank::at).map(source).collect()
+}

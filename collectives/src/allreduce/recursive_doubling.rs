@@ -1,0 +1,91 @@
+//! Recursive doubling: ranks exchange all they know with partners 1, 2, 4, ... away.
+//!
+//! After round d everyone has the sum over its 2^(d+1) ranks. Both partners combine the lower
+//! ranks' sum with the higher ranks' in this order, so both have the same bits. Where n is no power
+//! of two, n - 2^floor(log2 n) ranks hand their input to a neighbour first and get the result last.
+//!
+//! Steps: floor(log2 n) if n is a power of two, with p the next lower one 1 more if n <= 3/2 p, else
+//! 2 more (the pairs' first and last messages lie on one chain only if two pairs are opposite).
+//! Sent by the busiest rank: floor(log2 n) times the buffer, once more if n is no power of two. In
+//! chunks that do not overlap: for messages so short that latency decides.
+//!
+//! Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
+//! 2005.
+
+use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
+
+use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::chunk::chunks;
+use crate::pattern::hypercube::{Cube, Role, is_lower, neighbour};
+use crate::schedule::{Builder, Form, Schedule, Source};
+
+pub(super) const ALGORITHM: Algorithm =
+    Algorithm { collective: Collective::AllReduce, name: "recursive_doubling", schedule, stated };
+
+fn stated(call: &Call, size: usize) -> Stated {
+    let cube = Cube::of(size);
+    let (rounds, folds) = (cube.dimensions as usize, usize::from(cube.folded > 0));
+    let opposite = usize::from(2 * cube.folded > cube.corners());
+    Stated { steps: rounds + folds + opposite, sent: (rounds + folds) * call.count }
+}
+
+fn schedule(plan: &Plan<'_>) -> Schedule {
+    let (count, cube) = (plan.call.count, Cube::of(plan.size()));
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    // With one round the result overwrites, in place, what both partners have just sent: that must
+    // leave by itself. With more rounds the partner has it before it can be overwritten.
+    let chunk = if cube.dimensions == 1 { plan.chunk.min(plan.eager()) } else { plan.chunk };
+    let own = chunks(Slice::new(Buffer::Input, 0, count), chunk);
+    match cube.role(plan.rank) {
+        Role::Folded(into) => {
+            for own in own {
+                steps.send(into, own);
+                steps.recv(into, Slice { buffer: Buffer::Output, ..own });
+            }
+        }
+        Role::Corner(corner, folded) => {
+            let sums = [steps.scratch(count.min(chunk)), steps.scratch(count.min(chunk))];
+            for own in own {
+                exchange(&mut steps, cube, corner, own, sums, folded);
+            }
+        }
+    }
+    steps.build()
+}
+
+fn exchange(
+    steps: &mut Builder,
+    cube: Cube,
+    corner: usize,
+    own: Slice,
+    sums: [Slice; 2],
+    folded: Option<Rank>,
+) {
+    let result = Slice { buffer: Buffer::Output, ..own };
+    let sum = |round: u32| match round {
+        last if last == cube.dimensions => result,
+        round => sums[round as usize % 2].take(own.len),
+    };
+    let mut held = own;
+    if let Some(folded) = folded {
+        held = sum(0);
+        steps.reduce(held, &[Source::Wire(folded, Form::Element), Source::Local(own)]);
+    } else if cube.dimensions == 0 {
+        return steps.reduce(result, &[Source::Local(own)]);
+    }
+    for round in 0..cube.dimensions {
+        let other = neighbour(corner, round);
+        let is_input = round == 0 && !cube.stands_for_two(other);
+        let form = if is_input { Form::Element } else { Form::Accumulator };
+        steps.send(cube.rank(other), held);
+        let mut sources = [Source::Local(held), Source::Wire(cube.rank(other), form)];
+        if !is_lower(corner, round) {
+            sources.reverse();
+        }
+        held = sum(round + 1);
+        steps.reduce(held, &sources);
+    }
+    if let Some(folded) = folded {
+        steps.send(folded, result);
+    }
+}

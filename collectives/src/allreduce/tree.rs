@@ -1,0 +1,85 @@
+//! Binomial tree: partial sums travel up to rank 0, results back down.
+//!
+//! A rank combines its input with the sums of all its children in one pass and hands that to its
+//! parent; the root finishes, and everyone passes the result on to its children. Chunks follow each
+//! other up, and down again while later ones go up.
+//!
+//! Steps: 2 floor(log2 n). Sent by the root: ceil(log2 n) times the buffer. Pipelined in chunks.
+//!
+//! Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
+//! 2005.
+
+use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
+
+use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::chunk::part;
+use crate::pattern::tree::{self, Child, Place};
+use crate::schedule::{Builder, Form, Schedule, Source};
+
+pub(super) const ALGORITHM: Algorithm =
+    Algorithm { collective: Collective::AllReduce, name: "tree", schedule, stated };
+
+/// Partial sums that a rank keeps: one leaves while the next is made.
+const SUMS: usize = 2;
+
+fn stated(call: &Call, size: usize) -> Stated {
+    let children = size.next_power_of_two().ilog2() as usize;
+    Stated { steps: 2 * tree::height(size), sent: children * call.count }
+}
+
+fn schedule(plan: &Plan<'_>) -> Schedule {
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    let place = tree::place(plan.rank, Rank(0), plan.size());
+    up_and_down(&mut steps, plan, &place, Slice::new(Buffer::Input, 0, plan.call.count));
+    steps.build()
+}
+
+/// Reduces `input` to the root of a tree and broadcasts the result.
+///
+/// A chunk goes down `lag` turns after it went up, which is when it can be back. In each turn
+/// everybody waits only for what others do in the same turn or before, upward for children and
+/// then downward for parents; so nobody waits in a circle, whatever the window.
+pub(super) fn up_and_down(steps: &mut Builder, plan: &Plan<'_>, place: &Place, input: Slice) {
+    let (pieces, lag) = (input.len.div_ceil(plan.chunk), 2 * tree::height(plan.size()));
+    let inner = place.parent.is_some() && !place.children.is_empty();
+    let sum_len = if inner { input.len.min(plan.chunk) } else { 0 };
+    let sums = [(); SUMS].map(|()| steps.scratch(sum_len));
+    for turn in 0..pieces + lag {
+        if turn < pieces {
+            up(steps, place, part(input, turn, plan.chunk), sums[turn % SUMS]);
+        }
+        if let Some(index) = turn.checked_sub(lag) {
+            let own = part(input, index, plan.chunk);
+            down(steps, place, Slice { buffer: Buffer::Output, ..own });
+        }
+    }
+}
+
+fn up(steps: &mut Builder, place: &Place, own: Slice, sum: Slice) {
+    let Some(parent) = place.parent else {
+        let result = Slice { buffer: Buffer::Output, ..own };
+        return steps.reduce(result, &sources(place, own));
+    };
+    if place.children.is_empty() {
+        return steps.send(parent, own);
+    }
+    let sum = sum.take(own.len);
+    steps.reduce(sum, &sources(place, own));
+    steps.send(parent, sum);
+}
+
+fn down(steps: &mut Builder, place: &Place, result: Slice) {
+    if let Some(parent) = place.parent {
+        steps.recv(parent, result);
+    }
+    // The last child has the most below it.
+    for child in place.children.iter().rev() {
+        steps.send(child.rank, result);
+    }
+}
+
+fn sources(place: &Place, own: Slice) -> alloc::vec::Vec<Source> {
+    let form = |child: &Child| if child.is_leaf { Form::Element } else { Form::Accumulator };
+    let below = place.children.iter().map(|child| Source::Wire(child.rank, form(child)));
+    core::iter::once(Source::Local(own)).chain(below).collect()
+}

@@ -1,0 +1,52 @@
+//! Two shots: block b of every input goes straight to rank b, the finished block straight back to
+//! everyone.
+//!
+//! A rank combines all inputs to its block in rank order, in one pass: what is on the wire is never
+//! wider than the data type, and short floats are rounded once.
+//!
+//! Steps: 2. Sent by each rank: 2(n-1)/n of the buffer.
+
+use ringfold_types::limits::POSTED_MAX;
+use ringfold_types::{Buffer, Call, Collective, Rank};
+
+use super::one_shot::in_rank_order;
+use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::chunk::{block, part};
+use crate::pattern::ring;
+use crate::schedule::{Builder, Schedule};
+
+pub(super) const ALGORITHM: Algorithm =
+    Algorithm { collective: Collective::AllReduce, name: "two_shot", schedule, stated };
+
+fn stated(call: &Call, size: usize) -> Stated {
+    Stated { steps: if size > 1 { 2 } else { 0 }, sent: 2 * call.count / size * (size - 1) }
+}
+
+fn schedule(plan: &Plan<'_>) -> Schedule {
+    let (size, rank, count) = (plan.size(), plan.rank, plan.call.count);
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    // The sends of one shot must all be posted before anything can be received. When the rank that
+    // is furthest behind posts them, all of the shot before has been taken; so they find room, or,
+    // if there are too many to be posted, links that accept them by themselves.
+    let piece = if size <= POSTED_MAX { plan.chunk } else { plan.chunk.min(plan.eager()) };
+    let longest = block(Buffer::Input, count, size, 0).len;
+    for index in 0..longest.div_ceil(piece) {
+        let of = |buffer, rank: Rank| part(block(buffer, count, size, rank.index()), index, piece);
+        // Everyone begins with another receiver.
+        let others = || (1..size).map(|distance| ring::after(rank, distance, size));
+        for other in others() {
+            steps.send(other, of(Buffer::Input, other));
+        }
+        let result = of(Buffer::Output, rank);
+        steps.reduce(result, &in_rank_order(of(Buffer::Input, rank), rank, size));
+        for other in others() {
+            steps.send(other, result);
+        }
+        // In place this overwrites what was sent to `other`, which took it to make the result.
+        for distance in 1..size {
+            let other = ring::before(rank, distance, size);
+            steps.recv(other, of(Buffer::Output, other));
+        }
+    }
+    steps.build()
+}

@@ -1,0 +1,96 @@
+//! Two binary trees over the same ranks, in which nobody is inner twice: with half of the data in
+//! each, everybody works as much as everybody else.
+//!
+//! A tree is the in-order binary tree of places 1 to n: the parent of a place is the nearest one
+//! with one more trailing zero bit, so odd places are leaves. In the first tree rank r has place
+//! r + 1. In the second one the parities are swapped: by mirroring (place n - r) if n is even, by
+//! shifting (place r, and n for rank 0) if it is odd.
+
+use ringfold_types::Rank;
+
+use crate::pattern::tree::{Child, Place};
+
+/// Number of trees.
+pub(crate) const TREES: usize = 2;
+
+/// Where `rank` stands in tree `tree` of `size` ranks.
+pub(crate) fn place(rank: Rank, tree: usize, size: usize) -> Place {
+    let number = number(rank, tree, size);
+    let at = |number| at(number, tree, size);
+    let is_leaf = |number| below(number, size).iter().all(Option::is_none);
+    let child = |number| Child { rank: at(number), is_leaf: is_leaf(number) };
+    Place {
+        parent: above(number, size).map(at),
+        children: below(number, size).into_iter().flatten().map(child).collect(),
+    }
+}
+
+/// The place of a rank, 1 to `size`.
+fn number(rank: Rank, tree: usize, size: usize) -> usize {
+    match (tree, rank.index()) {
+        (0, rank) => rank + 1,
+        (_, rank) if size.is_multiple_of(2) => size - rank,
+        (_, 0) => size,
+        (_, rank) => rank,
+    }
+}
+
+/// The rank at a place.
+fn at(number: usize, tree: usize, size: usize) -> Rank {
+    Rank::at(match tree {
+        0 => number - 1,
+        _ if size.is_multiple_of(2) => size - number,
+        _ => number % size,
+    })
+}
+
+fn above(number: usize, size: usize) -> Option<usize> {
+    let bit = 1 << number.trailing_zeros();
+    if number == 1 << size.ilog2() {
+        None
+    } else if number & (bit << 1) == 0 && number + bit <= size {
+        Some(number + bit)
+    } else {
+        // Right of its parent; also where the place that it would be left of does not exist.
+        Some(number - bit)
+    }
+}
+
+/// The left and the right child of a place.
+fn below(number: usize, size: usize) -> [Option<usize>; 2] {
+    let bit = 1_usize << number.trailing_zeros();
+    if bit == 1 {
+        return [None, None];
+    }
+    // The right subtree ends where the places do; its root is the one with the most zero bits.
+    let right = (size - number).checked_ilog2().map(|most| number + (bit >> 1).min(1 << most));
+    [Some(number - (bit >> 1)), right]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pattern::tree::height;
+    use crate::pattern::tree::tests::assert_is_tree;
+
+    #[test]
+    fn both_are_trees() {
+        for size in (1..=70_usize).chain([1000, 1024]) {
+            for tree in 0..TREES {
+                let root = at(1 << size.ilog2(), tree, size);
+                assert_is_tree(size, root, height(size), |rank| place(rank, tree, size));
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_is_inner_twice_or_has_more_than_two_children() {
+        for size in 1..=130 {
+            for rank in (0..size).map(Rank::at) {
+                let places = [0, 1].map(|tree| place(rank, tree, size));
+                assert!(places.iter().any(|p| p.children.is_empty()), "rank {rank} of {size}");
+                assert!(places.iter().all(|p| p.children.len() <= 2), "rank {rank} of {size}");
+            }
+        }
+    }
+}

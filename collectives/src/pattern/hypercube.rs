@@ -1,0 +1,125 @@
+//! A hypercube: the corners are numbered, and neighbours differ in one bit. Where the number of
+//! ranks is no power of two, the first ranks are folded in pairs until one is left per corner.
+
+use core::ops::Range;
+
+use ringfold_types::Rank;
+
+/// The largest hypercube for which there are ranks enough.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cube {
+    /// Number of bits of a corner's number.
+    pub(crate) dimensions: u32,
+    /// Ranks that find no corner of their own.
+    pub(crate) folded: usize,
+}
+
+/// What a rank is in a cube.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It stands on this corner, maybe also for the rank before it, which is folded.
+    Corner(usize, Option<Rank>),
+    /// This rank, the one after it, stands for it.
+    Folded(Rank),
+}
+
+impl Cube {
+    /// The cube for `size` ranks.
+    pub(crate) const fn of(size: usize) -> Self {
+        let dimensions = size.ilog2();
+        Self { dimensions, folded: size - (1 << dimensions) }
+    }
+
+    /// Number of corners.
+    pub(crate) const fn corners(&self) -> usize {
+        1 << self.dimensions
+    }
+
+    /// What `rank` is. Corners are in the order of the ranks that they stand for.
+    pub(crate) fn role(&self, rank: Rank) -> Role {
+        let index = rank.index();
+        if index >= 2 * self.folded {
+            Role::Corner(index - self.folded, None)
+        } else if index.is_multiple_of(2) {
+            Role::Folded(Rank::at(index + 1))
+        } else {
+            Role::Corner(index / 2, Some(Rank::at(index - 1)))
+        }
+    }
+
+    /// The rank that stands on `corner`.
+    pub(crate) fn rank(&self, corner: usize) -> Rank {
+        Rank::at(if self.stands_for_two(corner) { 2 * corner + 1 } else { corner + self.folded })
+    }
+
+    /// Whether a rank is folded into the one on `corner`.
+    pub(crate) const fn stands_for_two(&self, corner: usize) -> bool {
+        corner < self.folded
+    }
+
+    /// The blocks that `corner` still has, of as many as there are corners, when they were halved
+    /// along dimensions 0 to `halvings` - 1 and the corner kept the half of its own side.
+    pub(crate) fn kept(&self, corner: usize, halvings: u32) -> Range<usize> {
+        let half = |dimension| (corner >> dimension & 1) << (self.dimensions - 1 - dimension);
+        let start: usize = (0..halvings).map(half).sum();
+        start..start + (1 << (self.dimensions - halvings))
+    }
+}
+
+/// The corner on the other side of `dimension`.
+pub(crate) const fn neighbour(corner: usize, dimension: u32) -> usize {
+    corner ^ 1 << dimension
+}
+
+/// Whether `corner` is on the side of `dimension` where numbers, thus ranks, are lower.
+pub(crate) const fn is_lower(corner: usize, dimension: u32) -> bool {
+    corner >> dimension & 1 == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn every_rank_has_a_corner_or_is_folded_into_the_next() {
+        for size in 1..=130 {
+            let cube = Cube::of(size);
+            let mut corners = Vec::new();
+            for rank in (0..size).map(Rank::at) {
+                match cube.role(rank) {
+                    Role::Folded(into) => {
+                        let Role::Corner(_, Some(folded)) = cube.role(into) else { panic!() };
+                        assert_eq!(folded, rank);
+                    }
+                    Role::Corner(corner, folded) => {
+                        assert_eq!(cube.rank(corner), rank);
+                        assert_eq!(cube.stands_for_two(corner), folded.is_some());
+                        corners.push(corner);
+                    }
+                }
+            }
+            assert!(corners.into_iter().eq(0..cube.corners()), "size {size}");
+        }
+    }
+
+    #[test]
+    fn neighbours_share_what_both_had() {
+        let cube = Cube::of(16);
+        for corner in 0..cube.corners() {
+            assert_eq!(cube.kept(corner, 0), 0..16);
+            assert_eq!(cube.kept(corner, 4).len(), 1);
+            for dimension in 0..4 {
+                let other = neighbour(corner, dimension);
+                let (both, had) = (cube.kept(corner, dimension), cube.kept(other, dimension));
+                assert_eq!(both, had);
+                let (mine, other_s) =
+                    (cube.kept(corner, dimension + 1), cube.kept(other, dimension + 1));
+                let (low, high) =
+                    if is_lower(corner, dimension) { (mine, other_s) } else { (other_s, mine) };
+                assert_eq!((low.start, low.end, high.end), (both.start, high.start, both.end));
+            }
+        }
+    }
+}
