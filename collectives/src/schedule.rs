@@ -154,6 +154,9 @@ impl Schedule {
 pub struct Builder {
     schedule: Schedule,
     lane: usize,
+    /// Per lane, what its reductions of many sources combine in: one after the other, so in the
+    /// same place.
+    partials: Vec<Slice>,
 }
 
 impl Builder {
@@ -173,7 +176,8 @@ impl Builder {
             sources: Vec::new(),
             scratch_len: 0,
         };
-        Self { schedule, lane: 0 }
+        let nothing = Slice::new(Buffer::Scratch, 0, 0);
+        Self { schedule, lane: 0, partials: alloc::vec![nothing; lanes] }
     }
 
     /// Writes to `lane` from now on.
@@ -230,7 +234,10 @@ impl Builder {
         else {
             return self.push_reduce(dst, sources.iter().copied());
         };
-        let partial = self.scratch(dst.len);
+        if self.partials[self.lane].len < dst.len {
+            self.partials[self.lane] = self.scratch(dst.len);
+        }
+        let partial = self.partials[self.lane].take(dst.len);
         self.push_reduce(partial, first.iter().copied());
         let mut groups = rest.chunks(SOURCES_MAX - 1).peekable();
         while let Some(group) = groups.next() {

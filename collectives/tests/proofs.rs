@@ -117,3 +117,30 @@ macro_rules! prove_each {
 prove_each! {
     allreduce: Collective::AllReduce;
 }
+
+#[test]
+fn timing_tmp() {
+    for algorithm in Algorithm::of(Collective::AllReduce) {
+        let start = std::time::Instant::now();
+        for size in [33, 50, 64] {
+            for count in [0, 1, 5, 64, 131] {
+            let call = Call { collective: Collective::AllReduce, count, data_type: DataType::F32, op: ReduceOp::Sum, root: Rank(0) };
+            prove(algorithm, call, size, CHUNK, WINDOW);
+            }
+        }
+        println!("{algorithm} {:?}", start.elapsed());
+        let start = std::time::Instant::now();
+        for size in [129, 255] {
+            let call = Call { collective: Collective::AllReduce, count: 257, data_type: DataType::F32, op: ReduceOp::Sum, root: Rank(0) };
+            prove(algorithm, call, size, CHUNK, WINDOW);
+        }
+        println!("{algorithm} {:?}", start.elapsed());
+        if algorithm.name.ends_with("_shot") { continue; }
+        let start = std::time::Instant::now();
+        for size in [1000] {
+            let call = Call { collective: Collective::AllReduce, count: 1027, data_type: DataType::F32, op: ReduceOp::Sum, root: Rank(0) };
+            prove(algorithm, call, size, CHUNK, WINDOW);
+        }
+        println!("{algorithm} {:?}", start.elapsed());
+    }
+}

@@ -16,12 +16,16 @@ pub(super) struct World<'s> {
     conditions: Conditions,
     order: u64,
     nodes: Vec<Node>,
-    /// By receiver, sender and lane.
-    links: BTreeMap<(usize, usize, usize), Stream>,
 }
 
 struct Node {
     machine: Machine,
+    /// What is on the wire to it, by sender and lane.
+    links: BTreeMap<(usize, usize), Stream>,
+    /// Whether it moved, or someone it talks to did, since it could not go on.
+    is_awake: bool,
+    /// The set of this rank alone.
+    own: Ranks,
     output: Memory,
     scratch: Memory,
     /// Per lane, the longest chain of messages that led to where it is.
@@ -37,6 +41,7 @@ struct Stream {
     runs: VecDeque<Run>,
     /// Form and depth of the same elements, by counts.
     marks: VecDeque<(usize, Form, usize)>,
+    elements: usize,
     bytes: usize,
 }
 
@@ -45,37 +50,45 @@ impl<'s> World<'s> {
         let nodes = schedules
             .iter()
             .map(|schedule| {
+                let own = Ranks::only(schedule.rank().index(), schedules.len());
                 let mut machine = Machine::new();
                 machine.start(schedule, conditions.in_place.then(|| overlay(schedule)));
                 Node {
                     machine,
+                    links: BTreeMap::new(),
+                    is_awake: true,
+                    own: own.clone(),
                     output: Memory::default(),
                     scratch: Memory::default(),
                     depth: alloc::vec![0; schedule.lanes().len()],
-                    entered: Ranks::only(schedule.rank().index(), schedules.len()),
+                    entered: own,
                     sent: 0,
                 }
             })
             .collect();
-        Self { schedules, conditions, order, nodes, links: BTreeMap::new() }
+        Self { schedules, conditions, order, nodes }
     }
 
     pub(super) fn run(mut self) -> Result<Stated, Flaw> {
         let mut round = 0_u64;
-        while self.nodes.iter().any(|node| !node.machine.is_done()) {
-            let mut moved = false;
+        while self.nodes.iter().any(|node| node.is_awake) {
             for index in self.turns(round, self.schedules.len()) {
-                for lane in self.turns(round ^ 1, self.schedules[index].lanes().len()) {
-                    moved |= self.sweep(index, lane)?;
+                if core::mem::take(&mut self.nodes[index].is_awake) {
+                    for lane in self.turns(round ^ 1, self.schedules[index].lanes().len()) {
+                        let moved = self.sweep(index, lane)?;
+                        self.nodes[index].is_awake |= moved;
+                    }
                 }
-            }
-            if !moved && self.nodes.iter().any(|node| !node.machine.is_done()) {
-                return Err(self.deadlock());
             }
             round += 1;
         }
-        if let Some(((rank, from, _), _)) = self.links.iter().find(|(_, s)| !s.runs.is_empty()) {
-            return Err(Flaw::Unreceived { rank: Rank::at(*rank), from: Rank::at(*from) });
+        if self.nodes.iter().any(|node| !node.machine.is_done()) {
+            return Err(self.deadlock());
+        }
+        for (index, node) in self.nodes.iter().enumerate() {
+            if let Some(((from, _), _)) = node.links.iter().find(|(_, link)| link.elements > 0) {
+                return Err(Flaw::Unreceived { rank: Rank::at(index), from: Rank::at(*from) });
+            }
         }
         for index in 0..self.nodes.len() {
             self.verify_result(index)?;
@@ -142,7 +155,7 @@ impl<'s> World<'s> {
         }
         let form = Form::of(src.buffer);
         let bytes = form.data_type(self.schedules[index].call()).bytes();
-        let stream = self.links.entry((to.index(), index, lane)).or_default();
+        let stream = self.nodes[to.index()].links.entry((index, lane)).or_default();
         let room = self.conditions.window_bytes.saturating_sub(stream.bytes) / bytes;
         let elements = room.min(src.len);
         if elements == 0 {
@@ -159,7 +172,10 @@ impl<'s> World<'s> {
         let node = &mut self.nodes[index];
         node.sent += elements;
         let depth = node.depth[lane] + 1;
-        let stream = self.links.entry((to.index(), index, lane)).or_default();
+        let receiver = &mut self.nodes[to.index()];
+        receiver.is_awake = true;
+        let stream = receiver.links.entry((index, lane)).or_default();
+        stream.elements += elements;
         stream.bytes += elements * bytes;
         stream.marks.push_back((elements, form, depth));
         stream.runs.extend(values);
@@ -222,8 +238,7 @@ impl<'s> World<'s> {
 
     /// Elements on the wire from `from`.
     fn arrived(&self, index: usize, lane: usize, from: Rank) -> usize {
-        let stream = self.links.get(&(index, from.index(), lane));
-        stream.map_or(0, |stream| stream.runs.iter().map(|run| run.0).sum())
+        self.nodes[index].links.get(&(from.index(), lane)).map_or(0, |stream| stream.elements)
     }
 
     /// Takes elements off the wire, counted as those of `dst`.
@@ -237,10 +252,15 @@ impl<'s> World<'s> {
         dst: Slice,
     ) -> Result<Vec<Run>, Flaw> {
         let call = *self.schedules[index].call();
-        let Some(stream) = self.links.get_mut(&(index, from.index(), lane)) else {
+        if elements == 0 {
+            return Ok(Vec::new());
+        }
+        self.nodes[from.index()].is_awake = true;
+        let node = &mut self.nodes[index];
+        let Some(stream) = node.links.get_mut(&(from.index(), lane)) else {
             return Ok(Vec::new());
         };
-        let node = &mut self.nodes[index];
+        stream.elements -= elements;
         let mut values = Vec::new();
         let mut missing = elements;
         while missing > 0 {
@@ -282,7 +302,7 @@ impl<'s> World<'s> {
                 if self.conditions.in_place && !self.is_intact(index, slice) {
                     return Err(unwritten);
                 }
-                Ok(own(&Ranks::only(index, self.nodes.len()), 0))
+                Ok(own(&node.own, 0))
             }
             Buffer::Output => node.output.read(slice.offset, slice.len).ok_or(unwritten),
             Buffer::Scratch if schedule.call().collective == Collective::Barrier => {
