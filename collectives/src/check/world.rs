@@ -183,10 +183,10 @@ impl<'s> World<'s> {
     }
 
     fn recv(&mut self, index: usize, lane: usize, from: Rank, dst: Slice) -> Result<usize, Flaw> {
-        let elements = self.arrived(index, lane, from).min(dst.len);
-        let values = self.take(index, lane, from, Form::of(dst.buffer), elements, dst)?;
-        self.write(index, dst.take(elements), values)?;
-        Ok(elements)
+        let dst = dst.take(self.arrived(index, lane, from));
+        let values = self.take(index, lane, from, Form::of(dst.buffer), dst)?;
+        self.write(index, dst, values)?;
+        Ok(dst.len)
     }
 
     fn reduce(
@@ -209,7 +209,7 @@ impl<'s> World<'s> {
         let mut total: Option<Vec<Run>> = None;
         for source in sources {
             let values = match *source {
-                Source::Wire(from, form) => self.take(index, lane, from, form, elements, dst)?,
+                Source::Wire(from, form) => self.take(index, lane, from, form, dst)?,
                 Source::Local(whole) => {
                     let slice = whole.skip(done).take(elements);
                     let apart = slice.end() <= dst.offset || dst.end() <= slice.offset;
@@ -241,18 +241,17 @@ impl<'s> World<'s> {
         self.nodes[index].links.get(&(from.index(), lane)).map_or(0, |stream| stream.elements)
     }
 
-    /// Takes elements off the wire, counted as those of `dst`.
+    /// Takes elements off the wire that are there, counted as those of `dst`.
     fn take(
         &mut self,
         index: usize,
         lane: usize,
         from: Rank,
         form: Form,
-        elements: usize,
         dst: Slice,
     ) -> Result<Vec<Run>, Flaw> {
         let call = *self.schedules[index].call();
-        if elements == 0 {
+        if dst.len == 0 {
             return Ok(Vec::new());
         }
         self.nodes[from.index()].is_awake = true;
@@ -260,9 +259,9 @@ impl<'s> World<'s> {
         let Some(stream) = node.links.get_mut(&(from.index(), lane)) else {
             return Ok(Vec::new());
         };
-        stream.elements -= elements;
+        stream.elements -= dst.len;
         let mut values = Vec::new();
-        let mut missing = elements;
+        let mut missing = dst.len;
         while missing > 0 {
             let Some((count, sent_form, depth)) = stream.marks.front_mut() else { break };
             if *sent_form != form {
