@@ -2,10 +2,12 @@
 //!
 //! * `contract`: the `Transport` trait and its vocabulary, which everything above sees;
 //! * `local`: ranks are threads of one process;
+//! * `tcp`: ranks have a network between them;
 //! * `layer`: transports around a transport: faults, tracing, throttling.
 //!
 //! Nothing here knows what a collective is.
 mod contract;
 pub mod local;
+pub mod tcp;
 
 pub use contract::{Capabilities, Fragment, Link, LinkError, LinkFault, Transport};

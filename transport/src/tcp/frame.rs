@@ -1,0 +1,74 @@
+//! Frames of a data connection: eight bytes that say what follows, then the payload.
+//!
+//! ```text
+//! 0        4        8
+//! | tag    | length | length bytes of payload
+//! ```
+//!
+//! Both numbers are little-endian. The length is 1 to `limits::FRAME_BYTES_MAX`.
+
+use ringfold_types::limits::FRAME_BYTES_MAX;
+
+/// Bytes of an encoded `Header`.
+pub const HEADER_BYTES: usize = 8;
+
+const _: () = assert!(FRAME_BYTES_MAX <= u32::MAX as usize);
+
+/// What stands before the payload of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What the payload belongs to.
+    pub tag: u32,
+    /// Bytes of payload.
+    pub len: usize,
+}
+
+/// Why eight bytes are not a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadHeader {
+    /// The length is 0.
+    #[error("a frame without payload")]
+    Empty,
+    /// The length is beyond `limits::FRAME_BYTES_MAX`.
+    #[error("a frame longer than the limit")]
+    TooLong,
+}
+
+impl Header {
+    /// The header as it travels.
+    ///
+    /// # Panics
+    /// If `len` is beyond `limits::FRAME_BYTES_MAX`.
+    #[must_use]
+    pub fn encode(self) -> [u8; HEADER_BYTES] {
+        assert!(self.len <= FRAME_BYTES_MAX, "frame beyond limits::FRAME_BYTES_MAX");
+        #[expect(clippy::cast_possible_truncation, reason = "bounded by the assertion above")]
+        let len = self.len as u32;
+        let [a, b, c, d] = self.tag.to_le_bytes();
+        let [e, f, g, h] = len.to_le_bytes();
+        [a, b, c, d, e, f, g, h]
+    }
+
+    /// The header that the peer wrote.
+    ///
+    /// # Errors
+    /// The length is none that a rank writes.
+    pub fn decode([a, b, c, d, e, f, g, h]: [u8; HEADER_BYTES]) -> Result<Self, BadHeader> {
+        let len = u32::from_le_bytes([e, f, g, h]) as usize;
+        match len {
+            0 => Err(BadHeader::Empty),
+            1..=FRAME_BYTES_MAX => Ok(Self { tag: u32::from_le_bytes([a, b, c, d]), len }),
+            _ => Err(BadHeader::TooLong),
+        }
+    }
+}
+
+impl BadHeader {
+    /// The reason as `LinkFault::Protocol` takes it.
+    pub(super) const fn reason(self) -> &'static str {
+        match self {
+            Self::Empty => "a frame without payload",
+            Self::TooLong => "a frame longer than the limit",
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Connections that have not yet proven themselves: those of peers, and those of strangers.
+//!
+//! There are at most `limits::HANDSHAKES_MAX`, each for `limits::HANDSHAKE_MS`; further ones wait in
+//! the kernel. Where all places are taken, the oldest gives way after a grace period, so that a
+//! crowd of strangers that say nothing does not keep the peers out.
+
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use ringfold_types::limits::{HANDSHAKE_MS, HANDSHAKES_MAX};
+
+use super::broken::Broken;
+use super::proof::{HELLO_BYTES, Hello, JobKey, NONCE_BYTES, PROOF_BYTES, Side, WELCOME};
+use super::random;
+use super::socket::{Read, read, write};
+
+/// Time after which a connection gives way to others when all places are taken.
+const GRACE: Duration = Duration::from_millis(200);
+
+/// A connection that a peer, or a stranger, opened.
+#[derive(Debug)]
+pub(super) struct Greeting {
+    socket: OwnedFd,
+    since: Instant,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Hello([u8; HELLO_BYTES], usize),
+    Proof(Box<Challenged>),
+}
+
+#[derive(Debug)]
+struct Challenged {
+    hello: Hello,
+    nonce: [u8; NONCE_BYTES],
+    proof: [u8; PROOF_BYTES],
+    arrived: usize,
+}
+
+/// How far a greeting came.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// More must arrive.
+    Waiting,
+    /// It is the peer that it says.
+    Proven(Hello),
+    /// It is not; why.
+    Stranger(&'static str),
+}
+
+impl Greeting {
+    pub(super) fn new(socket: OwnedFd) -> Self {
+        Self { socket, since: Instant::now(), stage: Stage::Hello([0; HELLO_BYTES], 0) }
+    }
+
+    /// Takes the steps that are possible now. `expects` says whether a peer with this hello may
+    /// connect.
+    pub(super) fn advance(
+        &mut self,
+        key: &JobKey,
+        expects: impl Fn(&Hello) -> Result<(), &'static str>,
+    ) -> Outcome {
+        loop {
+            let (buffer, arrived): (&mut [u8], _) = match &mut self.stage {
+                Stage::Hello(buffer, arrived) => (buffer, arrived),
+                Stage::Proof(it) => (&mut it.proof, &mut it.arrived),
+            };
+            match read(&self.socket, &mut buffer[*arrived..]) {
+                Ok(Read::Bytes(bytes)) => *arrived += bytes,
+                Ok(Read::NotYet) => return Outcome::Waiting,
+                Ok(Read::End) | Err(_) => return Outcome::Stranger("it left"),
+            }
+            if *arrived < buffer.len() {
+                continue;
+            }
+            match &self.stage {
+                Stage::Hello(bytes, _) => match self.challenge(key, bytes, &expects) {
+                    Ok(stage) => self.stage = stage,
+                    Err(reason) => return Outcome::Stranger(reason),
+                },
+                Stage::Proof(it) => {
+                    if !key.accepts(Side::Connector, &it.hello, &it.nonce, &it.proof) {
+                        return Outcome::Stranger("its proof is wrong");
+                    }
+                    return match self.write(&[WELCOME]) {
+                        Ok(()) => Outcome::Proven(it.hello),
+                        Err(reason) => Outcome::Stranger(reason),
+                    };
+                }
+            }
+        }
+    }
+
+    pub(super) const fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    const fn is_mute(&self) -> bool {
+        matches!(self.stage, Stage::Hello(..))
+    }
+
+    pub(super) fn into_socket(self) -> OwnedFd {
+        self.socket
+    }
+
+    fn challenge(
+        &self,
+        key: &JobKey,
+        hello: &[u8; HELLO_BYTES],
+        expects: impl Fn(&Hello) -> Result<(), &'static str>,
+    ) -> Result<Stage, &'static str> {
+        let hello = Hello::decode(hello).map_err(|_| "it speaks another language")?;
+        expects(&hello)?;
+        let nonce = random().map_err(|_: Broken| "the system gave no random bytes")?;
+        let proof = key.prove(Side::Acceptor, &hello, &nonce);
+        self.write(&[nonce, proof].concat())?;
+        let challenged = Challenged { hello, nonce, proof: [0; PROOF_BYTES], arrived: 0 };
+        Ok(Stage::Proof(Box::new(challenged)))
+    }
+
+    /// A few bytes always fit into a connection on which nothing was written.
+    fn write(&self, bytes: &[u8]) -> Result<(), &'static str> {
+        match write(&self.socket, &[IoSlice::new(bytes)]) {
+            Ok(count) if count == bytes.len() => Ok(()),
+            _ => Err("it cannot be written to"),
+        }
+    }
+}
+
+/// The greetings under way, by place.
+#[derive(Debug, Default)]
+pub(super) struct Greetings {
+    places: Vec<Option<Greeting>>,
+    free: Vec<usize>,
+    count: usize,
+}
+
+impl Greetings {
+    pub(super) const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(super) const fn is_full(&self) -> bool {
+        self.count >= HANDSHAKES_MAX
+    }
+
+    /// Takes a greeting in and says at which place.
+    pub(super) fn add(&mut self, greeting: Greeting) -> usize {
+        self.count += 1;
+        if let Some(place) = self.free.pop() {
+            self.places[place] = Some(greeting);
+            return place;
+        }
+        self.places.push(Some(greeting));
+        self.places.len() - 1
+    }
+
+    pub(super) fn at(&mut self, place: usize) -> Option<&mut Greeting> {
+        self.places.get_mut(place)?.as_mut()
+    }
+
+    pub(super) fn remove(&mut self, place: usize) -> Option<Greeting> {
+        let greeting = self.places.get_mut(place)?.take()?;
+        self.free.push(place);
+        self.count -= 1;
+        Some(greeting)
+    }
+
+    /// Closes those whose time is over. If all places are taken, those that have not even said
+    /// hello within the grace period go too, and if there are none the oldest. Returns how many.
+    pub(super) fn expire(&mut self) -> usize {
+        let before = self.count;
+        self.close(|greeting| greeting.since.elapsed() > Duration::from_millis(HANDSHAKE_MS));
+        if self.is_full() {
+            self.close(|greeting| greeting.is_mute() && greeting.since.elapsed() > GRACE);
+        }
+        if self.is_full() {
+            let oldest = self.places.iter().flatten().map(|greeting| greeting.since).min();
+            self.close(|it| Some(it.since) == oldest && it.since.elapsed() > GRACE);
+        }
+        before - self.count
+    }
+
+    fn close(&mut self, which: impl Fn(&Greeting) -> bool) {
+        for place in 0..self.places.len() {
+            if self.places[place].as_ref().is_some_and(&which) {
+                self.remove(place);
+            }
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The receiving end of a link: a proven connection that a peer opened.
+
+use std::cell::Cell;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+
+use super::broken::Broken;
+use super::socket::{Read, read, read_both};
+use super::staging::Staging;
+use crate::contract::Fragment;
+
+/// Bytes that wait here for the receiver; the rest waits in the kernel.
+const STAGING_BYTES: usize = 256 * 1024;
+
+/// Bytes read past what has a place in the receiver's memory: the next header, and short messages
+/// whole. Every one of them is copied once more.
+const AHEAD_BYTES: usize = 2048;
+
+/// Below this many bytes a read goes by way of the staging buffer, together with what follows.
+const DIRECT_BYTES_MIN: usize = 1024;
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    socket: OwnedFd,
+    staging: Staging,
+    /// The kernel may have bytes for us. Events are told once, so this remembers them.
+    ready: bool,
+    /// The kernel said that the stream ends; a short read is then no sign that it is empty.
+    ending: bool,
+    end: Option<Broken>,
+    /// Whether the receiver asked for bytes where they lie, rather than in its own memory.
+    lends: Cell<bool>,
+    /// Whether the endpoint has this link on its list of those to fill.
+    pub(super) listed: bool,
+}
+
+impl Incoming {
+    pub(super) const fn new(socket: OwnedFd) -> Self {
+        Self {
+            socket,
+            staging: Staging::new(STAGING_BYTES),
+            ready: true,
+            ending: false,
+            end: None,
+            lends: Cell::new(false),
+            listed: false,
+        }
+    }
+
+    /// Remembers that the kernel has something for us.
+    pub(super) const fn notice(&mut self, ending: bool) {
+        self.ready = self.end.is_none();
+        self.ending |= ending;
+    }
+
+    pub(super) const fn is_ready(&self) -> bool {
+        self.ready
+    }
+
+    /// As `Transport::readable`.
+    pub(super) fn readable(&self) -> Result<Option<Fragment<'_>>, Broken> {
+        self.lends.set(true);
+        match self.staging.lent() {
+            None => self.nothing().map(|()| None),
+            some => Ok(some),
+        }
+    }
+
+    /// As `Transport::consume`.
+    pub(super) fn consume(&mut self, bytes: usize) {
+        self.staging.take(bytes);
+    }
+
+    /// Reads what has arrived, if the receiver wants to see it where it lies and there is room.
+    /// Returns whether anything changed.
+    pub(super) fn fill(&mut self) -> bool {
+        self.lends.get() && self.read_ahead(STAGING_BYTES)
+    }
+
+    /// As `Transport::recv`.
+    pub(super) fn recv(
+        &mut self,
+        tag: u32,
+        dst: &mut [u8],
+    ) -> Result<Option<(u32, usize)>, Broken> {
+        self.lends.set(false);
+        if self.staging.frame().is_none() {
+            self.read_ahead(AHEAD_BYTES);
+        }
+        let Some(frame) = self.staging.frame() else { return self.nothing().map(|()| None) };
+        if frame.tag != tag {
+            return Ok(Some((frame.tag, 0)));
+        }
+        let mut moved = self.copy(dst);
+        if moved < dst.len() && moved < frame.left && self.ready {
+            let rest = &mut dst[moved..];
+            moved += if rest.len().min(frame.left - moved) < DIRECT_BYTES_MIN {
+                self.read_ahead(AHEAD_BYTES);
+                self.copy(rest)
+            } else {
+                self.read_direct(rest)
+            };
+        }
+        match moved {
+            0 => self.nothing().map(|()| None),
+            _ => Ok(Some((tag, moved))),
+        }
+    }
+
+    /// What to say when there is nothing to lend.
+    fn nothing(&self) -> Result<(), Broken> {
+        match self.staging.bad() {
+            Some(bad) => Err(Broken::Protocol(bad.reason())),
+            None => self.end.map_or(Ok(()), Err),
+        }
+    }
+
+    fn copy(&mut self, dst: &mut [u8]) -> usize {
+        let Some(Fragment { bytes, .. }) = self.staging.lent() else { return 0 };
+        let count = bytes.len().min(dst.len());
+        dst[..count].copy_from_slice(&bytes[..count]);
+        self.staging.take(count);
+        count
+    }
+
+    fn read_ahead(&mut self, limit: usize) -> bool {
+        if !self.ready || !self.staging.is_roomy() {
+            return false;
+        }
+        let free = self.staging.free();
+        let limit = limit.min(free.len());
+        let got = read(&self.socket, &mut free[..limit]);
+        let bytes = self.heed(got, limit);
+        self.staging.filled(bytes);
+        bytes > 0 || self.end.is_some()
+    }
+
+    /// Reads payload of the open frame straight into `dst`, after the few bytes of it that are in
+    /// the staging buffer; there is room for them. Returns how many bytes of `dst` are good.
+    fn read_direct(&mut self, dst: &mut [u8]) -> usize {
+        let Some(frame) = self.staging.frame() else { return 0 };
+        let want = frame.left.min(dst.len());
+        let staged = self.staging.unload(&mut dst[..want]);
+        let first = &mut dst[staged..want];
+        let room = first.len();
+        let ahead = match want == frame.left {
+            true => &mut self.staging.free()[..AHEAD_BYTES],
+            false => &mut [],
+        };
+        let limit = room + ahead.len();
+        let got = read_both(&self.socket, first, ahead);
+        let bytes = self.heed(got, limit);
+        let arrived = staged + bytes.min(room);
+        let good = if arrived == want { want } else { frame.whole(arrived) };
+        self.staging.pass(good);
+        if arrived > good {
+            self.staging.stash(&dst[good..arrived]);
+        }
+        if bytes > room {
+            self.staging.filled(bytes - room);
+        }
+        good
+    }
+
+    /// Draws the conclusions from a read of up to `limit` bytes.
+    fn heed(&mut self, got: Result<Read, Errno>, limit: usize) -> usize {
+        match got {
+            Ok(Read::Bytes(bytes)) => {
+                self.ready = bytes == limit || self.ending;
+                return bytes;
+            }
+            Ok(Read::NotYet) => {}
+            Ok(Read::End) => self.end = Some(Broken::Closed),
+            Err(errno) => self.end = Some(errno.into()),
+        }
+        self.ready = false;
+        0
+    }
+}

@@ -1,0 +1,173 @@
+//! From a configuration to an endpoint: first the address, which others must know, then the rest.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::os::fd::OwnedFd;
+
+use ringfold_types::Rank;
+use ringfold_types::limits::{LANES_MAX, RANKS_MAX};
+use rustix::io::Errno;
+
+use super::endpoint::{Me, Tcp};
+use super::proof::JobKey;
+use super::{Liveness, socket};
+
+/// What an endpoint must know before it can say where it listens.
+pub struct Config {
+    /// The secret that the ranks of the job share.
+    pub key: [u8; 32],
+    /// This rank.
+    pub rank: Rank,
+    /// Ranks of the job, 1 to `limits::RANKS_MAX`.
+    pub size: usize,
+    /// Parallel streams to each peer, 1 to `limits::LANES_MAX`; all ranks say the same.
+    pub lanes: usize,
+    /// Addresses of this host to listen on, as `interface::choose` gives them.
+    pub bind: Vec<IpAddr>,
+    /// Ports to choose from, for hosts behind a firewall; any port if `None`.
+    pub ports: Option<RangeInclusive<u16>>,
+    /// When a silent connection counts as cut.
+    pub liveness: Liveness,
+}
+
+/// Why an endpoint cannot listen.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// The configuration has a number beyond its limit.
+    #[error("rank {rank} of {size} with {lanes} lanes is beyond the limits")]
+    Limits {
+        /// The rank,
+        rank: Rank,
+        /// the size,
+        size: usize,
+        /// and the lanes that were asked for.
+        lanes: usize,
+    },
+    /// There is no address to listen on.
+    #[error("no address to listen on")]
+    NoAddress,
+    /// The address is not this host's, or has no free port.
+    #[error("cannot listen on {address}: {source}; is the address this host's, and a port free?")]
+    Bind {
+        /// The address, with the last port that was tried.
+        address: SocketAddr,
+        /// What the operating system said.
+        source: io::Error,
+    },
+}
+
+/// Why an endpoint cannot use the table of peers.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The table names a rank that the job does not have.
+    #[error("the table of addresses has rank {rank}, but the job only {size} ranks")]
+    UnknownRank {
+        /// The rank.
+        rank: Rank,
+        /// Ranks of the job.
+        size: usize,
+    },
+    /// The operating system has no descriptors left.
+    #[error("cannot set up events: {0}")]
+    Events(io::Error),
+}
+
+/// An endpoint that others can reach, but which does not know them yet.
+#[derive(Debug)]
+pub struct Listening {
+    me: Me,
+    listeners: Vec<OwnedFd>,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Tcp {
+    /// Listens. What `Listening::addresses` then says must reach the other ranks.
+    ///
+    /// # Errors
+    /// See `ListenError`.
+    pub fn listen(config: Config) -> Result<Listening, ListenError> {
+        let Config { key, rank, size, lanes, bind, ports, liveness } = config;
+        let fits = (1..=RANKS_MAX).contains(&size) && (1..=LANES_MAX).contains(&lanes);
+        if !fits || rank.index() >= size {
+            return Err(ListenError::Limits { rank, size, lanes });
+        }
+        if bind.is_empty() {
+            return Err(ListenError::NoAddress);
+        }
+        let mut listeners = Vec::new();
+        let mut addresses = Vec::new();
+        for address in bind {
+            let (listener, address) = bound(address, ports.clone(), rank)?;
+            listeners.push(listener);
+            addresses.push(address);
+        }
+        let me = Me { key: JobKey::new(key), rank, size, lanes, liveness };
+        Ok(Listening { me, listeners, addresses })
+    }
+}
+
+impl Listening {
+    /// Where others reach this rank, in order of preference.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Learns where the peers are. Connects to none of them yet. Ranks that `peers` leaves out can
+    /// connect here but cannot be sent to.
+    ///
+    /// # Errors
+    /// See `ConnectError`.
+    pub fn connect(
+        self,
+        peers: impl IntoIterator<Item = (Rank, Vec<SocketAddr>)>,
+    ) -> Result<Tcp, ConnectError> {
+        let size = self.me.size;
+        let mut table = vec![Vec::new(); size];
+        for (rank, addresses) in peers {
+            let Some(entry) = table.get_mut(rank.index()) else {
+                return Err(ConnectError::UnknownRank { rank, size });
+            };
+            *entry = addresses;
+        }
+        Tcp::new(self.me, self.listeners, table).map_err(|errno| ConnectError::Events(errno.into()))
+    }
+}
+
+/// A listening socket on the first free port. Ranks of one host begin at different ones.
+fn bound(
+    address: IpAddr,
+    ports: Option<RangeInclusive<u16>>,
+    rank: Rank,
+) -> Result<(OwnedFd, SocketAddr), ListenError> {
+    let ports: Vec<u16> = ports.map_or_else(|| vec![0], Iterator::collect);
+    let first = rank.index() % ports.len().max(1);
+    let (before, after) = ports.split_at(first);
+    let mut failed = (SocketAddr::new(address, 0), Errno::INVAL);
+    for port in after.iter().chain(before) {
+        let wanted = SocketAddr::new(address, *port);
+        match socket::listener(wanted) {
+            Ok(bound) => return Ok(bound),
+            Err(errno) => failed = (wanted, errno),
+        }
+    }
+    let (address, errno) = failed;
+    Err(ListenError::Bind { address, source: errno.into() })
+}
+
+impl std::fmt::Debug for Config {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { key: _, rank, size, lanes, bind, ports, liveness } = self;
+        f.debug_struct("Config")
+            .field("rank", rank)
+            .field("size", size)
+            .field("lanes", lanes)
+            .field("bind", bind)
+            .field("ports", ports)
+            .field("liveness", liveness)
+            .finish_non_exhaustive()
+    }
+}

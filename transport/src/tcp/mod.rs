@@ -1,0 +1,68 @@
+//! Ranks that have a network between them.
+//!
+//! Every (sender, receiver, lane) has a connection of its own, which the sender opens when it first
+//! sends; the receiver only listens. So no connection is opened from both ends at once, and closing
+//! one says all about its direction. A peer with several lanes has several connections, which
+//! schedules use side by side; nothing is striped in here.
+//!
+//! * `proof`: how the two ends convince each other; `greeting`: those that have not yet;
+//! * `frame`, `staging`: the bytes on the wire, decoded without a socket;
+//! * `outgoing`, `incoming`: the two ends of a link; `endpoint`: all of them, and their events;
+//! * `socket`, `ticker`, `token`: what the kernel does for us.
+//!
+//! Sends write from the caller's memory and receives read into it; only messages below a kilobyte,
+//! and what a reduction wants to look at, are copied once between. Events are edge-triggered and
+//! remembered, so that waiting costs one system call that asks for all links at once, and the
+//! descriptor of that call is what a caller parks on.
+//!
+//! The window that the contract demands is ours, not the kernel's: a short message is accepted even
+//! if the link is not open or its socket is full, and leaves with a later `poll`
+//! (`Transport::is_flushed`).
+
+mod broken;
+mod endpoint;
+pub mod frame;
+mod greeting;
+mod incoming;
+mod listening;
+mod outgoing;
+pub mod proof;
+mod socket;
+pub mod staging;
+mod strangers;
+mod ticker;
+mod token;
+
+use std::time::Duration;
+
+use broken::Broken;
+use rustix::io::Errno;
+
+pub use endpoint::Tcp;
+pub use listening::{Config, ConnectError, ListenError, Listening};
+
+/// When a silent connection counts as cut. A slow peer is not a silent one: its kernel answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Liveness {
+    /// Time after which an idle connection whose other end does not answer probes is broken; by
+    /// seconds, at least 4. `None` to wait for ever. Default 30 s.
+    pub idle: Option<Duration>,
+    /// Time after which bytes that the peer's kernel did not take break the connection. The kernel
+    /// cannot tell a cut cable from a peer that reads nothing while its window is full, so this must
+    /// exceed the time that a rank may be late. `None` for the kernel's own, about 15 minutes, which
+    /// spares late peers. Default `None`.
+    pub unanswered: Option<Duration>,
+}
+
+impl Default for Liveness {
+    fn default() -> Self {
+        Self { idle: Some(Duration::from_secs(30)), unanswered: None }
+    }
+}
+
+/// Bytes that nobody can guess.
+fn random<const N: usize>() -> Result<[u8; N], Broken> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|_| Broken::Os(Errno::IO))?;
+    Ok(bytes)
+}

@@ -1,0 +1,129 @@
+//! The system calls on sockets, and the options that all of ours have.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::{Errno, readv, retry_on_intr};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, accept_with,
+    bind, connect, getsockname, ipproto, listen, recv, sendmsg, socket_with, sockopt,
+};
+
+use super::Liveness;
+
+/// Connections that the kernel keeps for us until we accept them; it lowers this to its own limit.
+const BACKLOG: i32 = 4096;
+
+/// Keepalive probes that stay unanswered before a connection counts as cut.
+const KEEPALIVE_PROBES: u32 = 3;
+
+/// A listening socket, and the address that it got.
+pub(super) fn listener(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), Errno> {
+    let socket = open(address)?;
+    // A restarted job takes a port of its range again, though the old connections linger.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    bind(&socket, &address)?;
+    listen(&socket, BACKLOG)?;
+    let bound = SocketAddr::try_from(getsockname(&socket)?)?;
+    Ok((socket, bound))
+}
+
+/// A socket that is on its way to `address`.
+pub(super) fn connecting(address: SocketAddr, liveness: Liveness) -> Result<OwnedFd, Errno> {
+    let socket = open(address)?;
+    tune(&socket, liveness)?;
+    match retry_on_intr(|| connect(&socket, &address)) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The next connection that waits, if one does.
+pub(super) fn accepted(listener: &OwnedFd, liveness: Liveness) -> Result<OwnedFd, Errno> {
+    let socket =
+        retry_on_intr(|| accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC))?;
+    tune(&socket, liveness)?;
+    Ok(socket)
+}
+
+/// Writes the parts in order, as far as they go without blocking. 0 means not now.
+pub(super) fn write(socket: impl AsFd, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    let socket = socket.as_fd();
+    let mut control = SendAncillaryBuffer::default();
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    match retry_on_intr(|| sendmsg(socket, parts, &mut control, flags)) {
+        Err(Errno::AGAIN) => Ok(0),
+        result => result,
+    }
+}
+
+/// What a read gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Read {
+    /// So many bytes, at least one.
+    Bytes(usize),
+    /// Nothing has arrived.
+    NotYet,
+    /// The peer will send no more.
+    End,
+}
+
+/// Reads into `bytes`, which is not empty, without blocking.
+pub(super) fn read(socket: impl AsFd, bytes: &mut [u8]) -> Result<Read, Errno> {
+    let socket = socket.as_fd();
+    outcome(retry_on_intr(|| {
+        recv(socket, &mut *bytes, RecvFlags::DONTWAIT).map(|(bytes, _)| bytes)
+    }))
+}
+
+/// Reads into `first` and then `second`, not both empty, without blocking.
+pub(super) fn read_both(
+    socket: impl AsFd,
+    first: &mut [u8],
+    second: &mut [u8],
+) -> Result<Read, Errno> {
+    let socket = socket.as_fd();
+    let mut parts = [IoSliceMut::new(first), IoSliceMut::new(second)];
+    outcome(retry_on_intr(|| readv(socket, &mut parts)))
+}
+
+fn outcome(result: Result<usize, Errno>) -> Result<Read, Errno> {
+    match result {
+        Ok(0) => Ok(Read::End),
+        Ok(bytes) => Ok(Read::Bytes(bytes)),
+        Err(Errno::AGAIN) => Ok(Read::NotYet),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn open(address: SocketAddr) -> Result<OwnedFd, Errno> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))
+}
+
+/// Small messages leave at once, and a peer that went silent is noticed. Buffer sizes are left to
+/// the kernel, which adapts them to the path; setting them would switch that off.
+fn tune(socket: &OwnedFd, liveness: Liveness) -> Result<(), Errno> {
+    sockopt::set_tcp_nodelay(socket, true)?;
+    if let Some(idle) = liveness.idle {
+        let part = (idle / (KEEPALIVE_PROBES + 1)).max(Duration::from_secs(1));
+        sockopt::set_socket_keepalive(socket, true)?;
+        sockopt::set_tcp_keepidle(socket, part)?;
+        sockopt::set_tcp_keepintvl(socket, part)?;
+        sockopt::set_tcp_keepcnt(socket, KEEPALIVE_PROBES)?;
+    }
+    if let Some(unanswered) = liveness.unanswered {
+        let millis = u32::try_from(unanswered.as_millis()).unwrap_or(u32::MAX);
+        sockopt::set_tcp_user_timeout(socket, millis)?;
+    }
+    Ok(())
+}

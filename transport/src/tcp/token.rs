@@ -1,0 +1,38 @@
+//! What an event of the kernel concerns, as the 64 bits that the kernel keeps for us.
+
+const KIND_SHIFT: u32 = 56;
+
+/// What an event concerns. Events of a connection that was closed may still come, and then concern
+/// whoever has its place: every receiver of one takes it as a hint to look, not as a fact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Token {
+    Tick,
+    Listener(usize),
+    Greeting(usize),
+    Outgoing(usize),
+    Incoming(usize),
+}
+
+impl Token {
+    pub(super) const fn encode(self) -> u64 {
+        let (kind, index) = match self {
+            Self::Tick => (0, 0),
+            Self::Listener(index) => (1, index),
+            Self::Greeting(index) => (2, index),
+            Self::Outgoing(index) => (3, index),
+            Self::Incoming(index) => (4, index),
+        };
+        (kind << KIND_SHIFT) | index as u64
+    }
+
+    pub(super) fn decode(bits: u64) -> Self {
+        let index = usize::try_from(bits & ((1 << KIND_SHIFT) - 1)).unwrap_or(usize::MAX);
+        match bits >> KIND_SHIFT {
+            0 => Self::Tick,
+            1 => Self::Listener(index),
+            2 => Self::Greeting(index),
+            3 => Self::Outgoing(index),
+            _ => Self::Incoming(index),
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! What is particular to TCP: proofs, strangers, cut connections, lingering bytes. What every
+//! transport promises is in `conformance.rs`.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use ringfold_transport::tcp::{Config, Listening, Liveness, Tcp};
+use ringfold_transport::{Link, LinkError, LinkFault, Transport};
+use ringfold_types::limits::{FRAME_BYTES_MAX, HANDSHAKES_MAX, LINK_BYTES_MIN};
+use ringfold_types::{Lane, Rank};
+
+const KEY: [u8; 32] = [7; 32];
+
+fn listen(rank: u32, size: usize, key: [u8; 32]) -> Listening {
+    let bind = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
+    let liveness = Liveness::default();
+    let rank = Rank(rank);
+    Tcp::listen(Config { key, rank, size, lanes: 2, bind, ports: None, liveness }).unwrap()
+}
+
+/// A mesh of two, in which rank 1 has `key`.
+fn pair(key: [u8; 32]) -> (Tcp, Tcp) {
+    let (zero, one) = (listen(0, 2, KEY), listen(1, 2, key));
+    let peers = vec![(Rank(0), zero.addresses().to_vec()), (Rank(1), one.addresses().to_vec())];
+    (zero.connect(peers.clone()).unwrap(), one.connect(peers).unwrap())
+}
+
+fn to(peer: u32) -> Link {
+    Link { peer: Rank(peer), lane: Lane(0) }
+}
+
+/// Polls both ends until `done` gives something.
+fn until<T>(a: &mut Tcp, b: &mut Tcp, mut done: impl FnMut(&mut Tcp, &mut Tcp) -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        a.poll().unwrap();
+        b.poll().unwrap();
+        if let Some(result) = done(a, b) {
+            return result;
+        }
+        assert!(start.elapsed() < Duration::from_secs(20), "nothing came of it");
+    }
+}
+
+/// The error that reading from `link` ends in; what arrives before is dropped.
+fn reading_ends(end: &mut Tcp, link: Link) -> Option<LinkError> {
+    match end.readable(link) {
+        Err(error) => Some(error),
+        Ok(fragment) => {
+            let bytes = fragment.map_or(0, |it| it.bytes.len());
+            end.consume(link, bytes);
+            None
+        }
+    }
+}
+
+fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|index| u8::try_from(index * 7 % 251).unwrap()).collect()
+}
+
+#[test]
+fn the_window_is_there_before_the_connection() {
+    let (mut zero, mut one) = pair(KEY);
+    let data = pattern(LINK_BYTES_MIN);
+    assert_eq!(zero.send(to(1), 5, &data).unwrap(), data.len());
+    assert!(!zero.is_flushed(), "rank 1 has not answered yet");
+    until(&mut zero, &mut one, |zero, _| zero.is_flushed().then_some(()));
+    let mut got = vec![0; data.len()];
+    let mut at = 0;
+    until(&mut zero, &mut one, |_, one| {
+        at += one.recv(to(0), 5, &mut got[at..]).unwrap().map_or(0, |(_, bytes)| bytes);
+        (at == data.len()).then_some(())
+    });
+    assert_eq!(got, data);
+}
+
+#[test]
+fn a_short_message_is_accepted_when_the_kernel_takes_no_more() {
+    let (mut zero, mut one) = pair(KEY);
+    let data = pattern(4000);
+    // Fill the kernel's buffers with short messages that nobody reads.
+    let mut sent = 0;
+    until(&mut zero, &mut one, |zero, _| {
+        let accepted = zero.send(to(1), 1, &data).unwrap();
+        sent += accepted;
+        (accepted < data.len()).then_some(())
+    });
+    assert!(sent >= LINK_BYTES_MIN, "{sent} bytes were accepted");
+    let mut got = 0;
+    until(&mut zero, &mut one, |_, one| {
+        let bytes = one.readable(to(0)).unwrap().map_or(0, |it| it.bytes.len());
+        one.consume(to(0), bytes);
+        got += bytes;
+        (got == sent).then_some(())
+    });
+}
+
+#[test]
+fn long_messages_arrive_by_either_way_of_receiving() {
+    let (mut zero, mut one) = pair(KEY);
+    let data = pattern(3 * FRAME_BYTES_MAX + 5);
+    for lent in [false, true, false] {
+        let (mut sent, mut got) = (0, Vec::new());
+        let mut buffer = vec![0; data.len()];
+        until(&mut zero, &mut one, |zero, one| {
+            if sent < data.len() {
+                sent += zero.send(to(1), 9, &data[sent..]).unwrap();
+            }
+            if lent {
+                if let Some(fragment) = one.readable(to(0)).unwrap() {
+                    let bytes = fragment.bytes.len();
+                    got.extend_from_slice(fragment.bytes);
+                    one.consume(to(0), bytes);
+                }
+            } else if let Some((tag, bytes)) = one.recv(to(0), 9, &mut buffer).unwrap() {
+                assert_eq!(tag, 9);
+                got.extend_from_slice(&buffer[..bytes]);
+            }
+            (got.len() == data.len()).then_some(())
+        });
+        assert_eq!(got, data, "lent: {lent}");
+    }
+}
+
+#[test]
+fn bytes_of_another_tag_are_not_written() {
+    let (mut zero, mut one) = pair(KEY);
+    let data = pattern(8000);
+    assert_eq!(zero.send(to(1), 3, &data).unwrap(), data.len());
+    let mut buffer = vec![0; 8000];
+    let found = until(&mut zero, &mut one, |_, one| one.recv(to(0), 4, &mut buffer).unwrap());
+    assert_eq!(found, (3, 0));
+    assert_eq!(buffer, vec![0; 8000]);
+}
+
+#[test]
+fn who_does_not_know_the_key_is_not_a_peer() {
+    let (mut zero, mut one) = pair([8; 32]);
+    zero.send(to(1), 1, &[1; 16]).unwrap();
+    let error = until(&mut zero, &mut one, |zero, _| zero.send(to(1), 1, &[2; 16]).err());
+    assert!(matches!(error.fault, LinkFault::Unproven), "{error}");
+    assert_eq!(error.link, to(1));
+    assert!(zero.is_flushed(), "nothing can be flushed to a broken link");
+    assert!(one.readable(to(0)).unwrap().is_none());
+}
+
+#[test]
+fn strangers_by_the_hundred_cost_nothing() {
+    let (zero, one) = (listen(0, 2, KEY), listen(1, 2, KEY));
+    let door = one.addresses()[0];
+    let peers = vec![(Rank(0), zero.addresses().to_vec()), (Rank(1), vec![door])];
+    let (mut zero, mut one) = (zero.connect(peers.clone()).unwrap(), one.connect(peers).unwrap());
+    let mut crowd = Vec::new();
+    for index in 0..HANDSHAKES_MAX + 100 {
+        let mut stream = TcpStream::connect(door).unwrap();
+        match index {
+            0..20 => stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap(),
+            20..40 => stream.write_all(&pattern(500)).unwrap(),
+            40..100 => stream.write_all(b"RFtc").unwrap(),
+            _ => {}
+        }
+        crowd.push(stream);
+    }
+    // The legitimate peer comes last, and is served.
+    zero.send(to(1), 1, &[1; 16]).unwrap();
+    until(&mut zero, &mut one, |_, one| one.readable(to(0)).unwrap().map(|_| ()));
+    drop(crowd);
+}
+
+#[test]
+fn a_proof_cannot_be_borrowed_for_another_lane_or_replayed() {
+    // Whoever listens to a handshake and says the same again meets another challenge.
+    let (zero, mut one) = {
+        let (zero, one) = (listen(0, 2, KEY), listen(1, 2, KEY));
+        let door = one.addresses()[0];
+        ((zero, door), one.connect(Vec::new()).unwrap())
+    };
+    let (zero, door) = zero;
+    let proxy = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let mut zero = zero.connect([(Rank(1), vec![proxy.local_addr().unwrap()])]).unwrap();
+    zero.send(to(1), 1, &[1; 16]).unwrap();
+    let (mut near, _) = proxy.accept().unwrap();
+    let mut far = TcpStream::connect(door).unwrap();
+    let timeout = Some(Duration::from_millis(5));
+    near.set_read_timeout(timeout).unwrap();
+    far.set_read_timeout(timeout).unwrap();
+    let mut said = Vec::new();
+    until(&mut zero, &mut one, |_, one| {
+        let mut buffer = [0; 4096];
+        if let Ok(bytes) = near.read(&mut buffer) {
+            far.write_all(&buffer[..bytes]).unwrap();
+            said.extend_from_slice(&buffer[..bytes]);
+        }
+        if let Ok(bytes) = far.read(&mut buffer) {
+            near.write_all(&buffer[..bytes]).unwrap();
+        }
+        one.readable(to(0)).unwrap().map(|_| ())
+    });
+    // The same words on a new connection, for a lane that is still free.
+    said[16] = 1;
+    let mut replay = TcpStream::connect(door).unwrap();
+    replay.write_all(&said).unwrap();
+    replay.set_read_timeout(timeout).unwrap();
+    let refused = until(&mut zero, &mut one, |_, _| match replay.read(&mut [0; 256]) {
+        Ok(0) => Some(true),
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => Some(true),
+        _ => None,
+    });
+    assert!(refused);
+    assert!(one.readable(Link { peer: Rank(0), lane: Lane(1) }).unwrap().is_none());
+}
+
+#[test]
+fn what_arrived_before_the_end_is_read_first() {
+    let (mut zero, mut one) = pair(KEY);
+    let data = pattern(300_000);
+    let mut sent = 0;
+    until(&mut zero, &mut one, |zero, _| {
+        sent += zero.send(to(1), 1, &data[sent..]).unwrap();
+        (sent == data.len()).then_some(())
+    });
+    drop(zero);
+    let mut got = Vec::new();
+    let start = Instant::now();
+    let error = loop {
+        one.poll().unwrap();
+        match one.readable(to(0)) {
+            Ok(Some(fragment)) => {
+                let bytes = fragment.bytes.len().min(10_000);
+                got.extend_from_slice(&fragment.bytes[..bytes]);
+                one.consume(to(0), bytes);
+            }
+            Ok(None) => assert!(start.elapsed() < Duration::from_secs(20)),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(got, data);
+    assert!(matches!(error.fault, LinkFault::Closed), "{error}");
+    assert_eq!(error.link, to(0));
+}
+
+#[test]
+fn leaving_early_still_delivers() {
+    let (mut zero, mut one) = pair(KEY);
+    zero.send(to(1), 1, &[1; 16]).unwrap();
+    assert!(!zero.is_flushed());
+    let leaver = std::thread::spawn(move || drop(zero));
+    let mut got = [0; 16];
+    let start = Instant::now();
+    while one.recv(to(0), 1, &mut got).unwrap().is_none() {
+        one.poll().unwrap();
+        assert!(start.elapsed() < Duration::from_secs(20));
+    }
+    assert_eq!(got, [1; 16]);
+    leaver.join().unwrap();
+}
+
+#[test]
+fn a_peer_that_left_is_an_error_only_where_something_is_expected() {
+    let (mut zero, mut one) = pair(KEY);
+    zero.send(to(1), 1, &[1; 16]).unwrap();
+    until(&mut zero, &mut one, |_, one| one.readable(to(0)).unwrap().map(|_| ()));
+    drop(one);
+    // Polling is no error; sending is, once the end was noticed.
+    let start = Instant::now();
+    let error = loop {
+        zero.poll().unwrap();
+        if let Err(error) = zero.send(to(1), 1, &[1; 16]) {
+            break error;
+        }
+        assert!(start.elapsed() < Duration::from_secs(20));
+    };
+    assert!(matches!(error.fault, LinkFault::Closed), "{error}");
+    // It never sent anything, and will not any more.
+    let error = zero.readable(to(1)).unwrap_err();
+    assert!(matches!(error.fault, LinkFault::Closed), "{error}");
+}
+
+#[test]
+fn nobody_listens() {
+    let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let mut zero = listen(0, 2, KEY).connect([(Rank(1), vec![nobody])]).unwrap();
+    let start = Instant::now();
+    let error = loop {
+        if let Err(error) = zero.send(to(1), 1, &[1; 16]) {
+            break error;
+        }
+        zero.poll().unwrap();
+        assert!(start.elapsed() < Duration::from_secs(20));
+    };
+    assert!(matches!(error.fault, LinkFault::Unreachable(_)), "{error}");
+}
+
+#[test]
+fn a_cut_connection_is_a_typed_error() {
+    let one = listen(1, 2, KEY);
+    let door = one.addresses()[0];
+    let proxy = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let between: SocketAddr = proxy.local_addr().unwrap();
+    let mut one = one.connect(Vec::new()).unwrap();
+    let mut zero = listen(0, 2, KEY).connect([(Rank(1), vec![between])]).unwrap();
+    zero.send(to(1), 1, &[1; 16]).unwrap();
+    let (near, _) = proxy.accept().unwrap();
+    let far = TcpStream::connect(door).unwrap();
+    let carry = |mut from: TcpStream, mut to: TcpStream| {
+        std::thread::spawn(move || std::io::copy(&mut from, &mut to))
+    };
+    let carriers = [
+        carry(near.try_clone().unwrap(), far.try_clone().unwrap()),
+        carry(far.try_clone().unwrap(), near.try_clone().unwrap()),
+    ];
+    until(&mut zero, &mut one, |_, one| one.readable(to(0)).unwrap().map(|_| ()));
+    near.shutdown(Shutdown::Both).unwrap();
+    far.shutdown(Shutdown::Both).unwrap();
+    let error = until(&mut zero, &mut one, |zero, _| zero.send(to(1), 1, &[1; 16]).err());
+    assert!(matches!(error.fault, LinkFault::Closed), "{error}");
+    let error = until(&mut zero, &mut one, |_, one| reading_ends(one, to(0)));
+    assert!(matches!(error.fault, LinkFault::Closed), "{error}");
+    for carrier in carriers {
+        carrier.join().unwrap().ok();
+    }
+}
