@@ -174,8 +174,15 @@ impl Kernel {
             );
         }
         let mut job = Job { dst, form: dst_form, count, operands, finish: self.finish };
-        let done = self.vectors.map_or(0, |vectors| vectors.run(&mut job));
-        (self.scalar)(&mut job, done);
+        match self.vectors {
+            None => (self.scalar)(&mut job, 0..count),
+            Some(vectors) => {
+                let head = unaligned_head(job.dst, width);
+                (self.scalar)(&mut job, 0..head);
+                let done = vectors.run(&mut job, head);
+                (self.scalar)(&mut job, done..count);
+            }
+        }
     }
 }
 
@@ -188,6 +195,18 @@ impl fmt::Debug for Kernel {
             .finish_non_exhaustive()
     }
 }
+
+/// How many values of `width` bytes lie before the first cache line of a large destination: stores
+/// that straddle two lines cost a sixth of the speed in the second cache.
+fn unaligned_head(dst: &[u8], width: usize) -> usize {
+    let bytes = dst.as_ptr().addr().wrapping_neg() % CACHE_LINE;
+    if dst.len() < ALIGN_FROM || !bytes.is_multiple_of(width) { 0 } else { bytes / width }
+}
+
+const CACHE_LINE: usize = 64;
+
+/// Bytes of a destination from which aligning it repays the scalar head.
+const ALIGN_FROM: usize = 4096;
 
 fn divisor(ranks: usize) -> u16 {
     assert!(

@@ -1,6 +1,7 @@
 //! Every SIMD level gives the bits of the scalar kernels: for all bit patterns of short types, edge
 //! values of the others, every length, alignment, form and position of the destination.
 
+#[cfg(test)]
 mod inputs;
 
 use inputs::Random;

@@ -2,6 +2,8 @@
 
 mod accumulator;
 
+use std::ops::Range;
+
 use bytemuck::{Zeroable, bytes_of, pod_read_unaligned};
 use half::{bf16, f16};
 use ringfold_types::DataType;
@@ -12,8 +14,8 @@ use crate::job::{Finish, Form, Job};
 
 pub(crate) use accumulator::Accumulator;
 
-/// Computes the values of a job from the given index on.
-pub(crate) type Run = fn(&mut Job<'_>, usize);
+/// Computes the values of a job at the given indices.
+pub(crate) type Run = fn(&mut Job<'_>, Range<usize>);
 
 /// How two values become one. `Avg` and `PreMulSum` are sums that are finished or begun
 /// differently.
@@ -101,10 +103,13 @@ fn with_type<T: Stored>(fold: Fold) -> Run {
 /// at each operand's form rarely.
 const BLOCK: usize = 64;
 
-fn run<T: Stored, C: Combine>(job: &mut Job<'_>, from: usize) {
+fn run<T: Stored, C: Combine>(job: &mut Job<'_>, range: Range<usize>) {
+    if range.is_empty() {
+        return;
+    }
     let mut block = [T::Accumulator::zeroed(); BLOCK];
-    for at in (from..job.count).step_by(BLOCK) {
-        let block = &mut block[..BLOCK.min(job.count - at)];
+    for at in range.clone().step_by(BLOCK) {
+        let block = &mut block[..BLOCK.min(range.end - at)];
         for (index, operand) in job.operands.iter().enumerate() {
             let source = job.source(operand);
             if index == 0 {

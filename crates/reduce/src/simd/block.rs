@@ -31,17 +31,17 @@ macro_rules! combine {
 
 combine!(Sum sum, Prod prod, Min min, Max max);
 
-/// Computes the values of a job, but for the last ones that fill no pair of registers, and returns
-/// how many it computed.
+/// Computes the values of a job from index `from` on, but for the last ones that fill no pair of
+/// registers, and returns the index of the first of these.
 ///
 /// # Safety
 ///
 /// The CPU has the instruction set of `C`, and the job keeps its promises: `dst` and every operand
-/// hold `count` values.
+/// hold `count` values, of which `from` is not beyond the end.
 #[inline(always)]
-pub(super) unsafe fn run<C: Codec, F: VectorCombine>(job: &mut Job<'_>) -> usize {
+pub(super) unsafe fn run<C: Codec, F: VectorCombine>(job: &mut Job<'_>, from: usize) -> usize {
     let pair = 2 * C::Vector::LANES;
-    let mut at = 0;
+    let mut at = from;
     while job.count - at >= PAIRS * pair {
         // SAFETY: as the caller's; that many values are left.
         unsafe { block::<C, F, PAIRS>(job, at) };

@@ -25,13 +25,13 @@ use crate::job::Job;
 use crate::kernel::Level;
 use crate::scalar::Fold;
 
-/// Computes the first values of a job, and returns how many.
+/// Computes values of a job from an index on, and returns the first index that it left.
 ///
 /// # Safety
 ///
 /// The CPU has the instruction set that it is compiled for, and `dst` and all operands of the job
-/// hold as many values as the job counts.
-type Run = unsafe fn(&mut Job<'_>) -> usize;
+/// hold as many values as the job counts, which is no less than the index.
+type Run = unsafe fn(&mut Job<'_>, usize) -> usize;
 
 /// A loop that this CPU can run.
 #[derive(Clone, Copy)]
@@ -54,10 +54,11 @@ impl Loop {
         }
     }
 
-    /// Computes all but the last values of a job, and returns how many it computed.
-    pub(crate) fn run(self, job: &mut Job<'_>) -> usize {
+    /// Computes all but the last values of a job from `from` on, and returns the first index that
+    /// it left.
+    pub(crate) fn run(self, job: &mut Job<'_>, from: usize) -> usize {
         // SAFETY: `choose` has asked the CPU; `Kernel::combine` has checked the lengths.
-        unsafe { (self.0)(job) }
+        unsafe { (self.0)(job, from) }
     }
 }
 

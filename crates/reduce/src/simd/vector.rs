@@ -255,9 +255,9 @@ macro_rules! loops {
         ///
         /// As `Run`.
         #[target_feature(enable = $features)]
-        unsafe fn run<C: Codec, F: VectorCombine>(job: &mut Job<'_>) -> usize {
+        unsafe fn run<C: Codec, F: VectorCombine>(job: &mut Job<'_>, from: usize) -> usize {
             // SAFETY: the codecs that `choose` passes are of this instruction set.
-            unsafe { block::run::<C, F>(job) }
+            unsafe { block::run::<C, F>(job, from) }
         }
     };
 }

@@ -19,7 +19,8 @@ pub(crate) fn levels() -> Vec<Level> {
     for level in Level::ALL.into_iter().filter(|level| !level.is_available()) {
         assert!(required.split(',').all(|name| name != level.name()), "this CPU lacks {level}");
         // Not `eprintln!`, whose output the test harness hides.
-        writeln!(std::io::stderr(), "SKIPPED: {level}, which this CPU lacks").unwrap();
+        let mut stderr = std::io::stderr();
+        writeln!(stderr, "SKIPPED: {level}, which this CPU lacks").unwrap();
     }
     available()
 }
