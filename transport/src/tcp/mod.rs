@@ -8,6 +8,7 @@
 //! * `proof`: how the two ends convince each other; `greeting`: those that have not yet;
 //! * `frame`, `staging`: the bytes on the wire, decoded without a socket;
 //! * `outgoing`, `incoming`: the two ends of a link; `endpoint`: all of them, and their events;
+//! * `interface`: which of the host's addresses to listen on;
 //! * `socket`, `ticker`, `token`: what the kernel does for us.
 //!
 //! Sends write from the caller's memory and receives read into it; only messages below a kilobyte,
@@ -24,6 +25,7 @@ mod endpoint;
 pub mod frame;
 mod greeting;
 mod incoming;
+pub mod interface;
 mod listening;
 mod outgoing;
 pub mod proof;

@@ -1,0 +1,311 @@
+//! Which of the host's interfaces the ranks talk through, and why that one.
+//!
+//! `interfaces` asks the kernel what there is; `choose` decides, without looking at anything else, so
+//! that the choice can be tested and told.
+
+mod netlink;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+pub use netlink::interfaces;
+
+/// A network interface of this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// As in `eth0`.
+    pub name: String,
+    /// It is switched on and has a carrier.
+    pub up: bool,
+    /// It leads to this host only.
+    pub loopback: bool,
+    /// Its addresses, but for link-local ones, which mean nothing to other hosts.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// Which addresses may be used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4, and IPv6 where an interface has nothing else.
+    #[default]
+    Any,
+    /// IPv4 only.
+    V4,
+    /// IPv6 only.
+    V6,
+}
+
+/// Names of interfaces: a comma-separated list of prefixes, as in `eth,ens`; with `=` before it, of
+/// whole names, as in `=eth0,eth1`; with `^` before that, of what is not to be used, as in
+/// `^docker,lo` or `^=eth3`. The grammar is that of `NCCL_SOCKET_IFNAME`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    excludes: bool,
+    exact: bool,
+    names: Vec<String>,
+}
+
+/// An interface, the address to listen on, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The interface's name.
+    pub interface: String,
+    /// The address to listen on and to tell the others.
+    pub address: IpAddr,
+    /// Why this one.
+    pub reason: Reason,
+}
+
+/// Why an interface was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// No rank is anywhere else.
+    AllLocal,
+    /// The filter names it.
+    Named,
+    /// It leads somewhere, as far as its name tells.
+    FirstReal,
+    /// It looks as if it leads to containers of this host, but there is no better one.
+    OnlyVirtual,
+    /// There is no other one.
+    OnlyLoopback,
+}
+
+/// Why no interface can be chosen.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChooseError {
+    /// Nothing is left after the filter.
+    #[error("no interface matches `{filter}`; this host has {have}")]
+    NoMatch {
+        /// The filter.
+        filter: Filter,
+        /// The interfaces' names.
+        have: String,
+    },
+    /// Those that are left are down, or have no address of the family.
+    #[error("none of the interfaces {tried} is up and has an address of {family}")]
+    NoAddress {
+        /// The interfaces' names.
+        tried: String,
+        /// The family.
+        family: Family,
+    },
+}
+
+/// A text that is not a `Family`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no address family: use AF_INET or AF_INET6")]
+pub struct UnknownFamily(String);
+
+/// How the names of interfaces begin that lead to containers or machines inside this host.
+const VIRTUAL: [&str; 14] = [
+    "docker", "br-", "virbr", "veth", "cni", "flannel", "cali", "cilium", "kube", "podman", "lxc",
+    "lxd", "vmnet", "vboxnet",
+];
+
+/// Picks the first of `interfaces` that `filter` allows, is up and has an address of `family`;
+/// without a filter, or with one that excludes, those that lead to other hosts before those that do
+/// not, unless `all_local`.
+///
+/// # Errors
+/// There is none; the error says what there is.
+pub fn choose(
+    interfaces: &[Interface],
+    filter: Option<&Filter>,
+    family: Family,
+    all_local: bool,
+) -> Result<Choice, ChooseError> {
+    let allowed: Vec<&Interface> = interfaces
+        .iter()
+        .filter(|it| filter.is_none_or(|filter| filter.allows(&it.name)))
+        .collect();
+    if let Some(filter) = filter.filter(|_| allowed.is_empty()) {
+        return Err(ChooseError::NoMatch { filter: filter.clone(), have: names(interfaces) });
+    }
+    let named = filter.is_some_and(|filter| !filter.excludes);
+    let reason = |it: &Interface| match it.loopback {
+        _ if named => Reason::Named,
+        true if all_local => Reason::AllLocal,
+        true => Reason::OnlyLoopback,
+        false if is_virtual(&it.name) => Reason::OnlyVirtual,
+        false => Reason::FirstReal,
+    };
+    let usable = allowed.iter().filter(|it| it.up).filter_map(|it| {
+        let address = family.pick(&it.addresses)?;
+        Some(Choice { interface: it.name.clone(), address, reason: reason(it) })
+    });
+    usable
+        .min_by_key(|choice| choice.reason.preference())
+        .ok_or_else(|| ChooseError::NoAddress { tried: names(allowed.iter().copied()), family })
+}
+
+fn is_virtual(name: &str) -> bool {
+    VIRTUAL.iter().any(|prefix| name.starts_with(prefix))
+}
+
+fn names<'a>(interfaces: impl IntoIterator<Item = &'a Interface>) -> String {
+    let names: Vec<&str> = interfaces.into_iter().map(|it| it.name.as_str()).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+impl Reason {
+    const fn preference(self) -> u8 {
+        match self {
+            Self::AllLocal | Self::Named => 0,
+            Self::FirstReal => 1,
+            Self::OnlyVirtual => 2,
+            Self::OnlyLoopback => 3,
+        }
+    }
+}
+
+impl Filter {
+    fn allows(&self, name: &str) -> bool {
+        let matches = |wanted: &String| match self.exact {
+            true => name == wanted,
+            false => name.starts_with(wanted.as_str()),
+        };
+        self.names.iter().any(matches) != self.excludes
+    }
+}
+
+impl FromStr for Filter {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (excludes, text) = text.strip_prefix('^').map_or((false, text), |rest| (true, rest));
+        let (exact, text) = text.strip_prefix('=').map_or((false, text), |rest| (true, rest));
+        let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+        Ok(Self { excludes, exact, names: names.map(str::to_owned).collect() })
+    }
+}
+
+impl FromStr for Family {
+    type Err = UnknownFamily;
+
+    fn from_str(text: &str) -> Result<Self, UnknownFamily> {
+        match text {
+            "" => Ok(Self::Any),
+            "AF_INET" => Ok(Self::V4),
+            "AF_INET6" => Ok(Self::V6),
+            _ => Err(UnknownFamily(text.to_owned())),
+        }
+    }
+}
+
+impl Family {
+    fn pick(self, addresses: &[IpAddr]) -> Option<IpAddr> {
+        let v4 = || addresses.iter().find(|it| it.is_ipv4()).copied();
+        let v6 = || addresses.iter().find(|it| it.is_ipv6()).copied();
+        match self {
+            Self::Any => v4().or_else(v6),
+            Self::V4 => v4(),
+            Self::V6 => v6(),
+        }
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}): {}", self.interface, self.address, self.reason)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AllLocal => "all ranks are on this host",
+            Self::Named => "first interface that is up among those asked for",
+            Self::FirstReal => "first interface that is up and not virtual",
+            Self::OnlyVirtual => "no interface is up but virtual ones",
+            Self::OnlyLoopback => "no other interface is up",
+        })
+    }
+}
+
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.excludes { "^" } else { "" })?;
+        f.write_str(if self.exact { "=" } else { "" })?;
+        f.write_str(&self.names.join(","))
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Any => "any family",
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host() -> Vec<Interface> {
+        let interface = |name: &str, up, addresses: &[&str]| Interface {
+            name: name.to_owned(),
+            up,
+            loopback: name == "lo",
+            addresses: addresses.iter().map(|it| it.parse().unwrap()).collect(),
+        };
+        vec![
+            interface("lo", true, &["127.0.0.1", "::1"]),
+            interface("docker0", true, &["172.17.0.1"]),
+            interface("eth0", false, &["10.0.0.9"]),
+            interface("eth1", true, &["10.0.0.3", "2001:db8::3"]),
+            interface("eth10", true, &["10.0.1.3"]),
+        ]
+    }
+
+    fn chosen(filter: &str, family: Family, all_local: bool) -> String {
+        let filter: Filter = filter.parse().unwrap();
+        let filter = (!filter.names.is_empty()).then_some(&filter);
+        match choose(&host(), filter, family, all_local) {
+            Ok(choice) => choice.to_string(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn without_a_filter_the_first_that_leads_out() {
+        let expected = "eth1 (10.0.0.3): first interface that is up and not virtual";
+        assert_eq!(chosen("", Family::Any, false), expected);
+        let expected = "eth1 (2001:db8::3): first interface that is up and not virtual";
+        assert_eq!(chosen("", Family::V6, false), expected);
+        assert_eq!(chosen("", Family::Any, true), "lo (127.0.0.1): all ranks are on this host");
+    }
+
+    #[test]
+    fn filters_are_prefixes_names_or_exclusions() {
+        let address = |filter| chosen(filter, Family::V4, false);
+        assert!(address("eth").starts_with("eth1 (10.0.0.3): first interface that is up among"));
+        assert!(address("docker,eth").starts_with("docker0 "));
+        assert!(address("=eth10").starts_with("eth10 "));
+        assert!(address("^eth1").starts_with("docker0 (172.17.0.1): no interface is up but"));
+        assert!(address("^=eth1").starts_with("eth10 "));
+        assert!(address("^eth,docker").ends_with("no other interface is up"));
+        assert!(address("lo").starts_with("lo "));
+    }
+
+    #[test]
+    fn failures_say_what_there_is() {
+        let have = "no interface matches `=eth`; this host has lo, docker0, eth0, eth1, eth10";
+        assert_eq!(chosen("=eth", Family::Any, false), have);
+        let down = "none of the interfaces eth0 is up and has an address of any family";
+        assert_eq!(chosen("=eth0", Family::Any, false), down);
+    }
+
+    #[test]
+    fn this_host_has_a_loopback_interface() {
+        let interfaces = interfaces().unwrap();
+        let lo = interfaces.iter().find(|it| it.loopback).expect("lo is everywhere");
+        assert!(lo.up && lo.addresses.iter().any(IpAddr::is_loopback), "{lo:?}");
+    }
+}
