@@ -1,0 +1,231 @@
+//! Which crate of the workspace may use which.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::Offence;
+use crate::tree::{self, Tree};
+
+/// Whom a crate may use.
+enum Uses {
+    /// These.
+    Only(&'static [&'static str]),
+    /// All but these.
+    AllBut(&'static [&'static str]),
+}
+
+use Uses::{AllBut, Only};
+
+/// By folder. `bench` starts its own ranks (`--ranks N`), hence the launcher; its oracle needs the
+/// words and the 8-bit floats. Nothing may use `tests`, not even what may use all.
+const MAY_USE: &[(&str, Uses)] = &[
+    ("crates/types", Only(&[])),
+    ("crates/reduce", Only(&["crates/types"])),
+    ("transport", Only(&["crates/types"])),
+    ("topology", Only(&["crates/types"])),
+    ("collectives", Only(&["crates/types", "topology"])),
+    ("crates/bootstrap", Only(&["crates/types"])),
+    (
+        "crates/ringfold",
+        Only(&[
+            "crates/types",
+            "crates/reduce",
+            "transport",
+            "topology",
+            "collectives",
+            "crates/bootstrap",
+        ]),
+    ),
+    ("crates/sim", Only(&["crates/types", "topology", "transport", "collectives"])),
+    (
+        "crates/aggregator",
+        Only(&["crates/types", "transport", "crates/reduce", "crates/bootstrap"]),
+    ),
+    ("crates/launcher", Only(&["crates/types", "topology", "crates/bootstrap"])),
+    ("crates/cli", AllBut(&["tests"])),
+    (
+        "bench",
+        Only(&[
+            "crates/ringfold",
+            "crates/sim",
+            "crates/launcher",
+            "crates/types",
+            "crates/reduce",
+        ]),
+    ),
+    ("crates/capi", Only(&["crates/ringfold"])),
+    ("crates/python", Only(&["crates/ringfold"])),
+    ("tests", AllBut(&[])),
+];
+
+/// What only a crate's own tests, benches and examples may use beyond that, and why.
+const TESTS_MAY_USE: &[(&str, &str, &str)] = &[];
+
+/// Crates that have no dependencies outside the workspace.
+const PURE: &[&str] = &["crates/types", "collectives", "topology"];
+
+/// What cargo knows of the workspace.
+pub(crate) fn metadata() -> Value {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
+        .current_dir(tree::root())
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("cargo writes JSON")
+}
+
+/// One dependency.
+struct Edge<'a> {
+    from: &'a str,
+    /// Folder of a crate of the workspace, or the name of one from elsewhere.
+    to: &'a str,
+    internal: bool,
+    /// For tests, benches and examples only.
+    dev: bool,
+}
+
+pub(crate) fn offences(metadata: &Value, tree: &Tree) -> Vec<Offence> {
+    let edges = edges(metadata);
+    let mut offences: Vec<_> = edges.iter().filter_map(broken).collect();
+    let unused = |(from, to, _): &&(&str, &str, &str)| {
+        !edges.iter().any(|edge| edge.dev && edge.from == *from && edge.to == *to)
+    };
+    for (from, to, _) in TESTS_MAY_USE.iter().filter(unused) {
+        offences.push(format!("{from}: no longer tests with {to}; remove it from TESTS_MAY_USE"));
+    }
+    for (folder, name) in packages(metadata) {
+        let last = folder.rsplit('/').next().unwrap_or(folder);
+        if name != format!("ringfold-{last}") && name != last {
+            offences.push(format!("{folder}/Cargo.toml: package {name} is not ringfold-{last}"));
+        }
+        offences.extend(manifest(folder, tree.text(&format!("{folder}/Cargo.toml"))));
+    }
+    offences
+}
+
+fn broken(edge: &Edge<'_>) -> Option<Offence> {
+    let Edge { from, to, internal, dev } = *edge;
+    if !internal {
+        let kept = dev || !PURE.contains(&from);
+        return (!kept)
+            .then(|| format!("{from}/Cargo.toml: uses {to}, but depends on nothing outside"));
+    }
+    let excused = TESTS_MAY_USE.iter().any(|row| dev && row.0 == from && row.1 == to);
+    let allowed = match MAY_USE.iter().find(|row| row.0 == from) {
+        None => return Some(format!("{from}/Cargo.toml: not in the import table of tests/tidy")),
+        Some((_, Only(list))) => list.contains(&to),
+        Some((_, AllBut(list))) => !list.contains(&to),
+    };
+    (!allowed && !excused).then(|| format!("{from}/Cargo.toml: may not use {to}"))
+}
+
+/// Versions and paths are written once, in the root, and so are lints.
+fn manifest(folder: &str, text: &str) -> Vec<Offence> {
+    let mut offences = Vec::new();
+    let mut section = "";
+    for (index, line) in text.lines().enumerate() {
+        if line.starts_with('[') {
+            section = line;
+        } else if section.contains("dependencies")
+            && line.contains('=')
+            && !line.contains("workspace")
+        {
+            let line_number = index + 1;
+            offences.push(format!("{folder}/Cargo.toml:{line_number}: belongs in the root"));
+        }
+    }
+    if !text.contains("[lints]\nworkspace = true") {
+        offences.push(format!("{folder}/Cargo.toml: lacks the lints of the workspace"));
+    }
+    offences
+}
+
+fn edges(metadata: &Value) -> Vec<Edge<'_>> {
+    let packages = packages(metadata);
+    let folder_of = |name| packages.iter().find(|package| package.1 == name).map(|found| found.0);
+    let mut edges = Vec::new();
+    for package in list(&metadata["packages"]) {
+        for dependency in list(&package["dependencies"]) {
+            let name = text(&dependency["name"]);
+            edges.push(Edge {
+                from: folder(metadata, package),
+                to: folder_of(name).unwrap_or(name),
+                internal: folder_of(name).is_some(),
+                dev: text(&dependency["kind"]) == "dev",
+            });
+        }
+    }
+    edges
+}
+
+/// Folder and name of every crate.
+pub(crate) fn packages(metadata: &Value) -> Vec<(&str, &str)> {
+    let packages = list(&metadata["packages"]).iter();
+    packages.map(|package| (folder(metadata, package), text(&package["name"]))).collect()
+}
+
+fn folder<'a>(metadata: &Value, package: &'a Value) -> &'a str {
+    let manifest = text(&package["manifest_path"]);
+    let path = manifest.strip_prefix(text(&metadata["workspace_root"])).unwrap_or(manifest);
+    path.trim_start_matches('/').trim_end_matches("/Cargo.toml")
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A workspace in which `from` uses `to`.
+    fn using(from: &str, to: &str, kind: Option<&str>) -> Vec<Offence> {
+        let package = |folder: &str, dependencies: Value| {
+            let last = folder.rsplit('/').next().unwrap();
+            json!({"name": format!("ringfold-{last}"), "dependencies": dependencies,
+                "manifest_path": format!("/w/{folder}/Cargo.toml")})
+        };
+        let to_name = to.rsplit('/').next().unwrap();
+        let edge = json!([{"name": format!("ringfold-{to_name}"), "kind": kind}]);
+        let packages = [package(from, edge), package(to, json!([]))];
+        let metadata = json!({"workspace_root": "/w", "packages": packages});
+        edges(&metadata).iter().filter_map(broken).collect()
+    }
+
+    #[test]
+    fn the_heart_knows_no_transport() {
+        assert_eq!(using("collectives", "transport", None).len(), 1);
+        assert_eq!(using("collectives", "transport", Some("dev")).len(), 1);
+        assert!(using("collectives", "topology", None).is_empty());
+    }
+
+    #[test]
+    fn nobody_uses_the_tests_and_nobody_is_unknown() {
+        assert_eq!(using("crates/cli", "tests", None).len(), 1);
+        assert!(using("crates/cli", "bench", None).is_empty());
+        assert_eq!(using("crates/newcomer", "crates/types", None).len(), 1);
+    }
+
+    #[test]
+    fn the_words_need_nobody() {
+        let edge = |dev| Edge { from: "crates/types", to: "serde", internal: false, dev };
+        assert!(broken(&edge(false)).is_some());
+        assert!(broken(&edge(true)).is_none());
+    }
+
+    #[test]
+    fn versions_live_in_the_root() {
+        let good = "[lints]\nworkspace = true\n\n[dependencies]\nserde.workspace = true\n";
+        assert!(manifest("m", good).is_empty());
+        assert_eq!(manifest("m", &good.replace(".workspace = true", " = \"1\"")).len(), 1);
+        assert_eq!(manifest("m", "[dependencies]\n").len(), 1);
+    }
+}

@@ -1,0 +1,29 @@
+//! The rules of the house, checked on the tree as it lies here. All offences are reported at once.
+//!
+//! * `tree` reads the files; `rust` tells code from comments and strings;
+//! * `imports`: which crate may use which; `place`: what may be where; `text`: sizes and words;
+//! * `written`: what the documents must mention.
+//!
+//! A rule is a function from the tree to its offences, tested beside it on trees that break it.
+
+mod imports;
+mod place;
+mod rust;
+mod text;
+mod tree;
+mod written;
+
+use tree::Tree;
+
+/// A broken rule, as `path:line: what to do`.
+type Offence = String;
+
+#[test]
+fn the_house_is_in_order() {
+    let tree = Tree::read();
+    let mut offences = imports::offences(&imports::metadata(), &tree);
+    offences.extend(place::offences(&tree));
+    offences.extend(text::offences(&tree));
+    offences.extend(written::offences(&tree));
+    assert!(offences.is_empty(), "{} offences:\n{}", offences.len(), offences.join("\n"));
+}

@@ -1,0 +1,166 @@
+//! What may be where: root folders, names, `unsafe`, the environment, orphaned tests.
+
+use std::collections::BTreeSet;
+
+use crate::Offence;
+use crate::rust::has_word;
+use crate::tree::{File, Tree};
+
+/// The root listing is the architecture.
+const ROOMS: &[&str] = &["bench", "collectives", "crates", "tests", "topology", "transport"];
+
+/// Where `unsafe` may be.
+const DOORS: &[&str] = &[
+    "transport/src/sys/",
+    "transport/src/shm/",
+    "transport/src/rdma/sys/",
+    "crates/reduce/src/simd/",
+    "crates/capi/",
+    "crates/python/",
+];
+
+/// Names that say nothing and so attract everything.
+const DRAWERS: &[&str] = &["util", "utils", "common", "helper", "helpers", "misc", "manager"];
+
+pub(crate) fn offences(tree: &Tree) -> Vec<Offence> {
+    let mut offences = rooms(tree);
+    offences.extend(orphans(tree));
+    for file in tree.rust() {
+        offences.extend(names(file));
+        offences.extend(doors(file));
+        offences.extend(environment(file));
+    }
+    offences
+}
+
+fn rooms(tree: &Tree) -> Vec<Offence> {
+    let folders: BTreeSet<&str> = tree
+        .0
+        .iter()
+        .filter_map(|file| Some(file.path.split_once('/')?.0))
+        .filter(|folder| !folder.starts_with('.'))
+        .collect();
+    let rooms: BTreeSet<&str> = ROOMS.iter().copied().collect();
+    let stray = folders.difference(&rooms).map(|folder| format!("{folder}/: is no room"));
+    let gone = rooms.difference(&folders).map(|room| format!("{room}/: is missing"));
+    stray.chain(gone).collect()
+}
+
+/// `autotests` is off in tests/: a suite that Cargo.toml does not name would silently never run.
+fn orphans(tree: &Tree) -> Vec<Offence> {
+    let manifest = tree.text("tests/Cargo.toml");
+    let is_suite = |path: &str| {
+        path.split('/').count() == 3 && path.starts_with("tests/") && path.ends_with("/main.rs")
+    };
+    let suites = tree.0.iter().filter(|file| is_suite(&file.path) && !file.path.contains("/fuzz/"));
+    let is_orphan = |file: &&File| {
+        let path = file.path.trim_start_matches("tests/");
+        !manifest.contains(&format!("path = \"{path}\""))
+    };
+    suites
+        .filter(is_orphan)
+        .map(|file| format!("{}: tests/Cargo.toml does not name it", file.path))
+        .collect()
+}
+
+fn names(file: &File) -> Vec<Offence> {
+    let parts = file.path.split(['/', '.']);
+    let drawers = parts
+        .filter(|part| DRAWERS.contains(part))
+        .map(|part| format!("{}: {part} names nothing; say what it is", file.path));
+    let is_getter = |line: &str| has_prefixed_word(line, "fn get_");
+    let getters = file
+        .code()
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| is_getter(line))
+        .map(|(index, _)| format!("{}:{}: drop the `get_`", file.path, index + 1))
+        .collect::<Vec<_>>();
+    drawers.chain(getters).collect()
+}
+
+/// Whether a name in `line` begins with the last word of `prefix`.
+fn has_prefixed_word(line: &str, prefix: &str) -> bool {
+    line.match_indices(prefix)
+        .any(|(at, _)| !line[..at].chars().next_back().is_some_and(crate::rust::is_word))
+}
+
+fn doors(file: &File) -> Vec<Offence> {
+    if DOORS.iter().any(|door| file.path.starts_with(door)) {
+        return Vec::new();
+    }
+    let opens = |line: &str| {
+        has_word(line, "unsafe")
+            || line.contains("allow(unsafe_")
+            || line.contains("expect(unsafe_")
+    };
+    let code = file.code();
+    let found = code.lines().enumerate().filter(|(_, line)| opens(line));
+    found
+        .map(|(index, _)| format!("{}:{}: unsafe outside its doors", file.path, index + 1))
+        .collect()
+}
+
+/// The environment is read in the configuration and in binaries.
+fn environment(file: &File) -> Vec<Offence> {
+    let path = &file.path;
+    let is_binary = path.ends_with("src/main.rs") || path.contains("src/bin/");
+    let may = is_binary
+        || path.starts_with("crates/ringfold/src/config")
+        || path.starts_with("crates/ringfold/examples/")
+        || path.starts_with("tests/");
+    if may {
+        return Vec::new();
+    }
+    let code = file.code();
+    let reads = |line: &str| line.contains("env::var") || has_word(line, "environ");
+    let found = code.lines().enumerate().filter(|(_, line)| reads(line));
+    found.map(|(index, _)| format!("{path}:{}: reads the environment", index + 1)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, text: &str) -> File {
+        File { path: path.into(), text: text.into() }
+    }
+
+    #[test]
+    fn the_set_of_rooms_is_closed() {
+        let mut files: Vec<_> = ROOMS.iter().map(|room| file(&format!("{room}/x"), "")).collect();
+        files.extend([file("README.md", ""), file(".ci/run", "")]);
+        assert!(rooms(&Tree(files)).is_empty());
+        assert_eq!(rooms(&Tree::of(&[("scripts/x", "")])).len(), 1 + ROOMS.len());
+    }
+
+    #[test]
+    fn suites_must_be_named() {
+        let manifest = ("tests/Cargo.toml", "path = \"tidy/main.rs\"");
+        let suites = [manifest, ("tests/tidy/main.rs", ""), ("tests/lost/main.rs", "")];
+        assert_eq!(orphans(&Tree::of(&suites)).len(), 1);
+    }
+
+    #[test]
+    fn names_must_name() {
+        assert_eq!(names(&file("bench/src/util.rs", "fn get_x() {}")).len(), 2);
+        assert!(names(&file("bench/src/stats.rs", "fn target_x() {} // fn get_x")).is_empty());
+    }
+
+    #[test]
+    fn unsafe_stays_behind_its_doors() {
+        let text = "unsafe { f() }";
+        assert_eq!(doors(&file("transport/src/tcp/mod.rs", text)).len(), 1);
+        assert!(doors(&file("transport/src/sys/mod.rs", text)).is_empty());
+        assert!(doors(&file("bench/src/x.rs", "#![forbid(unsafe_code)] // unsafe")).is_empty());
+        assert_eq!(doors(&file("bench/src/x.rs", "#![allow(unsafe_code)]")).len(), 1);
+    }
+
+    #[test]
+    fn the_environment_is_read_in_one_place() {
+        let text = "let x = std::env::var(NAME);";
+        assert_eq!(environment(&file("transport/src/tcp/mod.rs", text)).len(), 1);
+        assert!(environment(&file("crates/launcher/src/main.rs", text)).is_empty());
+        assert!(environment(&file("crates/ringfold/src/config.rs", text)).is_empty());
+    }
+}
