@@ -28,7 +28,7 @@ const WORDS: &[&str] = &[
 ];
 
 /// Endings of names for the same reason.
-const ENDINGS: &[&str] = &[concat!("_v", "2"), concat!("_o", "ld"), concat!("_n", "ew")];
+const ENDINGS: &[&str] = &[concat!("_v", "2"), concat!("_o", "ld")];
 
 /// Places of the machine that something was written on.
 const MACHINES: &[&str] =

@@ -1,0 +1,152 @@
+//! The classifier: one hidden layer, cross-entropy, gradient descent with momentum.
+//!
+//! All parameters lie in one vector, and so do their gradients: one collective call sums a step's
+//! gradients over all ranks.
+
+use crate::data::{CLASSES, Image, PIXELS};
+use crate::random::Random;
+
+/// Width of the hidden layer.
+const HIDDEN: usize = 32;
+
+/// Where each part begins in the vector of parameters; a layer is its weights, output by output,
+/// then its biases.
+const HIDDEN_BIASES: usize = HIDDEN * PIXELS;
+const OUTPUT: usize = HIDDEN_BIASES + HIDDEN;
+const OUTPUT_BIASES: usize = OUTPUT + CLASSES * HIDDEN;
+
+/// Parameters in all.
+const PARAMETERS: usize = OUTPUT_BIASES + CLASSES;
+
+const LEARNING_RATE: f32 = 0.1;
+const MOMENTUM: f32 = 0.9;
+
+/// What a batch says: the gradient of its summed loss, and that loss behind it, so that both travel
+/// together.
+pub(crate) struct Gradient(Vec<f32>);
+
+impl Gradient {
+    /// That of an empty batch.
+    pub(crate) fn zero() -> Self {
+        Self(vec![0.0; PARAMETERS + 1])
+    }
+
+    /// All of it, to be summed over the ranks.
+    pub(crate) fn values_mut(&mut self) -> &mut [f32] {
+        &mut self.0
+    }
+
+    /// The loss, summed over the batch.
+    pub(crate) fn loss(&self) -> f32 {
+        self.0[PARAMETERS]
+    }
+
+    /// Makes it that of an empty batch.
+    pub(crate) fn clear(&mut self) {
+        self.0.fill(0.0);
+    }
+}
+
+/// The parameters and their momentum.
+pub(crate) struct Model {
+    parameters: Vec<f32>,
+    velocity: Vec<f32>,
+}
+
+impl Model {
+    /// Weights drawn at random, biases zero.
+    pub(crate) fn new(random: &mut Random) -> Self {
+        let mut parameters = vec![0.0; PARAMETERS];
+        let layers = [(0..HIDDEN_BIASES, PIXELS), (OUTPUT..OUTPUT_BIASES, HIDDEN)];
+        for (weights, inputs) in layers {
+            let reach = (3.0 / inputs as f32).sqrt();
+            for weight in &mut parameters[weights] {
+                *weight = reach * (2.0 * random.unit() - 1.0);
+            }
+        }
+        Self { parameters, velocity: vec![0.0; PARAMETERS] }
+    }
+
+    /// The parameters, to be given to every rank.
+    pub(crate) fn parameters_mut(&mut self) -> &mut [f32] {
+        &mut self.parameters
+    }
+
+    /// Adds what one image says to `sum`.
+    pub(crate) fn learn(&self, image: &Image, sum: &mut Gradient) {
+        let hidden = self.hidden(image);
+        // The derivative of the loss by each score is the probability, less 1 at the true label.
+        let mut by_score = softmax(self.scores(&hidden));
+        sum.0[PARAMETERS] -= by_score[image.label].max(f32::MIN_POSITIVE).ln();
+        by_score[image.label] -= 1.0;
+
+        let weights = self.parameters[OUTPUT..OUTPUT_BIASES].chunks_exact(HIDDEN);
+        let mut by_hidden = [0.0; HIDDEN];
+        for (slope, weights) in by_score.iter().zip(weights) {
+            add_scaled(&mut by_hidden, *slope, weights);
+        }
+        for (slope, value) in by_hidden.iter_mut().zip(hidden) {
+            *slope *= 1.0 - value * value;
+        }
+        let (first, second) = sum.0.split_at_mut(OUTPUT);
+        add_outer(first, &by_hidden, &image.pixels);
+        add_outer(second, &by_score, &hidden);
+    }
+
+    /// Takes a step along the gradient of a batch of `images` images.
+    pub(crate) fn step(&mut self, gradient: &Gradient, images: usize) {
+        let rate = LEARNING_RATE / images as f32;
+        let moving = self.parameters.iter_mut().zip(&mut self.velocity);
+        for ((parameter, velocity), slope) in moving.zip(&gradient.0) {
+            *velocity = MOMENTUM * *velocity - rate * slope;
+            *parameter += *velocity;
+        }
+    }
+
+    /// The digit that the image most likely shows.
+    pub(crate) fn guess(&self, image: &Image) -> usize {
+        let scores = self.scores(&self.hidden(image));
+        (0..CLASSES).max_by(|&a, &b| scores[a].total_cmp(&scores[b])).unwrap_or(0)
+    }
+
+    fn hidden(&self, image: &Image) -> [f32; HIDDEN] {
+        layer(&self.parameters[..OUTPUT], &image.pixels).map(f32::tanh)
+    }
+
+    fn scores(&self, hidden: &[f32; HIDDEN]) -> [f32; CLASSES] {
+        layer(&self.parameters[OUTPUT..], hidden)
+    }
+}
+
+/// What a layer makes of its inputs, before any bending.
+fn layer<const OUTPUTS: usize>(parameters: &[f32], inputs: &[f32]) -> [f32; OUTPUTS] {
+    let (weights, biases) = parameters.split_at(OUTPUTS * inputs.len());
+    let mut outputs = [0.0; OUTPUTS];
+    let rows = weights.chunks_exact(inputs.len()).zip(biases);
+    for (output, (row, bias)) in outputs.iter_mut().zip(rows) {
+        *output = bias + row.iter().zip(inputs).map(|(weight, input)| weight * input).sum::<f32>();
+    }
+    outputs
+}
+
+/// Adds a layer's gradient: `slopes` of its outputs times `inputs`, and the slopes for the biases.
+fn add_outer(sum: &mut [f32], slopes: &[f32], inputs: &[f32]) {
+    let (weights, biases) = sum.split_at_mut(slopes.len() * inputs.len());
+    for ((row, bias), slope) in weights.chunks_exact_mut(inputs.len()).zip(biases).zip(slopes) {
+        add_scaled(row, *slope, inputs);
+        *bias += slope;
+    }
+}
+
+fn add_scaled(sum: &mut [f32], factor: f32, values: &[f32]) {
+    for (sum, value) in sum.iter_mut().zip(values) {
+        *sum += factor * value;
+    }
+}
+
+fn softmax(mut scores: [f32; CLASSES]) -> [f32; CLASSES] {
+    let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    scores = scores.map(|score| (score - largest).exp());
+    let total = scores.iter().sum::<f32>();
+    scores.map(|score| score / total)
+}

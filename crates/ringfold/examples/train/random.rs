@@ -1,0 +1,34 @@
+//! The same random numbers on every rank and every machine: SplitMix64 (Steele, Lea and Flood,
+//! 2014).
+
+/// A generator.
+pub(crate) struct Random(u64);
+
+impl Random {
+    /// One that repeats itself for the same seed.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number from 0 up to 1.
+    pub(crate) fn unit(&mut self) -> f32 {
+        // 24 bits are what an f32 holds without rounding.
+        (self.bits() >> 40) as f32 / (1 << 24) as f32
+    }
+
+    /// Puts `items` in a random order.
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            let pick = (self.unit() * (last + 1) as f32) as usize;
+            items.swap(last, pick.min(last));
+        }
+    }
+}
