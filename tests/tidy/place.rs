@@ -101,6 +101,11 @@ fn doors(file: &File) -> Vec<Offence> {
         .collect()
 }
 
+/// Whether it is part of a suite, of the workspace or of one crate.
+pub(crate) fn is_test(path: &str) -> bool {
+    path.starts_with("tests/") || path.contains("/tests/")
+}
+
 /// The environment is read in the configuration and in binaries.
 fn environment(file: &File) -> Vec<Offence> {
     let path = &file.path;
@@ -108,7 +113,7 @@ fn environment(file: &File) -> Vec<Offence> {
     let may = is_binary
         || path.starts_with("crates/ringfold/src/config")
         || path.starts_with("crates/ringfold/examples/")
-        || path.starts_with("tests/");
+        || is_test(path);
     if may {
         return Vec::new();
     }

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use crate::Offence;
+use crate::place::is_test;
 use crate::tree::{File, Tree};
 
 /// Who may name an environment variable outside the configuration: who sets it for others, and who
 /// picks it from what the configuration hands on.
 const MAY_NAME: &[&str] =
-    &["crates/ringfold/src/config", "crates/launcher/", "crates/bootstrap/", "bench/", "tests/"];
+    &["crates/ringfold/src/config", "crates/launcher/", "crates/bootstrap/", "bench/"];
 
 pub(crate) fn offences(tree: &Tree) -> Vec<Offence> {
     let mut offences = map(tree);
@@ -92,14 +93,16 @@ fn variables(tree: &Tree) -> Vec<Offence> {
     let mut named = BTreeSet::new();
     for file in tree.rust() {
         let code = file.code_and_strings();
-        let may_name = MAY_NAME.iter().any(|place| file.path.starts_with(place));
+        // A suite sets what it tries out, and has settings of its own.
+        let is_test = is_test(&file.path);
+        let may_name = is_test || MAY_NAME.iter().any(|place| file.path.starts_with(place));
         for (index, line) in code.lines().enumerate() {
             for name in quoted_variables(line) {
                 if !may_name {
                     let line = index + 1;
                     offences.push(format!("{}:{line}: {name} belongs elsewhere", file.path));
                 }
-                if !file.path.starts_with("tests/") {
+                if !is_test || name.starts_with("RINGFOLD_TEST_") {
                     named.insert(name.to_owned());
                 }
             }
@@ -123,7 +126,9 @@ const PREFIX: &str = "RINGFOLD_";
 fn quoted_variables(line: &str) -> impl Iterator<Item = &str> {
     let is_variable = |text: &&str| {
         text.strip_prefix(PREFIX).is_some_and(|rest| {
-            !rest.is_empty() && rest.chars().all(|c| c.is_ascii_uppercase() || c == '_')
+            !rest.is_empty()
+                && !rest.ends_with('_')
+                && rest.chars().all(|c| c.is_ascii_uppercase() || c == '_')
         })
     };
     line.split('"').skip(1).step_by(2).filter(is_variable)

@@ -27,8 +27,8 @@ impl Random {
     /// Puts `items` in a random order.
     pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
-            let pick = (self.unit() * (last + 1) as f32) as usize;
-            items.swap(last, pick.min(last));
+            let pick = self.bits() % (last as u64 + 1);
+            items.swap(last, usize::try_from(pick).unwrap_or(last));
         }
     }
 }
