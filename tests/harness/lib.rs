@@ -1,1 +1,10 @@
-//! What the suites share. Filled below.
+//! What the suites share: programs of this workspace as processes that cannot outlive their test.
+//!
+//! * `program`: where a program of the workspace is, built if need be;
+//! * `job`: a program under way, what it has printed, and a deadline.
+#![forbid(unsafe_code)]
+
+mod job;
+pub mod program;
+
+pub use job::{Job, Outcome};

@@ -1,0 +1,194 @@
+//! A program under way.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+/// Time between two looks at whether a program has ended.
+const GLANCE: Duration = Duration::from_millis(5);
+
+/// A program and all that it starts, in a process group of its own. Dropping it kills them.
+#[derive(Debug)]
+pub struct Job {
+    child: Child,
+    started: Instant,
+    stdout: Arc<Printed>,
+    stderr: Arc<Printed>,
+    reaped: bool,
+}
+
+/// How a program ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// What it printed.
+    pub stdout: String,
+    /// What it complained about.
+    pub stderr: String,
+    /// How long it ran.
+    pub took: Duration,
+}
+
+/// What has been printed so far.
+#[derive(Debug, Default)]
+struct Printed {
+    state: Mutex<(String, bool)>,
+    changed: Condvar,
+}
+
+impl Job {
+    /// Starts `command` with nothing to read.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    #[must_use]
+    pub fn start(command: &mut Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let started = Instant::now();
+        let spawned = command.process_group(0).spawn();
+        let mut child = spawned.unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        Self {
+            stdout: collect(stdout.expect("it was asked for")),
+            stderr: collect(stderr.expect("it was asked for")),
+            child,
+            started,
+            reaped: false,
+        }
+    }
+
+    /// Waits for a line of its output that `is_it`, and returns it.
+    ///
+    /// # Panics
+    /// If there is none within `limit`, with all that it printed.
+    pub fn wait_for_line(&self, limit: Duration, is_it: impl Fn(&str) -> bool) -> String {
+        let find = |text: &str| text.lines().find(|line| is_it(line)).map(str::to_owned);
+        let line = self.stdout.wait(Instant::now() + limit, |text, _| find(text));
+        line.unwrap_or_else(|| panic!("no such line within {limit:?}\n{}", self.printed()))
+    }
+
+    /// Waits for its end, and for the end of all that hold its output.
+    ///
+    /// # Panics
+    /// If that takes longer than `limit` from now, with all that it printed.
+    #[must_use]
+    pub fn finish(mut self, limit: Duration) -> Outcome {
+        let deadline = Instant::now() + limit;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("it is our child") {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "still there after {limit:?}\n{}", self.printed());
+            thread::sleep(GLANCE);
+        };
+        let took = self.started.elapsed();
+        let all = |printed: &Printed| {
+            printed.wait(deadline, |text, ended| ended.then(|| text.to_owned()))
+        };
+        let (Some(stdout), Some(stderr)) = (all(&self.stdout), all(&self.stderr)) else {
+            panic!("it ended with {status}, but left processes behind\n{}", self.printed());
+        };
+        self.reaped = true;
+        Outcome { status, stdout, stderr, took }
+    }
+
+    fn printed(&self) -> String {
+        let text =
+            |printed: &Printed| printed.wait(Instant::now(), |text, _| Some(text.to_owned()));
+        let (stdout, stderr) = (text(&self.stdout), text(&self.stderr));
+        format!("{}\n{}", stdout.unwrap_or_default(), stderr.unwrap_or_default())
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        if self.reaped {
+            return;
+        }
+        // Its number stays taken while our child is not reaped or any other member lives.
+        let group = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let killed = group.map(|group| kill_process_group(group, Signal::KILL));
+        drop((killed, self.child.wait()));
+    }
+}
+
+impl Printed {
+    /// Waits until `seen` finds what it looks for in (the text, whether it is all), or the deadline.
+    fn wait<T>(&self, deadline: Instant, seen: impl Fn(&str, bool) -> Option<T>) -> Option<T> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let found = seen(&state.0, state.1);
+            let left = deadline.saturating_duration_since(Instant::now());
+            if found.is_some() || left.is_zero() {
+                return found;
+            }
+            let woken = self.changed.wait_timeout(state, left);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn update(&self, change: impl FnOnce(&mut (String, bool))) {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_all();
+    }
+}
+
+/// Keeps what comes out of `pipe`, whole lines at a time.
+fn collect(pipe: impl Read + Send + 'static) -> Arc<Printed> {
+    let printed = Arc::new(Printed::default());
+    let keeper = Arc::clone(&printed);
+    thread::spawn(move || {
+        let mut pipe = BufReader::new(pipe);
+        let mut line = Vec::new();
+        while pipe.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
+            keeper.update(|state| state.0.push_str(&String::from_utf8_lossy(&line)));
+            line.clear();
+        }
+        keeper.update(|state| state.1 = true);
+    });
+    printed
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    fn shell(script: &str) -> Job {
+        Job::start(Command::new("sh").args(["-c", script]))
+    }
+
+    #[test]
+    fn what_is_printed_and_how_it_ends_is_told() {
+        let job = shell("echo one; echo two >&2; exit 3");
+        assert_eq!(job.wait_for_line(SOON, |line| line.starts_with('o')), "one");
+        let outcome = job.finish(SOON);
+        assert_eq!(outcome.status.code(), Some(3));
+        assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("one\n", "two\n"));
+    }
+
+    #[test]
+    fn what_outlives_its_starter_is_told_and_dies_with_the_job() {
+        let job = shell("sleep 1000 & echo $!");
+        let pid = job.wait_for_line(SOON, |line| !line.is_empty());
+        let process = std::path::PathBuf::from(format!("/proc/{pid}/stat"));
+        assert!(process.exists());
+        let finished = catch_unwind(AssertUnwindSafe(|| job.finish(Duration::from_millis(300))));
+        assert!(finished.is_err());
+        let deadline = Instant::now() + SOON;
+        let lives = || std::fs::read_to_string(&process).is_ok_and(|stat| !stat.contains(") Z"));
+        while lives() {
+            assert!(Instant::now() < deadline, "process {pid} lives on");
+            thread::sleep(GLANCE);
+        }
+    }
+}
