@@ -1,1 +1,69 @@
-//! placeholder
+//! The mpirun-style launcher: starts the ranks of a job on this host and on others, passes their
+//! output on, and leaves no process behind, whatever dies. `ringrun` is its command line.
+//!
+//! * [`Job`] is what to run, [`run`] runs it, [`Outcome`] is what became of it; a program that calls
+//!   `run` calls [`intercept`] first in its `main`.
+//! * `plan`, `hosts`: which rank runs where. `conduct`: when to stop whom. Both are pure.
+//! * `keeper`: the process that holds the ranks of one host; `trampoline`: what a rank is before it
+//!   is the program; `family`: what descends from a process; `affinity`: cores.
+//! * `host`: the launcher's line to a keeper; `message`, `frame`: what is said on it.
+//! * `output`, `printer`, `feed`: the ranks' lines and rank 0's input. `rendezvous`: where they meet.
+//!
+//! # Processes
+//! ```text
+//! ringrun ----- keeper ----- rank 0 ----- whatever it starts
+//!    |             `-------- rank 1
+//!    `--- ssh --- keeper --- rank 2
+//! ```
+//! Each arrow is a pair of pipes. A keeper whose input ends kills everything below it, as a
+//! subreaper that nothing below can leave. A rank whose keeper dies is killed by the kernel, and
+//! what it has started falls to ringrun. So only who kills ringrun and a keeper in the same moment
+//! can leave something behind: what ranks have started, not the ranks.
+//!
+//! # What a rank finds in its environment
+//! `RINGFOLD_RANK`, `RINGFOLD_SIZE`, `RINGFOLD_LOCAL_RANK`, `RINGFOLD_LOCAL_SIZE`, `RINGFOLD_JOB` (16
+//! hexadecimal digits, of this launch alone), `RINGFOLD_RENDEZVOUS` (address:port) and
+//! `RINGFOLD_SECRET_FD`, the number of an open file that holds the 32 bytes of the job's secret.
+#![forbid(unsafe_code)]
+
+mod affinity;
+mod conduct;
+mod family;
+mod feed;
+mod frame;
+mod host;
+mod hosts;
+mod intercept;
+mod job;
+mod keeper;
+mod launch;
+mod message;
+mod outcome;
+mod output;
+mod plan;
+mod printer;
+mod rendezvous;
+mod trampoline;
+
+pub use host::AGENT_HELP;
+pub use hosts::{Host, HostsError, Place, parse_file, parse_list};
+pub use intercept::intercept;
+pub use job::Job;
+pub use launch::{LaunchError, run};
+pub use message::{Bind, Refusal, Status};
+pub use outcome::{End, Outcome, RankOutcome, Verdict};
+pub use plan::{Plan, PlanError, Share};
+pub use rendezvous::RendezvousError;
+
+/// Decodes whatever these bytes are, as a launcher and as a keeper would. For fuzzing.
+#[doc(hidden)]
+pub fn decode_anything(bytes: &[u8]) {
+    let mut decoder = frame::Decoder::plain();
+    decoder.push(bytes);
+    while let Ok(Some(_)) = decoder.next::<message::Up>() {}
+    let mut decoder = frame::Decoder::after_greeting();
+    for piece in bytes.chunks(7) {
+        decoder.push(piece);
+        while let Ok(Some(_)) = decoder.next::<message::Down>() {}
+    }
+}

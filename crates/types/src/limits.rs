@@ -53,6 +53,9 @@ pub const HUB_SILENCE_MS: u64 = 2_000;
 /// Bytes of one line of a launcher's key-value protocol (PMI-1).
 pub const PMI_LINE_BYTES_MAX: usize = 4_096;
 
+/// Bytes of one line of a rank's output that the launcher keeps together; longer lines are cut.
+pub const LINE_BYTES_MAX: usize = 64 * 1024;
+
 /// Calls that a rank remembers, to tell others what it did when something went wrong.
 pub const CALLS_REMEMBERED: usize = 64;
 
@@ -65,5 +68,6 @@ const _: () = assert!(FRAME_BYTES_MAX >= LINK_BYTES_MIN);
 const _: () = assert!(RANKS_MAX * CARD_BYTES_MAX <= CONTROL_BYTES_MAX);
 const _: () = assert!(HUB_SILENCE_MS >= 2 * (ANSWER_MS + LINK_GRACE_MS));
 const _: () = assert!(CALLS_REMEMBERED.is_power_of_two());
+const _: () = assert!(4 * LINE_BYTES_MAX <= CONTROL_BYTES_MAX);
 const _: () = assert!(POSTED_MAX > SOURCES_MAX);
 const _: () = assert!(LANES_MAX <= u8::MAX as usize);

@@ -1,0 +1,260 @@
+//! When to let ranks run, when to stop them, and when it is over. Pure: events and times in, orders
+//! out.
+
+use std::time::{Duration, Instant};
+
+use ringfold_types::Rank;
+use rustix::process::Signal;
+
+use crate::message::{Refusal, Status};
+use crate::outcome::{End, Outcome, RankOutcome, Verdict};
+use crate::plan::Plan;
+
+/// Time for ranks to end after they have been asked to, before they are killed.
+const STOPPING: Duration = Duration::from_secs(2);
+
+/// Time for the news of a killed rank to arrive; after it, the host is taken for lost.
+const KILLING: Duration = Duration::from_secs(5);
+
+/// Failures so close to each other count as one, and a crash is named before what complained of it.
+const SAME_MOMENT: Duration = Duration::from_millis(100);
+
+/// What happens to a job.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Started { rank: Rank, pid: u32 },
+    Exited { rank: Rank, status: Status },
+    Refused { rank: Rank, refusal: Refusal },
+    HostLost { host: usize, why: String },
+    Interrupted(i32),
+    OutputClosed,
+}
+
+/// What every host must be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    Signal(i32),
+    Kill,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Running,
+    /// A rank has failed; the others have until then.
+    Grace(Instant),
+    /// All have been asked to stop and have until then.
+    Stopping(Instant),
+    /// All have been killed; news of it arrives until then.
+    Killing(Instant),
+}
+
+#[derive(Debug, Default)]
+struct RankState {
+    pid: Option<u32>,
+    started: Option<Instant>,
+    ended: Option<(Instant, End)>,
+}
+
+/// A job under way.
+#[derive(Debug)]
+pub(crate) struct Conductor {
+    plan: Plan,
+    grace: Duration,
+    time_limit: Option<(Duration, Instant)>,
+    stage: Stage,
+    verdict: Option<Verdict>,
+    ranks: Vec<RankState>,
+}
+
+impl Conductor {
+    pub(crate) fn new(
+        plan: Plan,
+        grace: Duration,
+        time_limit: Option<Duration>,
+        now: Instant,
+    ) -> Self {
+        Self {
+            grace,
+            time_limit: time_limit.and_then(|limit| Some((limit, now.checked_add(limit)?))),
+            stage: Stage::Running,
+            verdict: None,
+            ranks: (0..plan.size).map(|_| RankState::default()).collect(),
+            plan,
+        }
+    }
+
+    /// Whether every rank has ended, or has been given up.
+    pub(crate) fn is_over(&self) -> bool {
+        self.ranks.iter().all(|rank| rank.ended.is_some())
+    }
+
+    /// When `on_time` is due.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        match self.stage {
+            Stage::Running => self.time_limit.map(|(_, at)| at),
+            Stage::Grace(until) => {
+                Some(self.time_limit.map_or(until, |(_, limit)| limit.min(until)))
+            }
+            Stage::Stopping(until) | Stage::Killing(until) => Some(until),
+        }
+    }
+
+    /// A deadline may have passed.
+    pub(crate) fn on_time(&mut self, now: Instant) -> Option<Command> {
+        if self.deadline().is_none_or(|deadline| now < deadline) {
+            return None;
+        }
+        match self.stage {
+            Stage::Running | Stage::Grace(_) => {
+                if let Some((limit, _)) = self.time_limit.filter(|(_, at)| *at <= now) {
+                    self.verdict.get_or_insert(Verdict::TimeLimit(limit));
+                }
+                Some(self.stop(Signal::TERM.as_raw(), now))
+            }
+            Stage::Stopping(_) => Some(self.kill(now)),
+            Stage::Killing(_) => {
+                self.give_up(0..self.ranks.len(), now);
+                None
+            }
+        }
+    }
+
+    /// Something happened.
+    pub(crate) fn on_event(&mut self, event: Event, now: Instant) -> Option<Command> {
+        match event {
+            Event::Started { rank, pid } => {
+                let state = self.ranks.get_mut(rank.index())?;
+                (state.pid, state.started) = (Some(pid), Some(now));
+                None
+            }
+            Event::Exited { rank, status } => {
+                self.on_exit(rank, status, now);
+                None
+            }
+            Event::Refused { rank, refusal } => {
+                let host = self.plan.hosts.iter().position(|share| share.ranks.contains(&rank))?;
+                self.give_up(self.ranks_of(host), now);
+                self.verdict.get_or_insert(Verdict::NotStarted(rank, refusal));
+                self.stop_once(now)
+            }
+            Event::HostLost { host, why } => {
+                let name = self.plan.hosts.get(host)?.host.clone();
+                if self.give_up(self.ranks_of(host), now) {
+                    self.verdict.get_or_insert(Verdict::HostLost(name, why));
+                    self.on_failure(now);
+                }
+                None
+            }
+            Event::Interrupted(signal) => match self.stage {
+                Stage::Running | Stage::Grace(_) => {
+                    self.verdict.get_or_insert(Verdict::Interrupted(signal));
+                    Some(self.stop(signal, now))
+                }
+                Stage::Stopping(_) | Stage::Killing(_) => Some(self.kill(now)),
+            },
+            Event::OutputClosed => {
+                self.verdict.get_or_insert(Verdict::OutputClosed);
+                self.stop_once(now)
+            }
+        }
+    }
+
+    /// What became of it all, once it is over.
+    pub(crate) fn outcome(self) -> Outcome {
+        let mut hosts = vec![String::new(); self.ranks.len()];
+        for share in &self.plan.hosts {
+            for rank in &share.ranks {
+                hosts[rank.index()].clone_from(&share.host);
+            }
+        }
+        let verdict = match self.verdict {
+            None => Verdict::Success,
+            Some(Verdict::RankFailed(first)) => Verdict::RankFailed(culprit(&self.ranks, first)),
+            Some(verdict) => verdict,
+        };
+        let ranks = self.ranks.into_iter().zip(hosts).enumerate().map(|(rank, (state, host))| {
+            let (started, ended) = (state.started, state.ended.map(|(at, _)| at));
+            RankOutcome {
+                rank: Rank::at(rank),
+                host,
+                pid: state.pid,
+                end: state.ended.map_or(End::Unknown, |(_, end)| end),
+                lasted: ended.zip(started).map(|(to, from)| to - from).unwrap_or_default(),
+            }
+        });
+        Outcome { verdict, ranks: ranks.collect() }
+    }
+
+    fn on_exit(&mut self, rank: Rank, status: Status, now: Instant) {
+        let stopped = matches!(self.stage, Stage::Stopping(_) | Stage::Killing(_));
+        let Some(state) = self.ranks.get_mut(rank.index()) else { return };
+        if state.ended.is_some() {
+            return;
+        }
+        if stopped {
+            state.ended = Some((now, End::Stopped(status)));
+            return;
+        }
+        state.ended = Some((now, End::Alone(status)));
+        if status != Status::Exited(0) {
+            self.verdict.get_or_insert(Verdict::RankFailed(rank));
+            self.on_failure(now);
+        }
+    }
+
+    fn on_failure(&mut self, now: Instant) {
+        if self.stage == Stage::Running {
+            self.stage = Stage::Grace(now + self.grace);
+        }
+    }
+
+    fn stop_once(&mut self, now: Instant) -> Option<Command> {
+        let running = matches!(self.stage, Stage::Running | Stage::Grace(_));
+        running.then(|| self.stop(Signal::TERM.as_raw(), now))
+    }
+
+    fn stop(&mut self, signal: i32, now: Instant) -> Command {
+        self.stage = Stage::Stopping(now + STOPPING);
+        Command::Signal(signal)
+    }
+
+    fn kill(&mut self, now: Instant) -> Command {
+        self.stage = Stage::Killing(now + KILLING);
+        Command::Kill
+    }
+
+    fn ranks_of(&self, host: usize) -> Vec<usize> {
+        let share = self.plan.hosts.get(host);
+        share.map(|share| share.ranks.iter().map(|rank| rank.index()).collect()).unwrap_or_default()
+    }
+
+    /// Expects no more news of these ranks; says whether any was expected.
+    fn give_up(&mut self, ranks: impl IntoIterator<Item = usize>, now: Instant) -> bool {
+        let mut any = false;
+        for rank in ranks {
+            if let Some(state) = self.ranks.get_mut(rank)
+                && state.ended.is_none()
+            {
+                state.ended = Some((now, End::Unknown));
+                any = true;
+            }
+        }
+        any
+    }
+}
+
+/// The rank to name: the first that was killed in the moment of the first failure, else the first.
+fn culprit(ranks: &[RankState], first: Rank) -> Rank {
+    let at = |index: usize| ranks.get(index).and_then(|rank| rank.ended);
+    let Some((start, End::Alone(Status::Exited(_)))) = at(first.index()) else { return first };
+    let killed = (0..ranks.len()).filter_map(|index| match at(index) {
+        Some((when, End::Alone(Status::Killed(_)))) if when - start <= SAME_MOMENT => {
+            Some((when, Rank::at(index)))
+        }
+        _ => None,
+    });
+    killed.min().map_or(first, |(_, rank)| rank)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! Every process that descends from one: found in /proc, killed without mistaking a stranger.
+//!
+//! A keeper is a subreaper: what its ranks leave behind, however often it forks or changes its
+//! session, becomes the keeper's child, so that a walk from the keeper finds all of it.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal};
+
+use crate::message::Status;
+
+/// Processes that take longer than this to die are stuck in the kernel.
+const DYING: Duration = Duration::from_secs(2);
+
+/// One process, as /proc shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub(crate) pid: Pid,
+    parent: i32,
+    pub(crate) group: i32,
+    zombie: bool,
+    started: u64,
+}
+
+impl Process {
+    fn read(pid: i32) -> Option<Self> {
+        let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+        Self::parse(Pid::from_raw(pid)?, &String::from_utf8_lossy(&stat))
+    }
+
+    /// The line of /proc/PID/stat: `pid (any name) state parent group ... start ...`.
+    fn parse(pid: Pid, stat: &str) -> Option<Self> {
+        let (_, after_name) = stat.rsplit_once(") ")?;
+        let fields = after_name.split(' ').collect::<Vec<_>>();
+        let number = |at: usize| fields.get(at)?.parse::<i32>().ok();
+        Some(Self {
+            pid,
+            parent: number(1)?,
+            group: number(2)?,
+            zombie: matches!(*fields.first()?, "Z" | "X"),
+            started: fields.get(19)?.parse().ok()?,
+        })
+    }
+
+    /// Kills this process, and no other that has its number by now.
+    fn kill(self) {
+        let Ok(handle) = pidfd_open(self.pid, PidfdFlags::empty()) else { return };
+        let now = Self::read(self.pid.as_raw_nonzero().get());
+        if now.is_some_and(|now| now.started == self.started) {
+            // It may have died between the two lines: that is what is wanted.
+            pidfd_send_signal(handle, Signal::KILL).unwrap_or_default();
+        }
+    }
+}
+
+/// All living descendants of this process.
+pub(crate) fn descendants() -> Vec<Process> {
+    let mut children = HashMap::<i32, Vec<Process>>::new();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        if let Some(process) = pid.and_then(Process::read) {
+            children.entry(process.parent).or_default().push(process);
+        }
+    }
+    let mut found = Vec::new();
+    let mut parents = vec![rustix::process::getpid().as_raw_nonzero().get()];
+    while let Some(parent) = parents.pop() {
+        for child in children.remove(&parent).unwrap_or_default() {
+            parents.push(child.pid.as_raw_nonzero().get());
+            found.push(child);
+        }
+    }
+    found.retain(|process| !process.zombie);
+    found
+}
+
+/// Kills the living descendants of this process that `chosen` picks, once; says how many.
+pub(crate) fn kill_descendants(chosen: impl Fn(&Process) -> bool) -> usize {
+    let doomed = descendants().into_iter().filter(chosen).collect::<Vec<_>>();
+    doomed.iter().for_each(|process| process.kill());
+    doomed.len()
+}
+
+/// Kills descendants until none is left or they refuse to die, and returns the statuses of the
+/// children among them. Blocks for `DYING` at most.
+pub(crate) fn exterminate() -> Vec<(Pid, Status)> {
+    let until = Instant::now() + DYING;
+    let mut dead = Vec::new();
+    while kill_descendants(|_| true) > 0 && Instant::now() < until {
+        dead.append(&mut reap());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    dead.append(&mut reap());
+    dead
+}
+
+/// Takes the statuses of all children that have died.
+pub(crate) fn reap() -> Vec<(Pid, Status)> {
+    let mut dead = Vec::new();
+    while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
+        let status = match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => Status::Exited(code),
+            (None, Some(signal)) => Status::Killed(signal),
+            (None, None) => continue,
+        };
+        dead.push((pid, status));
+    }
+    dead
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::Pid;
+
+    use super::{Process, descendants};
+
+    #[test]
+    fn names_may_contain_anything() {
+        let tail = "S 5 6 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4242 1 1";
+        let pid = Pid::from_raw(9).unwrap();
+        let process = Process::parse(pid, &format!("9 (a) R 1 (b) {tail}")).unwrap();
+        let expected = Process { pid, parent: 5, group: 6, zombie: false, started: 4242 };
+        assert_eq!(process, expected);
+        assert_eq!(Process::parse(pid, "9 (x) Z"), None);
+        assert_eq!(Process::parse(pid, ""), None);
+    }
+
+    #[test]
+    fn a_child_is_found() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let found = descendants().iter().any(|p| p.pid.as_raw_nonzero().get() as u32 == child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(found);
+    }
+}

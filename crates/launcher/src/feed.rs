@@ -1,0 +1,73 @@
+//! This process's standard input for rank 0: a thread, because a terminal, a pipe and a file have
+//! only blocking reads in common. It reads no more than rank 0 has taken.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
+use tokio::sync::{Notify, mpsc};
+
+use crate::message::Down;
+
+const READ_BYTES: usize = 32 * 1024;
+
+/// While it lives, input flows; dropping it ends the thread.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    _end: OwnedFd,
+}
+
+/// Starts to pass standard input on to `host`, a piece each time that `taken` is notified.
+///
+/// # Errors
+/// If there is no thread or no pipe to be had.
+pub(crate) fn start(host: mpsc::UnboundedSender<Down>, taken: Arc<Notify>) -> io::Result<Feed> {
+    let (watch, end) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (pieces, mut pieces_rx) = mpsc::channel::<Vec<u8>>(1);
+    std::thread::Builder::new()
+        .name("ringrun-input".into())
+        .spawn(move || read_pieces(&watch, &pieces))?;
+    tokio::spawn(async move {
+        while let Some(piece) = pieces_rx.recv().await {
+            if host.send(Down::Input(piece)).is_err() {
+                return;
+            }
+            taken.notified().await;
+        }
+        host.send(Down::InputEnd).ok();
+    });
+    Ok(Feed { _end: end })
+}
+
+/// Reads until the input ends or `watch` does.
+fn read_pieces(watch: &OwnedFd, pieces: &mpsc::Sender<Vec<u8>>) {
+    let stdin = rustix::stdio::stdin();
+    loop {
+        let mut fds =
+            [PollFd::new(watch, PollFlags::IN), PollFd::from_borrowed_fd(stdin, PollFlags::IN)];
+        match poll(&mut fds, None) {
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(_) => return,
+            Ok(_) if !fds[0].revents().is_empty() => return,
+            Ok(_) => {}
+        }
+        let mut piece = vec![0; READ_BYTES];
+        match rustix::io::read(stdin, &mut piece) {
+            Ok(count @ 1..) => piece.truncate(count),
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => continue,
+            Ok(0) | Err(_) => return,
+        }
+        if pieces.blocking_send(piece).is_err() {
+            return;
+        }
+    }
+}
+
+/// Whether to read standard input at all: a job in the background would be stopped by its terminal.
+pub(crate) fn may_read() -> bool {
+    let stdin = rustix::stdio::stdin();
+    let foreground = rustix::termios::tcgetpgrp(stdin);
+    !rustix::termios::isatty(stdin) || foreground.is_ok_and(|it| it == rustix::process::getpgrp())
+}

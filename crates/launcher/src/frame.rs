@@ -1,0 +1,187 @@
+//! Messages as frames: a length (u32, little-endian), then that many bytes of postcard. Pure.
+//!
+//! A keeper's stream begins with a greeting, because what starts it on another host (a login shell,
+//! an agent) may print a few words of its own first. Nothing is allocated before the length that
+//! asks for it has been held against `limits::CONTROL_BYTES_MAX`.
+
+use ringfold_types::limits::CONTROL_BYTES_MAX;
+use serde::{Serialize, de::DeserializeOwned};
+
+/// What a keeper writes first; the digit is the version of these messages.
+pub(crate) const GREETING: &[u8] = b"\n\x01ringfold keeper 1\n";
+
+/// Bytes that may come before the greeting.
+const CHATTER_MAX: usize = 64 * 1024;
+
+/// Why a stream of frames is not one.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FrameError {
+    /// A length beyond `limits::CONTROL_BYTES_MAX`.
+    #[error("a message of {0} bytes is longer than any should be")]
+    TooLong(usize),
+    /// Bytes that are no message.
+    #[error("not a message: {0}")]
+    Malformed(#[from] postcard::Error),
+    /// Much was said, but not the greeting.
+    #[error("no greeting: is it ringrun of the same version that answers? it said: {0:?}")]
+    NoGreeting(String),
+}
+
+/// `message` as a frame.
+///
+/// # Errors
+/// If it is longer than `limits::CONTROL_BYTES_MAX`.
+pub(crate) fn encode<M: Serialize>(message: &M) -> Result<Vec<u8>, FrameError> {
+    let mut frame = postcard::to_extend(message, vec![0; 4])?;
+    let length = frame.len() - 4;
+    match u32::try_from(length) {
+        Ok(short) if length <= CONTROL_BYTES_MAX => {
+            frame[..4].copy_from_slice(&short.to_le_bytes());
+            Ok(frame)
+        }
+        _ => Err(FrameError::TooLong(length)),
+    }
+}
+
+/// Takes the bytes of a stream as they come, gives messages.
+#[derive(Debug, Default)]
+pub(crate) struct Decoder {
+    bytes: Vec<u8>,
+    start: usize,
+    greeted: bool,
+}
+
+impl Decoder {
+    /// For a stream that begins with a greeting.
+    #[must_use]
+    pub(crate) fn after_greeting() -> Self {
+        Self::default()
+    }
+
+    /// For a stream of frames alone.
+    #[must_use]
+    pub(crate) fn plain() -> Self {
+        Self { greeted: true, ..Self::default() }
+    }
+
+    /// Takes the next bytes of the stream.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        if self.start > 0 {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next message, if it is here in full.
+    ///
+    /// # Errors
+    /// If the stream is broken; nothing more can be read from it then.
+    pub(crate) fn next<M: DeserializeOwned>(&mut self) -> Result<Option<M>, FrameError> {
+        if !self.greeted && !self.find_greeting()? {
+            return Ok(None);
+        }
+        let rest = self.bytes.get(self.start..).unwrap_or_default();
+        let Some((head, body)) = rest.split_first_chunk::<4>() else { return Ok(None) };
+        let length = usize::try_from(u32::from_le_bytes(*head)).unwrap_or(usize::MAX);
+        if length > CONTROL_BYTES_MAX {
+            return Err(FrameError::TooLong(length));
+        }
+        let Some(body) = body.get(..length) else { return Ok(None) };
+        let (message, trailing) = postcard::take_from_bytes(body)?;
+        if !trailing.is_empty() {
+            return Err(FrameError::Malformed(postcard::Error::DeserializeBadEncoding));
+        }
+        self.start += 4 + length;
+        Ok(Some(message))
+    }
+
+    /// What has been said instead of a greeting, for an error message.
+    #[must_use]
+    pub(crate) fn chatter(&self) -> Option<String> {
+        let said = &self.bytes[..self.bytes.len().min(200)];
+        (!self.greeted).then(|| String::from_utf8_lossy(said).trim().to_owned())
+    }
+
+    fn find_greeting(&mut self) -> Result<bool, FrameError> {
+        let found = self.bytes.windows(GREETING.len()).position(|window| window == GREETING);
+        if let Some(at) = found {
+            self.start = at + GREETING.len();
+            self.greeted = true;
+        } else if self.bytes.len() > CHATTER_MAX {
+            return Err(FrameError::NoGreeting(self.chatter().unwrap_or_default()));
+        }
+        Ok(self.greeted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::{any, prop_assert_eq, proptest};
+
+    use super::{CONTROL_BYTES_MAX, Decoder, FrameError, GREETING, encode};
+    use crate::message::{Down, Status, Stream, Up};
+
+    fn all(decoder: &mut Decoder) -> Vec<Up> {
+        std::iter::from_fn(|| decoder.next().unwrap()).collect()
+    }
+
+    #[test]
+    fn chatter_before_the_greeting_is_skipped() {
+        let mut decoder = Decoder::after_greeting();
+        decoder.push(b"Welcome to node1!\n\x01ringfold");
+        assert!(all(&mut decoder).is_empty());
+        assert!(decoder.chatter().is_some_and(|said| said.starts_with("Welcome")));
+        decoder.push(GREETING);
+        decoder.push(&encode(&Up::InputTaken).unwrap());
+        assert_eq!(all(&mut decoder), [Up::InputTaken]);
+        assert_eq!(decoder.chatter(), None);
+    }
+
+    #[test]
+    fn endless_chatter_and_lengths_are_refused() {
+        let mut decoder = Decoder::after_greeting();
+        decoder.push(&vec![b'x'; 70_000]);
+        assert!(matches!(decoder.next::<Up>(), Err(FrameError::NoGreeting(_))));
+        let mut decoder = Decoder::plain();
+        decoder.push(&u32::MAX.to_le_bytes());
+        assert!(matches!(decoder.next::<Up>(), Err(FrameError::TooLong(_))));
+        let long = Down::Input(vec![0; CONTROL_BYTES_MAX]);
+        assert!(matches!(encode(&long), Err(FrameError::TooLong(_))));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_never_panic(bytes in vec(any::<u8>(), 0..300), greeted in any::<bool>()) {
+            let mut decoder = if greeted { Decoder::plain() } else { Decoder::after_greeting() };
+            // Small lengths, so that bodies are reached.
+            decoder.push(&[7, 0, 0, 0]);
+            for piece in bytes.chunks(11) {
+                decoder.push(piece);
+                while let Ok(Some(_)) = decoder.next::<Up>() {}
+            }
+            let mut decoder = Decoder::plain();
+            decoder.push(&u32::try_from(bytes.len()).unwrap().to_le_bytes());
+            decoder.push(&bytes);
+            let _down = decoder.next::<Down>();
+        }
+
+        #[test]
+        fn any_cut_gives_the_same_messages(lines in vec(any::<u8>(), 0..50), cut in 1..40_usize) {
+            let sent = || vec![
+                Up::Started { rank: 1, pid: 70_000 },
+                Up::Output { rank: 1, stream: Stream::Err, lines: lines.clone() },
+                Up::Exited { rank: 1, status: Status::Killed(9) },
+            ];
+            let bytes = sent().iter().flat_map(|up| encode(up).unwrap()).collect::<Vec<_>>();
+            let mut decoder = Decoder::plain();
+            let mut seen = Vec::new();
+            for piece in bytes.chunks(cut) {
+                decoder.push(piece);
+                seen.extend(all(&mut decoder));
+            }
+            prop_assert_eq!(seen, sent());
+        }
+    }
+}

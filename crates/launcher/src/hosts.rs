@@ -1,0 +1,206 @@
+//! Which hosts a job may use, as people write it: `--host a:2,b:2` and host files. Pure.
+//!
+//! A host file has one host a line: `name`, `name:2` or `name slots=2`; `#` starts a comment. A
+//! host without a number has one slot; a host named twice has the sum. A name is what the agent
+//! (ssh) understands, so `user@name` will do; IPv6 addresses stand in brackets before a number.
+
+use ringfold_types::limits;
+
+/// A host and how many ranks may run there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// What the agent calls it.
+    pub name: String,
+    /// Ranks that it takes before it is oversubscribed, at least 1.
+    pub slots: usize,
+}
+
+/// Why a list of hosts could not be read.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostsError {
+    /// The file, or the list, names nobody.
+    #[error("no host is named: write one host a line, as in `node1 slots=2`")]
+    Empty,
+    /// A name that no agent should see.
+    #[error(
+        "{place}: '{name}' is not a host name (letters, digits, and - . _ : @ % [ ]; no leading -)"
+    )]
+    Name {
+        /// Where it stands.
+        place: Place,
+        /// What was written, shortened.
+        name: String,
+    },
+    /// Slots that are not a number from 1 to `limits::RANKS_MAX`.
+    #[error("{place}: '{slots}' is not a number of slots from 1 to {}", limits::RANKS_MAX)]
+    Slots {
+        /// Where it stands.
+        place: Place,
+        /// What was written, shortened.
+        slots: String,
+    },
+    /// A word after the host that means nothing here.
+    #[error("{place}: '{word}' is not understood: after a host comes only `slots=N`")]
+    Word {
+        /// Where it stands.
+        place: Place,
+        /// What was written, shortened.
+        word: String,
+    },
+    /// More hosts or slots than ranks can be.
+    #[error("more than {} slots", limits::RANKS_MAX)]
+    TooMany,
+}
+
+/// Where in the input something stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Place {
+    /// A line of the host file, counted from 1.
+    Line(usize),
+    /// An item of `--host`, counted from 1.
+    Item(usize),
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Line(n) => write!(f, "line {n}"),
+            Self::Item(n) => write!(f, "host {n} of the list"),
+        }
+    }
+}
+
+/// Reads a host file's text.
+///
+/// # Errors
+/// Names the first line that is wrong.
+pub fn parse_file(text: &str) -> Result<Vec<Host>, HostsError> {
+    let mut hosts = Vec::new();
+    for (line, number) in text.lines().zip(1..) {
+        let place = Place::Line(number);
+        let line = line.split('#').next().unwrap_or_default();
+        let mut words = line.split_whitespace();
+        let Some(first) = words.next() else { continue };
+        let mut host = parse_item(first, place)?;
+        for word in words {
+            let Some(slots) = word.strip_prefix("slots=") else {
+                return Err(HostsError::Word { place, word: shorten(word) });
+            };
+            host.slots = parse_slots(slots, place)?;
+        }
+        add(&mut hosts, host)?;
+    }
+    if hosts.is_empty() { Err(HostsError::Empty) } else { Ok(hosts) }
+}
+
+/// Reads the value of `--host`: `a:2,b:2`.
+///
+/// # Errors
+/// Names the first item that is wrong.
+pub fn parse_list(text: &str) -> Result<Vec<Host>, HostsError> {
+    let mut hosts = Vec::new();
+    for (item, number) in text.split(',').zip(1..) {
+        add(&mut hosts, parse_item(item.trim(), Place::Item(number))?)?;
+    }
+    Ok(hosts)
+}
+
+fn parse_item(item: &str, place: Place) -> Result<Host, HostsError> {
+    let (name, slots) = match item.rsplit_once(':') {
+        // Two colons or more without brackets are an IPv6 address without a number.
+        Some((name, slots)) if !name.contains(':') || name.ends_with(']') => (name, Some(slots)),
+        _ => (item, None),
+    };
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-._:@%[]".contains(c);
+    if name.is_empty() || name.starts_with('-') || !name.chars().all(allowed) {
+        return Err(HostsError::Name { place, name: shorten(name) });
+    }
+    let name = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name);
+    let slots = slots.map_or(Ok(1), |slots| parse_slots(slots, place))?;
+    Ok(Host { name: name.to_owned(), slots })
+}
+
+fn parse_slots(text: &str, place: Place) -> Result<usize, HostsError> {
+    let wrong = || HostsError::Slots { place, slots: shorten(text) };
+    let slots = text.parse().map_err(|_| wrong())?;
+    if (1..=limits::RANKS_MAX).contains(&slots) { Ok(slots) } else { Err(wrong()) }
+}
+
+fn add(hosts: &mut Vec<Host>, host: Host) -> Result<(), HostsError> {
+    match hosts.iter_mut().find(|known| known.name == host.name) {
+        Some(known) => known.slots += host.slots,
+        None => hosts.push(host),
+    }
+    let total = hosts.iter().map(|host| host.slots).sum::<usize>();
+    if total > limits::RANKS_MAX { Err(HostsError::TooMany) } else { Ok(()) }
+}
+
+fn shorten(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{any, prop_assert, proptest};
+
+    use super::{Host, HostsError, Place, parse_file, parse_list};
+
+    fn host(name: &str, slots: usize) -> Host {
+        Host { name: name.to_owned(), slots }
+    }
+
+    #[test]
+    fn lists() {
+        assert_eq!(parse_list("a:2,b:3"), Ok(vec![host("a", 2), host("b", 3)]));
+        assert_eq!(parse_list("a, b:1,a"), Ok(vec![host("a", 2), host("b", 1)]));
+        assert_eq!(parse_list("me@a.b-c:4"), Ok(vec![host("me@a.b-c", 4)]));
+        assert_eq!(parse_list("fe80::1%eth0"), Ok(vec![host("fe80::1%eth0", 1)]));
+        assert_eq!(parse_list("[::1]:3,[::2]"), Ok(vec![host("::1", 3), host("::2", 1)]));
+    }
+
+    #[test]
+    fn files() {
+        let text = "# nodes\nn1 slots=2 # fast\n\n n2:3\r\nn3\nn1\n";
+        assert_eq!(parse_file(text), Ok(vec![host("n1", 3), host("n2", 3), host("n3", 1)]));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let place = Place::Line(2);
+        assert_eq!(parse_file("# only\n"), Err(HostsError::Empty));
+        assert_eq!(
+            parse_file("a\nb cores=2"),
+            Err(HostsError::Word { place, word: "cores=2".into() })
+        );
+        assert_eq!(parse_file("a\nb slots=0"), Err(HostsError::Slots { place, slots: "0".into() }));
+        let place = Place::Item(1);
+        assert_eq!(parse_list("a:x"), Err(HostsError::Slots { place, slots: "x".into() }));
+        assert_eq!(
+            parse_list("-oProxyCommand=x"),
+            Err(HostsError::Name { place, name: "-oProxyCommand=x".into() })
+        );
+        assert_eq!(parse_list(""), Err(HostsError::Name { place, name: String::new() }));
+        assert_eq!(parse_list("a:16384,b"), Err(HostsError::TooMany));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_refused_or_within_limits(text in any::<String>()) {
+            for hosts in [parse_file(&text), parse_list(&text)].into_iter().flatten() {
+                prop_assert!(!hosts.is_empty());
+                prop_assert!(hosts.iter().all(|h| h.slots >= 1 && !h.name.starts_with('-')));
+            }
+        }
+
+        #[test]
+        fn what_is_written_is_read(names in proptest::collection::btree_map("[a-z][a-z0-9.-]{0,9}", 1..9_usize, 1..9)) {
+            let hosts = names.iter().map(|(n, s)| host(n, *s)).collect::<Vec<_>>();
+            let list = names.iter().map(|(n, s)| format!("{n}:{s}")).collect::<Vec<_>>();
+            let file = names.iter().map(|(n, s)| format!("{n}  slots={s} # x\n"));
+            prop_assert!(parse_list(&list.join(",")) == Ok(hosts.clone()));
+            prop_assert!(parse_file(&file.collect::<String>()) == Ok(hosts));
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The ranks of one host as processes: started through the trampoline, each in a process group of
+//! its own.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::fs::Access;
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process_group, setrlimit};
+use tokio::net::unix::pipe;
+use tokio::sync::mpsc;
+use zeroize::Zeroizing;
+
+use super::relay::{Reports, read_stream, write_input};
+use crate::frame::encode;
+use crate::intercept::TRAMPOLINE;
+use crate::message::{HostOrder, RankOrder, Refusal, Stream, Up};
+
+/// The ranks that run.
+#[derive(Debug, Default)]
+pub(super) struct Ranks {
+    running: HashMap<Pid, u32>,
+    input: Option<mpsc::UnboundedSender<Vec<u8>>>,
+}
+
+impl Ranks {
+    /// Starts every rank of `order`, or says which could not be started and why; the caller kills
+    /// those that were.
+    pub(super) fn start(
+        &mut self,
+        order: &HostOrder,
+        reports: &Reports,
+    ) -> Result<(), (u32, Refusal)> {
+        let first = order.ranks.first().copied().unwrap_or_default();
+        check(order).map_err(|refusal| (first, refusal))?;
+        allow_open_files(order.ranks.len());
+        for (rank, local_rank) in order.ranks.iter().zip(0..) {
+            let pid = self.start_one(order, *rank, local_rank, reports).map_err(|error| {
+                (*rank, Refusal::System(format!("cannot start a process: {error}")))
+            })?;
+            reports.event(Up::Started { rank: *rank, pid });
+        }
+        Ok(())
+    }
+
+    fn start_one(
+        &mut self,
+        order: &HostOrder,
+        rank: u32,
+        local_rank: u32,
+        reports: &Reports,
+    ) -> io::Result<u32> {
+        let mut child = command(order, rank, local_rank).spawn()?;
+        let pid = child.id();
+        if let Some(raw) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+            self.running.insert(raw, rank);
+        }
+        let (Some(stdin), Some(stdout), Some(stderr)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(io::Error::other("no pipes"));
+        };
+        let stdin = pipe::Sender::from_owned_fd(OwnedFd::from(stdin))?;
+        let stdout = pipe::Receiver::from_owned_fd(OwnedFd::from(stdout))?;
+        let stderr = pipe::Receiver::from_owned_fd(OwnedFd::from(stderr))?;
+        let jump =
+            Zeroizing::new(encode(&rank_order(order, rank, local_rank)).map_err(io::Error::other)?);
+        let (pieces, pieces_rx) = mpsc::unbounded_channel();
+        if rank == 0 {
+            self.input = Some(pieces);
+        }
+        tokio::spawn(write_input(stdin, jump, pieces_rx, reports.clone()));
+        tokio::spawn(read_stream(stdout, rank, Stream::Out, reports.clone()));
+        tokio::spawn(read_stream(stderr, rank, Stream::Err, reports.clone()));
+        Ok(pid)
+    }
+
+    /// The rank whose process was `pid`; it does not run any more.
+    pub(super) fn ended(&mut self, pid: Pid) -> Option<u32> {
+        self.running.remove(&pid)
+    }
+
+    /// Sends a signal to the process groups of the ranks that run. Their leaders are not reaped
+    /// yet, so that no stranger can have their numbers.
+    pub(super) fn signal(&self, number: i32) {
+        let Some(signal) = Signal::from_named_raw(number) else { return };
+        for pid in self.running.keys() {
+            // A group may be gone in this moment; one that is stopped must wake to hear it.
+            kill_process_group(*pid, signal).unwrap_or_default();
+            kill_process_group(*pid, Signal::CONT).unwrap_or_default();
+        }
+    }
+
+    /// Passes input to rank 0, if it is here and has not closed it.
+    pub(super) fn input(&self, bytes: Vec<u8>) {
+        if let Some(input) = &self.input {
+            input.send(bytes).ok();
+        }
+    }
+
+    /// Lets rank 0 see the end of its input.
+    pub(super) fn end_input(&mut self) {
+        self.input = None;
+    }
+}
+
+fn command(order: &HostOrder, rank: u32, local_rank: u32) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    let pairs = order.env.iter().cloned();
+    command
+        .arg0(format!("ringrun-rank-{rank}"))
+        .arg(TRAMPOLINE)
+        .envs(pairs.map(|(name, value)| (OsString::from_vec(name), OsString::from_vec(value))))
+        .env("RINGFOLD_JOB", &order.job)
+        .env("RINGFOLD_RENDEZVOUS", &order.rendezvous)
+        .env("RINGFOLD_RANK", rank.to_string())
+        .env("RINGFOLD_SIZE", order.size.to_string())
+        .env("RINGFOLD_LOCAL_RANK", local_rank.to_string())
+        .env("RINGFOLD_LOCAL_SIZE", order.ranks.len().to_string())
+        .current_dir(OsString::from_vec(order.wdir.clone()))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0);
+    command
+}
+
+fn rank_order(order: &HostOrder, rank: u32, local_rank: u32) -> RankOrder {
+    RankOrder {
+        keeper: std::process::id(),
+        secret: order.secret.clone(),
+        local_rank,
+        bind: order.bind,
+        program: order.program.clone(),
+        args: order.args.clone(),
+        input: rank == 0,
+    }
+}
+
+/// Refuses before any rank runs what could not run on any.
+fn check(order: &HostOrder) -> Result<(), Refusal> {
+    let wdir = PathBuf::from(OsString::from_vec(order.wdir.clone()));
+    if !wdir.is_dir() {
+        return Err(Refusal::Directory(wdir.display().to_string()));
+    }
+    let program = PathBuf::from(OsString::from_vec(order.program.clone()));
+    let given = order.env.iter().find(|(name, _)| name == b"PATH");
+    #[expect(clippy::disallowed_methods, reason = "where programs are, not how ringfold behaves")]
+    let path = given.map_or_else(
+        || std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into()),
+        |(_, value)| OsString::from_vec(value.clone()),
+    );
+    let candidates = if order.program.contains(&b'/') {
+        vec![wdir.join(&program)]
+    } else {
+        std::env::split_paths(&path).map(|folder| wdir.join(folder).join(&program)).collect()
+    };
+    let is_executable = |file: &PathBuf| rustix::fs::access(file, Access::EXEC_OK).is_ok();
+    let files = candidates.iter().filter(|file| Path::is_file(file)).collect::<Vec<_>>();
+    match files.first() {
+        None => Err(Refusal::NotFound(program.display().to_string())),
+        Some(_) if files.iter().any(|file| is_executable(file)) => Ok(()),
+        Some(file) => Err(Refusal::NotExecutable(file.display().to_string())),
+    }
+}
+
+/// Three descriptors a rank may be more than a shell allows by default.
+fn allow_open_files(ranks: usize) {
+    let limit = getrlimit(Resource::Nofile);
+    let needed = u64::try_from(3 * ranks + 64).unwrap_or(u64::MAX);
+    if limit.current.is_some_and(|current| current < needed) {
+        // If this is refused, starting a rank will say so.
+        let wanted = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
+        let raised = Rlimit { current: Some(wanted), maximum: limit.maximum };
+        setrlimit(Resource::Nofile, raised).unwrap_or_default();
+    }
+}

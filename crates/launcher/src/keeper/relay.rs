@@ -1,0 +1,143 @@
+//! Bytes on their way through a keeper: orders in, reports out, the ranks' streams between.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use crate::frame::{Decoder, GREETING, encode};
+use crate::message::{Down, Stream, Up};
+use crate::output::Lines;
+
+/// Reports that wait for the launcher; beyond them the ranks wait.
+const OUTPUTS_WAITING: usize = 32;
+
+/// How long a stream may be silent, but open, when all processes of the job are dead.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// Bytes taken from a stream at once.
+const READ_BYTES: usize = 16 * 1024;
+
+/// The way to the launcher. Events never wait; their number is bounded by that of the ranks.
+#[derive(Clone, Debug)]
+pub(super) struct Reports {
+    events: mpsc::UnboundedSender<Up>,
+    outputs: mpsc::Sender<Up>,
+    over: watch::Sender<bool>,
+}
+
+impl Reports {
+    /// Reports over `stdout`. The task ends when all clones are gone, or the launcher.
+    pub(super) fn over(stdout: pipe::Sender) -> (Self, JoinHandle<()>) {
+        let (events, events_rx) = mpsc::unbounded_channel();
+        let (outputs, outputs_rx) = mpsc::channel(OUTPUTS_WAITING);
+        let writer = tokio::spawn(async move {
+            // The launcher is gone if this fails, which the end of our input tells as well.
+            write_reports(stdout, events_rx, outputs_rx).await.ok();
+        });
+        (Self { events, outputs, over: watch::Sender::new(false) }, writer)
+    }
+
+    /// Every process of the job is dead: nothing more will be written by any.
+    pub(super) fn no_more_output(&self) {
+        self.over.send_replace(true);
+    }
+
+    /// Reports something that happened.
+    pub(super) fn event(&self, event: Up) {
+        // Fails only if the launcher is gone.
+        self.events.send(event).ok();
+    }
+}
+
+async fn write_reports(
+    mut stdout: pipe::Sender,
+    mut events: mpsc::UnboundedReceiver<Up>,
+    mut outputs: mpsc::Receiver<Up>,
+) -> io::Result<()> {
+    stdout.write_all(GREETING).await?;
+    loop {
+        let report = tokio::select! {
+            biased;
+            Some(event) = events.recv() => event,
+            Some(output) = outputs.recv() => output,
+            else => return Ok(()),
+        };
+        stdout.write_all(&encode(&report).map_err(io::Error::other)?).await?;
+    }
+}
+
+/// Passes orders on until the launcher is gone or talks nonsense.
+pub(super) async fn read_orders(mut stdin: pipe::Receiver, orders: mpsc::Sender<Down>) {
+    let mut decoder = Decoder::plain();
+    let mut buffer = vec![0; READ_BYTES];
+    while let Ok(count @ 1..) = stdin.read(&mut buffer).await {
+        decoder.push(&buffer[..count]);
+        loop {
+            match decoder.next() {
+                Ok(Some(order)) => {
+                    if orders.send(order).await.is_err() {
+                        return;
+                    }
+                }
+                Ok(None) => break,
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// Passes on what a rank writes, in whole lines, until every process that holds its end is gone. A
+/// stranger to whom a rank gave it is not waited for when the job is over.
+pub(super) async fn read_stream(
+    mut from: pipe::Receiver,
+    rank: u32,
+    stream: Stream,
+    reports: Reports,
+) {
+    let mut lines = Lines::default();
+    let mut buffer = vec![0; READ_BYTES];
+    let mut over = reports.over.subscribe();
+    let mut open = true;
+    while open {
+        let silence = async {
+            // The sender is in `reports`.
+            over.wait_for(|over| *over).await.ok();
+            tokio::time::sleep(SILENCE).await;
+        };
+        let count = tokio::select! {
+            biased;
+            read = from.read(&mut buffer) => read.unwrap_or(0),
+            () = silence => 0,
+        };
+        open = count > 0;
+        let whole = if open { lines.push(&buffer[..count]) } else { lines.finish() };
+        if !whole.is_empty() {
+            let output = Up::Output { rank, stream, lines: whole };
+            open &= reports.outputs.send(output).await.is_ok();
+        }
+    }
+}
+
+/// Writes a rank's input: first `order`, then the pieces as they come. A rank that reads no more
+/// takes no more, and the launcher leaves the rest unread.
+pub(super) async fn write_input(
+    mut to: pipe::Sender,
+    order: zeroize::Zeroizing<Vec<u8>>,
+    mut pieces: mpsc::UnboundedReceiver<Vec<u8>>,
+    reports: Reports,
+) {
+    if to.write_all(&order).await.is_err() {
+        return;
+    }
+    drop(order);
+    while let Some(piece) = pieces.recv().await {
+        if to.write_all(&piece).await.is_err() {
+            return;
+        }
+        reports.event(Up::InputTaken);
+    }
+}

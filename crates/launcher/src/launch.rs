@@ -1,0 +1,395 @@
+//! Runs a job: starts the keepers, conducts, and cleans up.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use ringfold_types::Rank;
+use rustix::process::{Pid, child_subreaper, getpid, set_child_subreaper};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+use zeroize::Zeroizing;
+
+use crate::conduct::{Command, Conductor, Event};
+use crate::feed::{self, Feed};
+use crate::host::{self, Lines, Link};
+use crate::hosts::Host;
+use crate::job::Job;
+use crate::message::{Down, HostOrder, SECRET_BYTES};
+use crate::outcome::{Outcome, Verdict};
+use crate::plan::{Plan, PlanError, Share};
+use crate::printer::{self, Printer};
+use crate::rendezvous::{self, RendezvousError};
+use crate::{affinity, family};
+
+/// Time for keepers to go when the job is over.
+const PARTING: Duration = Duration::from_secs(8);
+
+/// Time for the rest of the output of a job that was stopped.
+const LAST_OUTPUT: Duration = Duration::from_secs(2);
+
+/// Why a job did not begin. A job that began has an [`Outcome`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LaunchError {
+    /// The ranks do not fit the hosts.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// There is nowhere to meet.
+    #[error(transparent)]
+    Rendezvous(#[from] RendezvousError),
+    /// The command that starts the keeper cannot be started.
+    #[error("cannot start '{command}' for host {host}: {source}")]
+    Keeper {
+        /// For which host.
+        host: String,
+        /// Which command.
+        command: String,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// Program, arguments and environment together are longer than `limits::CONTROL_BYTES_MAX`.
+    #[error("the command and its environment are too long")]
+    TooLong,
+    /// The operating system gave no randomness, signal, pipe or thread.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
+
+/// Runs a job until all its processes are gone.
+///
+/// Ranks write to this process's standard output and error, whole lines at a time. SIGINT, SIGTERM
+/// and SIGHUP, unless they were ignored before, stop the job; their handlers stay installed
+/// afterwards, so call this where nothing but the end of the process follows. While it runs, this
+/// process is a subreaper.
+///
+/// Blocks for as long as the job takes. The program must call
+/// [`intercept`](crate::intercept()) first in its `main`.
+///
+/// # Errors
+/// When the job could not begin; then no rank has run.
+///
+/// # Panics
+/// When called from within an asynchronous runtime.
+pub fn run(job: &Job) -> Result<Outcome, LaunchError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let outcome = runtime.block_on(launch(job));
+    // A thread that is blocked in a read must not keep us.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn launch(job: &Job) -> Result<Outcome, LaunchError> {
+    let Placed { plan, here } = place(job)?;
+    let remote = plan.hosts.iter().map(|share| &*share.host).find(|host| *host != here);
+    let meeting = rendezvous::open(remote, job.rendezvous.as_deref()).await?;
+    let order = Order::new(job, &plan, &meeting.address)?;
+    let meeting = tokio::spawn(rendezvous::serve(meeting.listener));
+    let mut signals = Signals::listen()?;
+    let _reaping = Reaping::begin()?;
+
+    let (events, mut events_rx) = mpsc::unbounded_channel();
+    let printer = printer::start(job.tag_output, events.clone())?;
+    let lines =
+        Lines { events, pieces: printer.pieces.clone(), input_taken: Arc::new(Notify::new()) };
+    let mut links = Links::default();
+    if let Err(error) = links.start(job, &plan, &here, &order, &lines) {
+        drop(lines);
+        links.part(&printer, &mut signals).await;
+        return Err(error);
+    }
+    let feed = start_feed(job, &links, &lines)?;
+    drop(lines);
+
+    let mut groups = plan.hosts.iter().find(|share| share.host == here).map(Groups::of);
+    let mut conductor = Conductor::new(plan, job.grace, job.time_limit, Instant::now());
+    while !conductor.is_over() {
+        let deadline = conductor.deadline();
+        let command = tokio::select! {
+            Some(event) = events_rx.recv() => {
+                if let Some(groups) = &mut groups {
+                    groups.note(&event);
+                }
+                conductor.on_event(event, Instant::now())
+            }
+            signal = signals.next() => {
+                conductor.on_event(Event::Interrupted(signal), Instant::now())
+            }
+            () = sleep_until(deadline) => conductor.on_time(Instant::now()),
+        };
+        if let Some(command) = command {
+            links.tell(command);
+        }
+    }
+    meeting.abort();
+    drop(feed);
+    let outcome = conductor.outcome();
+    links.part(&printer, &mut signals).await;
+    if let Some(groups) = groups {
+        groups.exterminate().await;
+    }
+    finish_output(printer, &outcome, &mut signals).await;
+    Ok(outcome)
+}
+
+struct Placed {
+    plan: Plan,
+    /// What this host is called in the plan.
+    here: String,
+}
+
+/// Places the ranks. All names of this host become one, so that it has one keeper.
+fn place(job: &Job) -> Result<Placed, LaunchError> {
+    let here = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    if job.hosts.is_empty() {
+        let host = Host { name: here.clone(), slots: affinity::allowed_cores() };
+        return Ok(Placed { plan: Plan::place(job.ranks, &[host], true)?, here });
+    }
+    let mut hosts = Vec::<Host>::new();
+    for host in &job.hosts {
+        let local = rendezvous::is_this_host(&host.name);
+        let name = if local { here.clone() } else { host.name.clone() };
+        match hosts.iter_mut().find(|known| known.name == name) {
+            Some(known) => known.slots += host.slots,
+            None => hosts.push(Host { name, slots: host.slots }),
+        }
+    }
+    Ok(Placed { plan: Plan::place(job.ranks, &hosts, job.oversubscribe)?, here })
+}
+
+/// What all hosts are told alike.
+struct Order {
+    job: String,
+    secret: Zeroizing<[u8; SECRET_BYTES]>,
+    rendezvous: String,
+    size: u32,
+    wdir: Vec<u8>,
+}
+
+impl Order {
+    fn new(job: &Job, plan: &Plan, rendezvous: &str) -> Result<Self, LaunchError> {
+        let mut id = [0; 8];
+        let mut secret = Zeroizing::new([0; SECRET_BYTES]);
+        getrandom::fill(&mut id).map_err(io::Error::other)?;
+        getrandom::fill(&mut *secret).map_err(io::Error::other)?;
+        let wdir = match &job.wdir {
+            Some(wdir) => wdir.clone(),
+            None => std::env::current_dir()?,
+        };
+        let order = Self {
+            job: format!("{:016x}", u64::from_le_bytes(id)),
+            secret,
+            rendezvous: rendezvous.to_owned(),
+            size: Rank::at(plan.size).0,
+            wdir: wdir.into_os_string().into_vec(),
+        };
+        let longest = plan.hosts.iter().max_by_key(|share| share.ranks.len());
+        let fits = longest.is_none_or(|share| {
+            crate::frame::encode(&Down::Start(Box::new(order.for_host(job, share)))).is_ok()
+        });
+        if fits { Ok(order) } else { Err(LaunchError::TooLong) }
+    }
+
+    fn for_host(&self, job: &Job, share: &Share) -> HostOrder {
+        let bytes = |text: &std::ffi::OsString| text.as_bytes().to_vec();
+        HostOrder {
+            job: self.job.clone(),
+            secret: self.secret.clone(),
+            rendezvous: self.rendezvous.clone(),
+            size: self.size,
+            ranks: share.ranks.iter().map(|rank| rank.0).collect(),
+            program: bytes(&job.program),
+            args: job.args.iter().map(bytes).collect(),
+            env: job.env.iter().map(|(name, value)| (bytes(name), bytes(value))).collect(),
+            wdir: self.wdir.clone(),
+            bind: job.bind,
+        }
+    }
+}
+
+/// The lines to all hosts.
+#[derive(Default)]
+struct Links(Vec<Link>);
+
+impl Links {
+    fn start(
+        &mut self,
+        job: &Job,
+        plan: &Plan,
+        here: &str,
+        order: &Order,
+        lines: &Lines,
+    ) -> Result<(), LaunchError> {
+        for (at, share) in plan.hosts.iter().enumerate() {
+            let words = host::keeper_command(job, &share.host, share.host == here)?;
+            let first = Down::Start(Box::new(order.for_host(job, share)));
+            let link = host::start(&words, at, first, lines.clone());
+            self.0.push(link.map_err(|source| LaunchError::Keeper {
+                host: share.host.clone(),
+                command: words.first().map(|it| it.display().to_string()).unwrap_or_default(),
+                source,
+            })?);
+        }
+        Ok(())
+    }
+
+    fn tell(&self, command: Command) {
+        for link in &self.0 {
+            let order = match command {
+                Command::Signal(signal) => Down::Signal(signal),
+                Command::Kill => Down::Kill,
+            };
+            // A host that is gone has been reported as lost.
+            link.orders.send(order).ok();
+        }
+    }
+
+    /// Closes all lines and waits until the keepers have killed what was left and have passed on
+    /// all output, as long as that makes progress and nobody interrupts.
+    async fn part(self, printer: &Printer, signals: &mut Signals) {
+        let mut tasks = self.0.into_iter().map(|link| link.task).collect::<Vec<_>>();
+        let all_ended = async {
+            for task in &mut tasks {
+                // A task that panicked has ended as well.
+                task.await.ok();
+            }
+        };
+        let stuck = async {
+            loop {
+                tokio::time::sleep(PARTING).await;
+                if printer.is_idle() {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            () = all_ended => return,
+            () = stuck => {}
+            _ = signals.next() => {}
+        }
+        tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Process groups of the ranks on this host, in case their keeper is killed.
+struct Groups {
+    ranks: BTreeSet<Rank>,
+    leaders: BTreeSet<u32>,
+    keeper_lost: bool,
+}
+
+impl Groups {
+    fn of(share: &Share) -> Self {
+        let ranks = share.ranks.iter().copied().collect();
+        Self { ranks, leaders: BTreeSet::new(), keeper_lost: false }
+    }
+
+    fn note(&mut self, event: &Event) {
+        match event {
+            Event::Started { rank, pid } if self.ranks.contains(rank) => {
+                self.leaders.insert(*pid);
+            }
+            Event::HostLost { .. } => self.keeper_lost = true,
+            _ => {}
+        }
+    }
+
+    /// What a killed keeper's ranks have left behind is now a descendant of this process.
+    async fn exterminate(&self) {
+        let is_left = |process: &family::Process| {
+            u32::try_from(process.group).is_ok_and(|group| self.leaders.contains(&group))
+        };
+        let until = Instant::now() + LAST_OUTPUT;
+        while self.keeper_lost && family::kill_descendants(is_left) > 0 && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+/// This process as the one to which orphans of a killed keeper fall.
+struct Reaping {
+    before: Option<Pid>,
+}
+
+impl Reaping {
+    fn begin() -> io::Result<Self> {
+        let before = child_subreaper()?;
+        set_child_subreaper(Some(getpid()))?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for Reaping {
+    fn drop(&mut self) {
+        // It worked before.
+        set_child_subreaper(self.before).unwrap_or_default();
+    }
+}
+
+/// Passes standard input to rank 0, or shows it an end at once.
+fn start_feed(job: &Job, links: &Links, lines: &Lines) -> io::Result<Option<Feed>> {
+    // Ranks are placed in order: rank 0 is on the first host.
+    let Some(first) = links.0.first() else { return Ok(None) };
+    if job.forward_input && feed::may_read() {
+        return feed::start(first.orders.clone(), Arc::clone(&lines.input_taken)).map(Some);
+    }
+    first.orders.send(Down::InputEnd).ok();
+    Ok(None)
+}
+
+async fn finish_output(printer: Printer, outcome: &Outcome, signals: &mut Signals) {
+    drop(printer.pieces);
+    let patience = match outcome.verdict {
+        Verdict::Interrupted(_) | Verdict::OutputClosed => LAST_OUTPUT,
+        // A reader may take its time, as a pager does.
+        _ => Duration::MAX,
+    };
+    tokio::select! {
+        _ = tokio::time::timeout(patience, printer.done) => {}
+        _ = signals.next() => {}
+    }
+}
+
+async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The signals that ask this process to stop, but for those that it was started to ignore.
+struct Signals(Vec<(i32, Signal)>);
+
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        let ignored = ignored_signals();
+        let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+        let wanted = kinds.into_iter().map(|kind| (kind.as_raw_value(), kind));
+        let heard = wanted.filter(|(number, _)| ignored & (1 << (number - 1)) == 0);
+        let signals = heard.map(|(number, kind)| Ok((number, signal(kind)?)));
+        Ok(Self(signals.collect::<io::Result<_>>()?))
+    }
+
+    async fn next(&mut self) -> i32 {
+        std::future::poll_fn(|context| {
+            for (number, signal) in &mut self.0 {
+                if signal.poll_recv(context) == Poll::Ready(Some(())) {
+                    return Poll::Ready(*number);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// The set that /proc shows, as bits: `nohup` and shells without job control ignore some for us.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0)
+}

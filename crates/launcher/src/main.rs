@@ -1,0 +1,100 @@
+//! `ringrun`: from the command line and the environment to a job, and from its outcome to an exit
+//! status and a last line.
+
+mod args;
+
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Parser;
+use ringfold_launcher::{Bind, Job, Outcome, intercept, parse_file, parse_list, run};
+
+use args::{Args, BindTo};
+
+/// What is returned when no rank was started, and the program is not to blame.
+const LAUNCH_FAILED: u8 = 125;
+
+fn main() -> ExitCode {
+    if let Some(status) = intercept() {
+        return status;
+    }
+    let outcome = job(Args::parse()).and_then(|job| Ok(run(&job)?));
+    let (status, last_line) = match &outcome {
+        Ok(outcome) => (Outcome::exit_code(outcome), outcome.to_string()),
+        Err(error) => (LAUNCH_FAILED, format!("{error:#}")),
+    };
+    if !last_line.is_empty() {
+        // Whoever closed our standard error does not want to know.
+        writeln!(std::io::stderr(), "ringrun: {last_line}").unwrap_or_default();
+    }
+    ExitCode::from(status)
+}
+
+/// The job as meant.
+fn job(args: Args) -> anyhow::Result<Job> {
+    let mut command = args.command.into_iter();
+    let mut job = Job::new(command.next().context("no program")?);
+    job.args = command.collect();
+    job.ranks = args.ranks;
+    job.hosts = match (&args.hostfile, &args.host) {
+        (Some(file), _) => {
+            let text = std::fs::read_to_string(file);
+            let text = text.with_context(|| format!("host file '{}'", file.display()))?;
+            parse_file(&text).with_context(|| format!("host file '{}'", file.display()))?
+        }
+        (None, Some(list)) => parse_list(list).context("--host")?,
+        (None, None) => Vec::new(),
+    };
+    job.oversubscribe = args.oversubscribe;
+    job.env = environment(&args.env)?;
+    job.wdir = args.wdir.map(std::path::absolute).transpose()?;
+    job.bind = match args.bind_to {
+        BindTo::None => Bind::None,
+        BindTo::Core => Bind::Core,
+    };
+    job.tag_output = args.tag_output;
+    job.forward_input = true;
+    job.time_limit = args.timeout;
+    job.grace = args.grace;
+    job.agent = words(args.agent.as_deref())?;
+    job.remote_keeper = args.remote_ringrun;
+    job.rendezvous = args.rendezvous_addr;
+    Ok(job)
+}
+
+fn words(agent: Option<&str>) -> anyhow::Result<Vec<String>> {
+    let Some(agent) = agent else { return Ok(Vec::new()) };
+    let words = agent.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    if words.is_empty() {
+        bail!("--agent: no command");
+    }
+    Ok(words)
+}
+
+/// Our own variables and those that `-x` names, which win.
+#[expect(clippy::disallowed_methods, reason = "this binary hands its environment to the ranks")]
+fn environment(named: &[OsString]) -> anyhow::Result<Vec<(OsString, OsString)>> {
+    let own = std::env::vars_os().filter(|(name, _)| name.as_bytes().starts_with(b"RINGFOLD_"));
+    let mut pairs = own.collect::<Vec<_>>();
+    for item in named {
+        let equals = item.as_bytes().iter().position(|byte| *byte == b'=');
+        let (name, value) = match equals {
+            Some(at) => {
+                let (name, value) = item.as_bytes().split_at(at);
+                (OsStr::from_bytes(name), Some(OsStr::from_bytes(&value[1..]).to_owned()))
+            }
+            None => (item.as_os_str(), std::env::var_os(item)),
+        };
+        if name.is_empty() {
+            bail!("-x {}: no name", item.display());
+        }
+        let Some(value) = value else {
+            bail!("-x {0}: not set here; say -x {0}=VALUE", name.display());
+        };
+        pairs.push((name.to_owned(), value));
+    }
+    Ok(pairs)
+}

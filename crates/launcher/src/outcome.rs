@@ -1,0 +1,257 @@
+//! What became of a job: of each rank, and of the whole.
+
+use std::fmt;
+use std::time::Duration;
+
+use ringfold_types::Rank;
+
+use crate::message::{Refusal, Status};
+
+/// How a job ended. [`Outcome::exit_code`] is for scripts, `Display` for people.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// What decided it.
+    pub verdict: Verdict,
+    /// Every rank, in order.
+    pub ranks: Vec<RankOutcome>,
+}
+
+/// What decided how a job ended.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// Every rank returned 0.
+    Success,
+    /// This rank was the first to be killed or to return something else.
+    RankFailed(Rank),
+    /// A host could not start this rank, so that no rank was left running.
+    NotStarted(Rank, Refusal),
+    /// A host went away with the ranks that ran there, for the reason that follows.
+    HostLost(String, String),
+    /// `Job::time_limit` was reached.
+    TimeLimit(Duration),
+    /// This process received a signal.
+    Interrupted(i32),
+    /// Nobody reads this process's standard output any more.
+    OutputClosed,
+}
+
+/// What became of one rank.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct RankOutcome {
+    /// Which.
+    pub rank: Rank,
+    /// The host that it was to run on.
+    pub host: String,
+    /// Its process there; `None` if it was not started.
+    pub pid: Option<u32>,
+    /// How it ended.
+    pub end: End,
+    /// From its start to its end.
+    pub lasted: Duration,
+}
+
+/// How one rank ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum End {
+    /// By itself, or by somebody else's signal.
+    Alone(Status),
+    /// After the job had been told to stop.
+    Stopped(Status),
+    /// Nobody knows: the connection to its host broke, or it was never started.
+    Unknown,
+}
+
+impl Outcome {
+    /// The exit status of the launcher: 0 if every rank returned 0, else that of the first rank
+    /// that failed (128 + N if signal N killed it), 124 for the time limit, 128 + N after signal N,
+    /// 127 or 126 for a program that is not there or not executable, 125 for a launch that failed.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        let code = match &self.verdict {
+            Verdict::Success => 0,
+            Verdict::RankFailed(rank) => match self.ranks.get(rank.index()).map(|it| it.end) {
+                Some(End::Alone(Status::Exited(code))) => code & 0xff,
+                Some(End::Alone(Status::Killed(signal))) => 128 + signal,
+                _ => 125,
+            },
+            Verdict::NotStarted(_, Refusal::NotFound(_)) => 127,
+            Verdict::NotStarted(_, Refusal::NotExecutable(_)) => 126,
+            Verdict::NotStarted(..) | Verdict::HostLost(..) => 125,
+            Verdict::TimeLimit(_) => 124,
+            Verdict::Interrupted(signal) => 128 + signal,
+            Verdict::OutputClosed => 141,
+        };
+        u8::try_from(code).unwrap_or(125)
+    }
+
+    fn first(&self, rank: Rank) -> RankName<'_> {
+        RankName { rank, outcome: self.ranks.get(rank.index()) }
+    }
+
+    /// `; 2 others failed, 3 were stopped`, or nothing.
+    fn others(&self, but: Option<Rank>) -> String {
+        let others = || self.ranks.iter().filter(|it| Some(it.rank) != but);
+        let stopped = others().filter(|it| it.was_stopped()).count();
+        let failed = others().filter(|it| it.failed_alone()).count();
+        let mut parts = Vec::new();
+        if failed > 0 {
+            parts.push(format!("{} failed", count(failed, but.is_some())));
+        }
+        if stopped > 0 {
+            let were = if stopped == 1 { "was" } else { "were" };
+            let who = count(stopped, but.is_some() && parts.is_empty());
+            let who = if parts.is_empty() { who } else { stopped.to_string() };
+            parts.push(format!("{who} {were} stopped"));
+        }
+        if parts.is_empty() { String::new() } else { format!("; {}", parts.join(", ")) }
+    }
+}
+
+impl RankOutcome {
+    pub(crate) fn failed_alone(&self) -> bool {
+        matches!(self.end, End::Alone(status) if status != Status::Exited(0))
+    }
+
+    fn was_stopped(&self) -> bool {
+        matches!(self.end, End::Stopped(_)) || (self.end == End::Unknown && self.pid.is_some())
+    }
+}
+
+fn count(number: usize, others: bool) -> String {
+    match (number, others) {
+        (1, true) => "1 other".to_owned(),
+        (n, true) => format!("{n} others"),
+        (1, false) => "1 rank".to_owned(),
+        (n, false) => format!("{n} ranks"),
+    }
+}
+
+/// One line, without a newline; empty for a success.
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.verdict {
+            Verdict::Success => return Ok(()),
+            Verdict::RankFailed(rank) => {
+                let (name, others) = (self.first(*rank), self.others(Some(*rank)));
+                return write!(f, "{name}{others}");
+            }
+            Verdict::NotStarted(rank, refusal) => {
+                let host = self.ranks.get(rank.index()).map_or("?", |it| it.host.as_str());
+                write!(f, "cannot start rank {rank} on host {host}: {refusal}")
+            }
+            Verdict::HostLost(host, why) => write!(f, "host {host} is lost: {why}"),
+            Verdict::TimeLimit(limit) => {
+                write!(f, "the time limit of {} s was reached", limit.as_secs_f64())
+            }
+            Verdict::Interrupted(signal) => write!(f, "interrupted by {}", Signal(*signal)),
+            Verdict::OutputClosed => write!(f, "nobody reads the output any more"),
+        }?;
+        write!(f, "{}", self.others(None))
+    }
+}
+
+/// `rank 2 (pid 1234, host h1) was killed by signal 9 (SIGKILL) after 3.2 s`.
+struct RankName<'a> {
+    rank: Rank,
+    outcome: Option<&'a RankOutcome>,
+}
+
+impl fmt::Display for RankName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {}", self.rank)?;
+        let Some(RankOutcome { host, pid, end, lasted, .. }) = self.outcome else { return Ok(()) };
+        match pid {
+            Some(pid) => write!(f, " (pid {pid}, host {host})")?,
+            None => write!(f, " (host {host})")?,
+        }
+        match end {
+            End::Alone(Status::Exited(code)) | End::Stopped(Status::Exited(code)) => {
+                write!(f, " returned exit status {code}")?;
+            }
+            End::Alone(Status::Killed(signal)) | End::Stopped(Status::Killed(signal)) => {
+                write!(f, " was killed by signal {signal} ({})", Signal(*signal))?;
+            }
+            End::Unknown => write!(f, " is lost")?,
+        }
+        write!(f, " after {:.1} s", lasted.as_secs_f64())
+    }
+}
+
+/// A signal's name.
+struct Signal(i32);
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const NAMES: [&str; 31] = [
+            "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV",
+            "USR2", "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN",
+            "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+        ];
+        let at = usize::try_from(self.0).ok().and_then(|number| number.checked_sub(1));
+        match at.and_then(|at| NAMES.get(at)) {
+            Some(name) => write!(f, "SIG{name}"),
+            None => write!(f, "signal {}", self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ringfold_types::Rank;
+
+    use super::{End, Outcome, RankOutcome, Verdict};
+    use crate::message::{Refusal, Status};
+
+    fn outcome(verdict: Verdict, ends: &[End]) -> Outcome {
+        let ranks = ends.iter().enumerate().map(|(rank, end)| RankOutcome {
+            rank: Rank::at(rank),
+            host: "h1".into(),
+            pid: Some(1234),
+            end: *end,
+            lasted: Duration::from_millis(3210),
+        });
+        Outcome { verdict, ranks: ranks.collect() }
+    }
+
+    #[test]
+    fn the_first_failure_is_named() {
+        let killed = End::Alone(Status::Killed(9));
+        let term = End::Stopped(Status::Killed(15));
+        let it = outcome(Verdict::RankFailed(Rank(2)), &[term, term, killed, term]);
+        assert_eq!(
+            it.to_string(),
+            "rank 2 (pid 1234, host h1) was killed by signal 9 (SIGKILL) after 3.2 s; \
+             3 others were stopped"
+        );
+        assert_eq!(it.exit_code(), 137);
+        let one = End::Alone(Status::Exited(1));
+        let it = outcome(Verdict::RankFailed(Rank(0)), &[one, one, term, one]);
+        let line = it.to_string();
+        assert!(line.ends_with("exit status 1 after 3.2 s; 2 others failed, 1 was stopped"));
+        assert_eq!(it.exit_code(), 1);
+    }
+
+    #[test]
+    fn every_verdict_has_its_status() {
+        let term = End::Stopped(Status::Killed(15));
+        let done = End::Alone(Status::Exited(0));
+        let it = outcome(Verdict::TimeLimit(Duration::from_millis(1500)), &[term, done]);
+        assert_eq!(it.to_string(), "the time limit of 1.5 s was reached; 1 rank was stopped");
+        assert_eq!(it.exit_code(), 124);
+        let it = outcome(Verdict::Interrupted(2), &[term, term]);
+        assert_eq!(it.to_string(), "interrupted by SIGINT; 2 ranks were stopped");
+        assert_eq!(it.exit_code(), 130);
+        let missing = Refusal::NotFound("foo".into());
+        let it = outcome(Verdict::NotStarted(Rank(0), missing), &[done]);
+        assert_eq!(it.to_string(), "cannot start rank 0 on host h1: program 'foo' not found");
+        assert_eq!(it.exit_code(), 127);
+        let it = outcome(Verdict::Success, &[done]);
+        assert_eq!((it.to_string(), it.exit_code()), (String::new(), 0));
+    }
+}

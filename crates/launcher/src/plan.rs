@@ -1,0 +1,116 @@
+//! Which rank runs where. Pure: the same list of hosts gives the same plan everywhere.
+//!
+//! Ranks fill the hosts in the order in which they are named, slot by slot; ranks beyond the slots
+//! go to the hosts in turn. The ranks of one host are in ascending order.
+
+use ringfold_types::{Rank, limits};
+
+use crate::hosts::Host;
+
+/// A job's ranks on its hosts; every host has at least one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Plan {
+    /// Ranks of the job.
+    pub size: usize,
+    /// Hosts that have ranks.
+    pub hosts: Vec<Share>,
+}
+
+/// The part of a job that one host runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Share {
+    /// What the agent calls the host.
+    pub host: String,
+    /// Its ranks; the position in this list is the local rank.
+    pub ranks: Vec<Rank>,
+}
+
+/// Why a job cannot be placed.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// `-n 0`, or more than `limits::RANKS_MAX`.
+    #[error("a job has 1 to {} ranks, not {asked}", limits::RANKS_MAX)]
+    Ranks {
+        /// Ranks asked for.
+        asked: usize,
+    },
+    /// More ranks than slots, and nobody said that this is meant.
+    #[error(
+        "{asked} ranks do not fit the {slots} slots of the hosts named: \
+         add hosts or slots, or pass --oversubscribe"
+    )]
+    Slots {
+        /// Ranks asked for.
+        asked: usize,
+        /// Slots there are.
+        slots: usize,
+    },
+    /// No host to place a rank on.
+    #[error("no host is named")]
+    NoHost,
+}
+
+impl Plan {
+    /// Places `ranks` ranks (by default as many as there are slots) on `hosts`.
+    ///
+    /// # Errors
+    /// When there are too few or too many ranks, or too few slots without `oversubscribe`.
+    pub fn place(
+        ranks: Option<usize>,
+        hosts: &[Host],
+        oversubscribe: bool,
+    ) -> Result<Self, PlanError> {
+        let slots = hosts.iter().map(|host| host.slots).sum::<usize>();
+        let size = ranks.unwrap_or(slots);
+        if hosts.is_empty() {
+            return Err(PlanError::NoHost);
+        }
+        if !(1..=limits::RANKS_MAX).contains(&size) {
+            return Err(PlanError::Ranks { asked: size });
+        }
+        if size > slots && !oversubscribe {
+            return Err(PlanError::Slots { asked: size, slots });
+        }
+        let in_slots = hosts.iter().enumerate().flat_map(|(at, host)| vec![at; host.slots]);
+        let in_turn = (0..hosts.len()).cycle();
+        let mut shares = hosts
+            .iter()
+            .map(|host| Share { host: host.name.clone(), ranks: Vec::new() })
+            .collect::<Vec<_>>();
+        for (rank, at) in (0..size).zip(in_slots.chain(in_turn)) {
+            shares[at].ranks.push(Rank::at(rank));
+        }
+        shares.retain(|share| !share.ranks.is_empty());
+        Ok(Self { size, hosts: shares })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Plan, PlanError};
+    use crate::hosts::parse_list;
+
+    fn place(n: Option<usize>, hosts: &str, over: bool) -> Result<Vec<Vec<u32>>, PlanError> {
+        let plan = Plan::place(n, &parse_list(hosts).unwrap(), over)?;
+        let shares = plan.hosts.iter().map(|share| share.ranks.iter().map(|r| r.0).collect());
+        Ok(shares.collect())
+    }
+
+    #[test]
+    fn slots_are_filled_in_order() {
+        assert_eq!(place(None, "a:2,b:1", false), Ok(vec![vec![0, 1], vec![2]]));
+        assert_eq!(place(Some(2), "a:2,b:1", false), Ok(vec![vec![0, 1]]));
+        assert_eq!(place(Some(6), "a:2,b:1", true), Ok(vec![vec![0, 1, 3, 5], vec![2, 4]]));
+    }
+
+    #[test]
+    fn impossible_jobs_are_refused() {
+        assert_eq!(place(Some(0), "a", false), Err(PlanError::Ranks { asked: 0 }));
+        assert_eq!(place(Some(20_000), "a", true), Err(PlanError::Ranks { asked: 20_000 }));
+        assert_eq!(place(Some(3), "a:2", false), Err(PlanError::Slots { asked: 3, slots: 2 }));
+        assert_eq!(Plan::place(Some(1), &[], true), Err(PlanError::NoHost));
+    }
+}

@@ -1,0 +1,129 @@
+//! Where the ranks of a job meet: a port of this process, and the address at which all reach it.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+
+use tokio::net::TcpListener;
+
+/// A port that is not used; nothing is ever sent to it.
+const DISCARD: u16 = 9;
+
+/// An open port and what to tell the ranks of it.
+#[derive(Debug)]
+pub(crate) struct Meeting {
+    pub(crate) listener: TcpListener,
+    /// `address:port`.
+    pub(crate) address: String,
+}
+
+/// Why there is no port to meet at.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RendezvousError {
+    /// The address from which the host is reached could not be found.
+    #[error(
+        "cannot find the address at which host {host} reaches this one ({source}): \
+         say --rendezvous-addr ADDRESS"
+    )]
+    Route {
+        /// The first other host.
+        host: String,
+        /// What the resolver or the routing table says.
+        source: io::Error,
+    },
+    /// The address given is none of ours, or the port is taken.
+    #[error("cannot listen at {address}: {source}")]
+    Listen {
+        /// Where.
+        address: String,
+        /// What the operating system says.
+        source: io::Error,
+    },
+}
+
+/// Opens a port: on the loopback interface if all ranks are here (`first_other` is `None`), else
+/// where `given` says or where the first other host comes in.
+pub(crate) async fn open(
+    first_other: Option<&str>,
+    given: Option<&str>,
+) -> Result<Meeting, RendezvousError> {
+    let wanted = match (given, first_other) {
+        (Some(given), _) => resolve(given).map_err(|source| listen_error(given, source))?,
+        (None, None) => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        (None, Some(host)) => route_to(host)
+            .map(|address| SocketAddr::new(address, 0))
+            .map_err(|source| RendezvousError::Route { host: host.to_owned(), source })?,
+    };
+    let listener =
+        TcpListener::bind(wanted).await.map_err(|source| listen_error(wanted, source))?;
+    let bound = listener.local_addr().map_err(|source| listen_error(wanted, source))?;
+    Ok(Meeting { listener, address: bound.to_string() })
+}
+
+/// Turns away whoever comes.
+pub(crate) async fn serve(listener: TcpListener) {
+    while let Ok((stream, _)) = listener.accept().await {
+        drop(stream);
+    }
+}
+
+fn listen_error(address: impl ToString, source: io::Error) -> RendezvousError {
+    RendezvousError::Listen { address: address.to_string(), source }
+}
+
+/// Whether `host` is this one: by name, or by an address that we may take.
+pub(crate) fn is_this_host(host: &str) -> bool {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let short = name.split('.').next().unwrap_or_default();
+    match host.parse::<IpAddr>() {
+        Ok(address) => UdpSocket::bind((address, 0)).is_ok(),
+        Err(_) => host == "localhost" || host == name || host == short,
+    }
+}
+
+/// `address` or `address:port` or a name of this host.
+fn resolve(given: &str) -> io::Result<SocketAddr> {
+    if let Ok(address) = given.parse::<IpAddr>() {
+        return Ok(SocketAddr::new(address, 0));
+    }
+    let with_port = if given.contains(':') { given.to_owned() } else { format!("{given}:0") };
+    first(with_port.to_socket_addrs()?)
+}
+
+/// The address that packets to `host` carry as their source. Sends none.
+fn route_to(host: &str) -> io::Result<IpAddr> {
+    let bare = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    let target = first((bare, DISCARD).to_socket_addrs()?)?;
+    let any: IpAddr = match target {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(target)?;
+    Ok(socket.local_addr()?.ip())
+}
+
+fn first(mut addresses: impl Iterator<Item = SocketAddr>) -> io::Result<SocketAddr> {
+    addresses.next().ok_or_else(|| io::Error::other("the name has no address"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_this_host, resolve, route_to};
+
+    #[test]
+    fn this_host_is_known() {
+        assert!(is_this_host("localhost") && is_this_host("127.0.0.1") && is_this_host("::1"));
+        assert!(!is_this_host("192.0.2.1") && !is_this_host("node17"));
+        assert_eq!(route_to("127.0.0.1").unwrap().to_string(), "127.0.0.1");
+        assert_eq!(route_to("me@127.0.0.1").unwrap().to_string(), "127.0.0.1");
+    }
+
+    #[test]
+    fn addresses_are_read() {
+        assert_eq!(resolve("10.0.0.1").unwrap().to_string(), "10.0.0.1:0");
+        assert_eq!(resolve("10.0.0.1:70").unwrap().to_string(), "10.0.0.1:70");
+        assert_eq!(resolve("::1").unwrap().to_string(), "[::1]:0");
+        assert!(resolve("10.0.0.1:x").is_err());
+    }
+}
