@@ -83,7 +83,8 @@ fn for_every_size_to_64(collective: Collective) {
 /// Other sizes in every run: from 65 to 256, to 512 and to 1024.
 fn for_a_handful_of_sizes(collective: Collective) {
     let now = std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
-    let mut seed = option_env!("RINGFOLD_PROOFS_SEED").map_or(now.into(), |s| s.parse().unwrap());
+    let mut seed =
+        option_env!("RINGFOLD_PROOFS_SEED").map_or_else(|| now.into(), |s| s.parse().unwrap());
     println!("RINGFOLD_PROOFS_SEED={seed}");
     let mut random = |from: usize, to: usize| {
         seed = splitmix(seed);
