@@ -30,7 +30,7 @@ fn run(machine: &mut Machine, schedule: &Schedule) -> usize {
         for lane in 0..schedule.lanes().len() {
             machine.sweep(lane);
             while let Some(action) = machine.next(schedule, lane) {
-                let elements = match black_box(&action) {
+                let elements = match action {
                     Action::Send { src, .. } => src.len,
                     Action::Recv { dst, .. }
                     | Action::Copy { dst, .. }

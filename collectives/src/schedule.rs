@@ -128,6 +128,7 @@ impl Schedule {
 
     /// The programs, one per lane.
     #[must_use]
+    #[inline]
     pub fn lanes(&self) -> &[Vec<Step>] {
         &self.lanes
     }
@@ -137,6 +138,7 @@ impl Schedule {
     /// # Panics
     /// If the range is not one of this schedule's steps'.
     #[must_use]
+    #[inline]
     pub fn sources(&self, range: &Range<u32>) -> &[Source] {
         &self.sources[range.start as usize..range.end as usize]
     }

@@ -143,3 +143,6 @@ impl fmt::Display for Flaw {
 }
 
 impl core::error::Error for Flaw {}
+
+#[cfg(test)]
+mod tests;

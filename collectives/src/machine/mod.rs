@@ -68,18 +68,23 @@ struct LaneState {
     step: usize,
     /// and how many elements of it are done.
     done: usize,
+    /// Sends that the program has left behind, oldest first.
     posted: Vec<Posted>,
     /// The posted send to try next in this sweep.
     cursor: usize,
-    /// What the last action concerned, so that `handle` knows.
+    /// What the last action concerned, so that `handle` knows,
     asked: Asked,
+    /// and how many elements it asked for.
+    wanted: usize,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Asked {
     #[default]
     Nothing,
-    Send,
+    /// The posted send at the cursor.
+    Posted,
+    /// The current step.
     Step,
     /// The step could not move in this sweep.
     Blocked,
@@ -107,12 +112,16 @@ impl Machine {
         if self.lanes.len() < lanes {
             self.lanes.resize_with(lanes, LaneState::default);
         }
+        for stale in &mut self.lanes[lanes..] {
+            stale.asked = Asked::Finished;
+        }
         for lane in &mut self.lanes[..lanes] {
             lane.step = 0;
             lane.done = 0;
             lane.posted.clear();
             lane.posted.reserve(POSTED_MAX);
             lane.asked = Asked::Nothing;
+            lane.wanted = 0;
         }
         self.unfinished = lanes;
         self.overlay = overlay;
@@ -125,6 +134,7 @@ impl Machine {
     }
 
     /// Begins another round of trying on `lane`.
+    #[inline]
     pub fn sweep(&mut self, lane: usize) {
         let state = &mut self.lanes[lane];
         state.cursor = 0;
@@ -134,75 +144,62 @@ impl Machine {
     }
 
     /// What `lane` could do now; `None` if there is nothing more to try in this sweep.
+    #[inline]
     pub fn next<'s>(&mut self, schedule: &'s Schedule, lane: usize) -> Option<Action<'s>> {
         let state = &mut self.lanes[lane];
         if matches!(state.asked, Asked::Blocked | Asked::Finished) {
             return None;
         }
-        loop {
-            if let Some(send) = state.next_send() {
-                state.asked = Asked::Send;
-                return Some(send);
-            }
-            match schedule.lanes()[lane].get(state.step) {
-                Some(Step::Send { to, src }) => {
-                    if state.posted.len() == POSTED_MAX {
-                        return None;
-                    }
-                    state.posted.push(Posted { to: *to, src: *src });
-                    state.step += 1;
-                }
-                Some(step) => {
-                    let dst = destination(step).skip(state.done);
-                    if state.posted.iter().any(|sent| overlap(sent.src, dst, self.overlay)) {
-                        return None;
-                    }
-                    state.asked = Asked::Step;
-                    return Some(action(schedule, step, dst, state.done));
-                }
-                None => {
-                    if state.posted.is_empty() {
-                        state.asked = Asked::Finished;
-                        self.unfinished -= 1;
-                    }
+        if let Some(send) = state.next_posted() {
+            return Some(send);
+        }
+        while let Some(step) = schedule.lanes()[lane].get(state.step) {
+            let dst = destination(step).skip(state.done);
+            if let Step::Send { to, src } = step {
+                if state.posted.len() == POSTED_MAX {
                     return None;
                 }
+                if state.posted.iter().any(|earlier| earlier.to == *to) {
+                    state.post(*to, *src);
+                    continue;
+                }
+            } else if state.posted.iter().any(|sent| overlap(sent.src, dst, self.overlay)) {
+                return None;
             }
+            state.asked = Asked::Step;
+            state.wanted = dst.len;
+            return Some(action(schedule, step, dst, state.done));
         }
+        if state.posted.is_empty() {
+            state.asked = Asked::Finished;
+            self.unfinished -= 1;
+        }
+        None
     }
 
     /// Reports that `elements` of the last action of `lane` were done; 0 if none could be.
     ///
     /// # Panics
     /// If they are more than the action asked for.
+    #[inline]
     pub fn handle(&mut self, schedule: &Schedule, lane: usize, elements: usize) {
         let state = &mut self.lanes[lane];
-        match state.asked {
-            Asked::Send => {
-                let posted = &mut state.posted[state.cursor];
-                posted.src = posted.src.skip(elements);
-                if posted.src.len == 0 {
-                    state.posted.remove(state.cursor);
-                } else {
-                    state.cursor += 1;
-                }
-                state.asked = Asked::Nothing;
+        assert!(elements <= state.wanted, "more done than asked");
+        let asked = core::mem::replace(&mut state.asked, Asked::Nothing);
+        match asked {
+            Asked::Posted => state.posted_left(elements),
+            Asked::Step if elements == state.wanted => {
+                state.step += 1;
+                state.done = 0;
             }
-            Asked::Step if elements == 0 => state.asked = Asked::Blocked,
-            Asked::Step => {
-                let total = destination(&schedule.lanes()[lane][state.step]).len;
-                state.done += elements;
-                assert!(state.done <= total, "more done than asked");
-                if state.done == total {
-                    state.step += 1;
-                    state.done = 0;
-                }
-                state.asked = Asked::Nothing;
-            }
-            Asked::Nothing | Asked::Blocked | Asked::Finished => {
-                debug_assert_eq!(elements, 0, "nothing was asked");
-            }
+            Asked::Step => match schedule.lanes()[lane][state.step] {
+                Step::Send { to, src } => state.post(to, src.skip(elements)),
+                _ if elements == 0 => state.asked = Asked::Blocked,
+                _ => state.done += elements,
+            },
+            Asked::Nothing | Asked::Blocked | Asked::Finished => state.asked = asked,
         }
+        state.wanted = 0;
     }
 
     /// What each unfinished lane waits for, for reports: the lane, its step's index, and the sends
@@ -232,14 +229,36 @@ pub struct Waiting {
 impl LaneState {
     /// The next posted send to try. One that has another to the same rank before it must wait:
     /// streams are ordered.
-    fn next_send(&mut self) -> Option<Action<'static>> {
+    #[inline]
+    fn next_posted(&mut self) -> Option<Action<'static>> {
         while let Some(&Posted { to, src }) = self.posted.get(self.cursor) {
             if !self.posted[..self.cursor].iter().any(|earlier| earlier.to == to) {
+                self.asked = Asked::Posted;
+                self.wanted = src.len;
                 return Some(Action::Send { to, src });
             }
             self.cursor += 1;
         }
         None
+    }
+
+    /// So much of the posted send at the cursor has left.
+    fn posted_left(&mut self, elements: usize) {
+        if elements == self.wanted {
+            self.posted.remove(self.cursor);
+        } else {
+            let src = &mut self.posted[self.cursor].src;
+            *src = src.skip(elements);
+            self.cursor += 1;
+        }
+    }
+
+    /// Leaves the current step, a send of which `src` is left, behind; it was tried in this sweep,
+    /// or must wait for an earlier one that was.
+    fn post(&mut self, to: Rank, src: Slice) {
+        self.posted.push(Posted { to, src });
+        self.cursor = self.posted.len();
+        self.step += 1;
     }
 }
 
@@ -274,3 +293,6 @@ fn overlap(a: Slice, b: Slice, overlay: Option<isize>) -> bool {
         && start_a < start_b + b.len.cast_signed()
         && start_b < start_a + a.len.cast_signed()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,278 @@
+//! The prover can say no: schedules written by hand, each with one flaw.
+
+use alloc::vec::Vec;
+
+use ringfold_topology::Layout;
+use ringfold_types::{Buffer, Call, Collective, DataType, Rank, ReduceOp, Slice};
+
+use super::{Conditions, Flaw, check};
+use crate::algorithm::{Plan, Stated};
+use crate::schedule::{Builder, Form, Schedule, Source};
+
+const COUNT: usize = 8;
+
+const OUT_OF_PLACE: Conditions = Conditions { in_place: false, window_bytes: 1024 };
+
+const IN_PLACE: Conditions = Conditions { in_place: true, window_bytes: 1024 };
+
+/// Elements of the pairs' inputs and outputs.
+const IN: Slice = Slice::new(Buffer::Input, 0, COUNT);
+const OUT: Slice = Slice::new(Buffer::Output, 0, COUNT);
+
+/// Schedules for `size` ranks, as `write` writes them for each.
+fn written(
+    collective: Collective,
+    size: usize,
+    lanes: usize,
+    write: impl Fn(usize, &mut Builder),
+) -> Vec<Schedule> {
+    let layout = Layout::one_host(size);
+    let (data_type, op) = (DataType::Bf16, ReduceOp::Sum);
+    let call = Call { collective, count: COUNT, data_type, op, root: Rank(0) };
+    let one = |rank| {
+        let plan =
+            Plan { call, layout: &layout, rank: Rank::at(rank), chunk: COUNT, window_bytes: 1024 };
+        let mut steps = Builder::new(&plan, "by hand", lanes);
+        write(rank, &mut steps);
+        steps.build()
+    };
+    (0..size).map(one).collect()
+}
+
+/// An allreduce of two ranks that exchange their inputs; `write` gets the other rank.
+fn pair(write: impl Fn(Rank, &mut Builder)) -> Vec<Schedule> {
+    written(Collective::AllReduce, 2, 1, |rank, steps| write(Rank::at(1 - rank), steps))
+}
+
+const fn wire(from: Rank) -> Source {
+    Source::Wire(from, Form::Element)
+}
+
+#[track_caller]
+fn assert_flaw(schedules: &[Schedule], conditions: Conditions, expected: &Flaw) {
+    assert_eq!(check(schedules, conditions).as_ref(), Err(expected), "{expected}");
+}
+
+#[test]
+fn a_right_pair_is_right() {
+    let schedules = pair(|other, steps| {
+        steps.send(other, IN);
+        steps.reduce(OUT, &[Source::Local(IN), wire(other)]);
+    });
+    let cost = Ok(Stated { steps: 1, sent: COUNT });
+    assert_eq!(check(&schedules, OUT_OF_PLACE), cost);
+    assert_eq!(check(&schedules, IN_PLACE), cost);
+}
+
+#[test]
+fn a_missing_receive_is_seen() {
+    let schedules = pair(|other, steps| {
+        steps.send(other, IN);
+        steps.reduce(OUT, &[Source::Local(IN), wire(other)]);
+        if other == Rank(0) {
+            steps.send(other, OUT);
+        }
+    });
+    assert_flaw(&schedules, IN_PLACE, &Flaw::Unreceived { rank: Rank(0), from: Rank(1) });
+}
+
+#[test]
+fn a_receive_without_a_send_waits_for_ever() {
+    let schedules = pair(|other, steps| {
+        steps.send(other, IN.take(COUNT - 1));
+        steps.reduce(OUT, &[Source::Local(IN), wire(other)]);
+    });
+    let waiting = [(Rank(0), 0, 1), (Rank(1), 0, 1)].into();
+    assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Deadlock { waiting });
+}
+
+#[test]
+fn ranks_that_wait_for_each_other_are_seen() {
+    let schedules = pair(|other, steps| {
+        steps.reduce(OUT, &[Source::Local(IN), wire(other)]);
+        steps.send(other, IN);
+    });
+    let waiting = [(Rank(0), 0, 0), (Rank(1), 0, 0)].into();
+    assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Deadlock { waiting });
+}
+
+#[test]
+fn a_message_beyond_the_window_cannot_be_overwritten_by_both() {
+    let schedules = pair(|other, steps| {
+        steps.send(other, IN);
+        steps.reduce(OUT, &[Source::Local(IN), wire(other)]);
+    });
+    let bytes = COUNT * DataType::Bf16.bytes();
+    let narrow = |in_place| Conditions { in_place, window_bytes: bytes - 1 };
+    let waiting = [(Rank(0), 0, 1), (Rank(1), 0, 1)].into();
+    assert_flaw(&schedules, narrow(true), &Flaw::Deadlock { waiting });
+    assert!(check(&schedules, narrow(false)).is_ok(), "nothing is overwritten");
+    assert!(check(&schedules, Conditions { in_place: true, window_bytes: bytes }).is_ok());
+}
+
+#[test]
+fn another_form_than_was_sent_is_seen() {
+    let schedules = pair(|other, steps| {
+        steps.send(other, IN);
+        let other = Source::Wire(other, Form::Accumulator);
+        steps.reduce(OUT, &[Source::Local(IN), other]);
+    });
+    assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Form { rank: Rank(1), from: Rank(0) });
+
+    let schedules = pair(|other, steps| {
+        steps.send(other, IN);
+        let scratch = steps.scratch(COUNT);
+        steps.recv(other, scratch);
+    });
+    assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Form { rank: Rank(1), from: Rank(0) });
+}
+
+#[test]
+fn counting_an_input_twice_is_seen() {
+    let schedules = pair(|other, steps| {
+        steps.send(other, IN);
+        steps.reduce(OUT, &[Source::Local(IN), wire(other), Source::Local(IN)]);
+    });
+    assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Twice { rank: Rank(1), slice: OUT });
+}
+
+#[test]
+fn leaving_an_input_out_is_seen() {
+    let half = COUNT / 2;
+    let schedules = pair(|other, steps| {
+        steps.send(other, IN.take(half));
+        steps.reduce(OUT.take(half), &[Source::Local(IN.take(half)), wire(other)]);
+        steps.reduce(OUT.skip(half), &[Source::Local(IN.skip(half))]);
+    });
+    assert_flaw(&schedules, IN_PLACE, &Flaw::Result { rank: Rank(0), index: half });
+}
+
+#[test]
+fn a_result_that_is_not_written_is_seen() {
+    let schedules = pair(|other, steps| {
+        let part = IN.take(COUNT - 1);
+        steps.send(other, part);
+        steps.reduce(OUT.take(COUNT - 1), &[Source::Local(part), wire(other)]);
+    });
+    let missing = Flaw::Result { rank: Rank(0), index: COUNT - 1 };
+    assert_flaw(&schedules, OUT_OF_PLACE, &missing);
+    assert_flaw(&schedules, IN_PLACE, &missing);
+}
+
+#[test]
+fn an_unfinished_result_is_seen() {
+    // All inputs are in it, but it was never divided or rounded.
+    let schedules = written(Collective::AllReduce, 1, 1, |_, steps| steps.copy(IN, OUT));
+    assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Result { rank: Rank(0), index: 0 });
+}
+
+#[test]
+fn combining_finished_results_is_seen() {
+    let schedules = pair(|other, steps| {
+        steps.reduce(OUT, &[Source::Local(IN)]);
+        steps.send(other, OUT);
+        steps.reduce(OUT, &[Source::Local(OUT), wire(other)]);
+    });
+    assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Mixed { rank: Rank(1), slice: OUT });
+}
+
+#[test]
+fn combining_other_places_is_seen() {
+    let half = COUNT / 2;
+    let schedules = pair(|other, steps| {
+        steps.send(other, IN.take(half));
+        steps.reduce(OUT.skip(half), &[Source::Local(IN.skip(half)), wire(other)]);
+    });
+    assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Mixed { rank: Rank(1), slice: OUT.skip(half) });
+}
+
+#[test]
+fn a_block_in_the_wrong_place_is_seen() {
+    // Both put their own block first.
+    let schedules = written(Collective::AllGather, 2, 1, |rank, steps| {
+        let other = Rank::at(1 - rank);
+        steps.send(other, IN);
+        steps.copy(IN, OUT);
+        steps.recv(other, Slice { offset: COUNT, ..OUT });
+    });
+    assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Result { rank: Rank(1), index: 0 });
+}
+
+#[test]
+fn an_input_that_was_overwritten_is_seen_in_place() {
+    let schedules = pair(|other, steps| {
+        if other == Rank(1) {
+            steps.reduce(OUT, &[Source::Local(IN), wire(other)]);
+            steps.send(other, IN);
+        } else {
+            steps.send(other, IN);
+            steps.reduce(OUT, &[Source::Local(IN), wire(other)]);
+        }
+    });
+    assert!(check(&schedules, OUT_OF_PLACE).is_ok());
+    assert_flaw(&schedules, IN_PLACE, &Flaw::Unwritten { rank: Rank(0), slice: IN });
+}
+
+#[test]
+fn reading_what_was_never_written_is_seen() {
+    let schedules = pair(|other, steps| {
+        let scratch = steps.scratch(COUNT);
+        steps.reduce(scratch.take(COUNT - 1), &[Source::Local(IN.take(COUNT - 1))]);
+        steps.send(other, scratch);
+    });
+    let slice = Slice::new(Buffer::Scratch, 0, COUNT);
+    assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Unwritten { rank: Rank(0), slice });
+}
+
+#[test]
+fn a_source_that_overlaps_its_destination_in_part_is_seen() {
+    let schedules = pair(|_, steps| {
+        let sums = steps.scratch(COUNT + 1);
+        steps.reduce(sums.take(COUNT), &[Source::Local(IN)]);
+        steps.reduce(sums.skip(1), &[Source::Local(sums.take(COUNT))]);
+    });
+    let slice = Slice::new(Buffer::Scratch, 0, COUNT);
+    assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Bounds { rank: Rank(0), slice });
+}
+
+#[test]
+fn slices_beyond_their_buffers_are_seen() {
+    let beyond = Slice::new(Buffer::Scratch, 0, COUNT);
+    let schedules = pair(|_, steps| steps.reduce(beyond, &[Source::Local(IN)]));
+    assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Bounds { rank: Rank(0), slice: beyond });
+
+    let schedules = written(Collective::Broadcast, 2, 1, |rank, steps| {
+        steps.send(Rank::at(1 - rank), IN);
+    });
+    let others_input = Flaw::Bounds { rank: Rank(1), slice: IN };
+    assert_flaw(&schedules, OUT_OF_PLACE, &others_input);
+}
+
+#[test]
+fn sending_to_oneself_or_to_nobody_is_seen() {
+    for to in [Rank(0), Rank(2)] {
+        let schedules = pair(|_, steps| steps.send(to, IN));
+        assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Bounds { rank: Rank(0), slice: IN });
+    }
+}
+
+#[test]
+fn lanes_that_depend_on_each_other_are_seen() {
+    let schedules = written(Collective::AllReduce, 1, 2, |_, steps| {
+        let scratch = steps.scratch(COUNT);
+        steps.lane(0).reduce(scratch, &[Source::Local(IN)]);
+        steps.lane(1).reduce(OUT, &[Source::Local(scratch)]);
+    });
+    let slice = Slice::new(Buffer::Scratch, 0, COUNT);
+    assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Unwritten { rank: Rank(0), slice });
+}
+
+#[test]
+fn leaving_a_barrier_too_early_is_seen() {
+    let schedules = written(Collective::Barrier, 3, 1, |rank, steps| {
+        let word = steps.scratch(1);
+        steps.send(Rank::at((rank + 1) % 3), word);
+        steps.recv(Rank::at((rank + 2) % 3), word);
+    });
+    assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Result { rank: Rank(0), index: 0 });
+}
