@@ -151,7 +151,8 @@ impl Kernel {
     /// as many values as `dst`.
     pub fn combine(&self, dst: &mut [u8], dst_form: Form, operands: &[Operand<'_>]) {
         let width = dst_form.bytes(self.data_type);
-        let count = dst.len() / width;
+        // All widths are powers of two; a division would take as long as a small job.
+        let count = dst.len() >> width.trailing_zeros();
         assert!(
             dst.len() == count * width,
             "a destination of {} bytes is no whole number of {} values",
