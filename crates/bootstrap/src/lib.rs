@@ -22,6 +22,7 @@
 
 mod call_log;
 mod control;
+mod discover;
 mod identity;
 mod inherited;
 mod join;
@@ -35,6 +36,7 @@ mod verdict;
 
 pub use call_log::{CallLog, History, Logged};
 pub use control::{Control, ExchangeError};
+pub use discover::{DiscoverError, InvalidHostList, discover, expand_hosts};
 pub use identity::{Identity, Launcher, Rendezvous};
 pub use join::{JoinError, Options};
 pub use judge::{Action, Complaint, Judge};

@@ -198,4 +198,4 @@ fn unexpected(expected: &'static str, got: &str) -> PmiError {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

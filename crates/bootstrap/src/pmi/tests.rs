@@ -24,7 +24,7 @@ pub(crate) fn launcher(
     })
 }
 
-const OPENING: [(&str, &str); 3] = [
+pub(crate) const OPENING: [(&str, &str); 3] = [
     (
         "cmd=init pmi_version=1 pmi_subversion=1",
         "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n",

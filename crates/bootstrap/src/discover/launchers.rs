@@ -1,0 +1,203 @@
+//! One function per launcher: from its variables to an identity.
+
+use std::time::Duration;
+
+use ringfold_types::Rank;
+
+use super::{DiscoverError, Vars, expand_hosts};
+use crate::identity::{Identity, Launcher, Rendezvous};
+use crate::{inherited, pmi};
+
+/// Ports that are tried from the first one on; a few of them may be somebody else's.
+const CANDIDATES: u16 = 16;
+/// Where ports are taken from when nobody names one: above the registered ones that matter, below
+/// those that systems hand out by themselves.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+/// Slurm numbers its own steps (batch, extern, interactive) from here.
+const SPECIAL_STEPS: u32 = 0xffff_fff0;
+const PMI_PATIENCE: Duration = Duration::from_secs(10);
+
+/// `RINGFOLD_RANK`, `RINGFOLD_SIZE`, `RINGFOLD_JOB`, `RINGFOLD_RENDEZVOUS`.
+pub(super) fn ringrun(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
+    let need = Need { launcher: Launcher::Ringrun, because: "RINGFOLD_RANK", vars };
+    let address = match vars.get("RINGFOLD_RENDEZVOUS") {
+        Some(address) => address,
+        None if vars.get("RINGFOLD_SIZE").as_deref() == Some("1") => String::new(),
+        None => return Err(need.unset("RINGFOLD_RENDEZVOUS", " to host:port of the launcher")),
+    };
+    Ok(Identity {
+        rank: need.rank("RINGFOLD_RANK")?,
+        size: need.number("RINGFOLD_SIZE")?,
+        job: need.text("RINGFOLD_JOB", "")?,
+        rendezvous: Rendezvous::Ask { address },
+        launcher: Launcher::Ringrun,
+    })
+}
+
+/// `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT`, and under torchrun `TORCHELASTIC_*`.
+///
+/// Where torchrun's agent serves its store on `MASTER_PORT` we begin with the port after it;
+/// otherwise with that one. Strangers on any of them are harmless: they do not pass the handshake.
+pub(super) fn torch(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
+    let because = ["TORCHELASTIC_RUN_ID", "RANK"].into_iter().find(|name| vars.has(name));
+    let because = because.unwrap_or("WORLD_SIZE");
+    let need = Need { launcher: Launcher::Torchrun, because, vars };
+    let (rank, size) = (need.rank("RANK")?, need.number("WORLD_SIZE")?);
+    if size == 1 {
+        return Ok(Identity { launcher: Launcher::Torchrun, rank, ..Identity::alone() });
+    }
+    let host = need.text("MASTER_ADDR", " to the host of rank 0")?;
+    let port: u16 = need.number("MASTER_PORT")?;
+    let run = vars.get("TORCHELASTIC_RUN_ID").unwrap_or_default();
+    let attempt = vars.get("TORCHELASTIC_RESTART_COUNT").unwrap_or_default();
+    let store = vars.get("TORCHELASTIC_USE_AGENT_STORE");
+    let taken = store.is_some_and(|v| v.eq_ignore_ascii_case("true") || v == "1");
+    Ok(Identity {
+        rank,
+        size,
+        job: format!("torch:{run}:{attempt}:{host}:{port}"),
+        rendezvous: Rendezvous::Ports { host, ports: ports_from(port, u16::from(taken)) },
+        launcher: Launcher::Torchrun,
+    })
+}
+
+/// `PMI_FD`, `PMI_RANK`, `PMI_SIZE`, and the conversation on that descriptor.
+pub(super) fn hydra(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
+    let need = Need { launcher: Launcher::Hydra, because: "PMI_FD", vars };
+    let (rank, size) = (need.rank("PMI_RANK")?, need.number("PMI_SIZE")?);
+    let fd = need.number("PMI_FD")?;
+    let socket = inherited::duplicate(fd);
+    let socket = socket.map_err(|source| DiscoverError::Socket { fd, source })?;
+    let client = pmi::Client::open(socket, PMI_PATIENCE)?;
+    Ok(Identity {
+        rank,
+        size,
+        job: format!("pmi:{}", client.space()),
+        rendezvous: Rendezvous::Kvs(client),
+        launcher: Launcher::Hydra,
+    })
+}
+
+/// `OMPI_COMM_WORLD_*`; the meeting place is `MASTER_ADDR`, or here if every rank is.
+pub(super) fn open_mpi(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
+    let because = "OMPI_COMM_WORLD_RANK";
+    let need = Need { launcher: Launcher::OpenMpi, because, vars };
+    let (rank, size) = (need.rank(because)?, need.number("OMPI_COMM_WORLD_SIZE")?);
+    let one_host = vars.number("OMPI_COMM_WORLD_LOCAL_SIZE")? == Some(size);
+    let host = match vars.get("MASTER_ADDR") {
+        Some(host) => host,
+        None if one_host => "127.0.0.1".into(),
+        None => {
+            let hint = " to the host of rank 0 (mpirun -x MASTER_ADDR=...)";
+            return Err(need.unset("MASTER_ADDR", hint));
+        }
+    };
+    let names = ["PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"];
+    let name = names.iter().find_map(|name| vars.get(name));
+    let port = vars.number("MASTER_PORT")?;
+    let (job, ports) = match (name, port) {
+        (Some(name), Some(port)) => (name, ports_from(port, 0)),
+        (Some(name), None) => (name.clone(), ports_of(&name)),
+        (None, Some(port)) => (format!("{host}:{port}"), ports_from(port, 0)),
+        (None, None) => {
+            return Err(need.unset("MASTER_PORT", " to a free port of the host of rank 0"));
+        }
+    };
+    Ok(Identity {
+        rank,
+        size,
+        job: format!("ompi:{job}"),
+        rendezvous: Rendezvous::Ports { host, ports },
+        launcher: Launcher::OpenMpi,
+    })
+}
+
+pub(super) fn is_slurm_step(vars: &Vars<'_>) -> bool {
+    let step = slurm_step(vars).and_then(|step| step.parse::<u32>().ok());
+    vars.has("SLURM_PROCID") && step.is_some_and(|step| step < SPECIAL_STEPS)
+}
+
+/// `SLURM_PROCID`, `SLURM_NTASKS`, the node list, job and step. Rank 0 is on the first node, as all
+/// of Slurm's own distributions have it; `MASTER_ADDR` overrules that for an arbitrary one.
+pub(super) fn slurm(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
+    let need = Need { launcher: Launcher::Slurm, because: "SLURM_PROCID", vars };
+    let rank = need.rank("SLURM_PROCID")?;
+    let size = match vars.number("SLURM_STEP_NUM_TASKS")? {
+        Some(size) => size,
+        None => need.number("SLURM_NTASKS")?,
+    };
+    let job = need.text("SLURM_JOB_ID", "")?;
+    let step = slurm_step(vars).unwrap_or_default();
+    let host = match vars.get("MASTER_ADDR") {
+        Some(host) => host,
+        None => first_node(&need)?,
+    };
+    let job = format!("slurm:{job}.{step}");
+    let ports = match vars.number("MASTER_PORT")? {
+        Some(port) => ports_from(port, 0),
+        None => ports_of(&job),
+    };
+    let rendezvous = Rendezvous::Ports { host, ports };
+    Ok(Identity { rank, size, job, rendezvous, launcher: Launcher::Slurm })
+}
+
+fn slurm_step(vars: &Vars<'_>) -> Option<String> {
+    vars.get("SLURM_STEP_ID").or_else(|| vars.get("SLURM_STEPID"))
+}
+
+fn first_node(need: &Need<'_>) -> Result<String, DiscoverError> {
+    let names = ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"];
+    let found = names.into_iter().find_map(|name| Some((name, need.vars.get(name)?)));
+    let Some((variable, value)) = found else {
+        return Err(need.unset("SLURM_STEP_NODELIST", " to the list of nodes, as srun does"));
+    };
+    let hosts = expand_hosts(&value).map_err(|source| DiscoverError::HostList {
+        variable,
+        value: value.clone(),
+        source,
+    })?;
+    Ok(match hosts.as_slice() {
+        [] | [_] => "127.0.0.1".into(),
+        [first, ..] => first.clone(),
+    })
+}
+
+/// The port and those after it, from the one `skipped` after it.
+fn ports_from(port: u16, skipped: u16) -> Vec<u16> {
+    (skipped..CANDIDATES).filter_map(|i| port.checked_add(i)).collect()
+}
+
+/// Ports that a job's name leads to; two jobs rarely have the same first one.
+fn ports_of(job: &str) -> Vec<u16> {
+    let fnv = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    let hash = job.bytes().fold(0x811c_9dc5, fnv);
+    let span = u32::from((PORTS.end - PORTS.start) / CANDIDATES);
+    let slot = u16::try_from(hash % span).unwrap_or(0);
+    ports_from(PORTS.start + slot * CANDIDATES, 0)
+}
+
+/// Looks up what a launcher must have set.
+struct Need<'a> {
+    launcher: Launcher,
+    because: &'static str,
+    vars: &'a Vars<'a>,
+}
+
+impl Need<'_> {
+    fn number<T: std::str::FromStr>(&self, name: &'static str) -> Result<T, DiscoverError> {
+        self.vars.number(name)?.ok_or_else(|| self.unset(name, ""))
+    }
+
+    fn rank(&self, name: &'static str) -> Result<Rank, DiscoverError> {
+        self.number(name).map(Rank)
+    }
+
+    fn text(&self, name: &'static str, hint: &'static str) -> Result<String, DiscoverError> {
+        self.vars.get(name).ok_or_else(|| self.unset(name, hint))
+    }
+
+    const fn unset(&self, missing: &'static str, hint: &'static str) -> DiscoverError {
+        let (launcher, because) = (self.launcher, self.because);
+        DiscoverError::Unset { launcher, because, missing, hint }
+    }
+}

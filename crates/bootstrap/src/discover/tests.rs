@@ -1,0 +1,151 @@
+//! Each launcher's variables as it sets them, and what happens when one is missing.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+
+use super::*;
+
+fn found(vars: &[(&str, &str)]) -> Result<Identity, DiscoverError> {
+    let map: BTreeMap<&str, &str> = vars.iter().copied().collect();
+    discover(&|name| map.get(name).map(|v| (*v).to_owned()))
+}
+
+fn place(identity: &Identity) -> (String, Vec<u16>) {
+    match &identity.rendezvous {
+        Rendezvous::Ports { host, ports } => (host.clone(), ports.clone()),
+        other => panic!("{other:?}"),
+    }
+}
+
+const TORCHRUN: [(&str, &str); 7] = [
+    ("RANK", "2"),
+    ("WORLD_SIZE", "4"),
+    ("MASTER_ADDR", "node7"),
+    ("MASTER_PORT", "29500"),
+    ("TORCHELASTIC_RUN_ID", "none"),
+    ("TORCHELASTIC_RESTART_COUNT", "0"),
+    ("TORCHELASTIC_USE_AGENT_STORE", "True"),
+];
+
+const SLURM: [(&str, &str); 6] = [
+    ("SLURM_PROCID", "3"),
+    ("SLURM_NTASKS", "8"),
+    ("SLURM_JOB_ID", "77"),
+    ("SLURM_STEP_ID", "0"),
+    ("SLURM_JOB_NODELIST", "a[1-9]"),
+    ("SLURM_STEP_NODELIST", "a[2-4]"),
+];
+
+const OPEN_MPI: [(&str, &str); 4] = [
+    ("OMPI_COMM_WORLD_RANK", "1"),
+    ("OMPI_COMM_WORLD_SIZE", "2"),
+    ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
+    ("PMIX_NAMESPACE", "prterun-h-12@1"),
+];
+
+#[test]
+fn nothing_set_is_alone() {
+    let me = found(&[]).unwrap();
+    assert_eq!((me.rank, me.size, me.launcher), (Rank(0), 1, Launcher::Alone));
+    assert!(matches!(me.rendezvous, Rendezvous::Alone));
+}
+
+#[test]
+fn ringrun() {
+    let vars = [
+        ("RINGFOLD_RANK", "1"),
+        ("RINGFOLD_SIZE", "3"),
+        ("RINGFOLD_JOB", "j"),
+        ("RINGFOLD_RENDEZVOUS", "10.0.0.1:99"),
+    ];
+    let me = found(&[&vars[..], &TORCHRUN, &SLURM].concat()).unwrap();
+    assert_eq!((me.rank, me.size, me.job.as_str()), (Rank(1), 3, "j"));
+    assert!(matches!(me.rendezvous, Rendezvous::Ask { address } if address == "10.0.0.1:99"));
+    for missing in 1..vars.len() {
+        let mut fewer = vars.to_vec();
+        let (name, _) = fewer.remove(missing);
+        let error = found(&fewer).unwrap_err().to_string();
+        assert!(error.contains(&format!("{name} is not set")), "{error}");
+    }
+}
+
+#[test]
+fn torchrun_with_and_without_its_store() {
+    let me = found(&TORCHRUN).unwrap();
+    assert_eq!((me.rank, me.size, me.launcher), (Rank(2), 4, Launcher::Torchrun));
+    assert_eq!(place(&me), ("node7".into(), (29501..29516).collect()));
+    let me = found(&TORCHRUN[..4]).unwrap();
+    assert_eq!(place(&me), ("node7".into(), (29500..29516).collect()));
+    for missing in 0..4 {
+        let mut fewer = TORCHRUN.to_vec();
+        let (name, _) = fewer.remove(missing);
+        let error = found(&fewer).unwrap_err().to_string();
+        assert!(error.contains(&format!("{name} is not set")), "{error}");
+    }
+}
+
+#[test]
+fn a_slurm_step_and_a_batch_script() {
+    let me = found(&SLURM).unwrap();
+    assert_eq!((me.rank, me.size, me.launcher), (Rank(3), 8, Launcher::Slurm));
+    let (host, ports) = place(&me);
+    assert_eq!(host, "a2");
+    assert!(ports.iter().all(|p| (20_000..32_000).contains(p)), "{ports:?}");
+    let again = found(&SLURM).unwrap();
+    assert_eq!((place(&again).1, again.job), (ports, me.job));
+
+    // A batch script is no step, and the batch, extern and interactive steps are not ours.
+    let batch: Vec<_> = SLURM.into_iter().filter(|(n, _)| *n != "SLURM_STEP_ID").collect();
+    assert_eq!(found(&batch).unwrap().launcher, Launcher::Alone);
+    let special = [&batch[..], &[("SLURM_STEPID", "4294967291")]].concat();
+    assert_eq!(found(&special).unwrap().launcher, Launcher::Alone);
+
+    let one_node = [&SLURM[..5], &[("SLURM_STEP_NODELIST", "a3")]].concat();
+    assert_eq!(place(&found(&one_node).unwrap()).0, "127.0.0.1");
+    let bad = [&SLURM[..5], &[("SLURM_STEP_NODELIST", "a[3")]].concat();
+    assert!(matches!(found(&bad), Err(DiscoverError::HostList { .. })));
+}
+
+#[test]
+fn open_mpi_wins_over_the_allocation_it_runs_in() {
+    let me = found(&[&OPEN_MPI[..], &SLURM].concat()).unwrap();
+    assert_eq!((me.rank, me.size, me.launcher), (Rank(1), 2, Launcher::OpenMpi));
+    assert_eq!(place(&me).0, "127.0.0.1");
+    let two_hosts = [&OPEN_MPI[..2], &OPEN_MPI[3..]].concat();
+    let error = found(&two_hosts).unwrap_err().to_string();
+    assert!(error.contains("MASTER_ADDR is not set: set it to the host of rank 0"), "{error}");
+    let error = found(&OPEN_MPI[..3]).unwrap_err().to_string();
+    assert!(error.contains("MASTER_PORT is not set"), "{error}");
+    let elastic = [&OPEN_MPI[..], &TORCHRUN].concat();
+    assert_eq!(found(&elastic).unwrap().launcher, Launcher::Torchrun);
+}
+
+#[test]
+fn hydra_speaks_on_an_inherited_socket() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let server = crate::pmi::tests::launcher(theirs, &crate::pmi::tests::OPENING);
+    let fd = ours.as_raw_fd().to_string();
+    let vars = [("PMI_FD", fd.as_str()), ("PMI_RANK", "1"), ("PMI_SIZE", "2")];
+    let me = found(&[&vars[..], &SLURM].concat()).unwrap();
+    assert_eq!((me.rank, me.size, me.job.as_str()), (Rank(1), 2, "pmi:kvs_77_0"));
+    assert!(matches!(me.rendezvous, Rendezvous::Kvs(_)));
+    server.join().unwrap();
+    let closed = [("PMI_FD", "987654"), ("PMI_RANK", "1"), ("PMI_SIZE", "2")];
+    assert!(matches!(found(&closed), Err(DiscoverError::Socket { fd: 987_654, .. })));
+    let pmi2 = [("PMI_FD", "3"), ("PMI_JOBID", "77.0"), ("PMI_RANK", "3"), ("PMI_SIZE", "8")];
+    assert_eq!(found(&[&pmi2[..], &SLURM].concat()).unwrap().launcher, Launcher::Slurm);
+}
+
+#[test]
+fn nonsense_is_refused() {
+    for (name, value) in [("RANK", "two"), ("WORLD_SIZE", "-1"), ("MASTER_PORT", "70000")] {
+        let mut vars: BTreeMap<_, _> = TORCHRUN.into_iter().collect();
+        vars.insert(name, value);
+        let vars: Vec<_> = vars.into_iter().collect();
+        let error = found(&vars).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("{name}={value:?} is not")), "{error}");
+    }
+    let error = found(&[("RANK", "4"), ("WORLD_SIZE", "4"), TORCHRUN[2], TORCHRUN[3]]).unwrap_err();
+    assert!(error.to_string().contains("rank 4 of 4"), "{error}");
+}
