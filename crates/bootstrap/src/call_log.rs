@@ -151,6 +151,7 @@ impl History {
 }
 
 #[cfg(test)]
+#[expect(clippy::cast_possible_truncation, reason = "the numbers of the tests are small")]
 mod tests {
     use ringfold_types::{Collective, DataType, Rank, ReduceOp};
 

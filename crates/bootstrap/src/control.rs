@@ -175,6 +175,7 @@ impl Seat {
     }
 
     /// The first verdict stays.
+    #[expect(clippy::host_endian_bytes, reason = "the kernel counts in our byte order")]
     pub(crate) fn sentence(&self, verdict: &Arc<Verdict>) {
         if self.verdict.set(Arc::clone(verdict)).is_ok()
             && let Err(e) = rustix::io::write(&self.wake, &1_u64.to_ne_bytes())

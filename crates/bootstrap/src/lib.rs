@@ -20,9 +20,15 @@
 //! - A process that is stopped is told from one that is cut off by nothing: both are `Silent`.
 #![forbid(unsafe_code)]
 
+mod address;
 mod call_log;
+mod channel;
 mod control;
+#[doc(hidden)]
+pub mod decode;
 mod discover;
+mod gate;
+mod hub;
 mod identity;
 mod inherited;
 mod join;
@@ -31,9 +37,12 @@ pub mod local;
 mod member;
 mod message;
 pub mod pmi;
+pub mod rendezvous;
 mod secret;
+mod seek;
 mod verdict;
 
+pub use address::{default_source, source_toward};
 pub use call_log::{CallLog, History, Logged};
 pub use control::{Control, ExchangeError};
 pub use discover::{DiscoverError, InvalidHostList, discover, expand_hosts};

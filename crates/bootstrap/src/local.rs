@@ -148,6 +148,7 @@ impl Room {
 }
 
 #[cfg(test)]
+#[expect(clippy::cast_possible_truncation, reason = "the numbers of the tests are small")]
 mod tests {
     use ringfold_types::{Call, Collective, DataType, ReduceOp};
     use rustix::event::{PollFd, PollFlags, poll};

@@ -176,6 +176,12 @@ impl Judge {
         }
     }
 
+    /// How many ranks there are, dead or alive.
+    #[must_use]
+    pub const fn size(&self) -> usize {
+        self.standing.len()
+    }
+
     /// Whether the rank is neither dead nor gone.
     #[must_use]
     pub fn is_present(&self, rank: Rank) -> bool {

@@ -16,6 +16,7 @@ pub struct Client {
     unread: Vec<u8>,
     space: String,
     value_bytes_max: usize,
+    is_one_host: bool,
 }
 
 /// Why the key-value space does not serve.
@@ -61,7 +62,8 @@ impl Client {
         let io = |source| PmiError::Io { command: "init".into(), source };
         stream.set_read_timeout(Some(patience)).map_err(io)?;
         let space = String::new();
-        let mut client = Self { stream, unread: Vec::new(), space, value_bytes_max: 0 };
+        let mut client =
+            Self { stream, unread: Vec::new(), space, value_bytes_max: 0, is_one_host: false };
         client.ask("cmd=init pmi_version=1 pmi_subversion=1", "cmd=response_to_init", &["rc=0"])?;
         let maxes = client.ask("cmd=get_maxes", "cmd=maxes", &[])?;
         let max = field(&maxes, "vallen_max").and_then(|v| v.parse().ok());
@@ -69,6 +71,8 @@ impl Client {
         let name = client.ask("cmd=get_my_kvsname", "cmd=my_kvsname", &[])?;
         let space = field(&name, "kvsname").ok_or_else(|| unexpected("kvsname", &name))?;
         client.space = space.into();
+        // Not every launcher publishes where it put the ranks.
+        client.is_one_host = client.get("PMI_process_mapping").is_ok_and(|m| is_one_host(&m));
         Ok(client)
     }
 
@@ -76,6 +80,12 @@ impl Client {
     #[must_use]
     pub fn space(&self) -> &str {
         &self.space
+    }
+
+    /// Whether the launcher says that all ranks are on this host.
+    #[must_use]
+    pub const fn is_one_host(&self) -> bool {
+        self.is_one_host
     }
 
     /// From now on answers have to come within `patience`.

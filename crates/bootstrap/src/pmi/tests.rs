@@ -24,13 +24,17 @@ pub(crate) fn launcher(
     })
 }
 
-pub(crate) const OPENING: [(&str, &str); 3] = [
+pub(crate) const OPENING: [(&str, &str); 4] = [
     (
         "cmd=init pmi_version=1 pmi_subversion=1",
         "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n",
     ),
     ("cmd=get_maxes", "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=20\n"),
     ("cmd=get_my_kvsname", "cmd=my_kvsname kvsname=kvs_77_0\n"),
+    (
+        "cmd=get kvsname=kvs_77_0 key=PMI_process_mapping",
+        "cmd=get_result rc=0 msg=success value=(vector,(0,1,2))\n",
+    ),
 ];
 
 fn open(socket: UnixStream) -> Result<Client, PmiError> {
@@ -39,10 +43,11 @@ fn open(socket: UnixStream) -> Result<Client, PmiError> {
 
 #[test]
 fn the_whole_conversation() {
-    const SCRIPT: [(&str, &str); 7] = [
+    const SCRIPT: [(&str, &str); 8] = [
         OPENING[0],
         OPENING[1],
         OPENING[2],
+        OPENING[3],
         ("cmd=put kvsname=kvs_77_0 key=hub value=127.0.0.1:5", "cmd=put_result rc=0 msg=success\n"),
         ("cmd=barrier_in", "cmd=barrier_out\n"),
         ("cmd=get kvsname=kvs_77_0 key=hub", "cmd=get_result rc=0 msg=success value=10.0.0.1:5\n"),
@@ -51,7 +56,7 @@ fn the_whole_conversation() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let server = launcher(theirs, &SCRIPT);
     let mut client = open(ours).unwrap();
-    assert_eq!(client.space(), "kvs_77_0");
+    assert_eq!((client.space(), client.is_one_host()), ("kvs_77_0", true));
     client.put("hub", "127.0.0.1:5").unwrap();
     assert!(matches!(
         client.put("hub", "a value of more than twenty bytes"),
@@ -65,10 +70,11 @@ fn the_whole_conversation() {
 
 #[test]
 fn a_missing_key_a_stranger_and_an_end_are_errors() {
-    const NO_KEY: [(&str, &str); 4] = [
+    const NO_KEY: [(&str, &str); 5] = [
         OPENING[0],
         OPENING[1],
         OPENING[2],
+        OPENING[3],
         ("cmd=get kvsname=kvs_77_0 key=hub", "cmd=get_result rc=-1 msg=key_hub_not_found\n"),
     ];
     let (ours, theirs) = UnixStream::pair().unwrap();

@@ -1,44 +1,11 @@
-//! Meeting the other ranks: from an identity and a secret to a `Control` and everyone's card.
+//! Why the ranks did not come together.
 
 use std::io;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use ringfold_types::{Rank, limits};
 
-use crate::control::Control;
-use crate::identity::{Identity, Rendezvous};
-use crate::local;
-use crate::secret::Secret;
 use crate::verdict::RankList;
-
-/// How to join.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// How long to wait for all ranks.
-    pub timeout: Duration,
-    /// The address that rank 0 listens on; chosen from the rendezvous if `None`.
-    pub bind: Option<IpAddr>,
-    /// The address under which the others reach rank 0, where it differs from `bind`.
-    pub advertise: Option<IpAddr>,
-    /// This host's name, for messages; the system's if `None`.
-    pub host: Option<String>,
-    /// How long rank 0 waits for the others when it leaves.
-    pub linger: Duration,
-}
-
-impl Default for Options {
-    /// A minute to join, five seconds to leave.
-    fn default() -> Self {
-        Self {
-            timeout: Duration::from_secs(60),
-            bind: None,
-            advertise: None,
-            host: None,
-            linger: Duration::from_secs(5),
-        }
-    }
-}
 
 /// Why the ranks did not come together.
 #[derive(Debug, thiserror::Error)]
@@ -171,37 +138,5 @@ fn hint(wrong_secret: u32) -> String {
     match wrong_secret {
         0 => String::new(),
         n => format!("; {n} attempts to join had another secret"),
-    }
-}
-
-impl Control {
-    /// Meets the other ranks. `card` is what this rank says of itself (addresses, host, version);
-    /// everyone's comes back, in rank order. All ranks must call it; blocks until all have or
-    /// `options.timeout` is over.
-    ///
-    /// # Errors
-    /// See `JoinError`; within the timeout and a second, on every rank.
-    pub fn join(
-        identity: Identity,
-        secret: Secret,
-        card: Vec<u8>,
-        options: Options,
-    ) -> Result<(Self, Vec<Vec<u8>>), JoinError> {
-        let (rank, size) = (identity.rank, identity.size);
-        if rank.index() >= size || size > limits::RANKS_MAX {
-            return Err(JoinError::Invalid { rank, size });
-        }
-        if card.len() > limits::CARD_BYTES_MAX {
-            return Err(JoinError::CardTooLong { bytes: card.len() });
-        }
-        let system = |source| JoinError::System { rank, action: "make an eventfd", source };
-        if matches!(identity.rendezvous, Rendezvous::Alone) {
-            let alone = local::controls(1).map_err(system)?.pop();
-            return alone.map(|c| (c, vec![card])).ok_or(JoinError::Invalid { rank, size });
-        }
-        drop(secret);
-        let timeout = options.timeout;
-        let cause = "only a single rank can join so far".into();
-        Err(JoinError::NoHub { rank, place: String::new(), timeout, cause })
     }
 }

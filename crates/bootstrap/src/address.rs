@@ -1,0 +1,107 @@
+//! Which address to listen on, and under which one the others find it.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::time::Duration;
+
+use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Connections that the system keeps for us while we look at others.
+const BACKLOG: i32 = 4096;
+/// A host that is gone without a word is noticed after about 20 s, unless a call is overdue before.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
+const QUIET: Duration = Duration::from_secs(10);
+const PROBE: Duration = Duration::from_secs(3);
+const PROBES: u32 = 3;
+/// An address for documentation: the route to it is the default route, and nothing is sent.
+const ELSEWHERE: &str = "192.0.2.1:9";
+
+/// Whether `host` names this host for whoever asks, so that only its own processes can meet there.
+pub(crate) fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// The address that this host uses toward `place` (`host:port`); nothing is sent.
+///
+/// # Errors
+/// `place` has no address, or there is no way to it.
+pub fn source_toward(place: &str) -> io::Result<IpAddr> {
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for target in place.to_socket_addrs()? {
+        let any: IpAddr = match target {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let route = UdpSocket::bind((any, 0)).and_then(|socket| {
+            socket.connect(target)?;
+            socket.local_addr()
+        });
+        match route {
+            Ok(source) => return Ok(source.ip()),
+            Err(e) => last = e,
+        }
+    }
+    Err(last)
+}
+
+/// The address by which other hosts most likely reach this one: that of the default route, or the
+/// loopback address where there is none.
+#[must_use]
+pub fn default_source() -> IpAddr {
+    source_toward(ELSEWHERE).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+}
+
+/// This host's name, as the system has it.
+pub(crate) fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Listens on the first of `ports` that is free; on every address if `ip` is `None`.
+///
+/// # Errors
+/// None is free; the error is that of the last one.
+pub(crate) fn listen(ip: Option<IpAddr>, ports: &[u16]) -> io::Result<TcpListener> {
+    let mut last = io::Error::from(io::ErrorKind::InvalidInput);
+    for port in ports {
+        let bound = match ip {
+            Some(ip) => bind((ip, *port).into()),
+            // One socket for both families, where the system has both.
+            None => match bind((Ipv6Addr::UNSPECIFIED, *port).into()) {
+                Err(e) if e.kind() != io::ErrorKind::AddrInUse => {
+                    bind((Ipv4Addr::UNSPECIFIED, *port).into())
+                }
+                bound => bound,
+            },
+        };
+        match bound {
+            Ok(listener) => return Ok(listener),
+            Err(e) => last = e,
+        }
+    }
+    Err(last)
+}
+
+fn bind(place: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(place), Type::STREAM, None)?;
+    if place.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&place.into())?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}
+
+/// Small messages go at once, and a peer whose host has vanished is noticed.
+///
+/// # Errors
+/// The system refuses an option.
+pub(crate) fn tune(stream: &TcpStream) -> io::Result<()> {
+    let socket = SockRef::from(stream);
+    socket.set_tcp_nodelay(true)?;
+    let keepalive = TcpKeepalive::new().with_time(QUIET).with_interval(PROBE);
+    socket.set_tcp_keepalive(&keepalive.with_retries(PROBES))?;
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))
+}

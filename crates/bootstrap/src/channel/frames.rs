@@ -1,0 +1,184 @@
+//! Encrypted messages of any length up to a cap, in fragments that Noise can carry.
+//!
+//! On the wire a fragment is its length (u16) and its ciphertext. A message begins with its length
+//! (u32) inside the first fragment.
+
+use std::io;
+use std::sync::Arc;
+
+use snow::StatelessTransportState;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// Noise carries at most this, tag included.
+const CIPHER_BYTES_MAX: usize = 65_535;
+const TAG_BYTES: usize = 16;
+const LENGTH_BYTES: usize = 4;
+
+/// The receiving half of a connection.
+pub(crate) struct Reader<R> {
+    from: R,
+    session: Arc<StatelessTransportState>,
+    nonce: u64,
+    cipher: Vec<u8>,
+    plain: Vec<u8>,
+    assembler: Assembler,
+}
+
+/// The sending half of a connection.
+pub(crate) struct Writer<W> {
+    to: W,
+    session: Arc<StatelessTransportState>,
+    nonce: u64,
+    cipher: Vec<u8>,
+}
+
+impl<R: AsyncRead + Unpin> Reader<R> {
+    /// Takes messages of up to `bytes_max` bytes.
+    pub(crate) fn new(from: R, session: Arc<StatelessTransportState>, bytes_max: usize) -> Self {
+        let assembler = Assembler::new(bytes_max);
+        Self { from, session, nonce: 0, cipher: Vec::new(), plain: Vec::new(), assembler }
+    }
+
+    /// From now on takes messages of up to `bytes_max` bytes.
+    pub(crate) const fn set_bytes_max(&mut self, bytes_max: usize) {
+        self.assembler.bytes_max = bytes_max;
+    }
+
+    /// The next message; `None` where the sender has hung up between two. Not to be cancelled.
+    ///
+    /// # Errors
+    /// The connection broke, or what comes was not sent by who shook hands.
+    pub(crate) async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+        loop {
+            let length = match self.from.read_u16_le().await {
+                Ok(length) => usize::from(length),
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof && self.assembler.is_empty() => {
+                    return Ok(None);
+                }
+                Err(e) => return Err(e),
+            };
+            self.cipher.resize(length, 0);
+            self.from.read_exact(&mut self.cipher).await?;
+            self.plain.resize(length, 0);
+            let n = self
+                .session
+                .read_message(self.nonce, &self.cipher, &mut self.plain)
+                .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+            self.nonce += 1;
+            let fragment = self.plain.get(..n).unwrap_or_default();
+            let message = self.assembler.push(fragment);
+            if let Some(message) =
+                message.map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?
+            {
+                return Ok(Some(message));
+            }
+        }
+    }
+}
+
+impl<W: AsyncWrite + Unpin> Writer<W> {
+    pub(crate) const fn new(to: W, session: Arc<StatelessTransportState>) -> Self {
+        Self { to, session, nonce: 0, cipher: Vec::new() }
+    }
+
+    /// Sends a message of at most `limits::CONTROL_BYTES_MAX` bytes. Not to be cancelled.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub(crate) async fn send(&mut self, message: &[u8]) -> io::Result<()> {
+        let length = u32::try_from(message.len()).map_err(io::Error::other)?.to_le_bytes();
+        let room = CIPHER_BYTES_MAX - TAG_BYTES - LENGTH_BYTES;
+        let (first, rest) = message.split_at(message.len().min(room));
+        self.fragment(&[&length[..], first].concat()).await?;
+        for fragment in rest.chunks(CIPHER_BYTES_MAX - TAG_BYTES) {
+            self.fragment(fragment).await?;
+        }
+        self.to.flush().await
+    }
+
+    /// Tells the reader that nothing more comes.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub(crate) async fn close(mut self) -> io::Result<()> {
+        self.to.shutdown().await
+    }
+
+    async fn fragment(&mut self, plain: &[u8]) -> io::Result<()> {
+        let length = plain.len() + TAG_BYTES;
+        self.cipher.resize(2 + length, 0);
+        let (head, body) = self.cipher.split_at_mut(2);
+        head.copy_from_slice(&u16::try_from(length).map_err(io::Error::other)?.to_le_bytes());
+        self.session.write_message(self.nonce, plain, body).map_err(io::Error::other)?;
+        self.nonce += 1;
+        self.to.write_all(&self.cipher).await
+    }
+}
+
+/// Puts the fragments of a message together. Memory grows with what has arrived, never with what is
+/// announced.
+#[derive(Debug)]
+pub struct Assembler {
+    bytes_max: usize,
+    announced: Option<usize>,
+    bytes: Vec<u8>,
+}
+
+/// A message that its fragments do not make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadFrame {
+    /// It is announced to be longer than allowed.
+    #[error("a message of {announced} bytes; at most {bytes_max} are allowed")]
+    TooLong {
+        /// The length it announces.
+        announced: usize,
+        /// The length allowed.
+        bytes_max: usize,
+    },
+    /// It has no length, or more bytes than announced.
+    #[error("a message whose fragments do not add up")]
+    Garbled,
+}
+
+impl Assembler {
+    /// For messages of up to `bytes_max` bytes.
+    #[must_use]
+    pub const fn new(bytes_max: usize) -> Self {
+        Self { bytes_max, announced: None, bytes: Vec::new() }
+    }
+
+    /// Whether no message has begun.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.announced.is_none()
+    }
+
+    /// Takes a fragment; yields the message that it completes.
+    ///
+    /// # Errors
+    /// The message is too long or garbled; the connection is of no more use.
+    pub fn push(&mut self, fragment: &[u8]) -> Result<Option<Vec<u8>>, BadFrame> {
+        let (announced, fragment) = match self.announced {
+            Some(announced) => (announced, fragment),
+            None => {
+                let (length, rest) = fragment.split_first_chunk().ok_or(BadFrame::Garbled)?;
+                let announced = u32::from_le_bytes(*length) as usize;
+                let bytes_max = self.bytes_max;
+                if announced > bytes_max {
+                    return Err(BadFrame::TooLong { announced, bytes_max });
+                }
+                (announced, rest)
+            }
+        };
+        self.announced = Some(announced);
+        if fragment.len() > announced - self.bytes.len() {
+            return Err(BadFrame::Garbled);
+        }
+        self.bytes.extend_from_slice(fragment);
+        if self.bytes.len() < announced {
+            return Ok(None);
+        }
+        self.announced = None;
+        Ok(Some(std::mem::take(&mut self.bytes)))
+    }
+}

@@ -1,0 +1,88 @@
+//! The first bytes on a control connection, in the clear and of fixed length.
+
+use sha2::{Digest, Sha256};
+
+use super::HandshakeError;
+use crate::secret::Secret;
+
+/// The version of the control protocol; ranks of different versions do not talk.
+pub(crate) const VERSION: u16 = 1;
+
+pub(super) const GREETING_BYTES: usize = 32;
+const MAGIC: [u8; 8] = *b"ringfold";
+
+/// What both ends have to agree on before a secret is of use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Greeting {
+    version: u16,
+    purpose: u8,
+    size: u32,
+    /// A digest of the job's name.
+    job: [u8; 16],
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Purpose {
+    /// Between a rank and the hub.
+    Control = 1,
+    /// Between a rank and the launcher, to find the hub.
+    Rendezvous = 2,
+}
+
+impl Greeting {
+    pub(crate) fn new(purpose: Purpose, job: &str, size: usize) -> Self {
+        let [job @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _]: [u8; 32] =
+            Sha256::digest(job.as_bytes()).into();
+        let size = u32::try_from(size).unwrap_or(u32::MAX);
+        Self { version: VERSION, purpose: purpose as u8, size, job }
+    }
+
+    /// The bytes for the wire.
+    #[must_use]
+    pub fn encode(&self) -> [u8; GREETING_BYTES] {
+        let mut bytes = [0; GREETING_BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..10].copy_from_slice(&self.version.to_le_bytes());
+        bytes[10] = self.purpose;
+        bytes[12..16].copy_from_slice(&self.size.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.job);
+        bytes
+    }
+
+    /// The greeting that these bytes are; `None` for a stranger's.
+    #[must_use]
+    pub fn decode(bytes: &[u8; GREETING_BYTES]) -> Option<Self> {
+        let (magic, rest) = bytes.split_first_chunk()?;
+        let (version, rest) = rest.split_first_chunk()?;
+        let ([purpose, _], rest) = rest.split_first_chunk()?;
+        let (size, rest) = rest.split_first_chunk()?;
+        let (version, size) = (u16::from_le_bytes(*version), u32::from_le_bytes(*size));
+        let greeting = Self { version, purpose: *purpose, size, job: rest.try_into().ok()? };
+        (*magic == MAGIC).then_some(greeting)
+    }
+
+    /// The key for the handshake.
+    pub(super) fn key(&self, secret: &Secret) -> [u8; 32] {
+        secret.derive(&["control"])
+    }
+
+    /// In the order in which a mismatch explains the next.
+    pub(super) fn compare(&self, them: &Self) -> Result<(), HandshakeError> {
+        if them.version != self.version {
+            Err(HandshakeError::Version(them.version))
+        } else if (them.job, them.purpose) != (self.job, self.purpose) {
+            Err(HandshakeError::OtherJob)
+        } else if them.size != self.size {
+            Err(HandshakeError::Size(them.size))
+        } else {
+            Ok(())
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_version(self, version: u16) -> Self {
+        Self { version, ..self }
+    }
+}

@@ -1,0 +1,128 @@
+//! A connection between two processes of a job that trust nobody else: a greeting in the clear, a
+//! Noise handshake with the job's secret, then encrypted messages.
+//!
+//! The greeting says version, purpose, job and size, so that a mismatch has a name; the handshake
+//! binds it, so that nobody can alter it. Up to the end of the handshake both sides read a fixed
+//! number of bytes into fixed memory.
+
+use std::io;
+
+use ringfold_types::limits;
+use snow::{Builder, HandshakeState, StatelessTransportState};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use crate::secret::Secret;
+
+mod frames;
+mod greeting;
+
+pub use frames::{Assembler, BadFrame};
+pub(crate) use frames::{Reader, Writer};
+pub use greeting::Greeting;
+pub(crate) use greeting::{Purpose, VERSION};
+
+use greeting::GREETING_BYTES;
+
+const NOISE: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
+/// An ephemeral key and an authentication tag, both ways.
+const HANDSHAKE_BYTES: usize = 48;
+const WELCOME: u8 = 1;
+const WRONG_SECRET: u8 = 2;
+const _: () = assert!(limits::CONTROL_BYTES_MAX < u32::MAX as usize);
+
+/// Why two processes do not get to talk.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HandshakeError {
+    /// The connection ended, or timed out.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("it does not speak ringfold's control protocol")]
+    Stranger,
+    #[error("it speaks version {0} of the control protocol, not {VERSION}")]
+    Version(u16),
+    #[error("it belongs to another job")]
+    OtherJob,
+    #[error("it was started as one of {0} ranks")]
+    Size(u32),
+    #[error("it holds another secret")]
+    WrongSecret,
+}
+
+/// The side that connected.
+pub(crate) async fn knock<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: &mut S,
+    us: &Greeting,
+    secret: &Secret,
+) -> Result<StatelessTransportState, HandshakeError> {
+    let key = us.key(secret);
+    let mut noise = begin(us, &key, true)?;
+    let mut opening = [0; GREETING_BYTES + HANDSHAKE_BYTES];
+    let (greeting, first) = opening.split_at_mut(GREETING_BYTES);
+    greeting.copy_from_slice(&us.encode());
+    noise.write_message(&[], first).map_err(internal)?;
+    stream.write_all(&opening).await?;
+
+    let mut greeting = [0; GREETING_BYTES];
+    stream.read_exact(&mut greeting).await?;
+    us.compare(&Greeting::decode(&greeting).ok_or(HandshakeError::Stranger)?)?;
+    if stream.read_u8().await? != WELCOME {
+        return Err(HandshakeError::WrongSecret);
+    }
+    let mut second = [0; HANDSHAKE_BYTES];
+    stream.read_exact(&mut second).await?;
+    finish(noise, &second)
+}
+
+/// The side that listened.
+pub(crate) async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: &mut S,
+    us: &Greeting,
+    secret: &Secret,
+) -> Result<StatelessTransportState, HandshakeError> {
+    let mut greeting = [0; GREETING_BYTES];
+    stream.read_exact(&mut greeting).await?;
+    let them = Greeting::decode(&greeting).ok_or(HandshakeError::Stranger)?;
+    stream.write_all(&us.encode()).await?;
+    let mut first = [0; HANDSHAKE_BYTES];
+    // Read before we may hang up: bytes left unread would turn our answer into a reset.
+    stream.read_exact(&mut first).await?;
+    us.compare(&them)?;
+
+    let key = us.key(secret);
+    let mut noise = begin(us, &key, false)?;
+    if noise.read_message(&first, &mut []).is_err() {
+        stream.write_u8(WRONG_SECRET).await?;
+        return Err(HandshakeError::WrongSecret);
+    }
+    let mut answer = [0; 1 + HANDSHAKE_BYTES];
+    answer[0] = WELCOME;
+    noise.write_message(&[], &mut answer[1..]).map_err(internal)?;
+    stream.write_all(&answer).await?;
+    noise.into_stateless_transport_mode().map_err(internal)
+}
+
+fn begin(us: &Greeting, key: &[u8; 32], initiator: bool) -> Result<HandshakeState, HandshakeError> {
+    let prologue = us.encode();
+    let builder = Builder::new(NOISE.parse().map_err(internal)?);
+    let builder = builder.prologue(&prologue).and_then(|b| b.psk(0, key));
+    let builder = builder.map_err(internal)?;
+    let built = if initiator { builder.build_initiator() } else { builder.build_responder() };
+    built.map_err(internal)
+}
+
+fn finish(
+    mut noise: HandshakeState,
+    second: &[u8],
+) -> Result<StatelessTransportState, HandshakeError> {
+    noise.read_message(second, &mut []).map_err(|_| HandshakeError::WrongSecret)?;
+    noise.into_stateless_transport_mode().map_err(internal)
+}
+
+/// The cipher suite is missing from the build, or the system has no randomness.
+fn internal(e: snow::Error) -> HandshakeError {
+    HandshakeError::Io(io::Error::other(e))
+}
+
+#[cfg(test)]
+#[expect(clippy::cast_possible_truncation, reason = "the numbers of the tests are small")]
+mod tests;

@@ -1,0 +1,167 @@
+//! Handshakes and messages over an in-memory stream; any bytes into the decoders.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use tokio::io::{DuplexStream, duplex, split};
+use tokio::runtime::Builder as Runtime;
+
+use super::*;
+
+const SECRET: Secret = Secret::new([1; 32]);
+
+fn job(name: &str, size: usize) -> Greeting {
+    Greeting::new(Purpose::Control, name, size)
+}
+
+type Ended = Result<(StatelessTransportState, DuplexStream), HandshakeError>;
+
+/// Both sides' results.
+async fn meet(a: Greeting, secret_a: Secret, b: Greeting, secret_b: Secret) -> (Ended, Ended) {
+    let (mut ours, mut theirs) = duplex(1024);
+    let knocking = async move {
+        let session = knock(&mut ours, &a, &secret_a).await?;
+        Ok((session, ours))
+    };
+    let greeting = async move {
+        let session = greet(&mut theirs, &b, &secret_b).await?;
+        Ok((session, theirs))
+    };
+    tokio::join!(knocking, greeting)
+}
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    Runtime::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+#[test]
+fn what_does_not_match_has_a_name() {
+    let other = Secret::new([2; 32]);
+    let meet = |b: Greeting, secret: Secret| run(meet(job("j", 4), SECRET, b, secret));
+    assert!(matches!(meet(job("j", 4), SECRET), (Ok(_), Ok(_))));
+    assert!(matches!(
+        meet(job("j", 4), other),
+        (Err(HandshakeError::WrongSecret), Err(HandshakeError::WrongSecret))
+    ));
+    assert!(matches!(
+        meet(job("k", 4), SECRET),
+        (Err(HandshakeError::OtherJob), Err(HandshakeError::OtherJob))
+    ));
+    assert!(matches!(
+        meet(job("j", 5), SECRET),
+        (Err(HandshakeError::Size(5)), Err(HandshakeError::Size(4)))
+    ));
+    assert!(matches!(
+        meet(job("j", 4).with_version(VERSION + 1), SECRET),
+        (Err(HandshakeError::Version(theirs)), Err(HandshakeError::Version(VERSION)))
+            if theirs == VERSION + 1
+    ));
+}
+
+#[test]
+fn messages_of_every_size_arrive() {
+    run(async {
+        let (ours, theirs) = meet(job("j", 2), SECRET, job("j", 2), SECRET).await;
+        let ((session, from), (other, to)) = (ours.unwrap(), theirs.unwrap());
+        let (_read, write) = split(from);
+        let (read, _write) = split(to);
+        let sizes = [0, 1, 65_514, 65_515, 65_516, 131_034, 131_035, 1_000_000];
+        let sending = async {
+            let mut writer = Writer::new(write, Arc::new(session));
+            for size in sizes {
+                writer.send(&vec![size as u8; size]).await.unwrap();
+            }
+            writer.close().await.unwrap();
+        };
+        let receiving = async {
+            let mut reader = Reader::new(read, Arc::new(other), 1_000_000);
+            for size in sizes {
+                assert_eq!(reader.next().await.unwrap().unwrap(), vec![size as u8; size]);
+            }
+            assert_eq!(reader.next().await.unwrap(), None);
+        };
+        tokio::join!(sending, receiving);
+    });
+}
+
+#[test]
+fn a_message_beyond_the_cap_and_one_that_was_altered_are_errors() {
+    run(async {
+        let (ours, theirs) = meet(job("j", 2), SECRET, job("j", 2), SECRET).await;
+        let ((session, mut from), (other, to)) = (ours.unwrap(), theirs.unwrap());
+        let (session, other) = (Arc::new(session), Arc::new(other));
+        let mut wire = Vec::new();
+        Writer::new(&mut wire, Arc::clone(&session)).send(&[7; 100]).await.unwrap();
+        let read = |bytes: Vec<u8>, max| {
+            let other = Arc::clone(&other);
+            async move { Reader::new(&bytes[..], other, max).next().await }
+        };
+        assert_eq!(read(wire.clone(), 100).await.unwrap(), Some(vec![7; 100]));
+        let kind = |e: io::Result<_>| e.unwrap_err().kind();
+        assert_eq!(kind(read(wire.clone(), 99).await), io::ErrorKind::InvalidData);
+        for at in 2..wire.len() {
+            let mut altered = wire.clone();
+            altered[at] ^= 1;
+            assert_eq!(kind(read(altered, 100).await), io::ErrorKind::InvalidData, "byte {at}");
+        }
+        let half = wire[..wire.len() / 2].to_vec();
+        assert_eq!(kind(read(half, 100).await), io::ErrorKind::UnexpectedEof);
+        from.shutdown().await.unwrap();
+        drop(to);
+    });
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_a_greeting_or_not(bytes: [u8; GREETING_BYTES], magic: bool) {
+        let mut bytes = bytes;
+        if magic {
+            bytes[..8].copy_from_slice(b"ringfold");
+        }
+        let greeting = Greeting::decode(&bytes);
+        prop_assert_eq!(greeting.is_some(), bytes.starts_with(b"ringfold"));
+    }
+
+    #[test]
+    fn any_opening_is_turned_away(bytes in proptest::collection::vec(any::<u8>(), 0..200), magic: bool) {
+        let mut opening = bytes;
+        if magic {
+            let mut real = job("j", 2).encode().to_vec();
+            real.append(&mut opening);
+            opening = real;
+        }
+        run(async {
+            let (mut ours, mut theirs) = duplex(1024);
+            ours.write_all(&opening).await.unwrap();
+            ours.shutdown().await.unwrap();
+            assert!(greet(&mut theirs, &job("j", 2), &SECRET).await.is_err());
+        });
+    }
+
+    #[test]
+    fn fragments_never_make_more_than_the_cap(
+        fragments in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..20),
+        announced in 0..200_u32,
+    ) {
+        let mut assembler = Assembler::new(100);
+        let first = announced.to_le_bytes().to_vec();
+        for fragment in std::iter::once(first).chain(fragments) {
+            match assembler.push(&fragment) {
+                Ok(Some(message)) => prop_assert!(message.len() <= 100),
+                Ok(None) => {}
+                Err(_) => break,
+            }
+        }
+    }
+
+    #[test]
+    fn any_bytes_into_every_decoder(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        use crate::decode;
+        let _ = (decode::is_rank_message(&bytes), decode::is_hub_message(&bytes));
+        let _ = (decode::is_launcher_message(&bytes), decode::is_launcher_answer(&bytes));
+        if let Some(history) = decode::history(&bytes) {
+            prop_assert!(decode::verdict_on(history.clone(), history).is_some());
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! The middle of the star, in rank 0's process: brings the ranks together, keeps an ear on each,
+//! and hands out the verdict.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfold_types::{Rank, limits};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::gate::{Guest, Strangers};
+use crate::judge::{Action, Judge};
+use crate::member::{Heard, Line};
+use crate::message::{FromHub, Joining, Refusal, ToHub, decode, encode};
+use crate::rendezvous::Report;
+
+/// What is under way to ranks that are left behind may take this long to leave.
+const FLUSH: Duration = Duration::from_secs(1);
+/// Messages of ranks that wait until the hub has time; then their connections have to.
+const EVENTS_MAX: usize = 1024;
+
+/// The hub of one job.
+pub(crate) struct Hub {
+    hosts: Vec<String>,
+    cards: Vec<Vec<u8>>,
+    /// Those that are connected.
+    seats: BTreeMap<u32, mpsc::UnboundedSender<Arc<[u8]>>>,
+    events: mpsc::Receiver<Event>,
+    tell: mpsc::Sender<Event>,
+    writers: JoinSet<()>,
+    offers: BTreeMap<u32, Vec<u8>>,
+    reports: Option<mpsc::UnboundedSender<Report>>,
+    linger: Duration,
+    began: Instant,
+    is_over: bool,
+}
+
+/// What happens on the connection of a rank.
+enum Event {
+    Said(u32, ToHub),
+    Closed(u32),
+}
+
+/// Those who knock, and when to stop waiting for them.
+pub(crate) struct Entrance {
+    pub(crate) guests: mpsc::Receiver<Guest>,
+    pub(crate) strangers: Arc<Strangers>,
+    pub(crate) deadline: Instant,
+    /// What lets them in; it is stopped when nobody is missing any more.
+    pub(crate) door: AbortHandle,
+}
+
+impl Hub {
+    /// A hub for `size` ranks, and the line of rank 0, who is the first member.
+    pub(crate) fn new(
+        size: usize,
+        first: Joining,
+        linger: Duration,
+        reports: Option<mpsc::UnboundedSender<Report>>,
+    ) -> (Self, Line) {
+        let (tell, events) = mpsc::channel(EVENTS_MAX);
+        let (outbox, mut inbox) = mpsc::unbounded_channel::<Arc<[u8]>>();
+        let (hear, heard) = mpsc::unbounded_channel();
+        let (say, mut said) = mpsc::unbounded_channel();
+        let mut writers = JoinSet::new();
+        writers.spawn(async move {
+            while let Some(bytes) = inbox.recv().await {
+                if hear.send(Heard::Message(bytes)).is_err() {
+                    return;
+                }
+            }
+        });
+        let own = tell.clone();
+        tokio::spawn(async move {
+            while let Some(message) = said.recv().await {
+                if own.send(Event::Said(0, message)).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let mut hub = Self {
+            hosts: vec![String::new(); size],
+            cards: vec![Vec::new(); size],
+            seats: BTreeMap::new(),
+            events,
+            tell,
+            writers,
+            offers: BTreeMap::new(),
+            reports,
+            linger,
+            began: Instant::now(),
+            is_over: false,
+        };
+        hub.seat(first, outbox);
+        (hub, Line { heard, say })
+    }
+
+    /// Brings the ranks together, then watches until rank 0 has left.
+    pub(crate) async fn run(mut self, entrance: Entrance) {
+        let door = entrance.door.clone();
+        let gathered = self.gather(entrance).await;
+        // With nobody to wait for there is no port for strangers either.
+        door.abort();
+        match gathered {
+            Err(refusal) => self.tell_all(&FromHub::Refused(refusal)),
+            Ok(()) => {
+                let roster = FromHub::Roster(std::mem::take(&mut self.cards));
+                self.tell_all(&roster);
+                self.report(Report::Joined);
+                self.watch().await;
+            }
+        }
+        self.dismiss().await;
+    }
+
+    async fn gather(&mut self, mut entrance: Entrance) -> Result<(), Refusal> {
+        while self.seats.len() < self.hosts.len() {
+            tokio::select! {
+                Some(guest) = entrance.guests.recv() => self.welcome(guest),
+                Some(event) = self.events.recv() => match event {
+                    Event::Said(rank, ToHub::Goodbye(_)) | Event::Closed(rank) => {
+                        self.seats.remove(&rank);
+                        return Err(Refusal::Lost { rank });
+                    }
+                    Event::Said(rank, _) => {
+                        tracing::warn!("rank {rank} speaks before the job has begun");
+                    }
+                },
+                () = sleep_until(entrance.deadline) => {
+                    let all = (0..self.hosts.len()).map(|i| Rank::at(i).0);
+                    return Err(Refusal::Missing {
+                        ranks: all.filter(|rank| !self.seats.contains_key(rank)).collect(),
+                        wrong_secret: entrance.strangers.wrong_secret(),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn welcome(&mut self, guest: Guest) {
+        let Guest { mut reader, mut writer, from, first } = guest;
+        let refusal = match decode(&first) {
+            Some(ToHub::Join(joining)) => match self.objection(&joining) {
+                None => {
+                    let rank = joining.rank;
+                    let (outbox, mut inbox) = mpsc::unbounded_channel::<Arc<[u8]>>();
+                    tracing::debug!("rank {rank} joined from {from}");
+                    self.seat(joining, outbox);
+                    self.writers.spawn(async move {
+                        while let Some(bytes) = inbox.recv().await {
+                            if writer.send(&bytes).await.is_err() {
+                                return;
+                            }
+                        }
+                        // Who is gone cannot be told that we are going.
+                        writer.close().await.unwrap_or_default();
+                    });
+                    let tell = self.tell.clone();
+                    tokio::spawn(async move {
+                        while let Ok(Some(bytes)) = reader.next().await {
+                            let Some(message) = decode(&bytes) else { break };
+                            if tell.send(Event::Said(rank, message)).await.is_err() {
+                                return;
+                            }
+                        }
+                        // Nobody listens after the end of the hub.
+                        tell.send(Event::Closed(rank)).await.unwrap_or_default();
+                    });
+                    return;
+                }
+                Some(refusal) => refusal,
+            },
+            _ => Refusal::Invalid,
+        };
+        tracing::warn!("refused a rank from {from}: {refusal:?}");
+        self.writers.spawn(async move {
+            let refused = encode(&FromHub::Refused(refusal));
+            // It hangs up once it has read that, so that our hanging up resets nothing.
+            if writer.send(&refused).await.is_ok() && timeout(FLUSH, reader.next()).await.is_err() {
+                tracing::debug!("{from} does not go away");
+            }
+        });
+    }
+
+    fn objection(&self, joining: &Joining) -> Option<Refusal> {
+        let Joining { rank, host, card } = joining;
+        let fits = card.len() <= limits::CARD_BYTES_MAX && host.len() <= limits::CAUSE_BYTES_MAX;
+        if !fits || self.hosts.len() <= Rank(*rank).index() {
+            Some(Refusal::Invalid)
+        } else if self.seats.contains_key(rank) {
+            Some(Refusal::Duplicate)
+        } else {
+            None
+        }
+    }
+
+    fn seat(&mut self, joining: Joining, outbox: mpsc::UnboundedSender<Arc<[u8]>>) {
+        let Joining { rank, host, card } = joining;
+        let index = Rank(rank).index();
+        if let (Some(h), Some(c)) = (self.hosts.get_mut(index), self.cards.get_mut(index)) {
+            (*h, *c) = (host, card);
+            self.seats.insert(rank, outbox);
+        }
+    }
+
+    /// Until rank 0 has left and so have the others, or they have had time to.
+    async fn watch(&mut self) {
+        let mut judge = Judge::new(std::mem::take(&mut self.hosts));
+        let mut end: Option<Instant> = None;
+        loop {
+            let alone = self.seats.keys().all(|rank| *rank == 0);
+            if end.is_some() && alone {
+                return;
+            }
+            let tick = judge.deadline_ms().map(|ms| self.began + Duration::from_millis(ms));
+            let now = Instant::now();
+            tokio::select! {
+                Some(event) = self.events.recv() => {
+                    if let Event::Said(0, ToHub::Goodbye(_)) = &event {
+                        end = Some(now + self.linger);
+                    }
+                    let action = self.take(&mut judge, event);
+                    self.act(action);
+                }
+                () = sleep_until(tick.unwrap_or(now)), if tick.is_some() => {
+                    let action = judge.tick(self.now_ms());
+                    self.act(action);
+                }
+                () = sleep_until(end.unwrap_or(now)), if end.is_some() => return,
+            }
+            // After a verdict nobody works on; those who can hear it have heard it soon.
+            if self.is_over {
+                end = end.map(|end| end.min(Instant::now() + FLUSH));
+            }
+        }
+    }
+
+    fn take(&mut self, judge: &mut Judge, event: Event) -> Option<Action> {
+        let now_ms = self.now_ms();
+        match event {
+            Event::Said(rank, ToHub::Complain(complaint)) => {
+                tracing::debug!("rank {rank} complains: {complaint:?}");
+                judge.complain(Rank(rank), complaint, now_ms)
+            }
+            Event::Said(rank, ToHub::Answer(history)) => judge.answer(Rank(rank), history, now_ms),
+            Event::Said(rank, ToHub::Goodbye(history)) => {
+                self.report(Report::Left { rank });
+                if rank != 0 {
+                    self.tell(rank, &FromHub::Farewell);
+                    self.seats.remove(&rank);
+                }
+                judge.left(Rank(rank), history, now_ms)
+            }
+            Event::Said(rank, ToHub::Offer(bytes)) => {
+                self.offers.insert(rank, bytes);
+                if self.offers.len() == judge.size() {
+                    let all = std::mem::take(&mut self.offers);
+                    self.tell_all(&FromHub::Offers(all.into_values().collect()));
+                }
+                None
+            }
+            Event::Said(rank, ToHub::Join(_)) => {
+                tracing::warn!("rank {rank} joins again");
+                None
+            }
+            Event::Closed(rank) => {
+                self.seats.remove(&rank);
+                judge.closed(Rank(rank))
+            }
+        }
+    }
+
+    fn act(&mut self, action: Option<Action>) {
+        match action {
+            None => {}
+            Some(Action::Ask(ranks)) => {
+                let question: Arc<[u8]> = encode(&FromHub::Ask).into();
+                ranks.iter().for_each(|rank| self.send(rank.0, &question));
+            }
+            Some(Action::Pronounce(verdict)) => {
+                tracing::info!("verdict: {verdict}");
+                self.is_over = true;
+                let culprits = verdict.culprits().iter().map(|r| r.0).collect();
+                self.report(Report::Verdict { text: verdict.to_string(), culprits });
+                self.tell_all(&FromHub::Verdict(verdict));
+            }
+        }
+    }
+
+    /// Lets those who are still here know that nobody watches any more, and rank 0 go.
+    async fn dismiss(mut self) {
+        let own = self.seats.remove(&0);
+        if !self.is_over {
+            self.tell_all(&FromHub::Closing);
+        }
+        self.seats.clear();
+        self.reports = None;
+        // Everybody else first: with the farewell the process may end. Rank 0's own pump is the one
+        // that is left.
+        let others = async {
+            while self.writers.len() > 1 {
+                self.writers.join_next().await;
+            }
+        };
+        if timeout(FLUSH, others).await.is_err() {
+            tracing::debug!("some ranks do not take what is sent to them");
+        }
+        if let Some(own) = own {
+            own.send(encode(&FromHub::Farewell).into()).unwrap_or_default();
+        }
+        if timeout(FLUSH, self.writers.join_next()).await.is_err() {
+            tracing::debug!("rank 0 does not take its farewell");
+        }
+    }
+
+    fn tell_all(&self, message: &FromHub) {
+        let bytes: Arc<[u8]> = encode(message).into();
+        self.seats.keys().for_each(|rank| self.send(*rank, &bytes));
+    }
+
+    fn tell(&self, rank: u32, message: &FromHub) {
+        self.send(rank, &encode(message).into());
+    }
+
+    fn send(&self, rank: u32, bytes: &Arc<[u8]>) {
+        let sent = self.seats.get(&rank).map(|outbox| outbox.send(Arc::clone(bytes)));
+        if !matches!(sent, Some(Ok(()))) {
+            tracing::debug!("rank {rank} is not there to be told");
+        }
+    }
+
+    fn report(&self, report: Report) {
+        if let Some(reports) = &self.reports {
+            // A launcher that is gone needs no report.
+            reports.send(report).unwrap_or_default();
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,371 @@
+//! Meeting the other ranks: from an identity and a secret to a `Control` and everyone's card.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, mpsc as std_mpsc};
+use std::thread;
+use std::time::Duration;
+
+use ringfold_types::{Rank, limits};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+
+use crate::address;
+use crate::channel::{Greeting, Purpose};
+use crate::control::{Control, Link, Seat};
+use crate::gate::{Strangers, admit};
+use crate::hub::{Entrance, Hub};
+use crate::identity::{Identity, Rendezvous};
+use crate::local;
+use crate::member::{Heard, Line, Member, tend};
+use crate::message::{FromHub, Joining, Refusal, ToHub, decode, encode};
+use crate::pmi;
+use crate::rendezvous::{self, Report};
+use crate::secret::Secret;
+use crate::seek::{Channel, Search};
+
+mod error;
+
+pub use error::JoinError;
+
+/// The key under which rank 0 publishes the hub's address in a launcher's key-value space.
+const HUB_KEY: &str = "ringfold-hub";
+/// The others wait this much longer than rank 0, so that it is rank 0 who says what is missing.
+const LAST_WORD: Duration = Duration::from_secs(2);
+const GUESTS_MAX: usize = 64;
+
+/// How to join.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How long to wait for all ranks.
+    pub timeout: Duration,
+    /// The address that rank 0 listens on; chosen from the rendezvous if `None`.
+    pub bind: Option<IpAddr>,
+    /// The address under which the others reach rank 0, where it differs from `bind`.
+    pub advertise: Option<IpAddr>,
+    /// This host's name, for messages; the system's if `None`.
+    pub host: Option<String>,
+    /// How long rank 0 waits for the others when it leaves.
+    pub linger: Duration,
+}
+
+impl Default for Options {
+    /// A minute to join, five seconds to leave.
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(60),
+            bind: None,
+            advertise: None,
+            host: None,
+            linger: Duration::from_secs(5),
+        }
+    }
+}
+
+type Cards = Vec<Vec<u8>>;
+
+impl Control {
+    /// Meets the other ranks. `card` is what this rank says of itself (addresses, host, version);
+    /// everyone's comes back, in rank order. All ranks must call it; blocks until all have or
+    /// `options.timeout` is over.
+    ///
+    /// # Errors
+    /// See `JoinError`; within the timeout and a few seconds, on every rank.
+    pub fn join(
+        identity: Identity,
+        secret: Secret,
+        card: Vec<u8>,
+        options: Options,
+    ) -> Result<(Self, Cards), JoinError> {
+        let (rank, size) = (identity.rank, identity.size);
+        if rank.index() >= size || size > limits::RANKS_MAX {
+            return Err(JoinError::Invalid { rank, size });
+        }
+        if card.len() > limits::CARD_BYTES_MAX {
+            return Err(JoinError::CardTooLong { bytes: card.len() });
+        }
+        let system = |action| move |source| JoinError::System { rank, action, source };
+        if let Rendezvous::Alone = identity.rendezvous {
+            let alone = local::controls(1).map_err(system("make an eventfd"))?.pop();
+            return alone.map(|c| (c, vec![card])).ok_or(JoinError::Invalid { rank, size });
+        }
+        let seat = Seat::new().map_err(system("make an eventfd"))?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(system("start an event loop"))?;
+        let (mut member, orders) = Member::new();
+        let (tell, told) = std_mpsc::sync_channel(1);
+        let deadline = Instant::now() + options.timeout;
+        let (job, hub) = (identity.job, JoinSet::new());
+        let mut joiner = Joiner { rank, size, job, secret, options, deadline, hub };
+        let (ours, rendezvous) = (Arc::clone(&seat), identity.rendezvous);
+        let work = move || {
+            runtime.block_on(async {
+                let enrolled = joiner.enrol(rendezvous, card).await;
+                let told = match enrolled {
+                    Ok((line, cards)) => {
+                        let told = tell.send(Ok(cards));
+                        tend(rank, ours, line, orders).await;
+                        joiner.hub.join_next().await;
+                        told
+                    }
+                    Err(e) => {
+                        // The others learn of it before this process may end.
+                        joiner.hub.join_next().await;
+                        tell.send(Err(e))
+                    }
+                };
+                told.unwrap_or_default();
+            });
+            // A name that is still being looked up shall not keep anybody.
+            runtime.shutdown_background();
+        };
+        let thread = thread::Builder::new().name("ringfold-ctl".into()).spawn(work);
+        member.runs_on(thread.map_err(system("start a thread"))?);
+        let died = |_| io::Error::other("the control thread ended early");
+        let cards = told.recv().map_err(died).map_err(system("join"))??;
+        Ok((Self::new(rank, size, seat, Link::Member(member)), cards))
+    }
+}
+
+/// One rank on its way into the job.
+struct Joiner {
+    rank: Rank,
+    size: usize,
+    job: String,
+    secret: Secret,
+    options: Options,
+    deadline: Instant,
+    /// In rank 0, the task that is the hub.
+    hub: JoinSet<()>,
+}
+
+impl Joiner {
+    async fn enrol(
+        &mut self,
+        rendezvous: Rendezvous,
+        card: Vec<u8>,
+    ) -> Result<(Line, Cards), JoinError> {
+        let host = self.options.host.clone();
+        let host = host.unwrap_or_else(address::host_name);
+        let joining = Joining { rank: self.rank.0, host, card };
+        let mut line = if self.rank == Rank(0) {
+            self.preside(rendezvous, joining).await?
+        } else {
+            let (host, ports) = self.find(rendezvous).await?;
+            let channel = self.search(Purpose::Control, &host, &ports).await?;
+            self.knocked(channel, joining)
+        };
+        let cards = self.first_word(&mut line).await?;
+        Ok((line, cards))
+    }
+
+    /// Rank 0: listens, says where, and runs the hub.
+    async fn preside(&mut self, rendezvous: Rendezvous, first: Joining) -> Result<Line, JoinError> {
+        let (listener, report) = self.open(rendezvous).await?;
+        let (hub, line) = Hub::new(self.size, first, self.options.linger, report);
+        let (admitted, guests) = mpsc::channel(GUESTS_MAX);
+        let strangers = Arc::new(Strangers::default());
+        let greeting = self.greeting(Purpose::Control);
+        let door = admit(listener, greeting, self.secret.clone(), Arc::clone(&strangers), admitted);
+        self.hub.spawn(hub.run(Entrance {
+            guests,
+            strangers,
+            deadline: self.deadline,
+            door: tokio::spawn(door).abort_handle(),
+        }));
+        Ok(line)
+    }
+
+    async fn open(
+        &self,
+        rendezvous: Rendezvous,
+    ) -> Result<(TcpListener, Option<mpsc::UnboundedSender<Report>>), JoinError> {
+        let bind = self.options.bind;
+        match rendezvous {
+            // `join` has dealt with that.
+            Rendezvous::Alone => Err(JoinError::Invalid { rank: self.rank, size: self.size }),
+            Rendezvous::Ports { host, ports } => {
+                let here = address::is_loopback(&host).then_some(Ipv4Addr::LOCALHOST.into());
+                let place = match ports.as_slice() {
+                    [first, .., last] => format!("any port from {first} to {last}"),
+                    [only] => format!("port {only}"),
+                    [] => "no port".into(),
+                };
+                Ok((self.listen(bind.or(here), &ports, place)?, None))
+            }
+            Rendezvous::Ask { address: launcher } => {
+                let toward = || address::source_toward(&launcher);
+                let here = bind.map_or_else(toward, Ok).map_err(self.unroutable(&launcher))?;
+                let listener = self.listen(Some(here), &[0], here.to_string())?;
+                let hub = self.advertised(&listener, here)?;
+                let (host, port) = self.split(&launcher)?;
+                let channel = self.search(Purpose::Rendezvous, host, &[port]).await?;
+                let reports = rendezvous::publish(channel, hub).await;
+                Ok((listener, Some(reports.map_err(self.unroutable(&launcher))?)))
+            }
+            Rendezvous::Kvs(mut client) => {
+                let here = bind.unwrap_or_else(|| kvs_address(&client));
+                let listener = self.listen(Some(here), &[0], here.to_string())?;
+                client.put(HUB_KEY, &self.advertised(&listener, here)?.to_string())?;
+                self.barrier(&mut client)?;
+                client.finalize()?;
+                Ok((listener, None))
+            }
+        }
+    }
+
+    /// The others: where to look for the hub.
+    async fn find(&self, rendezvous: Rendezvous) -> Result<(String, Vec<u16>), JoinError> {
+        match rendezvous {
+            Rendezvous::Alone => Err(JoinError::Invalid { rank: self.rank, size: self.size }),
+            Rendezvous::Ports { host, ports } => Ok((host, ports)),
+            Rendezvous::Ask { address: launcher } => {
+                let (host, port) = self.split(&launcher)?;
+                let channel = self.search(Purpose::Rendezvous, host, &[port]).await?;
+                let asked = timeout_at(self.deadline, rendezvous::ask(channel)).await;
+                let late = |_| Err(io::Error::other("rank 0 has not told the launcher its place"));
+                let hub = asked.unwrap_or_else(late).map_err(self.unroutable(&launcher))?;
+                Ok((hub.ip().to_string(), vec![hub.port()]))
+            }
+            Rendezvous::Kvs(mut client) => {
+                self.barrier(&mut client)?;
+                let hub = client.get(HUB_KEY)?;
+                client.finalize()?;
+                let hub: SocketAddr = hub.parse().map_err(|_| self.no_hub(&hub, "no address"))?;
+                Ok((hub.ip().to_string(), vec![hub.port()]))
+            }
+        }
+    }
+
+    /// Turns a channel into a line, after the words that make us a member.
+    fn knocked(&self, channel: Channel, joining: Joining) -> Line {
+        let Channel { mut reader, mut writer } = channel;
+        let (hear, heard) = mpsc::unbounded_channel();
+        let (say, mut said) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            loop {
+                let next = match reader.next().await {
+                    Ok(Some(bytes)) => Heard::Message(bytes.into()),
+                    Ok(None) => Heard::Closed(None),
+                    Err(e) if is_hang_up(&e) => Heard::Closed(None),
+                    Err(e) => Heard::Closed(Some(e.to_string())),
+                };
+                let is_end = matches!(next, Heard::Closed(_));
+                if hear.send(next).is_err() || is_end {
+                    return;
+                }
+            }
+        });
+        tokio::spawn(async move {
+            let mut next = Some(ToHub::Join(joining));
+            while let Some(message) = next {
+                if writer.send(&encode(&message)).await.is_err() {
+                    return;
+                }
+                next = said.recv().await;
+            }
+        });
+        Line { heard, say }
+    }
+
+    async fn first_word(&self, line: &mut Line) -> Result<Cards, JoinError> {
+        let rank = self.rank;
+        let lost = |cause: &str| JoinError::HubLost { rank, cause: cause.into() };
+        let word = timeout_at(self.deadline + LAST_WORD, line.heard.recv()).await;
+        let bytes = match word {
+            Ok(Some(Heard::Message(bytes))) => bytes,
+            Ok(Some(Heard::Closed(Some(cause)))) => return Err(lost(&cause)),
+            Ok(Some(Heard::Closed(None)) | None) => return Err(lost("it hung up")),
+            Err(_) => return Err(lost("it said nothing in time")),
+        };
+        match decode(&bytes) {
+            Some(FromHub::Roster(cards)) if cards.len() == self.size => Ok(cards),
+            Some(FromHub::Refused(refusal)) => Err(self.refused(refusal)),
+            _ => Err(lost("it sent an unexpected message")),
+        }
+    }
+
+    fn refused(&self, refusal: Refusal) -> JoinError {
+        let (rank, size, timeout) = (self.rank, self.size, self.options.timeout);
+        match refusal {
+            Refusal::Duplicate => JoinError::Duplicate { rank },
+            Refusal::Invalid => JoinError::Invalid { rank, size },
+            Refusal::Lost { rank } => JoinError::Lost { rank: Rank(rank) },
+            Refusal::Missing { mut ranks, wrong_secret } => {
+                ranks.truncate(size);
+                let missing = ranks.into_iter().map(Rank).collect();
+                JoinError::Missing { size, missing, timeout, wrong_secret }
+            }
+        }
+    }
+
+    async fn search(
+        &self,
+        purpose: Purpose,
+        host: &str,
+        ports: &[u16],
+    ) -> Result<Channel, JoinError> {
+        let Self { rank, size, secret, deadline, .. } = self;
+        let (greeting, timeout) = (&self.greeting(purpose), self.options.timeout);
+        let (rank, size, deadline) = (*rank, *size, *deadline);
+        Search { rank, size, host, ports, greeting, secret, timeout, deadline }.run().await
+    }
+
+    fn greeting(&self, purpose: Purpose) -> Greeting {
+        Greeting::new(purpose, &self.job, self.size)
+    }
+
+    fn listen(
+        &self,
+        ip: Option<IpAddr>,
+        ports: &[u16],
+        place: String,
+    ) -> Result<TcpListener, JoinError> {
+        address::listen(ip, ports).map_err(|source| JoinError::Listen { place, source })
+    }
+
+    fn advertised(&self, listener: &TcpListener, here: IpAddr) -> Result<SocketAddr, JoinError> {
+        let unknown = |source| JoinError::Listen { place: here.to_string(), source };
+        let port = listener.local_addr().map_err(unknown)?.port();
+        let ip = match self.options.advertise {
+            Some(ip) => ip,
+            None if here.is_unspecified() => address::default_source(),
+            None => here,
+        };
+        Ok(SocketAddr::new(ip, port))
+    }
+
+    /// Blocks the control thread, which has nothing else to do yet.
+    fn barrier(&self, client: &mut pmi::Client) -> Result<(), JoinError> {
+        let rest = self.deadline.saturating_duration_since(Instant::now());
+        client.set_patience(rest.max(Duration::from_millis(1)))?;
+        Ok(client.barrier()?)
+    }
+
+    fn split<'a>(&self, address: &'a str) -> Result<(&'a str, u16), JoinError> {
+        let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
+        let port = port.parse().map_err(|_| self.no_hub(address, "expected host:port"))?;
+        Ok((host.trim_start_matches('[').trim_end_matches(']'), port))
+    }
+
+    fn no_hub(&self, place: &str, cause: &str) -> JoinError {
+        let (rank, timeout) = (self.rank, self.options.timeout);
+        JoinError::NoHub { rank, place: place.into(), timeout, cause: cause.into() }
+    }
+
+    fn unroutable(&self, place: &str) -> impl Fn(io::Error) -> JoinError {
+        move |e| self.no_hub(place, &e.to_string())
+    }
+}
+
+/// The end of a process looks like this from the other side.
+fn is_hang_up(e: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(e.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+}
+
+fn kvs_address(client: &pmi::Client) -> IpAddr {
+    if client.is_one_host() { Ipv4Addr::LOCALHOST.into() } else { address::default_source() }
+}

@@ -1,0 +1,176 @@
+//! Ranks die, stop, disagree and give up; every survivor hears the same.
+
+use std::time::Duration;
+
+use ringfold_bootstrap::{Complaint, Verdict};
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
+use rustix::process::Signal;
+
+use crate::world::{Job, common_verdict, leave, verdict};
+
+fn call(count: usize) -> Call {
+    Call {
+        collective: Collective::AllReduce,
+        count,
+        data_type: DataType::F32,
+        op: ReduceOp::Sum,
+        root: Rank(0),
+    }
+}
+
+#[test]
+fn a_killed_rank_is_dead_for_all() {
+    let job = Job::new(4);
+    let victim = job.process(2);
+    let controls = job.joined(&[0, 1, 3]);
+    let began = std::time::Instant::now();
+    victim.signal(Signal::KILL);
+    let verdict = common_verdict(&controls);
+    println!("the death was known everywhere after {:?}", began.elapsed());
+    assert_eq!(verdict.to_string(), "the process of rank 2 is gone");
+    leave(controls);
+}
+
+#[test]
+fn a_killed_hub_is_dead_for_all() {
+    let job = Job::new(4);
+    let hub = job.process(0);
+    let controls = job.joined(&[1, 2, 3]);
+    hub.signal(Signal::KILL);
+    assert_eq!(common_verdict(&controls).to_string(), "the process of rank 0 is gone");
+    leave(controls);
+}
+
+#[test]
+fn a_stopped_rank_is_silent_and_hears_it_when_it_goes_on() {
+    let job = Job::new(3);
+    let mut victim = job.process(1);
+    let controls = job.joined(&[0, 2]);
+    victim.stop();
+    controls.iter().for_each(|c| c.entered(0, &call(8), 0));
+    controls[1].complain(Complaint::Overdue { seq: 0 });
+    let verdict = common_verdict(&controls);
+    assert!(
+        matches!(&*verdict, Verdict::Silent { ranks, .. } if ranks.len() == 1
+            && ranks[0].rank == Rank(1)),
+        "{verdict}"
+    );
+    victim.signal(Signal::CONT);
+    assert_eq!(victim.verdict(), verdict.to_string());
+    leave(controls);
+}
+
+#[test]
+fn a_stopped_hub_is_silent() {
+    let job = Job::new(3);
+    let hub = job.process(0);
+    let controls = job.joined(&[1, 2]);
+    hub.stop();
+    controls.iter().for_each(|c| c.complain(Complaint::Overdue { seq: 0 }));
+    let verdict = common_verdict(&controls);
+    assert_eq!(verdict.culprits(), [Rank(0)]);
+    assert!(matches!(&*verdict, Verdict::Silent { .. }), "{verdict}");
+    leave(controls);
+}
+
+#[test]
+fn a_broken_link_to_a_rank_that_dies_is_its_death() {
+    let job = Job::new(3);
+    let victim = job.process(1);
+    let controls = job.joined(&[0, 2]);
+    controls[1].complain(Complaint::Link { peer: 1, cause: "reset".into() });
+    victim.signal(Signal::KILL);
+    assert!(matches!(&*common_verdict(&controls), Verdict::Died { .. }));
+    leave(controls);
+}
+
+#[test]
+fn a_broken_link_between_the_living_is_a_broken_link() {
+    let controls = Job::new(3).joined(&[0, 1, 2]);
+    controls[1].complain(Complaint::Link { peer: 2, cause: "reset by peer".into() });
+    assert_eq!(
+        common_verdict(&controls).to_string(),
+        "the connection from rank 1 to rank 2 failed: reset by peer"
+    );
+    leave(controls);
+}
+
+#[test]
+fn who_is_absent_and_where() {
+    let controls = Job::new(4).joined(&[0, 1, 2, 3]);
+    for control in &controls {
+        control.entered(0, &call(8), 0);
+        control.finished(0);
+    }
+    controls[..3].iter().for_each(|c| c.entered(1, &call(9), 0));
+    controls[2].complain(Complaint::Overdue { seq: 1 });
+    assert_eq!(
+        common_verdict(&controls).to_string(),
+        "not every rank has entered allreduce [f32 x 9, sum] #1: rank 3 has made no call since \
+         allreduce [f32 x 8, sum] #0"
+    );
+    leave(controls);
+}
+
+#[test]
+fn different_calls_are_told_with_who_made_them() {
+    let controls = Job::new(3).joined(&[0, 1, 2]);
+    for (control, count) in controls.iter().zip([8, 8, 9]) {
+        control.entered(5, &call(count), 0);
+    }
+    controls[1].complain(Complaint::Mismatch { seq: 5, peer: 2 });
+    assert_eq!(
+        common_verdict(&controls).to_string(),
+        "ranks differ in call #5: ranks 0-1 called allreduce [f32 x 8, sum]; rank 2 called \
+         allreduce [f32 x 9, sum]"
+    );
+    leave(controls);
+}
+
+#[test]
+fn the_first_of_many_verdicts_is_everyone_s() {
+    let controls = Job::new(5).joined(&[0, 1, 2, 3, 4]);
+    for control in &controls {
+        let reason = format!("reason of {}", control.rank());
+        control.complain(Complaint::Abort { reason });
+    }
+    assert!(matches!(&*common_verdict(&controls), Verdict::Aborted { .. }));
+    leave(controls);
+}
+
+#[test]
+fn to_drop_without_leaving_is_to_fail() {
+    for victim in [0, 2] {
+        let mut controls = Job::new(3).joined(&[0, 1, 2]);
+        drop(controls.remove(victim));
+        let expected = format!("rank {victim} gave up: it dropped its communicator");
+        let text = common_verdict(&controls).to_string();
+        assert!(text.starts_with(&expected), "{text}");
+        leave(controls);
+    }
+}
+
+#[test]
+fn a_rank_that_left_is_not_dead_but_missing() {
+    let mut controls = Job::new(3).joined(&[0, 1, 2]);
+    controls.remove(1).leave();
+    controls.iter().for_each(|c| c.entered(0, &call(8), 0));
+    assert_eq!(controls[0].verdict(), None);
+    controls[1].complain(Complaint::Overdue { seq: 0 });
+    let text = common_verdict(&controls).to_string();
+    assert!(text.ends_with("#0: rank 1 has left the job"), "{text}");
+    leave(controls);
+}
+
+#[test]
+fn an_exchange_ends_with_the_verdict() {
+    let controls = Job::new(3).joined(&[0, 1, 2]);
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| controls[1].exchange(vec![1], Duration::from_secs(600)));
+        controls[2].complain(Complaint::Abort { reason: "enough".into() });
+        let error = waits.join().unwrap().unwrap_err().to_string();
+        assert_eq!(error, "the job has failed: rank 2 gave up: enough");
+    });
+    assert_eq!(verdict(&controls[0]).culprits(), [Rank(2)]);
+    leave(controls);
+}

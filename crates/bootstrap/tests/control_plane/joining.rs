@@ -1,0 +1,184 @@
+//! Ranks come together, or say what is missing.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::thread;
+use std::time::Duration;
+
+use ringfold_bootstrap::{ExchangeError, Identity, JoinError, Secret};
+use ringfold_types::{Rank, limits};
+
+use crate::world::{Job, PATIENCE, free_port, leave};
+
+fn cards(size: usize) -> Vec<Vec<u8>> {
+    (0..size).map(|rank| format!("card {rank}").into_bytes()).collect()
+}
+
+#[test]
+fn everyone_gets_everyone_s_card_and_exchanges() {
+    for size in [2, 3, 7, 16] {
+        let job = Job::new(size);
+        let threads: Vec<_> = (0..size as u32)
+            .rev()
+            .map(|rank| {
+                let job = job.clone();
+                thread::spawn(move || {
+                    let (control, all) = job.join(rank).unwrap();
+                    assert_eq!(all, cards(size));
+                    assert_eq!((control.rank(), control.size()), (Rank(rank), size));
+                    for round in 0..5 {
+                        let mine = vec![round; rank as usize * 1000];
+                        let got = control.exchange(mine, PATIENCE).unwrap();
+                        assert_eq!(
+                            got,
+                            (0..size).map(|r| vec![round; r * 1000]).collect::<Vec<_>>()
+                        );
+                    }
+                    assert_eq!(control.verdict(), None);
+                    control.leave();
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|t| t.join().unwrap());
+    }
+}
+
+#[test]
+fn alone_there_is_nobody_to_meet() {
+    let (control, all) = ringfold_bootstrap::Control::join(
+        Identity::alone(),
+        Secret::generate().unwrap(),
+        b"me".to_vec(),
+        ringfold_bootstrap::Options::default(),
+    )
+    .unwrap();
+    assert_eq!(all, [b"me"]);
+    assert_eq!(control.exchange(vec![1], PATIENCE).unwrap(), [[1]]);
+    control.leave();
+}
+
+#[test]
+fn rank_0_leaves_first_and_nobody_takes_that_for_a_death() {
+    let mut job = Job::new(3);
+    job.options.linger = Duration::from_millis(200);
+    let mut controls = job.joined(&[0, 1, 2]);
+    // It lingers, then lets go of those who are still at work.
+    controls.remove(0).leave();
+    for control in &controls {
+        assert_eq!(control.verdict(), None);
+        control.complain(ringfold_bootstrap::Complaint::Overdue { seq: 0 });
+        let text = crate::world::verdict(control).to_string();
+        assert!(text.contains("rank 0 has left the job"), "{text}");
+        let failed = control.exchange(vec![], PATIENCE);
+        assert!(matches!(failed, Err(ExchangeError::Failed(_))));
+    }
+    leave(controls);
+}
+
+#[test]
+fn a_rank_that_does_not_come_is_named_by_all() {
+    let job = Job::new(4).timeout(Duration::from_millis(1500));
+    let threads: Vec<_> = [0, 1, 3].map(|rank| job.spawn(rank)).into();
+    for thread in threads {
+        let error = thread.join().unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "3 of 4 ranks joined within 1.5s; missing: rank 2");
+    }
+}
+
+#[test]
+fn without_rank_0_the_others_say_where_they_looked() {
+    let job = Job::new(2).timeout(Duration::from_millis(500));
+    let error = job.join(1).unwrap_err();
+    let place = format!("at 127.0.0.1:{} within", job.ports[0]);
+    assert!(matches!(&error, JoinError::NoHub { .. }), "{error}");
+    assert!(error.to_string().contains(&place), "{error}");
+}
+
+#[test]
+fn another_secret_is_told_on_both_sides() {
+    let job = Job::new(2).timeout(Duration::from_secs(4));
+    let mut stranger = job.clone();
+    stranger.secret = Secret::generate().unwrap();
+    let hub = job.spawn(0);
+    let error = stranger.join(1).unwrap_err();
+    assert!(matches!(error, JoinError::WrongSecret { rank: Rank(1), .. }), "{error}");
+    let error = hub.join().unwrap().unwrap_err();
+    assert!(
+        matches!(&error, JoinError::Missing { wrong_secret: 1, missing, .. } if *missing == [Rank(1)]),
+        "{error}"
+    );
+}
+
+#[test]
+fn another_size_is_told() {
+    let job = Job::new(2).timeout(Duration::from_secs(4));
+    let mut other = job.clone();
+    other.size = 3;
+    let hub = job.spawn(0);
+    let error = other.join(1).unwrap_err();
+    assert!(matches!(error, JoinError::SizeMismatch { ours: 3, theirs: 2, .. }), "{error}");
+    assert!(hub.join().unwrap().is_err());
+}
+
+#[test]
+fn another_version_is_told() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let mut job = Job::new(2);
+    job.ports = vec![listener.local_addr().unwrap().port()];
+    let hub = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut opening = [0; 80];
+        stream.read_exact(&mut opening).unwrap();
+        // The same greeting, but for the version.
+        opening[8..10].copy_from_slice(&999_u16.to_le_bytes());
+        stream.write_all(&opening[..32]).unwrap();
+    });
+    let error = job.join(1).unwrap_err().to_string();
+    assert!(
+        error.contains("speaks version 999 of the control protocol, rank 1 version "),
+        "{error}"
+    );
+    hub.join().unwrap();
+}
+
+#[test]
+fn the_second_of_two_equal_ranks_is_refused_and_the_job_comes_about() {
+    let job = Job::new(3);
+    let mut threads = vec![job.spawn(0), job.spawn(1), job.spawn(1)];
+    // The job waits for rank 2, so both have spoken before it begins.
+    let (refused, rest) = loop {
+        if let Some(i) = threads.iter().position(thread::JoinHandle::is_finished) {
+            let refused = threads.remove(i);
+            break (refused.join().unwrap(), threads);
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    let error = refused.unwrap_err();
+    assert!(matches!(error, JoinError::Duplicate { rank: Rank(1) }), "{error}");
+    let mut controls = job.joined(&[2]);
+    controls.extend(rest.into_iter().map(|t| t.join().unwrap().unwrap().0));
+    leave(controls);
+}
+
+#[test]
+fn ports_that_others_hold_are_passed_over() {
+    // A listener that never answers, one that hangs up, and a free port.
+    let mute = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let rude = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let mut job = Job::new(2);
+    job.ports =
+        vec![mute.local_addr().unwrap().port(), rude.local_addr().unwrap().port(), free_port()];
+    let hangs_up = thread::spawn(move || drop(rude.accept().unwrap()));
+    leave(job.joined(&[1, 0]));
+    hangs_up.join().unwrap();
+}
+
+#[test]
+fn what_cannot_be_a_rank_is_refused_at_once() {
+    let job = Job::new(2);
+    assert!(matches!(job.join(2), Err(JoinError::Invalid { rank: Rank(2), size: 2 })));
+    let card = vec![0; limits::CARD_BYTES_MAX + 1];
+    let options = job.options.clone();
+    let joined = ringfold_bootstrap::Control::join(job.identity(0), job.secret, card, options);
+    assert!(matches!(joined, Err(JoinError::CardTooLong { .. })));
+}

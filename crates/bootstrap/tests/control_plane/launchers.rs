@@ -1,0 +1,155 @@
+//! Meeting through a launcher: `ringrun`'s rendezvous, and a key-value space that speaks PMI-1.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use ringfold_bootstrap::rendezvous::{Report, serve};
+use ringfold_bootstrap::{Control, Identity, Launcher, Options, Rendezvous, Secret, pmi};
+use ringfold_types::Rank;
+use tokio::sync::mpsc;
+
+use crate::world::{PATIENCE, common_verdict, leave};
+
+fn join_all(identities: Vec<Identity>, secret: &Secret) -> Vec<Control> {
+    let threads: Vec<_> = identities
+        .into_iter()
+        .map(|identity| {
+            let secret = secret.clone();
+            let options = Options { timeout: PATIENCE, ..Options::default() };
+            thread::spawn(move || {
+                let card = identity.rank.0.to_le_bytes().to_vec();
+                let (control, cards) = Control::join(identity, secret, card, options).unwrap();
+                let expected: Vec<_> =
+                    (0..control.size() as u32).map(|r| r.to_le_bytes().to_vec()).collect();
+                assert_eq!(cards, expected);
+                control
+            })
+        })
+        .collect();
+    threads.into_iter().map(|t| t.join().unwrap()).collect()
+}
+
+/// `ringrun` in a thread; its reports come out of the channel.
+fn ringrun(secret: &Secret, size: usize) -> (SocketAddr, mpsc::UnboundedReceiver<Report>) {
+    let (tell, told) = mpsc::unbounded_channel();
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let place = listener.local_addr().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let secret = secret.clone();
+    // It serves until the tests end.
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            serve(listener, secret, "j", size, tell).await;
+        });
+    });
+    (place, told)
+}
+
+fn asks(place: SocketAddr, rank: u32, size: usize) -> Identity {
+    Identity {
+        rank: Rank(rank),
+        size,
+        job: "j".into(),
+        rendezvous: Rendezvous::Ask { address: place.to_string() },
+        launcher: Launcher::Ringrun,
+    }
+}
+
+#[test]
+fn ringrun_tells_where_the_hub_is_and_hears_what_becomes_of_the_job() {
+    let secret = Secret::generate().unwrap();
+    let (place, mut told) = ringrun(&secret, 3);
+    // Strangers knock there as well.
+    let _half_open: Vec<_> = (0..20).map(|_| TcpStream::connect(place).unwrap()).collect();
+    let controls = join_all((0..3).map(|r| asks(place, r, 3)).collect(), &secret);
+    assert_eq!(told.blocking_recv(), Some(Report::Joined));
+    controls[1].complain(ringfold_bootstrap::Complaint::Abort { reason: "enough".into() });
+    let text = common_verdict(&controls).to_string();
+    let Some(Report::Verdict { text: reported, culprits }) = told.blocking_recv() else {
+        panic!("no verdict")
+    };
+    assert_eq!((reported, culprits), (text, vec![1]));
+    leave(controls);
+    let mut left: Vec<_> = (0..3).map(|_| told.blocking_recv().unwrap()).collect();
+    left.sort_by_key(|report| match report {
+        Report::Left { rank } => *rank,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(left, [0, 1, 2].map(|rank| Report::Left { rank }));
+}
+
+#[test]
+fn a_rank_that_asks_before_rank_0_is_there_waits() {
+    let secret = Secret::generate().unwrap();
+    let (place, _told) = ringrun(&secret, 2);
+    let early = {
+        let secret = secret.clone();
+        thread::spawn(move || join_all(vec![asks(place, 1, 2)], &secret))
+    };
+    thread::sleep(Duration::from_millis(100));
+    let mut controls = join_all(vec![asks(place, 0, 2)], &secret);
+    controls.append(&mut early.join().unwrap());
+    leave(controls);
+}
+
+/// Serves one rank as Hydra's proxy does.
+fn proxy(socket: UnixStream, space: Arc<Mutex<HashMap<String, String>>>, barrier: Arc<Barrier>) {
+    let mut out = socket.try_clone().unwrap();
+    for line in BufReader::new(socket).lines() {
+        let line = line.unwrap();
+        let value = |key| pmi::field(&line, key).unwrap().to_owned();
+        let answer = match value("cmd").as_str() {
+            "init" => "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1".into(),
+            "get_maxes" => "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024".into(),
+            "get_my_kvsname" => "cmd=my_kvsname kvsname=kvs_1_0".into(),
+            "put" => {
+                space.lock().unwrap().insert(value("key"), value("value"));
+                "cmd=put_result rc=0 msg=success".into()
+            }
+            "barrier_in" => {
+                barrier.wait();
+                "cmd=barrier_out".into()
+            }
+            "get" => match space.lock().unwrap().get(&value("key")) {
+                Some(v) => format!("cmd=get_result rc=0 msg=success value={v}"),
+                None => "cmd=get_result rc=-1 msg=key_not_found value=unknown".into(),
+            },
+            "finalize" => "cmd=finalize_ack".into(),
+            other => panic!("unknown command {other}"),
+        };
+        writeln!(out, "{answer}").unwrap();
+    }
+}
+
+#[test]
+fn a_key_value_space_tells_where_the_hub_is() {
+    const SIZE: usize = 4;
+    let space = Arc::new(Mutex::new(HashMap::new()));
+    space.lock().unwrap().insert("PMI_process_mapping".into(), format!("(vector,(0,1,{SIZE}))"));
+    let barrier = Arc::new(Barrier::new(SIZE));
+    let mut identities = Vec::new();
+    for rank in 0..SIZE {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (space, barrier) = (Arc::clone(&space), Arc::clone(&barrier));
+        thread::spawn(move || proxy(theirs, space, barrier));
+        let client = pmi::Client::open(OwnedFd::from(ours), PATIENCE).unwrap();
+        identities.push(Identity {
+            rank: Rank::at(rank),
+            size: SIZE,
+            job: format!("pmi:{}", client.space()),
+            rendezvous: Rendezvous::Kvs(client),
+            launcher: Launcher::Hydra,
+        });
+    }
+    leave(join_all(identities, &Secret::generate().unwrap()));
+    let hub: SocketAddr = space.lock().unwrap()["ringfold-hub"].parse().unwrap();
+    assert!(hub.ip().is_loopback(), "all ranks are on one host");
+}

@@ -1,0 +1,163 @@
+//! Jobs to test with: identities that meet on loopback, ranks in threads and in processes.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use ringfold_bootstrap::{
+    Control, Identity, JoinError, Launcher, Options, Rendezvous, Secret, Verdict,
+};
+use ringfold_types::Rank;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
+
+/// Long enough for a machine under load; nothing waits for it unless a test fails.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) type Joined = Result<(Control, Vec<Vec<u8>>), JoinError>;
+
+/// A job whose ranks meet on a port of the loopback address.
+#[derive(Clone)]
+pub(crate) struct Job {
+    pub(crate) size: usize,
+    pub(crate) ports: Vec<u16>,
+    pub(crate) secret: Secret,
+    pub(crate) options: Options,
+}
+
+impl Job {
+    pub(crate) fn new(size: usize) -> Self {
+        let options = Options { timeout: PATIENCE, ..Options::default() };
+        Self { size, ports: vec![free_port()], secret: Secret::generate().unwrap(), options }
+    }
+
+    pub(crate) fn timeout(mut self, timeout: Duration) -> Self {
+        self.options.timeout = timeout;
+        self
+    }
+
+    pub(crate) fn identity(&self, rank: u32) -> Identity {
+        Identity {
+            rank: Rank(rank),
+            size: self.size,
+            job: "test".into(),
+            rendezvous: Rendezvous::Ports { host: "127.0.0.1".into(), ports: self.ports.clone() },
+            launcher: Launcher::Torchrun,
+        }
+    }
+
+    pub(crate) fn join(&self, rank: u32) -> Joined {
+        let card = format!("card {rank}").into_bytes();
+        Control::join(self.identity(rank), self.secret.clone(), card, self.options.clone())
+    }
+
+    pub(crate) fn spawn(&self, rank: u32) -> thread::JoinHandle<Joined> {
+        let job = self.clone();
+        thread::spawn(move || job.join(rank))
+    }
+
+    /// The controls of these ranks, once all of the job's have joined.
+    pub(crate) fn joined(&self, ranks: &[u32]) -> Vec<Control> {
+        let threads: Vec<_> = ranks.iter().map(|rank| self.spawn(*rank)).collect();
+        threads.into_iter().map(|t| t.join().unwrap().unwrap().0).collect()
+    }
+
+    /// The rank as a process, which joins and then waits for a verdict.
+    pub(crate) fn process(&self, rank: u32) -> Process {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "world::as_a_process", "--ignored", "--nocapture"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let hex = self.secret.to_hex();
+        let line = format!("{rank} {} {} {}\n", self.size, self.ports[0], hex.as_str());
+        child.stdin.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
+        Process(child)
+    }
+}
+
+/// A child that does not outlive the test.
+pub(crate) struct Process(Child);
+
+impl Process {
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Stops it, and waits until it has stopped: the signal alone takes its time.
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::STOP);
+        let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
+            let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
+            stat.rsplit_once(") ").unwrap().1.starts_with('T')
+        };
+        let tasks = format!("/proc/{}/task", self.0.id());
+        while !std::fs::read_dir(&tasks).unwrap().all(is_stopped) {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// The verdict that it printed.
+    pub(crate) fn verdict(&mut self) -> String {
+        let lines = BufReader::new(self.0.stdout.take().unwrap()).lines();
+        let lines: Vec<String> = lines.map_while(Result::ok).collect();
+        let verdicts = lines.iter().filter_map(|line| line.split_once("verdict: "));
+        verdicts.map(|(_, verdict)| verdict.to_owned()).next().unwrap()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// What `Job::process` runs; not a test.
+#[test]
+#[ignore = "a rank of other tests, started by them"]
+fn as_a_process() {
+    let mut line = String::new();
+    if std::io::stdin().read_line(&mut line).unwrap() == 0 {
+        return; // somebody runs all ignored tests
+    }
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let mut job = Job::new(words[1].parse().unwrap());
+    job.ports = vec![words[2].parse().unwrap()];
+    job.secret = Secret::parse(words[3].as_bytes()).unwrap();
+    let (control, _) = job.join(words[0].parse().unwrap()).unwrap();
+    println!("verdict: {}", verdict(&control));
+    control.leave();
+}
+
+/// Waits for the verdict as a thread does that has nothing else to do.
+pub(crate) fn verdict(control: &Control) -> Arc<Verdict> {
+    let mut fds = [PollFd::from_borrowed_fd(control.wake_fd(), PollFlags::IN)];
+    let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    assert_eq!(poll(&mut fds, Some(&patience)).unwrap(), 1, "no verdict in {PATIENCE:?}");
+    control.verdict().unwrap()
+}
+
+/// The one verdict that all of them hear.
+pub(crate) fn common_verdict(controls: &[Control]) -> Arc<Verdict> {
+    let first = verdict(&controls[0]);
+    for control in controls {
+        assert_eq!(verdict(control), first, "rank {}", control.rank());
+    }
+    first
+}
+
+/// They leave at the same time, as ranks do.
+pub(crate) fn leave(controls: Vec<Control>) {
+    let threads: Vec<_> = controls.into_iter().map(|c| thread::spawn(move || c.leave())).collect();
+    threads.into_iter().for_each(|t| t.join().unwrap());
+}
+
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
