@@ -21,6 +21,7 @@ pub mod algorithm;
 mod allreduce;
 pub mod check;
 pub mod chunk;
+pub mod cost;
 pub mod machine;
 mod pattern;
 pub mod schedule;

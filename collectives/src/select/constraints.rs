@@ -1,0 +1,183 @@
+//! What the user allows, and the text it is written in.
+
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use core::fmt;
+use core::str::FromStr;
+
+use ringfold_types::Collective;
+
+use crate::algorithm::Algorithm;
+
+/// Which algorithms may be used. By default all.
+///
+/// As text, the grammar of `NCCL_ALGO`: rules separated by `;`, each `[collective:][^]name[,name...]`.
+/// The names are the only ones to be used, or after `^` the ones not to be used. A rule without a
+/// collective is for all that have no rule of their own; a list of wanted names leaves those
+/// collectives free that have none of these algorithms. Case does not matter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Constraints {
+    /// By collective, one bit for each of its algorithms.
+    refused: [u64; Collective::ALL.len()],
+}
+
+impl Constraints {
+    /// Whether `algorithm` may be used.
+    #[must_use]
+    pub fn allow(&self, algorithm: &Algorithm) -> bool {
+        Algorithm::of(algorithm.collective)
+            .iter()
+            .zip(0..)
+            .all(|(known, bit)| known.name != algorithm.name || !self.refuses(algorithm, bit))
+    }
+
+    fn refuses(&self, algorithm: &Algorithm, bit: u32) -> bool {
+        self.refused[algorithm.collective as usize] >> bit & 1 == 1
+    }
+}
+
+/// Why a text is no `Constraints`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum InvalidConstraints {
+    /// What stands before a colon is no collective.
+    UnknownCollective {
+        /// As written.
+        name: String,
+    },
+    /// A name is that of no algorithm.
+    UnknownAlgorithm {
+        /// As written.
+        name: String,
+        /// Whose algorithms were meant; of any if `None`.
+        collective: Option<Collective>,
+    },
+    /// There are two rules for one collective, or two for all.
+    Repeated {
+        /// For which; for all if `None`.
+        collective: Option<Collective>,
+    },
+    /// A collective would have no algorithm left.
+    NothingLeft {
+        /// Which.
+        collective: Collective,
+    },
+}
+
+impl fmt::Display for InvalidConstraints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownCollective { name } => {
+                write!(f, "'{name}' is no collective; known are")?;
+                Collective::ALL.iter().try_for_each(|collective| write!(f, " {collective}"))
+            }
+            Self::UnknownAlgorithm { name, collective: Some(collective) } => {
+                write!(f, "'{name}' is no algorithm of {collective}; known are")?;
+                Algorithm::of(*collective).iter().try_for_each(|known| write!(f, " {}", known.name))
+            }
+            Self::UnknownAlgorithm { name, collective: None } => {
+                write!(f, "'{name}' is no algorithm; known are")?;
+                let mut all =
+                    Collective::ALL.iter().flat_map(|collective| Algorithm::of(*collective));
+                all.try_for_each(|known| write!(f, " {known}"))
+            }
+            Self::Repeated { collective: Some(collective) } => {
+                write!(f, "there are two rules for {collective}: write all names in one")
+            }
+            Self::Repeated { collective: None } => {
+                write!(f, "there are two rules for all collectives: write all names in one")
+            }
+            Self::NothingLeft { collective } => {
+                write!(f, "no algorithm is left for {collective}: refuse fewer")
+            }
+        }
+    }
+}
+
+impl core::error::Error for InvalidConstraints {}
+
+impl FromStr for Constraints {
+    type Err = InvalidConstraints;
+
+    fn from_str(text: &str) -> Result<Self, InvalidConstraints> {
+        let mut own: [Option<u64>; Collective::ALL.len()] = Default::default();
+        let mut all = None;
+        for rule in text.split(';').map(str::trim).filter(|rule| !rule.is_empty()) {
+            let Some((name, list)) = rule.split_once(':') else {
+                if all.replace(List::parse(rule, None)?).is_some() {
+                    return Err(InvalidConstraints::Repeated { collective: None });
+                }
+                continue;
+            };
+            let collective = collective(name.trim())?;
+            let refused = List::parse(list, Some(collective))?.refused(collective);
+            if own[collective as usize].replace(refused).is_some() {
+                return Err(InvalidConstraints::Repeated { collective: Some(collective) });
+            }
+        }
+        let mut constraints = Self::default();
+        for collective in Collective::ALL {
+            let all = || all.map_or(0, |list: List<'_>| list.refused_if_any(collective));
+            let refused = own[collective as usize].unwrap_or_else(all);
+            let known = Algorithm::of(collective).len();
+            if known > 0 && refused.trailing_ones() as usize >= known {
+                return Err(InvalidConstraints::NothingLeft { collective });
+            }
+            constraints.refused[collective as usize] = refused;
+        }
+        Ok(constraints)
+    }
+}
+
+fn collective(name: &str) -> Result<Collective, InvalidConstraints> {
+    let found = Collective::ALL.into_iter().find(|c| c.name().eq_ignore_ascii_case(name));
+    found.ok_or_else(|| InvalidConstraints::UnknownCollective { name: name.to_owned() })
+}
+
+/// The names of a rule.
+#[derive(Clone, Copy)]
+struct List<'t> {
+    /// Whether they are those not to be used.
+    inverted: bool,
+    names: &'t str,
+}
+
+impl<'t> List<'t> {
+    /// A list for `collective`, or for all: each name must be known to one.
+    fn parse(text: &'t str, collective: Option<Collective>) -> Result<Self, InvalidConstraints> {
+        let meant = |c: &Collective| collective.is_none_or(|collective| collective == *c);
+        let known = |name: &&str| {
+            let mut algorithms = Collective::ALL.into_iter().filter(meant).flat_map(Algorithm::of);
+            algorithms.any(|known| known.name.eq_ignore_ascii_case(name))
+        };
+        let text = text.trim();
+        let (inverted, names) = text.strip_prefix('^').map_or((false, text), |rest| (true, rest));
+        let list = Self { inverted, names };
+        match list.names().find(|name| !known(name)) {
+            None => Ok(list),
+            Some(name) => {
+                Err(InvalidConstraints::UnknownAlgorithm { name: name.to_owned(), collective })
+            }
+        }
+    }
+
+    fn names(&self) -> impl Iterator<Item = &'t str> + use<'t> {
+        self.names.split(',').map(str::trim)
+    }
+
+    fn refused(&self, collective: Collective) -> u64 {
+        let named = |algorithm: &Algorithm| {
+            self.names().any(|name| name.eq_ignore_ascii_case(algorithm.name))
+        };
+        let bits = Algorithm::of(collective).iter().zip(0..64);
+        bits.filter(|(algorithm, _)| named(algorithm) == self.inverted)
+            .fold(0, |refused, (_, bit)| refused | 1 << bit)
+    }
+
+    /// Nothing if a list of wanted names has none of this collective's.
+    fn refused_if_any(&self, collective: Collective) -> u64 {
+        let refused = self.refused(collective);
+        let none_wanted = refused.trailing_ones() as usize >= Algorithm::of(collective).len();
+        if !self.inverted && none_wanted { 0 } else { refused }
+    }
+}

@@ -1,0 +1,48 @@
+//! Which algorithm, and in which chunks: the cheapest of those that the user allows.
+
+mod constraints;
+
+use ringfold_topology::Layout;
+use ringfold_types::Call;
+
+use crate::algorithm::Algorithm;
+use crate::cost::price;
+use crate::schedule::Form;
+
+pub use constraints::{Constraints, InvalidConstraints};
+
+/// Bytes of accumulators in a chunk of a message of ordinary length: small enough to stay in the
+/// cache between arriving and being passed on, large enough for the cost of a message not to matter.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Steps of a lane that chunks grow for: a longer schedule would take longer to make and to read
+/// than it saves.
+const STEPS_WANTED: usize = 8192;
+
+/// The algorithm that is likely to finish `call` first. All ranks choose the same.
+///
+/// # Panics
+/// If `layout` has no ranks.
+#[must_use]
+pub fn select(call: &Call, layout: &Layout, constraints: &Constraints) -> &'static Algorithm {
+    let known = Algorithm::of(call.collective);
+    let chunk = chunk_len(call, layout);
+    let allowed = known.iter().filter(|algorithm| constraints.allow(algorithm));
+    // Parsed constraints leave something.
+    allowed.min_by_key(|algorithm| price(algorithm, call, layout, chunk)).unwrap_or(&known[0])
+}
+
+/// Elements that are passed on at a time. All ranks choose the same.
+#[must_use]
+pub fn chunk_len(call: &Call, layout: &Layout) -> usize {
+    let size = layout.size();
+    let total = call.input_len(size).max(call.output_len(size));
+    // Rings take about four steps for a chunk, trees one per neighbour and two more.
+    let steps_each = 4 + size.max(1).ilog2() as usize;
+    let chunks = STEPS_WANTED / steps_each;
+    let bytes = Form::Accumulator.data_type(call).bytes();
+    (CHUNK_BYTES / bytes).max(total.div_ceil(chunks).next_power_of_two())
+}
+
+#[cfg(test)]
+mod tests;

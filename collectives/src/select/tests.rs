@@ -1,0 +1,171 @@
+//! What is allowed and what is chosen.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt::Write;
+
+use ringfold_topology::Layout;
+use ringfold_types::limits::LINK_BYTES_MIN;
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
+
+use super::{Constraints, InvalidConstraints, STEPS_WANTED, chunk_len, select};
+use crate::algorithm::{Algorithm, Plan};
+
+fn allreduce(data_type: DataType, bytes: usize) -> Call {
+    let (collective, count) = (Collective::AllReduce, bytes / data_type.bytes());
+    Call { collective, count, data_type, op: ReduceOp::Sum, root: Rank(0) }
+}
+
+fn hosts(hosts: usize, ranks_each: usize) -> Layout {
+    let names: Vec<usize> = (0..hosts * ranks_each).map(|rank| rank / ranks_each).collect();
+    Layout::from_host_names(&names)
+}
+
+/// The names that `text` allows of `collective`.
+fn allowed(text: &str, collective: Collective) -> Vec<&'static str> {
+    let constraints: Constraints = text.parse().unwrap();
+    let of = Algorithm::of(collective).iter();
+    of.filter(|algorithm| constraints.allow(algorithm)).map(|algorithm| algorithm.name).collect()
+}
+
+fn refused(text: &str) -> InvalidConstraints {
+    text.parse::<Constraints>().expect_err(text)
+}
+
+#[test]
+fn rules_are_read_as_nccl_does() {
+    let all = Collective::AllReduce;
+    let known: Vec<&str> = Algorithm::of(all).iter().map(|algorithm| algorithm.name).collect();
+    assert_eq!(allowed("", all), known);
+    assert_eq!(allowed("ring", all), ["ring"]);
+    assert_eq!(allowed("Tree,RING", all), ["ring", "tree"]);
+    assert_eq!(allowed(" allreduce : tree , ring ; ", all), ["ring", "tree"]);
+    assert_eq!(allowed("AllReduce:double_tree", all), ["double_tree"]);
+    let without: Vec<&str> = known.iter().copied().filter(|name| *name != "ring").collect();
+    assert_eq!(allowed("^ring", all), without);
+    assert_eq!(allowed("allreduce:^ring", all), without);
+    assert_eq!(allowed("allreduce:one_shot;^ring", all), ["one_shot"], "its own rule counts");
+    assert_eq!(allowed("^ring;allreduce:ring", all), ["ring"]);
+}
+
+#[test]
+fn a_rule_for_all_leaves_others_free() {
+    let barrier = Collective::Barrier;
+    let known: Vec<&str> = Algorithm::of(barrier).iter().map(|algorithm| algorithm.name).collect();
+    assert_eq!(allowed("two_shot", barrier), known);
+    assert_eq!(allowed("allreduce:two_shot", barrier), known);
+}
+
+#[test]
+fn unknown_names_are_refused_with_the_known_ones() {
+    let unknown = refused("allreduce:rign").to_string();
+    assert!(unknown.starts_with("'rign' is no algorithm of allreduce; known are "), "{unknown}");
+    assert!(Algorithm::of(Collective::AllReduce).iter().all(|a| unknown.contains(a.name)));
+    let unknown = refused("rign").to_string();
+    assert!(unknown.contains(" allreduce/ring "), "{unknown}");
+    let unknown = refused("alltoall:ring").to_string();
+    assert!(unknown.contains("'alltoall' is no collective") && unknown.contains("allreduce"));
+    for text in ["ring,", "ring,,tree", "^", "allreduce:", "allreduce:^", "^ring,^tree", ":ring"] {
+        let name = refused(text);
+        let is_unknown = matches!(
+            name,
+            InvalidConstraints::UnknownAlgorithm { .. }
+                | InvalidConstraints::UnknownCollective { .. }
+        );
+        assert!(is_unknown, "{text}: {name:?}");
+    }
+}
+
+#[test]
+fn a_collective_keeps_an_algorithm_and_has_one_rule() {
+    let collective = Collective::AllReduce;
+    let mut every = String::from("^");
+    for algorithm in Algorithm::of(collective) {
+        write!(every, "{},", algorithm.name).unwrap();
+    }
+    let every = every.trim_end_matches(',');
+    assert_eq!(refused(every), InvalidConstraints::NothingLeft { collective });
+    let own = "allreduce:".to_string() + every;
+    assert_eq!(refused(&own), InvalidConstraints::NothingLeft { collective });
+    assert_eq!(refused("ring;tree"), InvalidConstraints::Repeated { collective: None });
+    let twice = refused("allreduce:ring;allreduce:tree");
+    assert_eq!(twice, InvalidConstraints::Repeated { collective: Some(collective) });
+}
+
+#[test]
+fn what_is_wanted_is_chosen() {
+    for collective in Collective::ALL {
+        for algorithm in Algorithm::of(collective) {
+            let wanted = alloc::format!("{collective}:{}", algorithm.name).parse().unwrap();
+            for size in [1, 2, 7] {
+                let call = Call { collective, ..allreduce(DataType::F32, 4000) };
+                let chosen = select(&call, &Layout::one_host(size), &wanted);
+                assert_eq!(chosen.to_string(), algorithm.to_string());
+            }
+        }
+    }
+}
+
+/// Each line: hosts x ranks on each and a type, then what is chosen from so many bytes on.
+const CHOICES: &str = "\
+1x2 f32: 4 recursive_doubling 32768 ring
+1x2 bf16: 4 one_shot 16384 two_shot
+1x8 f32: 4 one_shot 1024 recursive_doubling 4096 two_shot
+1x8 bf16: 4 one_shot 2048 two_shot
+1x64 f32: 4 recursive_doubling 8192 halving_doubling
+1x64 bf16: 4 recursive_doubling 4096 halving_doubling 65536 two_shot
+2x8 f32: 4 one_shot 1024 double_tree 16384 ring
+2x8 bf16: 4 one_shot 1024 double_tree 16384 ring
+8x1 f32: 4 one_shot 16384 two_shot 2097152 ring
+8x1 bf16: 4 one_shot 16384 two_shot
+64x8 f32: 4 recursive_doubling 8192 double_tree 268435456 ring
+64x8 bf16: 4 recursive_doubling 4096 double_tree 268435456 ring
+";
+
+#[test]
+fn choices_are_as_reviewed() {
+    let layouts = [(1, 2), (1, 8), (1, 64), (2, 8), (8, 1), (64, 8)];
+    let mut table = String::new();
+    for (hosts_, ranks) in layouts {
+        for data_type in [DataType::F32, DataType::Bf16] {
+            write!(table, "{hosts_}x{ranks} {data_type}:").unwrap();
+            let mut before = "";
+            for bytes in (2..=30).map(|power| 1 << power) {
+                let call = allreduce(data_type, bytes);
+                let chosen = select(&call, &hosts(hosts_, ranks), &Constraints::default()).name;
+                if chosen != before {
+                    write!(table, " {bytes} {chosen}").unwrap();
+                }
+                before = chosen;
+            }
+            table += "\n";
+        }
+    }
+    assert_eq!(table, CHOICES, "now:\n{table}");
+}
+
+#[test]
+fn schedules_stay_short() {
+    for size in [2, 8, 64] {
+        let layout = Layout::one_host(size);
+        for count in [1 << 10, 1 << 20, 1 << 28] {
+            let call = Call { count, ..allreduce(DataType::F32, 0) };
+            let chunk = chunk_len(&call, &layout);
+            assert!(chunk >= 1024);
+            for algorithm in Algorithm::of(Collective::AllReduce) {
+                // Never chosen for such lengths: what it overwrites must fit the links.
+                if algorithm.name == "one_shot" && count > 1 << 10
+                    || algorithm.name == "recursive_doubling" && size == 2
+                    || algorithm.name == "two_shot" && size > 32
+                {
+                    continue;
+                }
+                let window_bytes = LINK_BYTES_MIN;
+                let plan = Plan { call, layout: &layout, rank: Rank(1), chunk, window_bytes };
+                let schedule = (algorithm.schedule)(&plan);
+                let longest = schedule.lanes().iter().map(Vec::len).max().unwrap_or(0);
+                assert!(longest <= 2 * STEPS_WANTED, "{algorithm}, {size}, {count}: {longest}");
+            }
+        }
+    }
+}
