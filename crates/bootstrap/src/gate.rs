@@ -70,7 +70,7 @@ pub(crate) async fn admit(
     guests: mpsc::Sender<Guest>,
 ) {
     let shared = Arc::new((greeting, secret, strangers));
-    let mut waiting: VecDeque<AbortHandle> = VecDeque::new();
+    let mut waiting: VecDeque<(SocketAddr, AbortHandle)> = VecDeque::new();
     while !guests.is_closed() {
         let (stream, from) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -80,9 +80,9 @@ pub(crate) async fn admit(
                 continue;
             }
         };
-        waiting.retain(|handshake| !handshake.is_finished());
+        waiting.retain(|(_, handshake)| !handshake.is_finished());
         if waiting.len() >= limits::HANDSHAKES_MAX
-            && let Some(oldest) = waiting.pop_front()
+            && let Some((from, oldest)) = waiting.pop_front()
         {
             oldest.abort();
             shared.2.note(from, &HandshakeError::Io(io::ErrorKind::ConnectionRefused.into()));
@@ -102,7 +102,7 @@ pub(crate) async fn admit(
                 Err(cause) => strangers.note(from, &cause),
             }
         });
-        waiting.push_back(handshake.abort_handle());
+        waiting.push_back((from, handshake.abort_handle()));
     }
 }
 

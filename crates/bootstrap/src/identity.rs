@@ -1,9 +1,11 @@
 //! Who a rank is, and where it meets the others: what discovery finds and joining needs.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
 
 use ringfold_types::Rank;
 
+use crate::address::{default_source, is_loopback, source_toward};
 use crate::pmi;
 
 /// What a launcher says of a rank.
@@ -70,6 +72,26 @@ impl Identity {
             job: "alone".into(),
             rendezvous: Rendezvous::Alone,
             launcher: Launcher::Alone,
+        }
+    }
+
+    /// The address under which the other ranks most likely reach this one: that of the route to the
+    /// meeting place; the loopback address where all of them are on this host. May look up a name.
+    #[must_use]
+    pub fn source(&self) -> IpAddr {
+        const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let toward = |place: &str| source_toward(place).unwrap_or_else(|_| default_source());
+        match &self.rendezvous {
+            Rendezvous::Alone => HERE,
+            Rendezvous::Ports { host, .. } if is_loopback(host) => HERE,
+            Rendezvous::Ports { host, .. } => match toward(&format!("{host}:9")) {
+                // On its own host a name may well lead to the loopback address.
+                ip if ip.is_loopback() => default_source(),
+                ip => ip,
+            },
+            Rendezvous::Ask { address } => toward(address),
+            Rendezvous::Kvs(client) if client.is_one_host() => HERE,
+            Rendezvous::Kvs(_) => default_source(),
         }
     }
 }

@@ -11,6 +11,19 @@ fn found(vars: &[(&str, &str)]) -> Result<Identity, DiscoverError> {
     discover(&|name| map.get(name).map(|v| (*v).to_owned()))
 }
 
+#[test]
+fn where_ranks_on_one_host_are_reached() {
+    assert!(found(&OPEN_MPI).unwrap().source().is_loopback());
+    assert!(found(&[]).unwrap().source().is_loopback());
+    let ringrun = [
+        ("RINGFOLD_RANK", "0"),
+        ("RINGFOLD_SIZE", "2"),
+        ("RINGFOLD_JOB", "j"),
+        ("RINGFOLD_RENDEZVOUS", "127.0.0.1:9"),
+    ];
+    assert!(found(&ringrun).unwrap().source().is_loopback());
+}
+
 fn place(identity: &Identity) -> (String, Vec<u16>) {
     match &identity.rendezvous {
         Rendezvous::Ports { host, ports } => (host.clone(), ports.clone()),

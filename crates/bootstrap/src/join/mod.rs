@@ -206,7 +206,11 @@ impl Joiner {
                 Ok((listener, Some(reports.map_err(self.unroutable(&launcher))?)))
             }
             Rendezvous::Kvs(mut client) => {
-                let here = bind.unwrap_or_else(|| kvs_address(&client));
+                let here = match bind {
+                    Some(ip) => ip,
+                    None if client.is_one_host() => Ipv4Addr::LOCALHOST.into(),
+                    None => address::default_source(),
+                };
                 let listener = self.listen(Some(here), &[0], here.to_string())?;
                 client.put(HUB_KEY, &self.advertised(&listener, here)?.to_string())?;
                 self.barrier(&mut client)?;
@@ -364,8 +368,4 @@ impl Joiner {
 fn is_hang_up(e: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     matches!(e.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
-}
-
-fn kvs_address(client: &pmi::Client) -> IpAddr {
-    if client.is_one_host() { Ipv4Addr::LOCALHOST.into() } else { address::default_source() }
 }

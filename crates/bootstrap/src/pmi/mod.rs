@@ -151,9 +151,15 @@ impl Client {
                 break line;
             }
             let mut bytes = [0; 512];
-            match self.stream.read(&mut bytes).map_err(io)? {
-                0 => return Err(io(io::ErrorKind::UnexpectedEof.into())),
-                n => self.unread.extend_from_slice(&bytes[..n]),
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return Err(io(io::ErrorKind::UnexpectedEof.into())),
+                Ok(n) => self.unread.extend_from_slice(&bytes[..n]),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                // So the system says that the time is over.
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    return Err(io(io::ErrorKind::TimedOut.into()));
+                }
+                Err(e) => return Err(io(e)),
             }
         };
         let has = |word: &str| line.split_ascii_whitespace().any(|w| w == word);

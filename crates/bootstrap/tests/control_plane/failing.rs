@@ -174,3 +174,44 @@ fn an_exchange_ends_with_the_verdict() {
     assert_eq!(verdict(&controls[0]).culprits(), [Rank(2)]);
     leave(controls);
 }
+
+#[test]
+#[ignore = "figures, not a check: --ignored --nocapture"]
+fn figures() {
+    for size in [2_u32, 8, 32, 64] {
+        let began = std::time::Instant::now();
+        let controls = Job::new(size as usize).joined(&(0..size).collect::<Vec<_>>());
+        let joined = began.elapsed();
+        let rounds = 20;
+        let began = std::time::Instant::now();
+        std::thread::scope(|scope| {
+            for control in &controls {
+                scope.spawn(move || {
+                    for _ in 0..rounds {
+                        control.exchange(vec![0; 64], Duration::from_secs(60)).unwrap();
+                    }
+                });
+            }
+        });
+        let exchange = began.elapsed() / rounds;
+        let began = std::time::Instant::now();
+        controls[0].complain(Complaint::Overdue { seq: 0 });
+        common_verdict(&controls);
+        let inquiry = began.elapsed();
+        println!("{size:3} ranks: join {joined:?}, exchange {exchange:?}, inquiry {inquiry:?}");
+        leave(controls);
+    }
+    let control = &ringfold_bootstrap::local::controls(1).unwrap()[0];
+    let calls = 20_000_000;
+    let began = std::time::Instant::now();
+    for seq in 0..calls {
+        control.entered(seq, std::hint::black_box(&call(8)), 1);
+        control.finished(seq);
+    }
+    let logged = began.elapsed() / 20_000_000;
+    let began = std::time::Instant::now();
+    for _ in 0..calls {
+        assert!(std::hint::black_box(control).verdict().is_none());
+    }
+    println!("entered + finished {logged:?}, verdict {:?}", began.elapsed() / 20_000_000);
+}

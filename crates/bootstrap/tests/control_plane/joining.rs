@@ -161,6 +161,19 @@ fn the_second_of_two_equal_ranks_is_refused_and_the_job_comes_about() {
 }
 
 #[test]
+fn a_rank_that_goes_away_before_all_are_there_is_named() {
+    let job = Job::new(4);
+    let others = [job.spawn(0), job.spawn(2)];
+    // It gives up long before the others would.
+    let error = job.clone().timeout(Duration::from_millis(100)).join(1).unwrap_err();
+    assert!(matches!(error, JoinError::HubLost { rank: Rank(1), .. }), "{error}");
+    for other in others {
+        let error = other.join().unwrap().unwrap_err();
+        assert!(matches!(error, JoinError::Lost { rank: Rank(1) }), "{error}");
+    }
+}
+
+#[test]
 fn ports_that_others_hold_are_passed_over() {
     // A listener that never answers, one that hangs up, and a free port.
     let mute = TcpListener::bind(("127.0.0.1", 0)).unwrap();

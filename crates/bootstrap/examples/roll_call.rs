@@ -1,0 +1,28 @@
+//! Starts under any launcher and says who is there, as in `mpiexec -n 4 roll_call`: shows whether
+//! the ranks find each other without anything else of ringfold.
+
+use std::error::Error;
+use std::io::Write;
+use std::time::Duration;
+
+use ringfold_bootstrap::{Control, Options, Secret, discover};
+
+#[expect(clippy::disallowed_methods, reason = "a program, which reads its environment")]
+fn main() -> Result<(), Box<dyn Error>> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let identity = discover(&variable)?;
+    let secret = Secret::find(&variable)?;
+    let mut out = std::io::stdout();
+    let (launcher, job, source) = (identity.launcher, identity.job.clone(), identity.source());
+    let card = format!("{source} pid {}", std::process::id()).into_bytes();
+    let options = Options { timeout: Duration::from_secs(20), ..Options::default() };
+    let (control, cards) = Control::join(identity, secret, card, options)?;
+    if control.rank().0 == 0 {
+        writeln!(out, "{} ranks, started by {launcher}, job {job}", control.size())?;
+        for (rank, card) in cards.iter().enumerate() {
+            writeln!(out, "rank {rank}: {}", String::from_utf8_lossy(card))?;
+        }
+    }
+    control.leave();
+    Ok(())
+}
