@@ -143,7 +143,7 @@ impl Communicator {
             schedule: &entry.schedule,
             kernel: entry.kernel,
             tag: entry.tag(self.seq),
-            deadline: Instant::now() + self.timeout,
+            timeout: self.timeout,
             control,
         };
         let user = prescale(&call, user, &mut self.scaled);

@@ -21,7 +21,8 @@ pub(crate) struct Task<'a> {
     pub(crate) kernel: Kernel,
     /// Marks the call's bytes; all ranks compute the same.
     pub(crate) tag: u32,
-    pub(crate) deadline: Instant,
+    /// How long to wait for the others, counted from when there was first nothing to do.
+    pub(crate) timeout: Duration,
     pub(crate) control: &'a Control,
 }
 
@@ -71,6 +72,8 @@ impl Engine {
     pub(crate) fn run(&mut self, task: &Task<'_>, memory: &mut Memory<'_>) -> Result<(), Trouble> {
         self.machine.start(task.schedule, memory.overlay());
         let mut idle = 0_u32;
+        // Most calls never wait long enough to look at the clock.
+        let mut deadline = None;
         loop {
             if self.sweep(task, memory)? {
                 idle = 0;
@@ -87,15 +90,23 @@ impl Engine {
                     look(task)?;
                     std::thread::yield_now();
                 }
-                Stage::Park => self.nap(task, memory)?,
+                Stage::Park => {
+                    let now = Instant::now();
+                    let deadline = *deadline.get_or_insert_with(|| now + task.timeout);
+                    self.nap(task, memory, deadline.saturating_duration_since(now))?;
+                }
             }
         }
     }
 
     /// Sleeps until a peer or a verdict wakes this rank, unless something moves after all.
-    fn nap(&mut self, task: &Task<'_>, memory: &mut Memory<'_>) -> Result<(), Trouble> {
+    fn nap(
+        &mut self,
+        task: &Task<'_>,
+        memory: &mut Memory<'_>,
+        left: Duration,
+    ) -> Result<(), Trouble> {
         look(task)?;
-        let left = task.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(Trouble::Overdue);
         }

@@ -17,7 +17,10 @@ pub(crate) struct Plans {
     constraints: Constraints,
     /// Bytes that are passed on at a time, where the user insists.
     chunk_bytes: Option<usize>,
-    entries: HashMap<Call, Entry>,
+    entries: Vec<Entry>,
+    index: HashMap<Call, usize>,
+    /// The entry that was asked for last: most calls repeat the one before.
+    latest: Option<(Call, usize)>,
     /// Steps in all entries together.
     steps: usize,
 }
@@ -38,7 +41,14 @@ const STEPS_KEPT: usize = 1 << 18;
 
 impl Plans {
     pub(crate) fn new(constraints: Constraints, chunk_bytes: Option<usize>) -> Self {
-        Self { constraints, chunk_bytes, entries: HashMap::new(), steps: 0 }
+        Self {
+            constraints,
+            chunk_bytes,
+            entries: Vec::new(),
+            index: HashMap::new(),
+            latest: None,
+            steps: 0,
+        }
     }
 
     /// How `call` is performed.
@@ -48,18 +58,33 @@ impl Plans {
         layout: &Layout,
         rank: Rank,
     ) -> Result<&Entry, Error> {
-        // The borrow checker does not see that an early return ends the first look-up's borrow.
-        if !self.entries.contains_key(call) {
-            let entry = self.make(call, layout, rank)?;
-            let steps: usize = entry.schedule.lanes().iter().map(Vec::len).sum();
-            if self.steps + steps > STEPS_KEPT {
-                self.entries.clear();
-                self.steps = 0;
+        let at = match self.latest {
+            Some((latest, at)) if latest == *call => at,
+            _ => self.find(call, layout, rank)?,
+        };
+        Ok(&self.entries[at])
+    }
+
+    #[cold]
+    fn find(&mut self, call: &Call, layout: &Layout, rank: Rank) -> Result<usize, Error> {
+        let at = match self.index.get(call) {
+            Some(at) => *at,
+            None => {
+                let entry = self.make(call, layout, rank)?;
+                let steps: usize = entry.schedule.lanes().iter().map(Vec::len).sum();
+                if self.steps + steps > STEPS_KEPT {
+                    self.entries.clear();
+                    self.index.clear();
+                    self.steps = 0;
+                }
+                self.steps += steps;
+                self.entries.push(entry);
+                self.index.insert(*call, self.entries.len() - 1);
+                self.entries.len() - 1
             }
-            self.steps += steps;
-            self.entries.insert(*call, entry);
-        }
-        Ok(&self.entries[call])
+        };
+        self.latest = Some((*call, at));
+        Ok(at)
     }
 
     fn make(&self, call: &Call, layout: &Layout, rank: Rank) -> Result<Entry, Error> {

@@ -1,0 +1,59 @@
+//! A rank for tests that need processes: does what its arguments say, and says on standard output
+//! what became of it.
+//!
+//! * `allreduce BYTES`: all-reduces so many bytes again and again, until it fails;
+//! * `differ`: rank 1 broadcasts while the others all-reduce;
+//! * `late SECONDS`: rank 1 sleeps before the second call;
+//! * `exit`: rank 1 leaves without a word after the first call.
+#![expect(clippy::print_stdout, reason = "standard output is how it reports")]
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ringfold::{Communicator, Error, Rank, ReduceOp};
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match run(&args) {
+        Ok(()) => {
+            println!("done");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            let verdict = match &error {
+                Error::Failed(failure) => failure.verdict.to_string(),
+                other => other.to_string(),
+            };
+            println!("verdict {verdict}");
+            println!("failed {error}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+fn run(args: &[String]) -> Result<(), Error> {
+    let mut comm = Communicator::init()?;
+    let is_odd_one = comm.rank() == Rank(1);
+    let number = |index: usize| args.get(index).and_then(|n| n.parse().ok()).unwrap_or(0);
+    comm.barrier()?;
+    match args.first().map(String::as_str) {
+        Some("allreduce") => {
+            let mut buffer = vec![0.0_f32; number(1) / 4];
+            println!("started");
+            loop {
+                comm.all_reduce(&mut buffer, ReduceOp::Max)?;
+            }
+        }
+        Some("differ") if is_odd_one => comm.broadcast(&mut [1.0_f64; 10], Rank(2)),
+        Some("late") if is_odd_one => {
+            std::thread::sleep(Duration::from_secs(number(1) as u64));
+            comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum)
+        }
+        Some("exit") if is_odd_one => {
+            println!("started");
+            #[expect(clippy::disallowed_methods, reason = "this rank is to end without a word")]
+            std::process::exit(0)
+        }
+        _ => comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum),
+    }
+}

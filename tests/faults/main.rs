@@ -1,0 +1,145 @@
+//! What survivors get when a rank dies, falls silent, differs or is late, over every transport: the
+//! same typed verdict on each of them, in bounded time.
+
+mod processes;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use processes::Job;
+use rustix::process::Signal;
+
+const TRANSPORTS: [&str; 2] = ["shm", "tcp"];
+
+/// Far beyond the bound that is promised for a death (1 s), so that a loaded machine does not fail
+/// the test; the time itself is printed.
+const SOON: Duration = Duration::from_secs(10);
+
+fn all_say(verdicts: &[String], words: &[&str]) {
+    for verdict in verdicts {
+        assert_eq!(verdict, &verdicts[0], "survivors agree");
+        assert!(words.iter().all(|word| verdict.contains(word)), "{verdict:?} names {words:?}");
+    }
+}
+
+#[test]
+fn killed_in_the_middle_of_a_gibibyte() {
+    for transport in TRANSPORTS {
+        for victim in [2, 0] {
+            let job = Job::start(3, transport, &["allreduce", &(1 << 30).to_string()], &[]);
+            job.wait_for("started");
+            std::thread::sleep(Duration::from_millis(300));
+            let killed = Instant::now();
+            job.ranks[victim].signal(Signal::KILL);
+            let (verdicts, last) = job.verdicts(victim);
+            println!("{transport}: rank {victim} killed, all know after {:?}", last - killed);
+            all_say(&verdicts, &[&format!("rank {victim}")]);
+            assert!(last - killed < SOON);
+        }
+    }
+}
+
+#[test]
+fn stopped_in_the_middle_of_a_gibibyte() {
+    for transport in TRANSPORTS {
+        for victim in [1, 0] {
+            let settings = [("RINGFOLD_TIMEOUT", "3")];
+            let job = Job::start(3, transport, &["allreduce", &(1 << 30).to_string()], &settings);
+            job.wait_for("started");
+            std::thread::sleep(Duration::from_millis(300));
+            let stopped = Instant::now();
+            job.ranks[victim].signal(Signal::STOP);
+            let (verdicts, last) = job.verdicts(victim);
+            println!("{transport}: rank {victim} stopped, all know after {:?}", last - stopped);
+            all_say(&verdicts, &[&format!("rank {victim}"), "not answer"]);
+            assert!(last - stopped < Duration::from_secs(3) + SOON);
+        }
+    }
+}
+
+#[test]
+fn ranks_that_call_different_things_are_told_who_called_what() {
+    for transport in TRANSPORTS {
+        let job = Job::start(4, transport, &["differ"], &[("RINGFOLD_TIMEOUT", "5")]);
+        let (mut verdicts, _) = job.verdicts(1);
+        verdicts.push(job.ranks[1].line("verdict "));
+        all_say(&verdicts, &["allreduce", "broadcast", "f64 x 10", "rank 1"]);
+    }
+}
+
+#[test]
+fn a_rank_that_does_not_come_is_named() {
+    for transport in TRANSPORTS {
+        let job = Job::start(3, transport, &["late", "30"], &[("RINGFOLD_TIMEOUT", "1")]);
+        let (verdicts, _) = job.verdicts(1);
+        all_say(&verdicts, &["rank 1", "entered", "allreduce"]);
+    }
+}
+
+#[test]
+fn a_rank_that_exits_without_a_word_has_died() {
+    for transport in TRANSPORTS {
+        let job = Job::start(3, transport, &["exit"], &[]);
+        let (verdicts, _) = job.verdicts(1);
+        all_say(&verdicts, &["rank 1"]);
+    }
+}
+
+#[test]
+fn strangers_on_any_port_cost_nothing() {
+    for transport in TRANSPORTS {
+        let job = Job::start(3, transport, &["allreduce", "65536"], &[]);
+        job.wait_for("started");
+        let ports: Vec<u16> = job.ranks.iter().flat_map(|rank| listening(rank.id())).collect();
+        assert!(!ports.is_empty(), "somebody listens");
+        let mut noise = Noise(0x5eed);
+        println!("seed {:#x}, ports {ports:?}", noise.0);
+        let mut held = Vec::new();
+        for port in ports {
+            for round in 0..150 {
+                let Ok(mut stranger) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+                let garbage: Vec<u8> = (0..round * 7 % 300).map(|_| noise.byte()).collect();
+                stranger.write_all(&garbage).ok();
+                if round % 3 == 0 {
+                    held.push(stranger);
+                } else if round % 3 == 1 {
+                    stranger.write_all(&[0xff; 64]).ok();
+                    stranger.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+                    stranger.read(&mut [0; 64]).ok();
+                }
+            }
+        }
+        // The job still runs: it dies of what we do next, not of what we did before.
+        job.ranks[2].signal(Signal::KILL);
+        let (verdicts, _) = job.verdicts(2);
+        all_say(&verdicts, &["rank 2"]);
+    }
+}
+
+/// Bytes without a pattern.
+struct Noise(u64);
+
+impl Noise {
+    fn byte(&mut self) -> u8 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0.to_le_bytes()[7]
+    }
+}
+
+/// The TCP ports that a process listens on, by what `/proc` says of its sockets.
+fn listening(pid: u32) -> Vec<u16> {
+    let fds = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let sockets: Vec<String> = fds
+        .filter_map(|fd| fs::read_link(fd.ok()?.path()).ok())
+        .filter_map(|to| to.to_str()?.strip_prefix("socket:[")?.strip_suffix(']').map(String::from))
+        .collect();
+    let table = fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap();
+    let port = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let listens = *fields.get(3)? == "0A" && sockets.iter().any(|s| s == fields[9]);
+        listens.then(|| u16::from_str_radix(fields[1].rsplit(':').next()?, 16).ok())?
+    };
+    table.lines().skip(1).filter_map(port).collect()
+}

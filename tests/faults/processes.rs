@@ -1,0 +1,101 @@
+//! Ranks as processes that a test may kill, stop and listen to.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The processes of one job. Whatever is left of it ends with the test.
+pub(crate) struct Job {
+    pub(crate) ranks: Vec<Process>,
+}
+
+/// One rank's process.
+pub(crate) struct Process {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+/// Long enough for anything that ends at all, on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Job {
+    /// Starts `size` ranks that do `task` over `transport`, with further settings.
+    pub(crate) fn start(
+        size: usize,
+        transport: &str,
+        task: &[&str],
+        settings: &[(&str, &str)],
+    ) -> Self {
+        let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+        let start = |rank: usize| {
+            let mut child = Command::new(env!("CARGO_BIN_EXE_rank"))
+                .args(task)
+                .env("RANK", rank.to_string())
+                .env("WORLD_SIZE", size.to_string())
+                .env("MASTER_ADDR", "127.0.0.1")
+                .env("MASTER_PORT", port.to_string())
+                .env("RINGFOLD_SECRET", "5ec2e7".repeat(11)[..64].to_owned())
+                .env("RINGFOLD_TRANSPORT", transport)
+                .envs(settings.iter().copied())
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let (send, lines) = channel();
+            let output = BufReader::new(child.stdout.take().unwrap());
+            thread::spawn(move || {
+                output.lines().map_while(Result::ok).try_for_each(|line| send.send(line)).ok();
+            });
+            Process { child, lines }
+        };
+        Self { ranks: (0..size).map(start).collect() }
+    }
+
+    /// Waits until every rank has said `word`.
+    pub(crate) fn wait_for(&self, word: &str) {
+        self.ranks.iter().for_each(|rank| drop(rank.line(word)));
+    }
+
+    /// The verdicts of all ranks but `except`, and when the last came.
+    pub(crate) fn verdicts(&self, except: usize) -> (Vec<String>, Instant) {
+        let others = self.ranks.iter().enumerate().filter(|(rank, _)| *rank != except);
+        let verdicts = others.map(|(_, rank)| rank.line("verdict ")).collect();
+        (verdicts, Instant::now())
+    }
+}
+
+impl Process {
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id().cast_signed()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// What follows `word` on the first line that begins with it.
+    pub(crate) fn line(&self, word: &str) -> String {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let line = self.lines.recv_timeout(left);
+            let line = line.unwrap_or_else(|e| panic!("process {} never says {word}: {e}", self.id()));
+            if let Some(rest) = line.strip_prefix(word) {
+                return rest.to_owned();
+            }
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}

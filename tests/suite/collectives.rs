@@ -1,0 +1,171 @@
+//! Every algorithm with every type, operation and awkward count, over every transport, against an
+//! oracle that shares no code with them.
+
+mod via;
+
+use ringfold::{Buffers, Call, Collective, Communicator, DataType, Rank, ReduceOp};
+use ringfold_bench::oracle::Oracle;
+use ringfold_collectives::Algorithm;
+use via::Via;
+
+const OPS: [ReduceOp; 6] = [
+    ReduceOp::Sum,
+    ReduceOp::Prod,
+    ReduceOp::Min,
+    ReduceOp::Max,
+    ReduceOp::Avg,
+    ReduceOp::pre_mul_sum(1.0),
+];
+
+/// Counts that are nothing, fewer than ranks, odd, a few chunks, and more than a transport's window.
+const COUNTS: [usize; 7] = [0, 1, 3, 17, 1000, 4099, 70_001];
+
+/// Performs `call` and counts the wrong elements of this rank.
+fn wrong(comm: &mut Communicator, call: &Call, in_place: bool, seed: u64) -> usize {
+    let (rank, size, bytes) = (comm.rank(), comm.size(), call.data_type.bytes());
+    let oracle = Oracle::new(*call, size, seed);
+    let call = Call { op: oracle.op(rank), ..*call };
+    let (input_len, output_len) = (call.input_len(size) * bytes, call.output_len(size) * bytes);
+    let mut input = vec![0; input_len];
+    oracle.fill_input(rank, &mut input);
+    if !in_place {
+        let mut output = vec![0xa5; output_len];
+        comm.perform(&call, Buffers::Apart { input: &input, output: &mut output }).unwrap();
+        return oracle.count_wrong(rank, &output);
+    }
+    let mut buffer = vec![0xa5; input_len.max(output_len)];
+    let input_at = if call.collective == Collective::AllGather { rank.index() * input_len } else { 0 };
+    buffer[input_at..input_at + input_len].copy_from_slice(&input);
+    comm.perform(&call, Buffers::InPlace(&mut buffer)).unwrap();
+    let scattered = call.collective == Collective::ReduceScatter;
+    let output_at = if scattered { rank.index() * output_len } else { 0 };
+    if scattered {
+        let outside = |i: &usize| !(output_at..output_at + output_len).contains(i);
+        let intact = (0..input_len).filter(outside).all(|i| buffer[i] == input[i]);
+        assert!(intact, "{call} in place wrote beyond its block");
+    }
+    oracle.count_wrong(rank, &buffer[output_at..output_at + output_len])
+}
+
+/// All types with one operation, and all operations with one type.
+fn kinds(collective: Collective) -> Vec<(DataType, ReduceOp)> {
+    if !collective.reduces() {
+        return [DataType::U8, DataType::F32].map(|t| (t, ReduceOp::Sum)).to_vec();
+    }
+    let types = DataType::ALL.iter().map(|t| (*t, ReduceOp::Sum));
+    let ops = OPS.iter().flat_map(|op| [DataType::Bf16, DataType::I32].map(|t| (t, *op)));
+    types.chain(ops).collect()
+}
+
+fn calls(collective: Collective, size: usize) -> Vec<Call> {
+    let roots = if collective.has_root() { vec![0, size - 1] } else { vec![0] };
+    let mut calls = Vec::new();
+    for root in roots {
+        for (kind, (data_type, op)) in kinds(collective).into_iter().enumerate() {
+            for (index, count) in COUNTS.into_iter().enumerate() {
+                // Every kind meets large counts now and then.
+                if count < 4000 || (kind + index).is_multiple_of(5) {
+                    calls.push(Call { collective, count, data_type, op, root: Rank::at(root) });
+                }
+            }
+        }
+    }
+    calls
+}
+
+fn all_algorithms(via: Via, collective: Collective, sizes: &[usize]) {
+    for &size in sizes {
+        for algorithm in Algorithm::of(collective) {
+            let settings = [("RINGFOLD_ALGO", &*format!("{collective}:{}", algorithm.name))];
+            let calls = calls(collective, size);
+            via.run(size, &settings, |comm| {
+                for (index, call) in calls.iter().enumerate() {
+                    for in_place in [false, true] {
+                        let wrong = wrong(comm, call, in_place, index as u64);
+                        let (rank, name) = (comm.rank(), algorithm.name);
+                        assert_eq!(
+                            wrong, 0,
+                            "{call} by {name}, in place {in_place}, on rank {rank} of {size}, {via:?}"
+                        );
+                    }
+                }
+            });
+        }
+    }
+}
+
+macro_rules! suite {
+    ($($name:ident: $via:expr, $sizes:expr;)*) => {$(
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn allreduce() {
+                all_algorithms($via, Collective::AllReduce, &$sizes);
+            }
+
+            #[test]
+            fn allgather() {
+                all_algorithms($via, Collective::AllGather, &$sizes);
+            }
+
+            #[test]
+            fn reduce_scatter() {
+                all_algorithms($via, Collective::ReduceScatter, &$sizes);
+            }
+
+            #[test]
+            fn broadcast() {
+                all_algorithms($via, Collective::Broadcast, &$sizes);
+            }
+
+            #[test]
+            fn reduce() {
+                all_algorithms($via, Collective::Reduce, &$sizes);
+            }
+        }
+    )*};
+}
+
+suite! {
+    local: Via::Local, [1, 2, 3, 4, 5, 7, 8];
+    shm: Via::Shm, [2, 3, 5, 8];
+    tcp: Via::Tcp, [2, 3, 5, 8];
+}
+
+#[test]
+fn a_barrier_holds_everyone_back() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    for via in Via::ALL {
+        for size in [1, 2, 3, 6] {
+            let entered = AtomicUsize::new(0);
+            via.run(size, &[], |comm| {
+                for round in 1..=20 {
+                    entered.fetch_add(1, Ordering::SeqCst);
+                    comm.barrier().unwrap();
+                    assert!(entered.load(Ordering::SeqCst) >= round * size, "{via:?}, {size} ranks");
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn every_rank_gets_the_same_bits_in_every_run() {
+    // Values whose sum depends on the order of addition.
+    let value = |rank: u32, i: usize| (f64::from(rank * 7919) + i as f64).sin() as f32 * 1e3;
+    for algorithm in Algorithm::of(Collective::AllReduce) {
+        let settings = [("RINGFOLD_ALGO", &*format!("allreduce:{}", algorithm.name))];
+        let run = || {
+            Via::Local.run(5, &settings, |comm| {
+                let rank = comm.rank().0;
+                let mut buffer: Vec<f32> = (0..3001).map(|i| value(rank, i)).collect();
+                comm.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
+                buffer.into_iter().map(f32::to_bits).collect::<Vec<u32>>()
+            })
+        };
+        let (first, second) = (run(), run());
+        assert!(first.iter().all(|bits| *bits == first[0]), "{algorithm} differs between ranks");
+        assert_eq!(first, second, "{algorithm} differs between runs");
+    }
+}

@@ -1,0 +1,73 @@
+//! Ranks as threads of the test, over each way that bytes can move.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::thread;
+
+use ringfold::{Communicator, Config, local};
+
+/// How the ranks of a test reach each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Via {
+    /// In-process queues.
+    Local,
+    /// Shared memory, joined through the real control plane.
+    Shm,
+    /// TCP over loopback, joined through the real control plane.
+    Tcp,
+}
+
+impl Via {
+    pub(crate) const ALL: [Self; 3] = [Self::Local, Self::Shm, Self::Tcp];
+
+    /// Runs `rank_main` on `size` ranks with these settings (`RINGFOLD_*` variables) and returns
+    /// what they returned.
+    pub(crate) fn run<R: Send>(
+        self,
+        size: usize,
+        settings: &[(&str, &str)],
+        rank_main: impl Fn(&mut Communicator) -> R + Sync,
+    ) -> Vec<R> {
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let mut environment: BTreeMap<String, String> = settings.iter().map(own).collect();
+        if self == Self::Local {
+            let config = Config::from_map(environment).unwrap();
+            return local::run_with(&config, size, rank_main).unwrap();
+        }
+        let transport = if self == Self::Shm { "shm" } else { "tcp" };
+        let port = free_port().to_string();
+        environment.extend(
+            [
+                ("RINGFOLD_TRANSPORT", transport),
+                ("RINGFOLD_JOIN_TIMEOUT", "20"),
+                ("RINGFOLD_SECRET", &"5ec2e7".repeat(11)[..64]),
+                ("WORLD_SIZE", &size.to_string()),
+                ("MASTER_ADDR", "127.0.0.1"),
+                ("MASTER_PORT", &port),
+            ]
+            .map(|pair| own(&pair)),
+        );
+        thread::scope(|scope| {
+            let rank_main = &rank_main;
+            let threads: Vec<_> = (0..size)
+                .map(|rank| {
+                    let mut environment = environment.clone();
+                    environment.insert("RANK".to_owned(), rank.to_string());
+                    scope.spawn(move || {
+                        let config = Config::from_map(environment).unwrap();
+                        let mut comm = Communicator::init_with(&config).unwrap();
+                        let result = rank_main(&mut comm);
+                        comm.leave();
+                        result
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+}
+
+/// A port that nobody listens on now.
+fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
