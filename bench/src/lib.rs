@@ -7,4 +7,14 @@
 //! * `oracle`: what goes in and what must come out. The tests use it too.
 #![forbid(unsafe_code)]
 
+mod args;
+mod cases;
+mod json;
 pub mod oracle;
+mod perf;
+mod ranks;
+mod report;
+mod run;
+mod stats;
+
+pub use perf::perf_main;

@@ -28,7 +28,9 @@ pub(crate) struct Device {
 /// wrong or something failed, 2 if the command line makes no sense.
 #[must_use]
 pub fn perf_main(collective: Collective) -> ExitCode {
-    ringfold_launcher::intercept();
+    if let Some(status) = ringfold_launcher::intercept() {
+        return status;
+    }
     let args = Args::parse();
     if let Some(reason) = args.refusal() {
         complain(&format!("this flag of nccl-tests has no meaning here: {reason}"));
@@ -45,7 +47,7 @@ pub fn perf_main(collective: Collective) -> ExitCode {
 }
 
 #[expect(clippy::print_stderr, reason = "a command-line tool speaks to its user")]
-fn complain(message: &str) {
+pub(crate) fn complain(message: &str) {
     eprintln!("error: {message}");
 }
 

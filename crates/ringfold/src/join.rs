@@ -1,9 +1,21 @@
 //! Bringing the ranks together: who they are, where they are, and how they reach each other.
 
 use std::io;
+use std::net::IpAddr;
+use std::sync::Once;
 
-use ringfold_topology::{Layout, discover};
+use ringfold_bootstrap::{
+    Control, DiscoverError, Identity, JoinError, Options, Rendezvous, Secret, SecretError, discover,
+};
+use ringfold_topology::{Layout, discover as machine};
+use ringfold_transport::tcp::interface::{
+    ChooseError, Family, Filter, InvalidFilter, choose, interfaces,
+};
+use ringfold_transport::{Transport, tcp};
+use ringfold_types::Rank;
+use ringfold_types::limits::LANES_MAX;
 
+use crate::card::{Card, UnreadableCard};
 use crate::communicator::Parts;
 use crate::config::Config;
 use crate::engine::Engine;
@@ -15,6 +27,57 @@ use crate::wait::Patience;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InitError {
+    /// The launcher's variables are incomplete or make no sense.
+    #[error(transparent)]
+    Discover(#[from] DiscoverError),
+    /// There is no usable secret.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// The ranks did not meet.
+    #[error(transparent)]
+    Join(#[from] JoinError),
+    /// A rank's card makes no sense.
+    #[error("rank {rank}: {source}")]
+    Card {
+        /// Whose card.
+        rank: Rank,
+        /// What is wrong with it.
+        source: UnreadableCard,
+    },
+    /// The network interfaces cannot be listed.
+    #[error("cannot list this host's network interfaces: {0}")]
+    Interfaces(io::Error),
+    /// `RINGFOLD_SOCKET_IFNAME` makes no sense.
+    #[error("RINGFOLD_SOCKET_IFNAME: {0}")]
+    Filter(#[from] InvalidFilter),
+    /// No network interface may be used.
+    #[error("no network interface to use: {0}")]
+    Interface(#[from] ChooseError),
+    /// TCP cannot listen.
+    #[error("rank {rank}: {source}")]
+    Listen {
+        /// This rank.
+        rank: Rank,
+        /// What went wrong.
+        source: tcp::ListenError,
+    },
+    /// TCP cannot use the other ranks' addresses.
+    #[error(transparent)]
+    Tcp(#[from] tcp::ConnectError),
+    /// No transport that both ranks allow leads from one to the other.
+    #[error(
+        "rank {rank} cannot reach rank {peer}: they are on {}, and RINGFOLD_TRANSPORT leaves none \
+         that both use",
+        if *.same_host { "one host" } else { "different hosts" }
+    )]
+    Unreachable {
+        /// This rank.
+        rank: Rank,
+        /// The other.
+        peer: Rank,
+        /// Whether they could share memory.
+        same_host: bool,
+    },
     /// The system has no file descriptors left.
     #[error("no file descriptor left ({0}); raise the limit with `ulimit -n`")]
     Descriptors(io::Error),
@@ -22,13 +85,148 @@ pub enum InitError {
 
 /// Joins the job that the environment describes. Blocks until all ranks are there.
 pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
+    start_log(config);
+    let variable = |name: &str| config.environment.get(name).cloned();
+    let identity = discover(&variable)?;
+    let (rank, size) = (identity.rank, identity.size);
+    let host = machine::Host::this();
+    let (launcher, version) = (identity.launcher, env!("CARGO_PKG_VERSION"));
+    tracing::info!("ringfold {version}: rank {rank} of {size}, launcher {launcher}");
+    if size == 1 {
+        return alone(config);
+    }
+    let secret = Secret::find(&variable)?;
+    let key = secret.data_key(&identity.job);
+    let tcp = listen(config, &identity, key)?;
+    let card = Card {
+        host_id: host.id.clone(),
+        shm: String::new(),
+        tcp: tcp.as_ref().map_or_else(Vec::new, |tcp| tcp.addresses().to_vec()),
+    };
+    let options =
+        Options { timeout: config.join_timeout, host: Some(host.name), ..Options::default() };
+    let (control, cards) = Control::join(identity, secret, card.encode(), options)?;
+    let cards: Vec<Card> = cards
+        .iter()
+        .enumerate()
+        .map(|(peer, card)| {
+            let rank = Rank::at(peer);
+            Card::decode(card).map_err(|source| InitError::Card { rank, source })
+        })
+        .collect::<Result<_, _>>()?;
+    let hosts: Vec<&str> = cards.iter().map(|card| card.host_id.as_str()).collect();
+    let layout = Layout::from_host_names(&hosts);
+    let router = connect(rank, &layout, &cards, tcp)?;
+    let neighbours = (0..size).filter(|r| layout.same_host(Rank::at(*r), rank)).count();
+    for peer in (0..size).map(Rank::at).filter(|peer| *peer != rank) {
+        tracing::info!("rank {rank}: rank {peer} by {}", router.name(peer));
+    }
+    Ok(parts(config, layout, router, Patience::new(neighbours, machine::cores()), control))
+}
+
+fn alone(config: &Config) -> Result<Parts, InitError> {
     let mut controls = ringfold_bootstrap::local::controls(1).map_err(InitError::Descriptors)?;
     let Some(control) = controls.pop() else { unreachable!("one was asked for") };
-    Ok(Parts {
-        layout: Layout::one_host(1),
-        engine: Engine::new(Router::new(Vec::new(), vec![0]), Patience::new(1, discover::cores())),
+    let router = Router::new(Vec::new(), vec![0]);
+    Ok(parts(config, Layout::one_host(1), router, Patience::new(1, machine::cores()), control))
+}
+
+fn parts(
+    config: &Config,
+    layout: Layout,
+    router: Router,
+    patience: Patience,
+    control: Control,
+) -> Parts {
+    Parts {
+        layout,
+        engine: Engine::new(router, patience),
         plans: Plans::new(config.algorithms.clone(), config.chunk_bytes),
         control,
         timeout: config.timeout,
-    })
+    }
+}
+
+/// Begins to listen for TCP, if that may be used.
+fn listen(
+    config: &Config,
+    identity: &Identity,
+    key: [u8; 32],
+) -> Result<Option<tcp::Listening>, InitError> {
+    if !config.transports.tcp {
+        return Ok(None);
+    }
+    let (rank, size) = (identity.rank, identity.size);
+    let filter = config.socket_ifname.as_deref().map(str::parse::<Filter>).transpose()?;
+    let all_local = meets_locally(&identity.rendezvous);
+    let interfaces = interfaces().map_err(InitError::Interfaces)?;
+    let choice = choose(&interfaces, filter.as_ref(), Family::Any, all_local)?;
+    tracing::info!("rank {rank}: {choice}");
+    let listening = tcp::Tcp::listen(tcp::Config {
+        key,
+        rank,
+        size,
+        lanes: LANES_MAX,
+        bind: vec![choice.address],
+        ports: None,
+        liveness: tcp::Liveness::default(),
+    });
+    listening.map(Some).map_err(|source| InitError::Listen { rank, source })
+}
+
+/// Whether the ranks meet at an address that no other host reaches.
+fn meets_locally(rendezvous: &Rendezvous) -> bool {
+    let is_loopback = |host: &str| {
+        host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+    };
+    match rendezvous {
+        Rendezvous::Alone => true,
+        Rendezvous::Ports { host, .. } => is_loopback(host),
+        Rendezvous::Ask { address } => address
+            .rsplit_once(':')
+            .is_some_and(|(host, _)| is_loopback(host.trim_matches(['[', ']']))),
+        Rendezvous::Kvs(_) => false,
+    }
+}
+
+/// Connects to every peer by the first transport that both offer.
+fn connect(
+    rank: Rank,
+    layout: &Layout,
+    cards: &[Card],
+    tcp: Option<tcp::Listening>,
+) -> Result<Router, InitError> {
+    let mut transports: Vec<Box<dyn Transport>> = Vec::new();
+    let mut route = vec![0; cards.len()];
+    let mut by_tcp = Vec::new();
+    for (index, card) in cards.iter().enumerate() {
+        let peer = Rank::at(index);
+        if peer == rank {
+            continue;
+        }
+        if tcp.is_some() && !card.tcp.is_empty() {
+            by_tcp.push((peer, card.tcp.clone()));
+        } else {
+            let same_host = layout.same_host(rank, peer);
+            return Err(InitError::Unreachable { rank, peer, same_host });
+        }
+    }
+    if let Some(tcp) = tcp.filter(|_| !by_tcp.is_empty()) {
+        for (peer, _) in &by_tcp {
+            route[peer.index()] = transports.len();
+        }
+        transports.push(Box::new(tcp.connect(by_tcp)?));
+    }
+    Ok(Router::new(transports, route))
+}
+
+/// Installs a log for programs that have none, if the user wants to read it.
+fn start_log(config: &Config) {
+    static ONCE: Once = Once::new();
+    let Some(level) = config.debug else { return };
+    ONCE.call_once(|| {
+        let log = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr);
+        // A program that has a subscriber of its own keeps it.
+        log.try_init().ok();
+    });
 }

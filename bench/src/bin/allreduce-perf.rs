@@ -1,0 +1,9 @@
+//! Times and checks allreduce. `allreduce-perf --help` says how.
+
+use std::process::ExitCode;
+
+use ringfold::Collective;
+
+fn main() -> ExitCode {
+    ringfold_bench::perf_main(Collective::AllReduce)
+}

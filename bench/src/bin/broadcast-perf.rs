@@ -1,0 +1,9 @@
+//! Times and checks broadcast. `broadcast-perf --help` says how.
+
+use std::process::ExitCode;
+
+use ringfold::Collective;
+
+fn main() -> ExitCode {
+    ringfold_bench::perf_main(Collective::Broadcast)
+}

@@ -1,0 +1,57 @@
+//! Starts this program several times on this machine, as `ringrun` would.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use ringfold::Config;
+use ringfold_launcher::{Job, run};
+
+/// Variables by which launchers tell a process its rank.
+const LAUNCHED: [&str; 4] = ["RINGFOLD_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "RANK"];
+
+/// Runs `ranks` ranks with this process's arguments, less `--ranks`, until all have ended.
+pub(crate) fn start(ranks: usize) -> anyhow::Result<ExitCode> {
+    let environment = Config::from_env()?.environment;
+    if let Some(name) = LAUNCHED.iter().find(|name| environment.contains_key(**name)) {
+        bail!("--ranks starts ranks, but {name} says that this process is one already");
+    }
+    let mut job = Job::new(std::env::current_exe().context("cannot find this program")?);
+    job.args = without_ranks(std::env::args_os().skip(1));
+    job.ranks = Some(ranks);
+    let outcome = run(&job)?;
+    let last_line = outcome.to_string();
+    if !last_line.is_empty() {
+        crate::perf::complain(&last_line);
+    }
+    Ok(ExitCode::from(outcome.exit_code()))
+}
+
+fn without_ranks(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut kept = Vec::new();
+    let mut args = args.peekable();
+    while let Some(arg) = args.next() {
+        let text = arg.to_string_lossy();
+        if text == "--ranks" {
+            args.next();
+        } else if !text.starts_with("--ranks=") {
+            kept.push(arg);
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_do_not_start_ranks() {
+        let kept = |line: &str| {
+            let kept = without_ranks(line.split(' ').map(OsString::from));
+            kept.iter().map(|arg| arg.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(kept("-b 8 --ranks 4 -e 64"), "-b 8 -e 64");
+        assert_eq!(kept("--ranks=4 -n 2"), "-n 2");
+    }
+}
