@@ -2,9 +2,12 @@
 
 use ringfold::DataType;
 
-/// The little-endian bytes of `value`, rounded to the nearest representable number, ties to even.
-/// `value` must be in the range of the type.
-pub(super) fn encode(data_type: DataType, value: f64) -> Vec<u8> {
+/// The little-endian bytes of an element, of which the first `DataType::bytes` count.
+pub(super) type Number = [u8; 8];
+
+/// `value`, rounded to the nearest number that the type has, ties to even. It must be in the type's
+/// range.
+pub(super) fn encode(data_type: DataType, value: f64) -> Number {
     let bits = match data_type {
         DataType::F64 => value.to_bits(),
         DataType::F32 => (value as f32).to_bits().into(),
@@ -14,7 +17,7 @@ pub(super) fn encode(data_type: DataType, value: f64) -> Vec<u8> {
         DataType::F8E5M2 => float_bits(value, 5, 2),
         _ => (value as i64).cast_unsigned(),
     };
-    bits.to_le_bytes()[..data_type.bytes()].to_vec()
+    bits.to_le_bytes()
 }
 
 /// What is left of an integer in an integer type.
@@ -49,9 +52,8 @@ mod tests {
     #[test]
     fn known_patterns() {
         let bits = |data_type, value| {
-            let mut bytes = encode(data_type, value);
-            bytes.resize(8, 0);
-            u64::from_le_bytes(bytes.try_into().unwrap())
+            let bytes = 8 * (8 - data_type.bytes());
+            u64::from_le_bytes(encode(data_type, value)) << bytes >> bytes
         };
         assert_eq!(bits(DataType::F16, 1.0), 0x3c00);
         assert_eq!(bits(DataType::F16, -2.0), 0xc000);

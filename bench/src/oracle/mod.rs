@@ -13,7 +13,7 @@ mod encode;
 
 use ringfold::{Call, Collective, DataType, Rank, ReduceOp};
 
-use encode::{encode, wrap};
+use encode::{Number, encode, wrap};
 
 /// Elements after which inputs repeat.
 pub const PERIOD: usize = 4099;
@@ -44,7 +44,7 @@ impl Oracle {
 
     /// Fills the input buffer of `rank`.
     pub fn fill_input(&self, rank: Rank, input: &mut [u8]) {
-        repeat(&self.table(|phase| self.encode(self.value(rank.index(), phase))), 0, input);
+        repeat(&self.raw(rank.index()), input);
     }
 
     /// Counts the elements of the output buffer of `rank` that are not what they must be. Ranks
@@ -54,12 +54,14 @@ impl Oracle {
         let Call { collective, count, root, data_type, .. } = self.call;
         let block_bytes = count * data_type.bytes();
         match collective {
+            _ if output.is_empty() => 0,
             Collective::Barrier => 0,
             Collective::Reduce if rank != root => 0,
             Collective::AllReduce | Collective::Reduce => self.differ(&self.reduced(), 0, output),
-            Collective::ReduceScatter => self.differ(&self.reduced(), rank.index() * count, output),
+            Collective::ReduceScatter => {
+                self.differ(&self.reduced(), rank.index() * count, output)
+            }
             Collective::Broadcast => self.differ(&self.raw(root.index()), 0, output),
-            Collective::AllGather if count == 0 => 0,
             Collective::AllGather => output
                 .chunks(block_bytes)
                 .enumerate()
@@ -76,15 +78,22 @@ impl Oracle {
         self.table(|phase| self.reduction((0..self.size).map(|rank| self.value(rank, phase))))
     }
 
-    /// One period of elements.
-    fn table(&self, element: impl Fn(usize) -> Vec<u8>) -> Vec<u8> {
-        (0..PERIOD).flat_map(element).collect()
+    /// One period of elements, or all that the call has if those are fewer.
+    fn table(&self, element: impl Fn(usize) -> Number) -> Vec<u8> {
+        let (input, output) = (self.call.input_len(self.size), self.call.output_len(self.size));
+        let bytes = self.call.data_type.bytes();
+        let elements = PERIOD.min(input.max(output));
+        let mut table = Vec::with_capacity(elements * bytes);
+        for phase in 0..elements {
+            table.extend_from_slice(&element(phase)[..bytes]);
+        }
+        table
     }
 
     fn differ(&self, table: &[u8], first: usize, got: &[u8]) -> usize {
         let bytes = self.call.data_type.bytes();
         let mut wrong = 0;
-        let mut at = first % PERIOD * bytes;
+        let mut at = first * bytes % table.len();
         let mut rest = got;
         while !rest.is_empty() {
             let (part, after) = rest.split_at(rest.len().min(table.len() - at));
@@ -119,7 +128,7 @@ impl Oracle {
         }
     }
 
-    fn reduction(&self, values: impl Iterator<Item = i64>) -> Vec<u8> {
+    fn reduction(&self, values: impl Iterator<Item = i64>) -> Number {
         let total = match self.call.op {
             ReduceOp::Sum | ReduceOp::Avg => values.sum(),
             ReduceOp::PreMulSum(_) => {
@@ -132,7 +141,7 @@ impl Oracle {
         if self.call.op == ReduceOp::Avg { self.average(total) } else { self.encode(total) }
     }
 
-    fn average(&self, total: i64) -> Vec<u8> {
+    fn average(&self, total: i64) -> Number {
         let (ranks, data_type) = (self.size, self.call.data_type);
         match data_type {
             DataType::F64 => encode(data_type, total as f64 / ranks as f64),
@@ -154,18 +163,19 @@ impl Oracle {
         1 + (rank % 2) as i64
     }
 
-    fn encode(&self, value: i64) -> Vec<u8> {
+    fn encode(&self, value: i64) -> Number {
         encode(self.call.data_type, value as f64)
     }
 }
 
-/// Fills `bytes` with a table over and over, from `at` on.
-fn repeat(table: &[u8], at: usize, bytes: &mut [u8]) {
-    let mut at = at;
+/// Fills `bytes` with a table over and over.
+fn repeat(table: &[u8], bytes: &mut [u8]) {
+    if table.is_empty() {
+        return;
+    }
     for part in bytes.chunks_mut(table.len()) {
         let len = part.len();
-        part.copy_from_slice(&table[at..at + len]);
-        at = 0;
+        part.copy_from_slice(&table[..len]);
     }
 }
 

@@ -8,9 +8,7 @@ use ringfold_bootstrap::{
     Control, DiscoverError, Identity, JoinError, Options, Rendezvous, Secret, SecretError, discover,
 };
 use ringfold_topology::{Layout, discover as machine};
-use ringfold_transport::tcp::interface::{
-    ChooseError, Family, Filter, InvalidFilter, choose, interfaces,
-};
+use ringfold_transport::tcp::interface::{ChooseError, Family, Filter, choose, interfaces};
 use ringfold_transport::{Transport, tcp};
 use ringfold_types::Rank;
 use ringfold_types::limits::LANES_MAX;
@@ -47,9 +45,6 @@ pub enum InitError {
     /// The network interfaces cannot be listed.
     #[error("cannot list this host's network interfaces: {0}")]
     Interfaces(io::Error),
-    /// `RINGFOLD_SOCKET_IFNAME` makes no sense.
-    #[error("RINGFOLD_SOCKET_IFNAME: {0}")]
-    Filter(#[from] InvalidFilter),
     /// No network interface may be used.
     #[error("no network interface to use: {0}")]
     Interface(#[from] ChooseError),
@@ -157,7 +152,10 @@ fn listen(
         return Ok(None);
     }
     let (rank, size) = (identity.rank, identity.size);
-    let filter = config.socket_ifname.as_deref().map(str::parse::<Filter>).transpose()?;
+    let filter = config.socket_ifname.as_deref().map(|text| {
+        let Ok(filter) = text.parse::<Filter>();
+        filter
+    });
     let all_local = meets_locally(&identity.rendezvous);
     let interfaces = interfaces().map_err(InitError::Interfaces)?;
     let choice = choose(&interfaces, filter.as_ref(), Family::Any, all_local)?;
