@@ -7,7 +7,7 @@ use clap::Parser;
 /// Under a launcher (ringrun, torchrun, srun, mpiexec) this process is one rank. Started alone with
 /// --ranks N it starts N ranks of itself on this machine.
 #[derive(Clone, Debug, Parser)]
-#[command(version, about, max_term_width = 100)]
+#[command(about, max_term_width = 100, disable_version_flag = true)]
 pub(crate) struct Args {
     /// Smallest size in bytes, as in 8, 64K, 1.5M
     #[arg(short = 'b', long, default_value = "32M", value_parser = parse_bytes)]
@@ -101,7 +101,10 @@ impl Args {
             (self.nthreads != 1, "-t: a rank is a process here; use --ranks N or a launcher"),
             (self.ngpus != 1, "-g: ringfold works on memory of the host; a rank has no GPUs"),
             (self.agg_iters != 1, "-m: there are no groups of calls to aggregate"),
-            (self.parallel_init != 0, "-p: a process has one rank, so nothing to start in parallel"),
+            (
+                self.parallel_init != 0,
+                "-p: a process has one rank, so nothing to start in parallel",
+            ),
             (self.stream_null != 0, "-y: there are no CUDA streams"),
             (self.cudagraph != 0, "-G: there are no CUDA graphs"),
             (self.local_register != 0, "-R: buffers need no registration"),

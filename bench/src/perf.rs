@@ -60,7 +60,8 @@ fn rank_main(args: &Args, collective: Collective) -> anyhow::Result<ExitCode> {
     let cases = Cases::new(args, collective, comm.size()).map_err(anyhow::Error::msg)?;
     let devices = devices(&mut comm)?;
     // Only the first rank prints; the others do the same without a listener.
-    let mut out: Box<dyn Write> = if is_first { Box::new(io::stdout()) } else { Box::new(io::sink()) };
+    let mut out: Box<dyn Write> =
+        if is_first { Box::new(io::stdout()) } else { Box::new(io::sink()) };
     write!(out, "{}", report::head(args, collective, &devices, args.maxbytes))?;
     let start = timestamp();
 
@@ -163,9 +164,8 @@ fn timestamp() -> String {
 
 /// The Gregorian date of a day counted from 1970-01-01.
 fn date(mut days: u64) -> (u64, u64, u64) {
-    let is_leap = |year: u64| {
-        year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400)
-    };
+    let is_leap =
+        |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
     let mut year = 1970;
     while days >= 365 + u64::from(is_leap(year)) {
         days -= 365 + u64::from(is_leap(year));

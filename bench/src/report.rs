@@ -38,7 +38,10 @@ pub(crate) fn head(
     }
     line("#".to_owned());
     let extra = extra_head(args);
-    line(format!("# {:10}  {:>12}  {:>8}  {:>6}  {:>6}           out-of-place                       in-place          {}", "", "", "", "", "", extra[0]));
+    line(format!(
+        "# {:10}  {:>12}  {:>8}  {:>6}  {:>6}           out-of-place                       in-place          {}",
+        "", "", "", "", "", extra[0]
+    ));
     for (names, units) in [(HEAD, &extra[1]), (UNITS, &extra[2])] {
         let [a, b, c, d, e, f, g, h, i] = names;
         line(format!(
@@ -46,7 +49,8 @@ pub(crate) fn head(
              {g:>6}  {h:>6}  {i:>6} {units}"
         ));
     }
-    let text_with_cpu = if args.report_cputime == 1 { text.replace("   time", "cputime") } else { text };
+    let text_with_cpu =
+        if args.report_cputime == 1 { text.replace("   time", "cputime") } else { text };
     text_with_cpu
 }
 

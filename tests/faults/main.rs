@@ -123,7 +123,8 @@ struct Noise(u64);
 
 impl Noise {
     fn byte(&mut self) -> u8 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         self.0.to_le_bytes()[7]
     }
 }

@@ -85,7 +85,8 @@ impl Process {
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let line = self.lines.recv_timeout(left);
-            let line = line.unwrap_or_else(|e| panic!("process {} never says {word}: {e}", self.id()));
+            let line =
+                line.unwrap_or_else(|e| panic!("process {} never says {word}: {e}", self.id()));
             if let Some(rest) = line.strip_prefix(word) {
                 return rest.to_owned();
             }

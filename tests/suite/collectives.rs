@@ -34,7 +34,8 @@ fn wrong(comm: &mut Communicator, call: &Call, in_place: bool, seed: u64) -> usi
         return oracle.count_wrong(rank, &output);
     }
     let mut buffer = vec![0xa5; input_len.max(output_len)];
-    let input_at = if call.collective == Collective::AllGather { rank.index() * input_len } else { 0 };
+    let input_at =
+        if call.collective == Collective::AllGather { rank.index() * input_len } else { 0 };
     buffer[input_at..input_at + input_len].copy_from_slice(&input);
     comm.perform(&call, Buffers::InPlace(&mut buffer)).unwrap();
     let scattered = call.collective == Collective::ReduceScatter;
@@ -143,7 +144,10 @@ fn a_barrier_holds_everyone_back() {
                 for round in 1..=20 {
                     entered.fetch_add(1, Ordering::SeqCst);
                     comm.barrier().unwrap();
-                    assert!(entered.load(Ordering::SeqCst) >= round * size, "{via:?}, {size} ranks");
+                    assert!(
+                        entered.load(Ordering::SeqCst) >= round * size,
+                        "{via:?}, {size} ranks"
+                    );
                 }
             });
         }

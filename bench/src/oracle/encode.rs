@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn known_patterns() {
-        let bits = |data_type, value| {
+        let bits = |data_type: DataType, value| {
             let bytes = 8 * (8 - data_type.bytes());
             u64::from_le_bytes(encode(data_type, value)) << bytes >> bytes
         };

@@ -58,9 +58,7 @@ impl Oracle {
             Collective::Barrier => 0,
             Collective::Reduce if rank != root => 0,
             Collective::AllReduce | Collective::Reduce => self.differ(&self.reduced(), 0, output),
-            Collective::ReduceScatter => {
-                self.differ(&self.reduced(), rank.index() * count, output)
-            }
+            Collective::ReduceScatter => self.differ(&self.reduced(), rank.index() * count, output),
             Collective::Broadcast => self.differ(&self.raw(root.index()), 0, output),
             Collective::AllGather => output
                 .chunks(block_bytes)

@@ -13,7 +13,7 @@ use ringfold_types::{Lane, Rank, Slice};
 
 use crate::memory::{Memory, Place};
 use crate::router::{Router, TRANSPORTS_MAX};
-use crate::wait::{Patience, Stage, park};
+use crate::wait::{Idle, Patience, Stage, park};
 
 /// One call, ready to run.
 pub(crate) struct Task<'a> {
@@ -53,9 +53,6 @@ pub(crate) struct Engine {
     patience: Patience,
 }
 
-/// How often a spinning rank looks whether the job has failed.
-const LOOK_EVERY: u32 = 64;
-
 /// A parked rank looks at the clock at least this often.
 const NAP: Duration = Duration::from_millis(100);
 
@@ -71,25 +68,25 @@ impl Engine {
     /// Runs `task` to its end. Blocks.
     pub(crate) fn run(&mut self, task: &Task<'_>, memory: &mut Memory<'_>) -> Result<(), Trouble> {
         self.machine.start(task.schedule, memory.overlay());
-        let mut idle = 0_u32;
+        let mut idle = Idle::default();
         // Most calls never wait long enough to look at the clock.
         let mut deadline = None;
         loop {
             if self.sweep(task, memory)? {
-                idle = 0;
+                idle = Idle::default();
             }
             if self.machine.is_done() && self.router.is_flushed() {
                 return Ok(());
             }
             self.router.poll()?;
-            idle = idle.saturating_add(1);
-            match self.patience.stage(idle) {
-                Stage::Spin if !idle.is_multiple_of(LOOK_EVERY) => std::hint::spin_loop(),
-                Stage::Spin => look(task)?,
-                Stage::Yield => {
-                    look(task)?;
-                    std::thread::yield_now();
-                }
+            let Some(stage) = idle.next(self.patience) else {
+                std::hint::spin_loop();
+                continue;
+            };
+            look(task)?;
+            match stage {
+                Stage::Spin => {}
+                Stage::Yield => std::thread::yield_now(),
                 Stage::Park => {
                     let now = Instant::now();
                     let deadline = *deadline.get_or_insert_with(|| now + task.timeout);
@@ -106,7 +103,6 @@ impl Engine {
         memory: &mut Memory<'_>,
         left: Duration,
     ) -> Result<(), Trouble> {
-        look(task)?;
         if left.is_zero() {
             return Err(Trouble::Overdue);
         }

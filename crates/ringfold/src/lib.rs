@@ -35,6 +35,7 @@ mod router;
 mod wait;
 
 pub use calls::Buffers;
+pub use card::UnreadableCard;
 pub use communicator::Communicator;
 pub use config::Config;
 pub use error::{Error, Failure};

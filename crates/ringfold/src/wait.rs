@@ -1,16 +1,16 @@
 //! Waiting: spin while it pays, then let others run, then sleep.
 
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// How long a rank that finds nothing to do goes on trying before it sleeps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// Fruitless rounds without leaving the core,
-    spins: u32,
-    /// and after those, rounds in which other threads may run first.
+    /// Time to try without leaving the core,
+    spin: Duration,
+    /// and after that, rounds in which other threads may run first.
     yields: u32,
 }
 
@@ -22,26 +22,48 @@ pub(crate) enum Stage {
     Park,
 }
 
+/// The fruitless rounds since something last moved.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Idle {
+    rounds: u32,
+    since: Option<Instant>,
+    yielded: u32,
+}
+
+/// How many rounds pass between looks at the clock.
+const LOOK_EVERY: u32 = 64;
+
 impl Patience {
     /// For `ranks` ranks that share `cores` cores: where every rank has a core to itself, a message
     /// is usually on its way already; where not, the sender may need this very core.
     pub(crate) const fn new(ranks: usize, cores: usize) -> Self {
         if ranks <= cores {
-            Self { spins: 4_000, yields: 50 }
+            Self { spin: Duration::from_micros(50), yields: 20 }
         } else {
-            Self { spins: 4, yields: 16 }
+            Self { spin: Duration::ZERO, yields: 8 }
         }
     }
+}
 
-    /// What to do after `idle` fruitless rounds in a row.
-    pub(crate) const fn stage(self, idle: u32) -> Stage {
-        if idle <= self.spins {
-            Stage::Spin
-        } else if idle <= self.spins + self.yields {
-            Stage::Yield
-        } else {
-            Stage::Park
+impl Idle {
+    /// Counts another fruitless round and says what to do about it. Spinning comes back as `None`
+    /// except now and then, when there is time to look whether the job has failed.
+    pub(crate) fn next(&mut self, patience: Patience) -> Option<Stage> {
+        self.rounds += 1;
+        if self.yielded == 0 && !patience.spin.is_zero() {
+            if !self.rounds.is_multiple_of(LOOK_EVERY) {
+                return None;
+            }
+            let since = *self.since.get_or_insert_with(Instant::now);
+            if since.elapsed() < patience.spin {
+                return Some(Stage::Spin);
+            }
         }
+        if self.yielded < patience.yields {
+            self.yielded += 1;
+            return Some(Stage::Yield);
+        }
+        Some(Stage::Park)
     }
 }
 
