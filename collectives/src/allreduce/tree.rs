@@ -19,7 +19,8 @@ use crate::schedule::{Builder, Form, Schedule, Source};
 pub(super) const ALGORITHM: Algorithm =
     Algorithm { collective: Collective::AllReduce, name: "tree", schedule, stated };
 
-/// Partial sums that a rank keeps: one leaves while the next is made.
+/// Partial sums that a rank keeps: one leaves while the next is made. Also the turns that a rank is
+/// behind its parent on the way down.
 const SUMS: usize = 2;
 
 fn stated(call: &Call, size: usize) -> Stated {
@@ -36,11 +37,13 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
 
 /// Reduces `input` to the root of a tree and broadcasts the result.
 ///
-/// A chunk goes down `lag` turns after it went up, which is when it can be back. In each turn
-/// everybody waits only for what others do in the same turn or before, upward for children and
-/// then downward for parents; so nobody waits in a circle, whatever the window.
+/// A chunk goes down two turns per step from the root after it went up, which is when it can be
+/// back. Nobody waits in a circle, whatever the window: in each turn a rank waits for what its
+/// children send up in the same turn, for what its parent sent down two turns ago, and for room.
+/// Room there will be: a parent that waits for a child to take what it sent down in this turn has
+/// taken what went up, and the child has sums for the two turns until it takes that.
 pub(super) fn up_and_down(steps: &mut Builder, plan: &Plan<'_>, place: &Place, input: Slice) {
-    let (pieces, lag) = (input.len.div_ceil(plan.chunk), 2 * tree::height(plan.size()));
+    let (pieces, lag) = (input.len.div_ceil(plan.chunk), SUMS * place.depth);
     let inner = place.parent.is_some() && !place.children.is_empty();
     let sum_len = if inner { input.len.min(plan.chunk) } else { 0 };
     let sums = [(); SUMS].map(|()| steps.scratch(sum_len));

@@ -19,8 +19,10 @@ pub(crate) fn place(rank: Rank, tree: usize, size: usize) -> Place {
     let at = |number| at(number, tree, size);
     let is_leaf = |number| below(number, size).iter().all(Option::is_none);
     let child = |number| Child { rank: at(number), is_leaf: is_leaf(number) };
+    let way = core::iter::successors(above(number, size), |number| above(*number, size));
     Place {
         parent: above(number, size).map(at),
+        depth: way.count(),
         children: below(number, size).into_iter().flatten().map(child).collect(),
     }
 }

@@ -10,6 +10,8 @@ use ringfold_types::Rank;
 pub(crate) struct Place {
     /// `None` for the root.
     pub(crate) parent: Option<Rank>,
+    /// Steps from the root.
+    pub(crate) depth: usize,
     /// Those whose parent the rank is; in a binomial tree the smallest subtree first.
     pub(crate) children: Vec<Child>,
 }
@@ -39,7 +41,8 @@ pub(crate) fn place(rank: Rank, root: Rank, size: usize) -> Place {
         .take_while(|step| *step < lowest && own + step < size)
         .map(|step| Child { rank: at(own + step), is_leaf: step == 1 || own + step + 1 == size })
         .collect();
-    Place { parent: (own > 0).then(|| at(own - lowest)), children }
+    let depth = own.count_ones() as usize;
+    Place { parent: (own > 0).then(|| at(own - lowest)), depth, children }
 }
 
 #[cfg(test)]
@@ -89,7 +92,8 @@ pub(in crate::pattern) mod tests {
                 let siblings = place_of(*above).children;
                 assert_eq!(siblings.iter().filter(|child| child.rank == *below).count(), 1);
             }
-            furthest = furthest.max(way.len() - 1);
+            assert_eq!(place.depth, way.len() - 1, "depth of {rank} of {size}");
+            furthest = furthest.max(place.depth);
         }
         assert_eq!(furthest, height, "height for {size}");
     }
