@@ -5,8 +5,8 @@ use core::fmt;
 use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective, Rank};
 
-use crate::allreduce;
 use crate::schedule::{Form, Schedule};
+use crate::{allgather, allreduce, barrier, broadcast, reduce, reduce_scatter};
 
 /// What one rank makes its schedule from. All ranks use the same call, layout and chunk.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +67,11 @@ impl Algorithm {
     pub const fn of(collective: Collective) -> &'static [Self] {
         match collective {
             Collective::AllReduce => allreduce::ALGORITHMS,
-            _ => &[],
+            Collective::AllGather => allgather::ALGORITHMS,
+            Collective::ReduceScatter => reduce_scatter::ALGORITHMS,
+            Collective::Broadcast => broadcast::ALGORITHMS,
+            Collective::Reduce => reduce::ALGORITHMS,
+            Collective::Barrier => barrier::ALGORITHMS,
         }
     }
 

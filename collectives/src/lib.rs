@@ -18,12 +18,17 @@
 extern crate alloc;
 
 pub mod algorithm;
+mod allgather;
 mod allreduce;
+mod barrier;
+mod broadcast;
 pub mod check;
 pub mod chunk;
 pub mod cost;
 pub mod machine;
 mod pattern;
+mod reduce;
+mod reduce_scatter;
 pub mod schedule;
 pub mod select;
 

@@ -103,7 +103,8 @@ fn for_a_handful_of_sizes(collective: Collective) {
 
 /// Whether everyone sends all it has to everyone, so that few chunks are messages enough.
 fn sends_all_to_all(algorithm: &Algorithm) -> bool {
-    algorithm.collective == Collective::AllGather || algorithm.name == "one_shot"
+    matches!(algorithm.collective, Collective::AllGather | Collective::ReduceScatter)
+        || algorithm.name == "one_shot"
 }
 
 fn splitmix(seed: u64) -> u64 {
@@ -116,10 +117,10 @@ fn splitmix(seed: u64) -> u64 {
 fn as_stated(collective: Collective) {
     for size in 1..=33_usize {
         for algorithm in Algorithm::of(collective) {
-            // Divides evenly into blocks and halves of blocks, and fits one chunk.
+            // Divides evenly into blocks and halves of blocks, and fits one chunk and any link.
             let even = 64 * size.next_power_of_two() * size;
             for call in calls(collective, size, &[even]) {
-                let measured = prove(algorithm, call, size, even, even * 8);
+                let measured = prove(algorithm, call, size, even, even * size * 8);
                 let stated = (algorithm.stated)(&call, size);
                 assert_eq!(measured, stated, "{algorithm}, {call}, {size} ranks: measured, stated");
             }
@@ -152,4 +153,9 @@ macro_rules! prove_each {
 
 prove_each! {
     allreduce: Collective::AllReduce;
+    allgather: Collective::AllGather;
+    reduce_scatter: Collective::ReduceScatter;
+    broadcast: Collective::Broadcast;
+    reduce: Collective::Reduce;
+    barrier: Collective::Barrier;
 }

@@ -2,6 +2,7 @@
 //! The subtree of a rank is a run of ranks that begins with it.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use ringfold_types::Rank;
 
@@ -45,9 +46,33 @@ pub(crate) fn place(rank: Rank, root: Rank, size: usize) -> Place {
     Place { parent: (own > 0).then(|| at(own - lowest)), depth, children }
 }
 
+/// The numbers, counted from the root, of the ranks in the subtree of `rank`, itself first.
+pub(crate) fn subtree(rank: Rank, root: Rank, size: usize) -> Range<usize> {
+    let own = (rank.index() + size - root.index()) % size;
+    let all = if own == 0 { size } else { 1 << own.trailing_zeros() };
+    own..size.min(own + all)
+}
+
 #[cfg(test)]
 pub(in crate::pattern) mod tests {
     use super::*;
+
+    #[test]
+    fn subtrees_of_children_follow_their_parent() {
+        for size in 1..=70 {
+            let root = Rank::at(size / 3);
+            for rank in (0..size).map(Rank::at) {
+                let whole = subtree(rank, root, size);
+                let end = place(rank, root, size).children.iter().fold(whole.start + 1, |at, c| {
+                    let below = subtree(c.rank, root, size);
+                    assert_eq!(below.start, at, "child {} of {rank} of {size}", c.rank);
+                    assert_eq!(c.is_leaf, below.len() == 1);
+                    below.end
+                });
+                assert_eq!(end, whole.end, "rank {rank} of {size}");
+            }
+        }
+    }
 
     #[test]
     fn every_rank_is_the_child_of_its_parent_and_near_the_root() {

@@ -1,0 +1,45 @@
+//! Bruck: everyone gets all that the rank at twice the distance has, one message a round.
+//!
+//! A rank stages blocks in the order in which it gets them, its own first: those of the ranks after
+//! it. In the round of distance d it has d, gets the next d from the rank d after it, and hands
+//! its own to the rank d before it. In the end it rotates them into place. The fewest messages for
+//! any number of ranks, at the price of one more copy: for short messages.
+//!
+//! In each round a rank waits only for what others send in the same round or before.
+//!
+//! Steps: ceil(log2 n). Sent by each rank: n-1 blocks.
+//!
+//! Bruck, Ho, Kipnis, Upfal and Weathersby, "Efficient algorithms for all-to-all communications in
+//! multiport message-passing systems", 1997.
+
+use ringfold_types::{Buffer, Call, Collective, Slice};
+
+use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::pattern::dissemination::{distances, rounds};
+use crate::pattern::ring;
+use crate::schedule::{Builder, Schedule};
+
+pub(super) const ALGORITHM: Algorithm =
+    Algorithm { collective: Collective::AllGather, name: "bruck", schedule, stated };
+
+fn stated(call: &Call, size: usize) -> Stated {
+    Stated { steps: rounds(size), sent: call.count * (size - 1) }
+}
+
+fn schedule(plan: &Plan<'_>) -> Schedule {
+    let (size, rank, count) = (plan.size(), plan.rank, plan.call.count);
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    let staged = steps.scratch(size * count);
+    steps.copy(Slice::new(Buffer::Input, 0, count), staged.take(count));
+    for distance in distances(size) {
+        let blocks = distance.min(size - distance) * count;
+        steps.send(ring::before(rank, distance, size), staged.take(blocks));
+        let gotten = staged.skip(distance * count).take(blocks);
+        steps.recv(ring::after(rank, distance, size), gotten);
+    }
+    let (wrapped, straight) = (rank.index() * count, (size - rank.index()) * count);
+    let output = Slice::new(Buffer::Output, 0, size * count);
+    steps.copy(staged.take(straight), output.skip(wrapped));
+    steps.copy(staged.skip(straight), output.take(wrapped));
+    steps.build()
+}

@@ -1,0 +1,11 @@
+//! Every rank gets all inputs, in rank order.
+
+mod bruck;
+mod direct;
+mod recursive_doubling;
+mod ring;
+
+use crate::algorithm::Algorithm;
+
+pub(crate) const ALGORITHMS: &[Algorithm] =
+    &[ring::ALGORITHM, recursive_doubling::ALGORITHM, bruck::ALGORITHM, direct::ALGORITHM];

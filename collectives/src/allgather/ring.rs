@@ -1,0 +1,62 @@
+//! Ring: every block travels once around the ring.
+//!
+//! A rank hands its block to the next one and passes on what it gets from the one before, until it
+//! has seen all. Bandwidth-optimal, between neighbours only; a message chain as long as the ring.
+//!
+//! Everyone sends as much as it receives in a turn, chunk by chunk, so a circle of ranks that all
+//! wait for room would have to hold more than was sent; and a few chunks go around at a time, so
+//! that they are passed on while they are in the cache.
+//!
+//! Steps: n-1. Sent by each rank: n-1 blocks. Pipelined in chunks.
+//!
+//! Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
+//! 2005.
+
+use ringfold_types::{Buffer, Call, Collective, Slice};
+
+use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::chunk::{chunks, part};
+use crate::pattern::ring;
+use crate::schedule::{Builder, Schedule};
+
+pub(super) const ALGORITHM: Algorithm =
+    Algorithm { collective: Collective::AllGather, name: "ring", schedule, stated };
+
+/// Chunks of a block that go around together.
+const IN_FLIGHT: usize = 4;
+
+fn stated(call: &Call, size: usize) -> Stated {
+    Stated { steps: size - 1, sent: call.count * (size - 1) }
+}
+
+fn schedule(plan: &Plan<'_>) -> Schedule {
+    let (size, rank, count) = (plan.size(), plan.rank, plan.call.count);
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    let (next, previous) = (ring::after(rank, 1, size), ring::before(rank, 1, size));
+    let own = Slice::new(Buffer::Input, 0, count);
+    // The block that arrives at this rank in a turn.
+    let passing = |turn| match turn {
+        0 => own,
+        _ => block(ring::before(rank, turn, size).index(), count),
+    };
+    let round = IN_FLIGHT * plan.chunk;
+    for index in 0..count.div_ceil(round) {
+        for turn in 1..size {
+            let leaving = part(passing(turn - 1), index, round);
+            let arriving = part(passing(turn), index, round);
+            for (leaving, arriving) in chunks(leaving, plan.chunk).zip(chunks(arriving, plan.chunk))
+            {
+                steps.send(next, leaving);
+                steps.recv(previous, arriving);
+            }
+        }
+    }
+    // Last, since in place it waits until its source has left.
+    steps.copy(own, block(rank.index(), count));
+    steps.build()
+}
+
+/// Where the input of rank `index` belongs.
+fn block(index: usize, count: usize) -> Slice {
+    Slice::new(Buffer::Output, index * count, count)
+}

@@ -1,0 +1,34 @@
+//! Dissemination: in round k everyone tells the rank 2^k after it that all it knows of have entered.
+//!
+//! A token sent in a round stands for the ranks whose tokens reached its sender in the rounds
+//! before: after round k for the 2^(k+1) ranks up to its receiver. A token is one element of
+//! scratch, whatever it holds. Everyone sends before it waits, and tokens are accepted at once.
+//!
+//! Steps: ceil(log2 n). Sent by each rank: ceil(log2 n) tokens.
+//!
+//! Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", 1988.
+
+use ringfold_types::{Call, Collective};
+
+use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::pattern::dissemination::{distances, rounds};
+use crate::pattern::ring;
+use crate::schedule::{Builder, Schedule};
+
+pub(super) const ALGORITHM: Algorithm =
+    Algorithm { collective: Collective::Barrier, name: "dissemination", schedule, stated };
+
+fn stated(_: &Call, size: usize) -> Stated {
+    Stated { steps: rounds(size), sent: rounds(size) }
+}
+
+fn schedule(plan: &Plan<'_>) -> Schedule {
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    // Apart, so that no token waits for the one before to leave.
+    let (sent, received) = (steps.scratch(1), steps.scratch(1));
+    for distance in distances(plan.size()) {
+        steps.send(ring::after(plan.rank, distance, plan.size()), sent);
+        steps.recv(ring::before(plan.rank, distance, plan.size()), received);
+    }
+    steps.build()
+}

@@ -1,0 +1,45 @@
+//! Binomial tree: whoever has a chunk passes it on to all its children, the largest subtree first.
+//!
+//! Ranks wait only for their parent to send and for their children to take, never in a circle.
+//!
+//! Steps: floor(log2 n). Sent by the root: ceil(log2 n) times the buffer. Pipelined in chunks; for
+//! messages so short that the number of steps counts.
+//!
+//! Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
+//! 2005.
+
+use ringfold_types::{Buffer, Call, Collective, Slice};
+
+use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::chunk::chunks;
+use crate::pattern::tree;
+use crate::schedule::{Builder, Schedule};
+
+pub(super) const ALGORITHM: Algorithm =
+    Algorithm { collective: Collective::Broadcast, name: "binomial", schedule, stated };
+
+fn stated(call: &Call, size: usize) -> Stated {
+    let children = size.next_power_of_two().ilog2() as usize;
+    Stated { steps: tree::height(size), sent: children * call.count }
+}
+
+fn schedule(plan: &Plan<'_>) -> Schedule {
+    let (rank, root) = (plan.rank, plan.call.root);
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    let place = tree::place(rank, root, plan.size());
+    let output = Slice::new(Buffer::Output, 0, plan.call.count);
+    let own = if rank == root { Slice { buffer: Buffer::Input, ..output } } else { output };
+    for piece in chunks(own, plan.chunk) {
+        if let Some(parent) = place.parent {
+            steps.recv(parent, piece);
+        }
+        for child in place.children.iter().rev() {
+            steps.send(child.rank, piece);
+        }
+    }
+    if rank == root {
+        // Last, since in place it waits until its source has left.
+        steps.copy(own, output);
+    }
+    steps.build()
+}

@@ -1,0 +1,43 @@
+//! Pipelined chain: the root hands the buffer to the rank after it, which passes it on chunk by
+//! chunk.
+//!
+//! Everyone sends the buffer at most once, so with many chunks under way at once the time does not
+//! depend on the number of ranks. Ranks wait only for the one before them to send and for the one
+//! after them to take, and the chain has an end.
+//!
+//! Steps: n-1. Sent by all but the last: the buffer once. Pipelined in chunks; for long messages.
+
+use ringfold_types::{Buffer, Call, Collective, Slice};
+
+use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::chunk::chunks;
+use crate::pattern::ring;
+use crate::schedule::{Builder, Schedule};
+
+pub(super) const ALGORITHM: Algorithm =
+    Algorithm { collective: Collective::Broadcast, name: "chain", schedule, stated };
+
+fn stated(call: &Call, size: usize) -> Stated {
+    Stated { steps: size - 1, sent: if size > 1 { call.count } else { 0 } }
+}
+
+fn schedule(plan: &Plan<'_>) -> Schedule {
+    let (size, rank, root) = (plan.size(), plan.rank, plan.call.root);
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    let (next, previous) = (ring::after(rank, 1, size), ring::before(rank, 1, size));
+    let output = Slice::new(Buffer::Output, 0, plan.call.count);
+    let own = if rank == root { Slice { buffer: Buffer::Input, ..output } } else { output };
+    for piece in chunks(own, plan.chunk) {
+        if rank != root {
+            steps.recv(previous, piece);
+        }
+        if next != root {
+            steps.send(next, piece);
+        }
+    }
+    if rank == root {
+        // Last, since in place it waits until its source has left.
+        steps.copy(own, output);
+    }
+    steps.build()
+}

@@ -1,0 +1,10 @@
+//! Every rank gets the root's input.
+
+mod binomial;
+mod chain;
+mod scatter_allgather;
+
+use crate::algorithm::Algorithm;
+
+pub(crate) const ALGORITHMS: &[Algorithm] =
+    &[binomial::ALGORITHM, chain::ALGORITHM, scatter_allgather::ALGORITHM];

@@ -1,0 +1,93 @@
+//! Scatter and allgather: the root spreads blocks over a binomial tree, then they go around a ring.
+//!
+//! Ranks are numbered from the root on. A subtree gets the blocks of its ranks in one message; after
+//! that rank b has block b, and the blocks of its subtree. Then each passes blocks on to the next,
+//! but none that the next one got with its subtree, and none to the root, which passes on from its
+//! input. The root sends the buffer twice, whatever the number of ranks, and needs far fewer chunks
+//! under way than a chain.
+//!
+//! A long buffer goes segment by segment. In each turn of a segment a rank waits only for what
+//! others send in that turn or before, and posts few messages; the ring ends at the root. So nobody
+//! waits in a circle.
+//!
+//! Steps: n-1 (the scatter overlaps the ring: the longest chain is that of block 0). Sent by the
+//! root: 2(n-1)/n of the buffer. Pipelined in chunks.
+//!
+//! Van de Geijn's algorithm; Barnett, Gupta, Payne, Shuler, van de Geijn and Watts, "Interprocessor
+//! collective communication library (InterCom)", 1994.
+
+use core::ops::Range;
+
+use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
+
+use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::chunk::{blocks, chunks, part};
+use crate::pattern::{ring, tree};
+use crate::schedule::{Builder, Schedule};
+
+pub(super) const ALGORITHM: Algorithm =
+    Algorithm { collective: Collective::Broadcast, name: "scatter_allgather", schedule, stated };
+
+/// Chunks of a block that go around together.
+const IN_FLIGHT: usize = 4;
+
+fn stated(call: &Call, size: usize) -> Stated {
+    Stated { steps: size - 1, sent: 2 * call.count / size * (size - 1) }
+}
+
+fn schedule(plan: &Plan<'_>) -> Schedule {
+    let (rank, root) = (plan.rank, plan.call.root);
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    let output = Slice::new(Buffer::Output, 0, plan.call.count);
+    let own = if rank == root { Slice { buffer: Buffer::Input, ..output } } else { output };
+    for segment in chunks(own, plan.size() * IN_FLIGHT * plan.chunk) {
+        scatter(&mut steps, plan, segment);
+        gather(&mut steps, plan, segment);
+    }
+    if rank == root {
+        // Last, since in place it waits until its source has left.
+        steps.copy(own, output);
+    }
+    steps.build()
+}
+
+fn scatter(steps: &mut Builder, plan: &Plan<'_>, segment: Slice) {
+    let (size, root) = (plan.size(), plan.call.root);
+    let place = tree::place(plan.rank, root, size);
+    let of_subtree = |rank| cut(segment, size, tree::subtree(rank, root, size));
+    if let Some(parent) = place.parent {
+        steps.recv(parent, of_subtree(plan.rank));
+    }
+    for child in place.children.iter().rev() {
+        steps.send(child.rank, of_subtree(child.rank));
+    }
+}
+
+fn gather(steps: &mut Builder, plan: &Plan<'_>, segment: Slice) {
+    let (size, rank, root) = (plan.size(), plan.rank, plan.call.root);
+    let (next, previous) = (ring::after(rank, 1, size), ring::before(rank, 1, size));
+    let number = tree::subtree(rank, root, size).start;
+    // The block that passes from `rank`, which has `number`, to the next one in a turn.
+    let passing = |rank: Rank, number: usize, turn: usize| {
+        let to = ring::after(rank, 1, size);
+        let block = (number + size - turn) % size;
+        let had = to == root || tree::subtree(to, root, size).contains(&block);
+        let block = cut(segment, size, block..block + 1);
+        if had { block.take(0) } else { block }
+    };
+    let longest = cut(segment, size, 0..1).len;
+    for turn in 0..size - 1 {
+        let leaving = passing(rank, number, turn);
+        let arriving = passing(previous, (number + size - 1) % size, turn);
+        for index in 0..longest.div_ceil(plan.chunk) {
+            steps.send(next, part(leaving, index, plan.chunk));
+            steps.recv(previous, part(arriving, index, plan.chunk));
+        }
+    }
+}
+
+/// The blocks of a segment that belong to these numbers, of `size`.
+fn cut(segment: Slice, size: usize, numbers: Range<usize>) -> Slice {
+    let blocks = blocks(segment.buffer, segment.len, size, numbers.start, numbers.end);
+    Slice { offset: segment.offset + blocks.offset, ..blocks }
+}

@@ -1,0 +1,57 @@
+//! Binomial tree: everyone combines its input with the sums of all its children in one pass and
+//! hands that to its parent.
+//!
+//! Inputs are combined in rank order, from the root on: a rank's own, then its subtrees', which are
+//! runs of ranks. Ranks wait only for their children to send and for their parent to take, never
+//! in a circle.
+//!
+//! Steps: floor(log2 n). Sent by all but the root: the buffer once; the root takes it ceil(log2 n)
+//! times. Pipelined in chunks; for messages so short that the number of steps counts.
+//!
+//! Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
+//! 2005.
+
+use alloc::vec::Vec;
+
+use ringfold_types::{Buffer, Call, Collective, Slice};
+
+use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::chunk::chunks;
+use crate::pattern::tree::{self, Child};
+use crate::schedule::{Builder, Form, Schedule, Source};
+
+pub(super) const ALGORITHM: Algorithm =
+    Algorithm { collective: Collective::Reduce, name: "binomial", schedule, stated };
+
+/// Partial sums that a rank keeps: some leave while the next is made.
+const SUMS: usize = 4;
+
+fn stated(call: &Call, size: usize) -> Stated {
+    Stated { steps: tree::height(size), sent: if size > 1 { call.count } else { 0 } }
+}
+
+fn schedule(plan: &Plan<'_>) -> Schedule {
+    let count = plan.call.count;
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    let place = tree::place(plan.rank, plan.call.root, plan.size());
+    let inner = place.parent.is_some() && !place.children.is_empty();
+    let sum_len = if inner { count.min(plan.chunk) } else { 0 };
+    let sums = [(); SUMS].map(|()| steps.scratch(sum_len));
+    let form = |child: &Child| if child.is_leaf { Form::Element } else { Form::Accumulator };
+    for (own, sum) in
+        chunks(Slice::new(Buffer::Input, 0, count), plan.chunk).zip(sums.iter().cycle())
+    {
+        let below = place.children.iter().map(|child| Source::Wire(child.rank, form(child)));
+        let sources: Vec<Source> = core::iter::once(Source::Local(own)).chain(below).collect();
+        match place.parent {
+            None => steps.reduce(Slice { buffer: Buffer::Output, ..own }, &sources),
+            Some(parent) if place.children.is_empty() => steps.send(parent, own),
+            Some(parent) => {
+                let sum = sum.take(own.len);
+                steps.reduce(sum, &sources);
+                steps.send(parent, sum);
+            }
+        }
+    }
+    steps.build()
+}

@@ -1,0 +1,54 @@
+//! Ring: partial sums travel once around the ring, from the rank after the root to the root.
+//!
+//! Everyone adds its input to what it gets from the one before and hands it on, chunk by chunk.
+//! Everyone sends the buffer at most once and takes it at most once, so with many chunks under way
+//! the time does not depend on the number of ranks; to scatter the sums first and gather them at
+//! the root would send almost twice as much. Ranks wait only for the one before them to send and
+//! for the one after them to take, and the root takes all.
+//!
+//! Steps: n-1. Sent by all but the root: the buffer once. Pipelined in chunks; for long messages.
+
+use ringfold_types::{Buffer, Call, Collective, Slice};
+
+use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::chunk::chunks;
+use crate::pattern::ring;
+use crate::schedule::{Builder, Form, Schedule, Source};
+
+pub(super) const ALGORITHM: Algorithm =
+    Algorithm { collective: Collective::Reduce, name: "ring", schedule, stated };
+
+/// Partial sums that a rank keeps: some leave while the next is made.
+const SUMS: usize = 4;
+
+fn stated(call: &Call, size: usize) -> Stated {
+    Stated { steps: size - 1, sent: if size > 1 { call.count } else { 0 } }
+}
+
+fn schedule(plan: &Plan<'_>) -> Schedule {
+    let (size, rank, root, count) = (plan.size(), plan.rank, plan.call.root, plan.call.count);
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    let (next, previous) = (ring::after(rank, 1, size), ring::before(rank, 1, size));
+    let is_first = |rank| rank == ring::after(root, 1, size);
+    let inner = rank != root && !is_first(rank);
+    let sum_len = if inner { count.min(plan.chunk) } else { 0 };
+    let sums = [(); SUMS].map(|()| steps.scratch(sum_len));
+    let form = if is_first(previous) { Form::Element } else { Form::Accumulator };
+    for (own, sum) in
+        chunks(Slice::new(Buffer::Input, 0, count), plan.chunk).zip(sums.iter().cycle())
+    {
+        let sources = [Source::Wire(previous, form), Source::Local(own)];
+        if rank == root {
+            // Alone, the root has nobody to wait for.
+            let sources = if size > 1 { &sources[..] } else { &sources[1..] };
+            steps.reduce(Slice { buffer: Buffer::Output, ..own }, sources);
+        } else if inner {
+            let sum = sum.take(own.len);
+            steps.reduce(sum, &sources);
+            steps.send(next, sum);
+        } else {
+            steps.send(next, own);
+        }
+    }
+    steps.build()
+}

@@ -1,0 +1,50 @@
+//! Direct: block b of every input goes straight to rank b, which combines all of them.
+//!
+//! A rank combines in rank order, in one pass: what is on the wire is never wider than the data
+//! type, and short floats are rounded once.
+//!
+//! All sends of a piece are posted before anything is received. When the rank that is furthest
+//! behind posts them, the others have taken all of the piece before; so they find room, or, if they
+//! are too many to be posted, links that accept them by themselves.
+//!
+//! Steps: 1. Sent by each rank: n-1 blocks.
+
+use alloc::vec::Vec;
+
+use ringfold_types::limits::POSTED_MAX;
+use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
+
+use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::chunk::chunks;
+use crate::pattern::ring;
+use crate::schedule::{Builder, Form, Schedule, Source};
+
+pub(super) const ALGORITHM: Algorithm =
+    Algorithm { collective: Collective::ReduceScatter, name: "direct", schedule, stated };
+
+fn stated(call: &Call, size: usize) -> Stated {
+    Stated { steps: usize::from(size > 1), sent: call.count * (size - 1) }
+}
+
+fn schedule(plan: &Plan<'_>) -> Schedule {
+    let (size, rank, count) = (plan.size(), plan.rank, plan.call.count);
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    let piece = if size <= POSTED_MAX { plan.chunk } else { plan.chunk.min(plan.eager()) };
+    for result in chunks(Slice::new(Buffer::Output, 0, count), piece) {
+        let input = |owner: Rank| {
+            let offset = owner.index() * count + result.offset;
+            Slice { buffer: Buffer::Input, offset, ..result }
+        };
+        // Everyone begins with another receiver.
+        for distance in 1..size {
+            let owner = ring::after(rank, distance, size);
+            steps.send(owner, input(owner));
+        }
+        let source = |from| match from {
+            _ if from == rank => Source::Local(input(rank)),
+            _ => Source::Wire(from, Form::Element),
+        };
+        steps.reduce(result, &(0..size).map(Rank::at).map(source).collect::<Vec<_>>());
+    }
+    steps.build()
+}

@@ -1,0 +1,79 @@
+//! Recursive halving: everyone hands over the half of the blocks that is not on its side, and goes
+//! on with the other half of the ranks gone.
+//!
+//! The ranks are halved; a rank gives its sums for the other half's blocks to its partner there and
+//! adds what it is given to its own half's, until only its own block is left. In a run of odd length
+//! the rank without a partner gives to the partner of the rank before it, and is given nothing; it
+//! is the last of its half, so it is given something in the next step. Any number of ranks takes
+//! the logarithm of steps.
+//!
+//! What a rank gives away is apart from what it goes on with, so no step waits for sends to leave;
+//! it waits only for what others send in the same step or before.
+//!
+//! Steps: ceil(log2 n). Sent by each rank: n-1 blocks if n is a power of two, otherwise at most
+//! log2 n more.
+//!
+//! Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
+//! 2005; odd runs as in Traeff, "An improved algorithm for (non-commutative) reduce-scatter with an
+//! application", 2005.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
+
+use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::pattern::halves::{self, Halving, halvings};
+use crate::schedule::{Builder, Form, Schedule, Source};
+
+pub(super) const ALGORITHM: Algorithm =
+    Algorithm { collective: Collective::ReduceScatter, name: "halving", schedule, stated };
+
+fn stated(call: &Call, size: usize) -> Stated {
+    let sent = |rank| halvings(rank, size).map(|halving| halving.other.len()).sum();
+    let busiest: usize = (0..size).map(Rank::at).map(sent).max().unwrap_or(0);
+    Stated { steps: halves::depth(size), sent: busiest * call.count }
+}
+
+fn schedule(plan: &Plan<'_>) -> Schedule {
+    let (size, rank, count) = (plan.size(), plan.rank, plan.call.count);
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    let output = Slice::new(Buffer::Output, 0, count);
+    if size == 1 {
+        steps.reduce(output, &[Source::Local(Slice { buffer: Buffer::Input, ..output })]);
+        return steps.build();
+    }
+    let halvings: Vec<Halving> = halvings(rank, size).collect();
+    let kept = &halvings[0].own;
+    let sums = steps.scratch(if kept.len() > 1 { kept.len() * count } else { 0 });
+    let blocks = |form, ranks: &Range<usize>| {
+        let len = ranks.len() * count;
+        match form {
+            Form::Element => Slice::new(Buffer::Input, ranks.start * count, len),
+            Form::Accumulator => sums.skip((ranks.start - kept.start) * count).take(len),
+        }
+    };
+    for (level, halving) in halvings.iter().enumerate() {
+        let form = form_after(&halvings[..level]);
+        steps.send(halving.taker, blocks(form, &halving.other));
+        if halving.givers().next().is_none() {
+            continue;
+        }
+        let sent_form =
+            |giver| form_after(&self::halvings(giver, size).take(level).collect::<Vec<_>>());
+        let given = halving.givers().map(|giver| Source::Wire(giver, sent_form(giver)));
+        let own = Source::Local(blocks(form, &halving.own));
+        let sources: Vec<Source> = core::iter::once(own).chain(given).collect();
+        let last = level + 1 == halvings.len();
+        let sum = if last { output } else { blocks(Form::Accumulator, &halving.own) };
+        steps.reduce(sum, &sources);
+    }
+    steps.build()
+}
+
+/// What a rank has to give when that many halvings are behind it: its input, until it was given
+/// something.
+fn form_after(halvings: &[Halving]) -> Form {
+    let given = halvings.iter().any(|halving| halving.givers().next().is_some());
+    if given { Form::Accumulator } else { Form::Element }
+}

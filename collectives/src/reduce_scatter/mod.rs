@@ -1,0 +1,10 @@
+//! Every rank gets its block of the reduction of all inputs.
+
+mod direct;
+mod halving;
+mod ring;
+
+use crate::algorithm::Algorithm;
+
+pub(crate) const ALGORITHMS: &[Algorithm] =
+    &[ring::ALGORITHM, halving::ALGORITHM, direct::ALGORITHM];

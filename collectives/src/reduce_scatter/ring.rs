@@ -1,0 +1,71 @@
+//! Ring: partial sums travel once around the ring.
+//!
+//! Block b starts at rank b+1 and gathers every rank's input on its way around to rank b, which
+//! finishes it. Bandwidth-optimal, between neighbours only; a message chain as long as the ring.
+//! Each block is summed in the order of its way.
+//!
+//! A few chunks go around at a time. In each turn a rank waits only for what the one before posted
+//! in the turn before, and for sums of two turns ago to leave, which the next one takes in the turn
+//! before; so nobody waits in a circle.
+//!
+//! Steps: n-1. Sent by each rank: n-1 blocks. Pipelined in chunks.
+//!
+//! Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
+
+use ringfold_types::{Buffer, Call, Collective, Slice};
+
+use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::chunk::{chunks, part};
+use crate::pattern::ring;
+use crate::schedule::{Builder, Form, Schedule, Source};
+
+pub(super) const ALGORITHM: Algorithm =
+    Algorithm { collective: Collective::ReduceScatter, name: "ring", schedule, stated };
+
+/// Chunks of a block that go around together.
+const IN_FLIGHT: usize = 4;
+
+fn stated(call: &Call, size: usize) -> Stated {
+    Stated { steps: size - 1, sent: call.count * (size - 1) }
+}
+
+fn schedule(plan: &Plan<'_>) -> Schedule {
+    let (size, rank, count) = (plan.size(), plan.rank, plan.call.count);
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    let output = Slice::new(Buffer::Output, 0, count);
+    if size == 1 {
+        steps.reduce(output, &[Source::Local(Slice { buffer: Buffer::Input, ..output })]);
+        return steps.build();
+    }
+    let round = count.min(IN_FLIGHT * plan.chunk);
+    // One turn's partial sums leave while the next turn's arrive.
+    let scratch = [steps.scratch(round), steps.scratch(round)];
+    let (next, previous) = (ring::after(rank, 1, size), ring::before(rank, 1, size));
+    for index in 0..count.div_ceil(round.max(1)) {
+        // The part of this rank's input that goes into the block with `turn` turns to go.
+        let input = |turn| {
+            let block = ring::before(rank, turn, size).index();
+            part(Slice::new(Buffer::Input, block * count, count), index, round)
+        };
+        for own in chunks(input(1), plan.chunk) {
+            steps.send(next, own);
+        }
+        for turn in (2..size).chain([0]) {
+            // Only the first sender has nothing but its input.
+            let first = turn == 2 || size == 2;
+            let form = if first { Form::Element } else { Form::Accumulator };
+            let own = input(turn);
+            let sum = match turn {
+                0 => part(output, index, round),
+                _ => scratch[turn % 2].take(own.len),
+            };
+            for (own, sum) in chunks(own, plan.chunk).zip(chunks(sum, plan.chunk)) {
+                steps.reduce(sum, &[Source::Wire(previous, form), Source::Local(own)]);
+                if turn > 0 {
+                    steps.send(next, sum);
+                }
+            }
+        }
+    }
+    steps.build()
+}
