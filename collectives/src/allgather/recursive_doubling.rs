@@ -2,13 +2,13 @@
 //!
 //! The ranks are halved until each is alone, and joined again from the smallest halves up: the
 //! halves of a run hold one half of its blocks each, and partners swap them. In a run of odd length
-//! the rank without a partner gets the other half's blocks from the partner of the rank before it,
-//! which sends them twice; so any number of ranks takes the logarithm of steps.
+//! the rank without a partner gets the other half's blocks from the first there, which sends them
+//! twice; so any number of ranks takes the logarithm of steps.
 //!
 //! In each step a rank waits only for what others send in the same step or before.
 //!
-//! Steps: ceil(log2 n). Sent by each rank: n-1 blocks if n is a power of two; otherwise the busiest
-//! sends more, at worst 4/3 of that and a few blocks.
+//! Steps: ceil(log2 n), one less from just above a power of two to about 5/4 of it. Sent by each rank: n-1
+//! blocks if n is a power of two; otherwise the busiest sends more, up to half as much again.
 //!
 //! Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
 //! 2005; odd runs as in Traeff, "An improved algorithm for (non-commutative) reduce-scatter with an
@@ -20,7 +20,7 @@ use core::ops::Range;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
-use crate::pattern::halves::{self, halvings};
+use crate::pattern::halves::{halvings, longest_chain};
 use crate::schedule::{Builder, Schedule};
 
 pub(super) const ALGORITHM: Algorithm =
@@ -29,7 +29,7 @@ pub(super) const ALGORITHM: Algorithm =
 fn stated(call: &Call, size: usize) -> Stated {
     let sent = |rank| halvings(rank, size).map(|h| h.own.len() * h.givers().count()).sum();
     let busiest: usize = (0..size).map(Rank::at).map(sent).max().unwrap_or(0);
-    Stated { steps: halves::depth(size), sent: busiest * call.count }
+    Stated { steps: longest_chain(size), sent: busiest * call.count }
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {

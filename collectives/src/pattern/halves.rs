@@ -1,5 +1,6 @@
 //! Ranks halved again and again until each is alone. Where a half is larger by one, its last rank
-//! has no partner and hands over to the partner of the rank before it.
+//! has no partner and hands over to the first of the other half, which is not asked so again: later
+//! it is always in the larger half.
 
 use core::ops::Range;
 
@@ -17,7 +18,7 @@ pub(crate) struct Halving {
     /// The rank of the other half with the same place in it, if there is one: it hands over to
     /// this rank,
     pub(crate) partner: Option<Rank>,
-    /// and so does this one, if it has no partner and this rank is the last of its half.
+    /// and so does this one, which has no partner, if this rank is the first of its half.
     pub(crate) extra: Option<Rank>,
 }
 
@@ -34,11 +35,11 @@ impl Halving {
         if rank < middle {
             let twin = rank - low.start + high.start;
             let partner = (twin < high.end).then(|| Rank::at(twin));
-            let taker = Rank::at(twin.min(high.end - 1));
+            let taker = partner.unwrap_or_else(|| Rank::at(high.start));
             Self { own: low, other: high, taker, partner, extra: None }
         } else {
             let twin = rank - high.start + low.start;
-            let unpaired = rank + 1 == high.end && low.len() > high.len();
+            let unpaired = rank == high.start && low.len() > high.len();
             let extra = unpaired.then(|| Rank::at(low.end - 1));
             let taker = Rank::at(twin);
             Self { own: high, other: low, taker, partner: Some(taker), extra }
@@ -58,9 +59,27 @@ pub(crate) fn halvings(rank: Rank, size: usize) -> impl Iterator<Item = Halving>
     })
 }
 
-/// Number of halvings that a rank may take part in: the logarithm of `size`, rounded up.
-pub(crate) const fn depth(size: usize) -> usize {
-    size.next_power_of_two().ilog2() as usize
+/// The longest chain of messages when everyone hands over in one halving after the other. It is
+/// the same the other way round, when halves are joined.
+///
+/// Seldom less than the number of halvings: just above a power of two, those who wait in one of
+/// them have not waited in another.
+pub(crate) fn longest_chain(size: usize) -> usize {
+    let mut waited = alloc::vec![0; size];
+    let mut runs = alloc::vec![0..size];
+    while let Some(run) = runs.pop() {
+        if run.len() < 2 {
+            continue;
+        }
+        let before = waited[run.clone()].to_vec();
+        for (rank, before) in run.clone().zip(before) {
+            let taker = Halving::of(&run, Rank::at(rank)).taker.index();
+            waited[taker] = waited[taker].max(before + 1);
+        }
+        let middle = Halving::of(&run, Rank::at(run.start)).own.end;
+        runs.extend([run.start..middle, middle..run.end]);
+    }
+    waited.into_iter().max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -74,7 +93,7 @@ mod tests {
         for size in (1..=70_usize).chain([1000, 1024]) {
             let all: Vec<Vec<Halving>> =
                 (0..size).map(|rank| halvings(Rank::at(rank), size).collect()).collect();
-            assert_eq!(all[0].len(), depth(size));
+            assert_eq!(all[0].len(), size.next_power_of_two().ilog2() as usize);
             for (rank, own) in all.iter().enumerate() {
                 for (level, halving) in own.iter().enumerate() {
                     let taker = &all[halving.taker.index()][level];
@@ -85,6 +104,16 @@ mod tests {
                     }
                 }
                 assert!(own.last().is_none_or(|last| last.own == (rank..rank + 1)));
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_takes_from_two_twice() {
+        for size in 1..=130 {
+            for rank in (0..size).map(Rank::at) {
+                let extra = halvings(rank, size).filter(|halving| halving.extra.is_some());
+                assert!(extra.count() <= 1, "{rank} of {size}");
             }
         }
     }

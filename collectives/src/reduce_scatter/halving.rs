@@ -3,15 +3,15 @@
 //!
 //! The ranks are halved; a rank gives its sums for the other half's blocks to its partner there and
 //! adds what it is given to its own half's, until only its own block is left. In a run of odd length
-//! the rank without a partner gives to the partner of the rank before it, and is given nothing; it
-//! is the last of its half, so it is given something in the next step. Any number of ranks takes
-//! the logarithm of steps.
+//! the rank without a partner gives to the first of the other half, and is given nothing; it is the
+//! last of its half, so it is given something in the next step. Any number of ranks takes the
+//! logarithm of steps.
 //!
 //! What a rank gives away is apart from what it goes on with, so no step waits for sends to leave;
 //! it waits only for what others send in the same step or before.
 //!
-//! Steps: ceil(log2 n). Sent by each rank: n-1 blocks if n is a power of two, otherwise at most
-//! log2 n more.
+//! Steps: ceil(log2 n), one less from just above a power of two to about 5/4 of it. Sent by each rank: n-1
+//! blocks.
 //!
 //! Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
 //! 2005; odd runs as in Traeff, "An improved algorithm for (non-commutative) reduce-scatter with an
@@ -20,19 +20,17 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
+use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
-use crate::pattern::halves::{self, Halving, halvings};
+use crate::pattern::halves::{Halving, halvings, longest_chain};
 use crate::schedule::{Builder, Form, Schedule, Source};
 
 pub(super) const ALGORITHM: Algorithm =
     Algorithm { collective: Collective::ReduceScatter, name: "halving", schedule, stated };
 
 fn stated(call: &Call, size: usize) -> Stated {
-    let sent = |rank| halvings(rank, size).map(|halving| halving.other.len()).sum();
-    let busiest: usize = (0..size).map(Rank::at).map(sent).max().unwrap_or(0);
-    Stated { steps: halves::depth(size), sent: busiest * call.count }
+    Stated { steps: longest_chain(size), sent: call.count * (size - 1) }
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
