@@ -71,7 +71,7 @@ fn calls(collective: Collective, size: usize, counts: &[usize]) -> Vec<Call> {
 fn for_every_size_to_64(collective: Collective) {
     for size in 1..=64 {
         for algorithm in Algorithm::of(collective) {
-            let costly = size > 32 && sends_all_to_all(algorithm);
+            let costly = size > 16 && sends_all_to_all(algorithm);
             let counts = if costly { &[0, 1, 5, 19][..] } else { &[0, 1, 5, 64, 131] };
             for call in calls(collective, size, counts) {
                 prove(algorithm, call, size, CHUNK, WINDOW);
@@ -93,7 +93,7 @@ fn for_a_handful_of_sizes(collective: Collective) {
     for (from, to) in [(65, 256), (257, 512), (513, 1024)] {
         let size = random(from, to);
         for algorithm in Algorithm::of(collective) {
-            let count = random(1, if sends_all_to_all(algorithm) { 4 } else { 2 * size });
+            let count = random(1, if sends_all_to_all(algorithm) { 3 } else { 2 * size });
             let calls = calls(collective, size, &[count]);
             let call = calls[random(0, calls.len() - 1)];
             prove(algorithm, call, size, CHUNK, WINDOW);

@@ -7,8 +7,9 @@
 //!
 //! In each step a rank waits only for what others send in the same step or before.
 //!
-//! Steps: ceil(log2 n), one less from just above a power of two to about 5/4 of it. Sent by each rank: n-1
-//! blocks if n is a power of two; otherwise the busiest sends more, up to half as much again.
+//! Steps: ceil(log2 n), one less from just above a power of two to about 5/4 of it. Sent by each
+//! rank: n-1 blocks if n is a power of two; otherwise the busiest sends more, up to half as much
+//! again.
 //!
 //! Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
 //! 2005; odd runs as in Traeff, "An improved algorithm for (non-commutative) reduce-scatter with an

@@ -1,4 +1,4 @@
-//! Dissemination: in round k everyone tells the rank 2^k after it that all it knows of have entered.
+//! Dissemination: in round k everyone tells the rank 2^k after it that all it has heard of are in.
 //!
 //! A token sent in a round stands for the ranks whose tokens reached its sender in the rounds
 //! before: after round k for the 2^(k+1) ranks up to its receiver. A token is one element of

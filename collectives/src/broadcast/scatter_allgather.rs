@@ -1,7 +1,7 @@
 //! Scatter and allgather: the root spreads blocks over a binomial tree, then they go around a ring.
 //!
-//! Ranks are numbered from the root on. A subtree gets the blocks of its ranks in one message; after
-//! that rank b has block b, and the blocks of its subtree. Then each passes blocks on to the next,
+//! Ranks are numbered from the root on. A subtree gets the blocks of its ranks in one message; then
+//! rank b has block b, and the blocks of its subtree. After that each passes blocks on to the next,
 //! but none that the next one got with its subtree, and none to the root, which passes on from its
 //! input. The root sends the buffer twice, whatever the number of ranks, and needs far fewer chunks
 //! under way than a chain.

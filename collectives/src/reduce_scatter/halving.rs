@@ -2,16 +2,16 @@
 //! on with the other half of the ranks gone.
 //!
 //! The ranks are halved; a rank gives its sums for the other half's blocks to its partner there and
-//! adds what it is given to its own half's, until only its own block is left. In a run of odd length
-//! the rank without a partner gives to the first of the other half, and is given nothing; it is the
-//! last of its half, so it is given something in the next step. Any number of ranks takes the
-//! logarithm of steps.
+//! adds what it is given to its own half's, until only its own block is left. In a run of odd
+//! length the rank without a partner gives to the first of the other half, and is given nothing; it
+//! is the last of its half, so it is given something in the next step. Any number of ranks takes
+//! the logarithm of steps.
 //!
 //! What a rank gives away is apart from what it goes on with, so no step waits for sends to leave;
 //! it waits only for what others send in the same step or before.
 //!
-//! Steps: ceil(log2 n), one less from just above a power of two to about 5/4 of it. Sent by each rank: n-1
-//! blocks.
+//! Steps: ceil(log2 n), one less from just above a power of two to about 5/4 of it. Sent by each
+//! rank: n-1 blocks.
 //!
 //! Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
 //! 2005; odd runs as in Traeff, "An improved algorithm for (non-commutative) reduce-scatter with an

@@ -10,7 +10,8 @@
 //!
 //! Steps: n-1. Sent by each rank: n-1 blocks. Pipelined in chunks.
 //!
-//! Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
+//! Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
+//! 2009.
 
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
