@@ -16,9 +16,8 @@ const DYING: Duration = Duration::from_secs(2);
 /// One process, as /proc shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
-    pub(crate) pid: Pid,
+    pid: Pid,
     parent: i32,
-    pub(crate) group: i32,
     zombie: bool,
     started: u64,
 }
@@ -37,10 +36,16 @@ impl Process {
         Some(Self {
             pid,
             parent: number(1)?,
-            group: number(2)?,
             zombie: matches!(*fields.first()?, "Z" | "X"),
             started: fields.get(19)?.parse().ok()?,
         })
+    }
+
+    /// Whether it was started with this `NAME=VALUE` in its environment.
+    pub(crate) fn inherited(&self, variable: &str) -> bool {
+        let path = format!("/proc/{}/environ", self.pid.as_raw_nonzero());
+        let environment = std::fs::read(path).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|it| it == variable.as_bytes())
     }
 
     /// Kills this process, and no other that has its number by now.
@@ -120,7 +125,7 @@ mod tests {
         let tail = "S 5 6 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4242 1 1";
         let pid = Pid::from_raw(9).unwrap();
         let process = Process::parse(pid, &format!("9 (a) R 1 (b) {tail}")).unwrap();
-        let expected = Process { pid, parent: 5, group: 6, zombie: false, started: 4242 };
+        let expected = Process { pid, parent: 5, zombie: false, started: 4242 };
         assert_eq!(process, expected);
         assert_eq!(Process::parse(pid, "9 (x) Z"), None);
         assert_eq!(Process::parse(pid, ""), None);

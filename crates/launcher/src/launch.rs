@@ -1,6 +1,5 @@
 //! Runs a job: starts the keepers, conducts, and cleans up.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
@@ -105,15 +104,13 @@ async fn launch(job: &Job) -> Result<Outcome, LaunchError> {
     let feed = start_feed(job, &links, &lines)?;
     drop(lines);
 
-    let mut groups = plan.hosts.iter().find(|share| share.host == here).map(Groups::of);
+    let mut keeper_lost = false;
     let mut conductor = Conductor::new(plan, job.grace, job.time_limit, Instant::now());
     while !conductor.is_over() {
         let deadline = conductor.deadline();
         let command = tokio::select! {
             Some(event) = events_rx.recv() => {
-                if let Some(groups) = &mut groups {
-                    groups.note(&event);
-                }
+                keeper_lost |= matches!(event, Event::HostLost { .. });
                 conductor.on_event(event, Instant::now())
             }
             signal = signals.next() => {
@@ -129,8 +126,8 @@ async fn launch(job: &Job) -> Result<Outcome, LaunchError> {
     drop(feed);
     let outcome = conductor.outcome();
     links.part(&printer, &mut signals).await;
-    if let Some(groups) = groups {
-        groups.exterminate().await;
+    if keeper_lost {
+        exterminate(&order.job).await;
     }
     finish_output(printer, &outcome, &mut signals).await;
     Ok(outcome)
@@ -275,38 +272,15 @@ impl Links {
     }
 }
 
-/// Process groups of the ranks on this host, in case their keeper is killed.
-struct Groups {
-    ranks: BTreeSet<Rank>,
-    leaders: BTreeSet<u32>,
-    keeper_lost: bool,
-}
-
-impl Groups {
-    fn of(share: &Share) -> Self {
-        let ranks = share.ranks.iter().copied().collect();
-        Self { ranks, leaders: BTreeSet::new(), keeper_lost: false }
-    }
-
-    fn note(&mut self, event: &Event) {
-        match event {
-            Event::Started { rank, pid } if self.ranks.contains(rank) => {
-                self.leaders.insert(*pid);
-            }
-            Event::HostLost { .. } => self.keeper_lost = true,
-            _ => {}
-        }
-    }
-
-    /// What a killed keeper's ranks have left behind is now a descendant of this process.
-    async fn exterminate(&self) {
-        let is_left = |process: &family::Process| {
-            u32::try_from(process.group).is_ok_and(|group| self.leaders.contains(&group))
-        };
-        let until = Instant::now() + LAST_OUTPUT;
-        while self.keeper_lost && family::kill_descendants(is_left) > 0 && Instant::now() < until {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+/// What the ranks of a killed keeper have left behind is a descendant of this process by now. It is
+/// known by the job in its environment, since this process may have other children.
+async fn exterminate(job: &str) {
+    let variable = format!("RINGFOLD_JOB={job}");
+    let until = Instant::now() + LAST_OUTPUT;
+    while family::kill_descendants(|process| process.inherited(&variable)) > 0
+        && Instant::now() < until
+    {
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 

@@ -1,0 +1,260 @@
+//! Other hosts, played by this one: an agent that only pretends, and network namespaces.
+
+mod support;
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use rustix::process::Signal;
+use support::{Finished, Running, assert_gone, children, kill, mark, ringrun, run};
+
+/// A script in a directory of this test's own, removed with it.
+struct Script(PathBuf);
+
+impl Script {
+    fn new(name: &str, text: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("ringrun-{}-{name}", std::process::id()));
+        let mut file = std::fs::File::create(&path).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file.set_permissions(std::fs::Permissions::from_mode(0o700)).unwrap();
+        Self(path)
+    }
+
+    /// An agent that greets like a login shell, then runs the command here.
+    fn agent(name: &str) -> Self {
+        let text = "#!/bin/sh\nPLAYED=$1; export PLAYED; shift\n\
+                    echo \"Welcome to $PLAYED, last login never\"\nexec \"$@\"\n";
+        Self::new(name, text)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        std::fs::remove_file(&self.0).ok();
+    }
+}
+
+/// `ringrun --agent AGENT --rendezvous-addr 127.0.0.1 ARGS`.
+fn run_on(agent: &Script, args: &[&str]) -> Finished {
+    let ours = ["--agent", agent.path(), "--rendezvous-addr", "127.0.0.1"];
+    run(&[&ours[..], args].concat())
+}
+
+#[test]
+fn ranks_run_where_they_were_placed() {
+    let agent = Script::agent("place");
+    let script = "echo $RINGFOLD_RANK ${PLAYED:-here} $RINGFOLD_LOCAL_RANK $RINGFOLD_LOCAL_SIZE";
+    let done = run_on(&agent, &["--host", "a:2,localhost,b:2", "sh", "-c", script]);
+    assert_eq!(done.lines(), ["0 a 0 2", "1 a 1 2", "2 here 0 1", "3 b 0 2", "4 b 1 2"]);
+    assert_eq!((done.code, done.err.as_str()), (0, ""));
+
+    let file = Script::new("hosts", "# two\na slots=1\nb:4 # more\n");
+    let args = ["-n", "3", "--hostfile", file.path(), "sh", "-c", script];
+    let done = run_on(&agent, &args);
+    assert_eq!(done.lines(), ["0 a 0 1", "1 b 0 2", "2 b 1 2"], "{}", done.err);
+}
+
+#[test]
+fn input_reaches_rank_0_over_there() {
+    let agent = Script::agent("input");
+    let args = ["--agent", agent.path(), "--rendezvous-addr", "127.0.0.1", "--host", "a,b"];
+    let mut command = ringrun(&[&args[..], &["--tag-output", "cat"]].concat());
+    let mut child = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"one\ntwo\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.stdout, b"[0] one\n[0] two\n");
+}
+
+#[test]
+fn the_host_of_a_failure_is_named() {
+    let agent = Script::agent("fail");
+    let mark = mark();
+    let script = format!("[ $RINGFOLD_RANK = 3 ] && kill -9 $$; exec sleep {mark}");
+    let args = ["--host", "a:2,b:2", "--grace", "0", "sh", "-c", &script];
+    let done = run_on(&agent, &args);
+    assert_eq!(done.code, 137, "{done:?}");
+    let line = done.last_line();
+    assert!(line.starts_with("ringrun: rank 3 (pid ") && line.contains(", host b) was killed"));
+    assert!(line.ends_with("; 3 others were stopped"), "{line}");
+    assert_gone(&mark);
+}
+
+#[test]
+fn a_host_without_the_program_stops_the_others() {
+    let text = "#!/bin/sh\nPLAYED=$1; shift\n[ $PLAYED = b ] && PATH=/nowhere\nexec \"$@\"\n";
+    let agent = Script::new("missing", text);
+    let mark = mark();
+    let done = run_on(&agent, &["--host", "a,b", "sleep", &mark]);
+    assert_eq!(done.code, 127, "{done:?}");
+    let line = done.last_line();
+    assert!(line.contains("cannot start rank 1 on host b: program 'sleep' not found"), "{line}");
+    assert_gone(&mark);
+}
+
+#[test]
+fn agents_that_fail_are_quoted() {
+    let text = "#!/bin/sh\necho \"no route to $1\"; [ $1 = a ] && exit 7; exec cat\n";
+    let agent = Script::new("broken", text);
+    let done = run_on(&agent, &["--host", "a", "true"]);
+    assert_eq!(done.code, 125, "{done:?}");
+    let line = done.last_line();
+    assert!(line.contains("host a is lost: ") && line.contains("(exit status: 7)"), "{line}");
+    assert!(line.contains("no route to a"), "{line}");
+
+    let done = run(&["--agent", "/no/such/agent", "--host", "a,localhost", "true"]);
+    assert_eq!(done.code, 125, "{done:?}");
+    assert!(done.last_line().contains("say --rendezvous-addr ADDRESS"), "{done:?}");
+    let args = ["--rendezvous-addr", "127.0.0.1", "--host", "localhost,a", "sleep", "1000"];
+    let done = run(&[&["--agent", "/no/such/agent"], &args[..]].concat());
+    assert_eq!(done.code, 125, "{done:?}");
+    assert!(done.last_line().contains("cannot start '/no/such/agent' for host a"), "{done:?}");
+}
+
+#[test]
+fn the_launcher_is_killed_and_so_is_every_host() {
+    let agent = Script::agent("killed");
+    let mark = mark();
+    let script = format!("setsid sleep {mark} & echo ready; wait");
+    let args = ["--agent", agent.path(), "--rendezvous-addr", "127.0.0.1"];
+    let args = [&args[..], &["--host", "a:2,b,localhost", "sh", "-c", &script]].concat();
+    let mut job = Running::start(&mut ringrun(&args));
+    job.lines(4);
+    job.signal(Signal::KILL);
+    assert_eq!(job.wait(), -9);
+    assert_gone(&mark);
+}
+
+#[test]
+fn a_lost_host_is_named() {
+    let agent = Script::agent("lost");
+    let mark = mark();
+    let script = format!("echo ready; exec sleep {mark}");
+    let args = ["--agent", agent.path(), "--rendezvous-addr", "127.0.0.1", "--grace", "0"];
+    let args = [&args[..], &["--host", "a,b", "sh", "-c", &script]].concat();
+    let mut job = Running::start(&mut ringrun(&args));
+    job.lines(2);
+    kill(children(job.pid())[1], Signal::KILL);
+    let done = job.finish();
+    assert_eq!(done.code, 125, "{done:?}");
+    assert!(done.last_line().starts_with("ringrun: host b is lost: "), "{done:?}");
+    assert_gone(&mark);
+}
+
+#[test]
+fn ssh_is_the_default_agent() {
+    // Like the real one it takes options and a host, and hands the rest to a shell as one line.
+    let text = "#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do\n\
+                [ $1 = -o ] && shift; shift; done\nPLAYED=$1; export PLAYED; shift\n\
+                exec sh -c \"$*\"\n";
+    let folder = std::env::temp_dir().join(format!("ringrun-{}-ssh", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let ssh = Script::new("played-ssh", text);
+    std::fs::rename(ssh.path(), folder.join("ssh")).unwrap();
+    // A path that a shell would take apart.
+    let odd = folder.join("it's ringrun");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_ringrun"), &odd).unwrap();
+
+    let remote = ["--remote-ringrun", odd.to_str().unwrap(), "--rendezvous-addr", "127.0.0.1"];
+    let program = ["--host", "me@a,b", "sh", "-c", "echo $PLAYED \"$RINGFOLD_RANK\""];
+    let path = format!("{}:/usr/bin:/bin", folder.display());
+    let mut command = ringrun(&[&remote[..], &program[..]].concat());
+    let done = Running::start(command.env("PATH", path)).finish();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(done.lines(), ["b 1", "me@a 0"], "{done:?}");
+}
+
+#[test]
+fn network_namespaces_are_hosts() {
+    let Some(net) = Namespaces::new() else { return };
+    let mark = mark();
+    let hosts = format!("{}:2,{}:1", net.names[0], net.names[1]);
+    let script = "exec 3<>/dev/tcp/${RINGFOLD_RENDEZVOUS%:*}/${RINGFOLD_RENDEZVOUS##*:} || exit 5
+        ip -o -4 addr show dev eth0 | awk -v r=$RINGFOLD_RANK '{print r, $4}'";
+    let agent = ["--agent", "ip netns exec", "--rendezvous-addr", &net.address];
+    let start = |script: &str| {
+        let args = [&agent[..], &["--host", &hosts, "bash", "-c", script]].concat();
+        Running::start(&mut ringrun(&args))
+    };
+    let done = start(script).finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    let [first, second] = &net.inside;
+    let expected = [format!("0 {first}/24"), format!("1 {first}/24"), format!("2 {second}/24")];
+    assert_eq!(done.lines(), expected, "{done:?}");
+
+    let mut job = start(&format!("setsid sleep {mark} & echo ready; wait"));
+    job.lines(3);
+    job.signal(Signal::KILL);
+    job.wait();
+    assert_gone(&mark);
+}
+
+/// Two namespaces, each with `eth0`, and a bridge of this host between them.
+struct Namespaces {
+    names: [String; 2],
+    inside: [String; 2],
+    address: String,
+    bridge: String,
+}
+
+impl Namespaces {
+    /// `None`, said aloud, where this may not be done; a failure if it must.
+    fn new() -> Option<Self> {
+        #[expect(clippy::disallowed_methods, reason = "asks whether a skip is a failure")]
+        let required = std::env::var("RINGFOLD_TEST_REQUIRE").unwrap_or_default();
+        let id = std::process::id();
+        let net = format!("10.{}.{}", 64 + id / 256 % 64, id % 256);
+        let this = Self {
+            names: [format!("rf{id}a"), format!("rf{id}b")],
+            inside: [format!("{net}.2"), format!("{net}.3")],
+            address: format!("{net}.1"),
+            bridge: format!("rf{id}"),
+        };
+        if this.set_up() {
+            return Some(this);
+        }
+        assert!(required.split(',').all(|name| name != "netns"), "cannot make namespaces");
+        writeln!(std::io::stderr(), "SKIPPED: netns, which needs root and ip").unwrap();
+        None
+    }
+
+    fn set_up(&self) -> bool {
+        let bridge = &self.bridge;
+        let mut lines = vec![
+            format!("link add {bridge} type bridge"),
+            format!("addr add {}/24 dev {bridge}", self.address),
+            format!("link set {bridge} up"),
+        ];
+        for (name, inside) in self.names.iter().zip(&self.inside) {
+            lines.extend([
+                format!("netns add {name}"),
+                format!("link add {name} type veth peer name eth0 netns {name}"),
+                format!("link set {name} master {bridge} up"),
+                format!("-n {name} addr add {inside}/24 dev eth0"),
+                format!("-n {name} link set eth0 up"),
+                format!("-n {name} link set lo up"),
+            ]);
+        }
+        lines.iter().all(|line| ip(line))
+    }
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        // The pairs of interfaces go with the namespaces.
+        for line in self.names.iter().map(|name| format!("netns del {name}")) {
+            ip(&line);
+        }
+        ip(&format!("link del {}", self.bridge));
+    }
+}
+
+fn ip(line: &str) -> bool {
+    let output = Command::new("ip").args(line.split(' ')).output();
+    output.is_ok_and(|output| output.status.success())
+}

@@ -1,0 +1,112 @@
+//! How jobs end: the exit status and the last line.
+
+mod support;
+
+use rustix::process::Signal;
+use support::{Running, assert_gone, mark, ringrun, run};
+
+#[test]
+fn success_says_nothing() {
+    let done = run(&["-n", "4", "sh", "-c", "echo $RINGFOLD_RANK/$RINGFOLD_SIZE"]);
+    assert_eq!((done.code, done.err.as_str()), (0, ""));
+    assert_eq!(done.lines(), ["0/4", "1/4", "2/4", "3/4"]);
+}
+
+#[test]
+fn the_first_failure_is_named_and_the_others_stopped() {
+    let mark = mark();
+    let script = format!("[ $RINGFOLD_RANK = 2 ] && exit 3; exec sleep {mark}");
+    let done = run(&["-n", "4", "--grace", "0.1", "sh", "-c", &script]);
+    assert_eq!(done.code, 3, "{done:?}");
+    let line = done.last_line();
+    assert!(line.starts_with("ringrun: rank 2 (pid "), "{line}");
+    assert!(line.contains(" returned exit status 3 after "), "{line}");
+    assert!(line.ends_with("; 3 others were stopped"), "{line}");
+    assert_gone(&mark);
+}
+
+#[test]
+fn survivors_may_report_before_they_are_stopped() {
+    let script = "[ $RINGFOLD_RANK = 0 ] && exit 9; sleep 0.3; echo rank 0 is gone; exit 1";
+    let done = run(&["-n", "3", "sh", "-c", script]);
+    assert_eq!(done.code, 9, "{done:?}");
+    assert_eq!(done.lines(), ["rank 0 is gone"; 2]);
+    assert!(done.last_line().ends_with("; 2 others failed"), "{done:?}");
+}
+
+#[test]
+fn a_killed_rank_is_named_by_its_signal() {
+    let mark = mark();
+    let script = format!("echo $RINGFOLD_RANK $$; exec sleep {mark}");
+    let mut job = Running::start(&mut ringrun(&["-n", "3", "--grace", "0", "sh", "-c", &script]));
+    let lines = job.lines(3);
+    let victim = lines.iter().find_map(|line| line.strip_prefix("1 ")).unwrap();
+    support::kill(victim.parse().unwrap(), Signal::KILL);
+    let done = job.finish();
+    assert_eq!(done.code, 137, "{done:?}");
+    let line = done.last_line();
+    assert!(line.contains(&format!("rank 1 (pid {victim}, host ")), "{line}");
+    assert!(line.contains(" was killed by signal 9 (SIGKILL) after "), "{line}");
+    assert_gone(&mark);
+}
+
+#[test]
+fn a_crash_has_the_shells_status() {
+    let done = run(&["-n", "1", "sh", "-c", "kill -ABRT $$"]);
+    assert_eq!(done.code, 134, "{done:?}");
+    assert!(done.last_line().contains("signal 6 (SIGABRT)"), "{done:?}");
+}
+
+#[test]
+fn the_time_limit_stops_even_the_stubborn() {
+    let mark = mark();
+    let script = format!("trap '' TERM; echo ready; while :; do sleep {mark}; done");
+    let done = run(&["-n", "2", "--timeout", "0.5", "sh", "-c", &script]);
+    assert_eq!(done.code, 124, "{done:?}");
+    assert_eq!(done.lines(), ["ready"; 2]);
+    let line = "ringrun: the time limit of 0.5 s was reached; 2 ranks were stopped";
+    assert_eq!(done.last_line(), line);
+    assert_gone(&mark);
+}
+
+#[test]
+fn programs_that_cannot_run_are_named() {
+    let done = run(&["-n", "2", "no-such-program-here"]);
+    assert_eq!((done.code, done.out.as_str()), (127, ""));
+    assert!(done.last_line().contains("cannot start rank 0 on host "), "{done:?}");
+    assert!(done.last_line().ends_with(": program 'no-such-program-here' not found"));
+
+    let done = run(&["-n", "2", "/etc/passwd"]);
+    assert_eq!(done.code, 126, "{done:?}");
+    assert!(done.last_line().contains("'/etc/passwd' is not an executable file"), "{done:?}");
+
+    let done = run(&["-n", "1", "--wdir", "/no/such/dir", "true"]);
+    assert_eq!(done.code, 125, "{done:?}");
+    assert!(done.last_line().contains("working directory '/no/such/dir'"), "{done:?}");
+}
+
+#[test]
+fn impossible_requests_are_refused() {
+    for (args, code, words) in [
+        (&["-n", "0", "true"][..], 125, "1 to 16384 ranks, not 0"),
+        (&["-n", "16385", "true"], 125, "1 to 16384 ranks, not 16385"),
+        (&["-n", "3", "--host", "localhost:2", "true"], 125, "pass --oversubscribe"),
+        (&["--host", "localhost:x", "true"], 125, "'x' is not a number of slots"),
+        (&["--hostfile", "/no/such/file", "true"], 125, "host file '/no/such/file'"),
+        (&["-x", "SURELY_NOT_SET_ANYWHERE", "true"], 125, "say -x SURELY_NOT_SET_ANYWHERE=VALUE"),
+        (&["-n", "4"], 2, "PROGRAM"),
+        (&["-np", "4", "true"], 2, "`-n 4`"),
+    ] {
+        let done = run(args);
+        assert_eq!(done.code, code, "{args:?} {done:?}");
+        assert!(done.err.contains(words), "{args:?} {done:?}");
+    }
+}
+
+#[test]
+fn oversubscription_on_request() {
+    let done = run(&["-n", "3", "--host", "localhost:2", "--oversubscribe", "echo", "x"]);
+    assert_eq!((done.code, done.lines()), (0, vec!["x"; 3]), "{}", done.err);
+    let done = run(&["--host", "localhost:2,127.0.0.1", "sh", "-c", "echo $RINGFOLD_LOCAL_RANK"]);
+    assert_eq!((done.code, done.lines()), (0, vec!["0", "1", "2"]), "{}", done.err);
+}

@@ -1,0 +1,125 @@
+//! Whatever dies, and however, no process of the job is left.
+
+mod support;
+
+use rustix::process::Signal;
+use support::{Running, assert_gone, children, kill, mark, marked, ringrun};
+
+/// A rank with a child in its group, one in a session of its own, and a stubborn orphan.
+const CLAN: &str = "
+    sh -c 'echo child; exec sleep MARK' &
+    setsid sh -c 'echo sessionleader; exec sleep MARK' &
+    (setsid sh -c 'trap \"\" TERM INT HUP; echo orphan; while :; do sleep MARK; done' &)
+    echo rank; wait";
+
+/// Two ranks with their clans, all of them running.
+fn clans(options: &[&str], after: &str) -> (Running, String) {
+    let mark = mark();
+    let script = format!("{CLAN}; {after}").replace("MARK", &mark);
+    let args = [&["-n", "2"], options, &["sh", "-c", &script]].concat();
+    let mut job = Running::start(&mut ringrun(&args));
+    let lines = job.lines(8);
+    assert_eq!(lines.iter().filter(|line| *line == "orphan").count(), 2);
+    assert!(marked(&mark).len() >= 8);
+    (job, mark)
+}
+
+#[test]
+fn interrupt() {
+    let (job, mark) = clans(&[], "");
+    job.signal(Signal::INT);
+    let done = job.finish();
+    assert_eq!(done.code, 130, "{done:?}");
+    assert_eq!(done.last_line(), "ringrun: interrupted by SIGINT; 2 ranks were stopped");
+    assert_gone(&mark);
+}
+
+#[test]
+fn terminate_and_hang_up() {
+    for (signal, code) in [(Signal::TERM, 143), (Signal::HUP, 129)] {
+        let (job, mark) = clans(&[], "");
+        job.signal(signal);
+        let done = job.finish();
+        assert_eq!(done.code, code, "{done:?}");
+        assert_gone(&mark);
+    }
+}
+
+#[test]
+fn ignored_signals_stay_ignored() {
+    let mut command = std::process::Command::new("nohup");
+    let script = "echo ready; sleep 0.5; echo done";
+    command.arg(env!("CARGO_BIN_EXE_ringrun")).args(["-n", "1", "sh", "-c", script]);
+    command.stdin(std::process::Stdio::null());
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let mut job = Running::start(&mut command);
+    assert_eq!(job.lines(1), ["ready"]);
+    job.signal(Signal::HUP);
+    let done = job.finish();
+    assert_eq!((done.code, done.out.as_str()), (0, "ready\ndone\n"), "{}", done.err);
+}
+
+#[test]
+fn a_second_interrupt_does_not_wait() {
+    let mark = mark();
+    let script = format!("trap '' INT TERM; echo ready; while :; do sleep {mark}; done");
+    let mut job = Running::start(&mut ringrun(&["-n", "2", "sh", "-c", &script]));
+    job.lines(2);
+    job.signal(Signal::INT);
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    job.signal(Signal::INT);
+    assert_eq!(job.finish().code, 130);
+    assert_gone(&mark);
+}
+
+#[test]
+fn the_launcher_is_killed() {
+    let (mut job, mark) = clans(&[], "");
+    job.signal(Signal::KILL);
+    assert_eq!(job.wait(), -9);
+    assert_gone(&mark);
+}
+
+#[test]
+fn the_keeper_is_killed() {
+    let (job, mark) = clans(&["--grace", "0"], "");
+    let keepers = children(job.pid());
+    assert_eq!(keepers.len(), 1);
+    kill(keepers[0], Signal::KILL);
+    let done = job.finish();
+    assert_eq!(done.code, 125, "{done:?}");
+    assert!(done.last_line().contains("is lost: ringrun there ended (signal: 9"), "{done:?}");
+    assert_gone(&mark);
+}
+
+#[test]
+fn a_rank_fails() {
+    let mark = mark();
+    let fail = "[ $RINGFOLD_RANK = 1 ] && exit 4; wait";
+    let script = CLAN.replace("wait", fail).replace("MARK", &mark);
+    let args = ["-n", "2", "--grace", "0.2", "sh", "-c", &script];
+    let done = Running::start(&mut ringrun(&args)).finish();
+    assert_eq!(done.code, 4, "{done:?}");
+    assert_gone(&mark);
+}
+
+#[test]
+fn ranks_that_succeed_leave_daemons() {
+    let mark = mark();
+    let script = CLAN.replace("wait", "exit 0").replace("MARK", &mark);
+    let done = Running::start(&mut ringrun(&["-n", "2", "sh", "-c", &script])).finish();
+    assert_eq!((done.code, done.err.as_str()), (0, ""));
+    assert_gone(&mark);
+}
+
+#[test]
+fn a_stopped_rank_is_stopped_for_good() {
+    let mark = mark();
+    let script = format!("echo $$; exec sleep {mark}");
+    let mut job = Running::start(&mut ringrun(&["-n", "2", "sh", "-c", &script]));
+    let pids = job.lines(2);
+    kill(pids[0].parse().unwrap(), Signal::STOP);
+    job.signal(Signal::TERM);
+    assert_eq!(job.finish().code, 143);
+    assert_gone(&mark);
+}

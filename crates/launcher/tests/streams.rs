@@ -1,0 +1,137 @@
+//! What goes in and out of ranks: lines, input, environment, secret, cores.
+
+mod support;
+
+use std::io::Write;
+use std::process::Stdio;
+
+use support::{Running, ringrun, run};
+
+#[test]
+fn lines_are_never_mixed() {
+    // awk writes in pieces that end anywhere; every line is one letter of its rank, and long.
+    let script = r#"awk -v r=$RINGFOLD_RANK 'BEGIN {
+        for (i = 0; i < 3000; i++) s = s substr("abcdefgh", r + 1, 1);
+        for (i = 0; i < 1000; i++) print substr(s, 1, 2000 + i) }'"#;
+    let done = run(&["-n", "8", "sh", "-c", script]);
+    assert_eq!(done.code, 0, "{}", done.err);
+    let mut counts = [0; 8];
+    for line in done.out.lines() {
+        let first = line.bytes().next().unwrap();
+        assert!(line.len() >= 2000 && line.bytes().all(|byte| byte == first));
+        counts[usize::from(first - b'a')] += 1;
+    }
+    assert_eq!(counts, [1000; 8]);
+}
+
+#[test]
+fn streams_stay_apart_and_are_tagged() {
+    let script = "echo out; echo err >&2; printf rest";
+    let done = run(&["-n", "2", "--tag-output", "sh", "-c", script]);
+    assert_eq!(done.lines(), ["[0] out", "[0] rest", "[1] out", "[1] rest"]);
+    let mut err = done.err.lines().collect::<Vec<_>>();
+    err.sort_unstable();
+    assert_eq!(err, ["[0] err", "[1] err"]);
+}
+
+#[test]
+fn rank_0_alone_reads_the_input() {
+    let mut command = ringrun(&["-n", "3", "--tag-output", "wc", "-c"]);
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let writer = std::thread::spawn(move || stdin.write_all(&vec![b'x'; 1_000_000]));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut lines = text.lines().collect::<Vec<_>>();
+    lines.sort_unstable();
+    assert_eq!(lines, ["[0] 1000000", "[1] 0", "[2] 0"]);
+}
+
+#[test]
+fn input_that_nobody_reads_does_not_matter() {
+    let mut command = ringrun(&["-n", "2", "sh", "-c", "exec <&-; sleep 0.2; echo done"]);
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // Fails with a broken pipe when ringrun is gone, and would block for ever before.
+    let writer = std::thread::spawn(move || while stdin.write_all(&[b'y'; 4096]).is_ok() {});
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"done\ndone\n"[..]));
+}
+
+#[test]
+fn a_reader_that_leaves_ends_the_job() {
+    let mut command = ringrun(&["-n", "2", "yes"]);
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(141), "{err}");
+    assert!(err.contains("nobody reads the output any more; 2 ranks were stopped"), "{err}");
+}
+
+#[test]
+fn a_slow_reader_loses_nothing() {
+    let mut child = ringrun(&["-n", "2", "seq", "200000"]).spawn().unwrap();
+    // Far more than all pipes and queues hold, so that the ranks must have waited.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert!(child.try_wait().unwrap().is_none());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(output.stdout.iter().filter(|byte| **byte == b'\n').count(), 400_000);
+}
+
+#[test]
+fn ranks_know_who_they_are() {
+    let script = "echo $RINGFOLD_RANK $RINGFOLD_SIZE $RINGFOLD_LOCAL_RANK $RINGFOLD_LOCAL_SIZE; \
+                  echo job $RINGFOLD_JOB; echo at $RINGFOLD_RENDEZVOUS; \
+                  echo secret $(od -An -tx1 /proc/self/fd/$RINGFOLD_SECRET_FD)";
+    let done = run(&["-n", "2", "sh", "-c", script]);
+    let lines = done.lines();
+    assert_eq!(lines[..2], ["0 2 0 2", "1 2 1 2"], "{done:?}");
+    // Everything else is the same for both.
+    let shared = lines[2..].chunks(2).map(|pair| {
+        assert_eq!(pair[0], pair[1]);
+        pair[0]
+    });
+    let shared = shared.collect::<Vec<_>>();
+    assert!(shared[0].starts_with("at 127.0.0.1:"), "{done:?}");
+    assert_eq!(shared[1].len(), "job ".len() + 16);
+    assert_eq!(shared[2].split_whitespace().count(), 1 + 32);
+}
+
+#[test]
+fn the_secret_is_in_no_arguments_and_no_environment() {
+    let script = "od -An -tx1 /proc/self/fd/$RINGFOLD_SECRET_FD | tr -d ' \\n'; echo; \
+                  cat /proc/self/environ /proc/$PPID/environ /proc/self/cmdline \
+                  /proc/$PPID/cmdline | tr '\\0' '\\n'";
+    let done = run(&["-n", "1", "sh", "-c", script]);
+    let (secret, rest) = done.out.split_once('\n').unwrap();
+    assert_eq!(secret.len(), 64);
+    assert!(rest.contains("RINGFOLD_RENDEZVOUS=") && rest.contains("--ringfold-keeper"));
+    assert!(!rest.contains(secret));
+}
+
+#[test]
+fn variables_are_passed_on() {
+    let script = "echo \"$A,$B,$RINGFOLD_TRANSPORT\"; pwd";
+    let args = ["-n", "1", "-x", "A", "-x", "B=x=y z", "--wdir", "/usr", "sh", "-c", script];
+    let mut command = ringrun(&args);
+    command.env("A", "a").env("RINGFOLD_TRANSPORT", "tcp").env("RINGFOLD_RANK", "77");
+    let done = Running::start(&mut command).finish();
+    assert_eq!(done.out, "a,x=y z,tcp\n/usr\n", "{}", done.err);
+}
+
+#[test]
+fn each_rank_has_its_core() {
+    let script = "taskset -cp $$ | sed 's/.*: //'";
+    let free = run(&["-n", "1", "sh", "-c", script]);
+    let bound = run(&["-n", "3", "--tag-output", "--bind-to", "core", "sh", "-c", script]);
+    assert_eq!(bound.code, 0, "{bound:?}");
+    let cores = bound.lines().iter().map(|line| line[4..].to_owned()).collect::<Vec<_>>();
+    assert!(cores.iter().all(|core| core.parse::<u32>().is_ok()), "{bound:?} {free:?}");
+    if free.out.trim() == "0,1" || free.out.trim() == "0-1" {
+        assert_eq!(cores[0], cores[2]);
+    }
+}

@@ -1,0 +1,174 @@
+//! `ringrun` under test: started with a deadline, its output collected, what it leaves behind found.
+#![allow(dead_code, reason = "every suite uses its own part of this")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// No test here takes this long unless something hangs.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// What `ringrun` left on its streams, and its status.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Finished {
+    /// The last line of standard error.
+    pub(crate) fn last_line(&self) -> &str {
+        self.err.trim_end().lines().last().unwrap_or_default()
+    }
+
+    /// Lines of standard output, sorted.
+    pub(crate) fn lines(&self) -> Vec<&str> {
+        let mut lines = self.out.lines().collect::<Vec<_>>();
+        lines.sort_unstable();
+        lines
+    }
+}
+
+/// `ringrun` with these arguments and nothing as input.
+pub(crate) fn ringrun(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringrun"));
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs to the end.
+pub(crate) fn run(args: &[&str]) -> Finished {
+    Running::start(&mut ringrun(args)).finish()
+}
+
+/// A `ringrun` under way.
+pub(crate) struct Running {
+    child: Child,
+    out: Receiver<String>,
+    err: Receiver<String>,
+    seen: String,
+}
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command.spawn().unwrap();
+        let out = child.stdout.take().map(read_out).unwrap();
+        let err = child.stderr.take().map(read_err).unwrap();
+        Self { child, out, err, seen: String::new() }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for so many more lines on standard output.
+    pub(crate) fn lines(&mut self, count: usize) -> Vec<String> {
+        let mut lines = Vec::new();
+        while lines.len() < count {
+            let line = self.out.recv_timeout(DEADLINE).expect("ringrun has more to say");
+            self.seen.push_str(&line);
+            lines.push(line.trim_end().to_owned());
+        }
+        lines
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal);
+    }
+
+    /// Waits for the end and collects everything.
+    pub(crate) fn finish(mut self) -> Finished {
+        let code = self.wait();
+        let mut out = std::mem::take(&mut self.seen);
+        out.extend(self.out.iter());
+        Finished { code, out, err: self.err.iter().collect() }
+    }
+
+    /// Waits for the end: the exit status, or -N if signal N ended it.
+    pub(crate) fn wait(&mut self) -> i32 {
+        use std::os::unix::process::ExitStatusExt;
+        let until = Instant::now() + DEADLINE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code().or(status.signal().map(|signal| -signal)).unwrap();
+            }
+            assert!(Instant::now() < until, "ringrun does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It ends its ranks when it dies.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+fn read_out(stream: ChildStdout) -> Receiver<String> {
+    read_lines(stream)
+}
+
+fn read_err(stream: ChildStderr) -> Receiver<String> {
+    read_lines(stream)
+}
+
+fn read_lines(stream: impl Read + Send + 'static) -> Receiver<String> {
+    let (lines, received) = channel();
+    std::thread::spawn(move || {
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
+        while stream.read_line(&mut line).is_ok_and(|count| count > 0) {
+            if lines.send(std::mem::take(&mut line)).is_err() {
+                return;
+            }
+        }
+    });
+    received
+}
+
+pub(crate) fn kill(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal).unwrap();
+}
+
+/// A number of seconds so odd that only this test's processes can have it in their arguments.
+pub(crate) fn mark() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("86{count:03}.{:09}", std::process::id())
+}
+
+/// Living processes with `mark` in their arguments.
+pub(crate) fn marked(mark: &str) -> Vec<u32> {
+    let pids = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| arguments(*pid).contains(mark)).collect()
+}
+
+fn arguments(pid: u32) -> String {
+    let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Waits until no process has `mark` in its arguments.
+pub(crate) fn assert_gone(mark: &str) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while let left @ [_, ..] = &marked(mark)[..] {
+        let left = left.iter().map(|pid| (*pid, arguments(*pid))).collect::<Vec<_>>();
+        assert!(Instant::now() < until, "left behind: {left:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Children of a process.
+pub(crate) fn children(pid: u32) -> Vec<u32> {
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let text = std::fs::read_to_string(path).unwrap();
+    text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
