@@ -8,15 +8,23 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
 
 use crate::message::Down;
 
 const READ_BYTES: usize = 32 * 1024;
 
-/// While it lives, input flows; dropping it ends the thread.
+/// While it lives, input flows; dropping it ends the thread, and lets go of the host.
 #[derive(Debug)]
 pub(crate) struct Feed {
     _end: OwnedFd,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 /// Starts to pass standard input on to `host`, a piece each time that `taken` is notified.
@@ -29,7 +37,7 @@ pub(crate) fn start(host: mpsc::UnboundedSender<Down>, taken: Arc<Notify>) -> io
     std::thread::Builder::new()
         .name("ringrun-input".into())
         .spawn(move || read_pieces(&watch, &pieces))?;
-    tokio::spawn(async move {
+    let task = tokio::spawn(async move {
         while let Some(piece) = pieces_rx.recv().await {
             if host.send(Down::Input(piece)).is_err() {
                 return;
@@ -38,7 +46,7 @@ pub(crate) fn start(host: mpsc::UnboundedSender<Down>, taken: Arc<Notify>) -> io
         }
         host.send(Down::InputEnd).ok();
     });
-    Ok(Feed { _end: end })
+    Ok(Feed { _end: end, task })
 }
 
 /// Reads until the input ends or `watch` does.

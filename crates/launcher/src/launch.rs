@@ -87,7 +87,7 @@ async fn launch(job: &Job) -> Result<Outcome, LaunchError> {
     let remote = plan.hosts.iter().map(|share| &*share.host).find(|host| *host != here);
     let meeting = rendezvous::open(remote, job.rendezvous.as_deref()).await?;
     let order = Order::new(job, &plan, &meeting.address)?;
-    let meeting = tokio::spawn(rendezvous::serve(meeting.listener));
+    let mut meeting = meeting.serve(&order.secret, order.job.clone(), plan.size);
     let mut signals = Signals::listen()?;
     let _reaping = Reaping::begin()?;
 
@@ -122,13 +122,13 @@ async fn launch(job: &Job) -> Result<Outcome, LaunchError> {
             links.tell(command);
         }
     }
-    meeting.abort();
     drop(feed);
-    let outcome = conductor.outcome();
+    let mut outcome = conductor.outcome();
     links.part(&printer, &mut signals).await;
     if keeper_lost {
         exterminate(&order.job).await;
     }
+    outcome.report = meeting.report();
     finish_output(printer, &outcome, &mut signals).await;
     Ok(outcome)
 }

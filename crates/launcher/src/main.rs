@@ -21,16 +21,27 @@ fn main() -> ExitCode {
     if let Some(status) = intercept() {
         return status;
     }
+    log_to_stderr();
     let outcome = job(Args::parse()).and_then(|job| Ok(run(&job)?));
-    let (status, last_line) = match &outcome {
+    let (status, last_lines) = match &outcome {
         Ok(outcome) => (Outcome::exit_code(outcome), outcome.to_string()),
         Err(error) => (LAUNCH_FAILED, format!("{error:#}")),
     };
-    if !last_line.is_empty() {
+    for line in last_lines.lines() {
         // Whoever closed our standard error does not want to know.
-        writeln!(std::io::stderr(), "ringrun: {last_line}").unwrap_or_default();
+        writeln!(std::io::stderr(), "ringrun: {line}").unwrap_or_default();
     }
     ExitCode::from(status)
+}
+
+/// Strangers at the rendezvous are worth a line. Nonsense in the variable is the ranks' to report.
+#[expect(clippy::disallowed_methods, reason = "a binary may read its environment")]
+fn log_to_stderr() {
+    let level = std::env::var("RINGFOLD_DEBUG").ok().and_then(|level| level.parse().ok());
+    tracing_subscriber::fmt()
+        .with_max_level(level.unwrap_or(tracing_subscriber::filter::LevelFilter::WARN))
+        .with_writer(std::io::stderr)
+        .init();
 }
 
 /// The job as meant.

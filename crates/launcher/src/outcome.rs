@@ -15,6 +15,8 @@ pub struct Outcome {
     pub verdict: Verdict,
     /// Every rank, in order.
     pub ranks: Vec<RankOutcome>,
+    /// What the ranks agreed had gone wrong, in their words, if they lived to say so.
+    pub report: Option<String>,
 }
 
 /// What decided how a job ended.
@@ -130,9 +132,13 @@ fn count(number: usize, others: bool) -> String {
     }
 }
 
-/// One line, without a newline; empty for a success.
+/// The report, if there is one, and a line for the verdict; empty for a success. No newline at the
+/// end.
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(report) = self.report.as_ref().filter(|_| self.verdict != Verdict::Success) {
+            writeln!(f, "the ranks agree: {}", report.escape_debug())?;
+        }
         match &self.verdict {
             Verdict::Success => return Ok(()),
             Verdict::RankFailed(rank) => {
@@ -216,7 +222,7 @@ mod tests {
             end: *end,
             lasted: Duration::from_millis(3210),
         });
-        Outcome { verdict, ranks: ranks.collect() }
+        Outcome { verdict, ranks: ranks.collect(), report: None }
     }
 
     #[test]

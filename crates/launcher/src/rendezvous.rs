@@ -3,7 +3,13 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 
+use ringfold_bootstrap::Secret;
+use ringfold_bootstrap::rendezvous::{Report, serve};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::message::SECRET_BYTES;
 
 /// A port that is not used; nothing is ever sent to it.
 const DISCARD: u16 = 9;
@@ -14,6 +20,42 @@ pub(crate) struct Meeting {
     pub(crate) listener: TcpListener,
     /// `address:port`.
     pub(crate) address: String,
+}
+
+impl Meeting {
+    /// Lets the ranks of `job` find each other there, until the result is dropped.
+    pub(crate) fn serve(self, secret: &[u8; SECRET_BYTES], job: String, size: usize) -> Serving {
+        let secret = Secret::new(*secret);
+        let (tell, reports) = mpsc::unbounded_channel();
+        let task = tokio::spawn(async move {
+            serve(self.listener, secret, &job, size, tell).await;
+        });
+        Serving { task, reports }
+    }
+}
+
+/// A rendezvous that is open.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    task: JoinHandle<()>,
+    reports: mpsc::UnboundedReceiver<Report>,
+}
+
+impl Serving {
+    /// What rank 0 has said went wrong, if it has.
+    pub(crate) fn report(&mut self) -> Option<String> {
+        let reports = std::iter::from_fn(|| self.reports.try_recv().ok());
+        reports.into_iter().find_map(|report| match report {
+            Report::Verdict { text, .. } => Some(text),
+            _ => None,
+        })
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 /// Why there is no port to meet at.
@@ -58,13 +100,6 @@ pub(crate) async fn open(
         TcpListener::bind(wanted).await.map_err(|source| listen_error(wanted, source))?;
     let bound = listener.local_addr().map_err(|source| listen_error(wanted, source))?;
     Ok(Meeting { listener, address: bound.to_string() })
-}
-
-/// Turns away whoever comes.
-pub(crate) async fn serve(listener: TcpListener) {
-    while let Ok((stream, _)) = listener.accept().await {
-        drop(stream);
-    }
 }
 
 fn listen_error(address: impl ToString, source: io::Error) -> RendezvousError {

@@ -2,22 +2,30 @@
 //! process that has another child.
 //!
 //! It has a `main` of its own, because a test harness would not become a keeper.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test, though it has its own main")]
 
 mod support;
 
 use std::process::{Command, ExitCode};
 
+use ringfold_bootstrap::{Control, Options, Secret, discover};
 use ringfold_launcher::{End, Job, Status, Verdict, intercept, run};
 use ringfold_types::Rank;
+use rustix::event::{PollFd, PollFlags, poll};
 
 fn main() -> ExitCode {
     if let Some(status) = intercept() {
         return status;
     }
+    if std::env::args().nth(1).as_deref() == Some("rank") {
+        return rank();
+    }
     let mut other = Command::new("sleep").arg("60").spawn().unwrap();
     succeeds();
     fails();
     cannot_begin();
+    meets();
+    agrees();
     let other_lives = other.try_wait().unwrap().is_none();
     other.kill().unwrap();
     other.wait().unwrap();
@@ -58,4 +66,50 @@ fn fails() {
 fn cannot_begin() {
     let error = run(&shell("true", 0)).unwrap_err();
     assert_eq!(error.to_string(), "a job has 1 to 16384 ranks, not 0");
+}
+
+/// This program as its own ranks.
+fn ranks(what: &str, count: usize) -> Job {
+    let mut job = Job::new(std::env::current_exe().unwrap());
+    job.args = vec!["rank".into(), what.into()];
+    job.ranks = Some(count);
+    job
+}
+
+fn meets() {
+    let outcome = run(&ranks("meet", 5)).unwrap();
+    assert_eq!(outcome.verdict, Verdict::Success, "{outcome}");
+}
+
+fn agrees() {
+    let outcome = run(&ranks("die", 3)).unwrap();
+    assert_eq!(outcome.verdict, Verdict::RankFailed(Rank(1)), "{outcome}");
+    assert_eq!(outcome.exit_code(), 134);
+    let report = outcome.report.as_ref().expect("rank 0 has lived to report");
+    assert!(report.contains("rank 1"), "{outcome}");
+    assert!(outcome.to_string().starts_with("the ranks agree: "), "{outcome}");
+}
+
+/// A rank that meets the others; rank 1 may die then, which the others must hear of.
+#[expect(clippy::disallowed_methods, reason = "a rank is found in its environment")]
+fn rank() -> ExitCode {
+    let variable = |name: &str| std::env::var(name).ok();
+    let identity = discover(&variable).unwrap();
+    let (rank, size) = (identity.rank, identity.size);
+    let secret = Secret::find(&variable).unwrap();
+    let card = rank.0.to_le_bytes().to_vec();
+    let (control, cards) = Control::join(identity, secret, card, Options::default()).unwrap();
+    assert!((0..size).all(|at| cards[at] == Rank::at(at).0.to_le_bytes()));
+    if std::env::args().nth(2).as_deref() != Some("die") {
+        control.leave();
+        return ExitCode::SUCCESS;
+    }
+    if rank == Rank(1) {
+        std::process::abort();
+    }
+    let mut wake = [PollFd::from_borrowed_fd(control.wake_fd(), PollFlags::IN)];
+    poll(&mut wake, None).unwrap();
+    assert!(control.verdict().is_some());
+    control.leave();
+    ExitCode::FAILURE
 }

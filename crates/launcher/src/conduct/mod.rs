@@ -182,7 +182,7 @@ impl Conductor {
                 lasted: ended.zip(started).map(|(to, from)| to - from).unwrap_or_default(),
             }
         });
-        Outcome { verdict, ranks: ranks.collect() }
+        Outcome { verdict, ranks: ranks.collect(), report: None }
     }
 
     fn on_exit(&mut self, rank: Rank, status: Status, now: Instant) {

@@ -1,5 +1,6 @@
 //! `ringrun` under test: started with a deadline, its output collected, what it leaves behind found.
 #![allow(dead_code, reason = "every suite uses its own part of this")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
@@ -95,7 +96,7 @@ impl Running {
         let until = Instant::now() + DEADLINE;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
-                return status.code().or(status.signal().map(|signal| -signal)).unwrap();
+                return status.code().or_else(|| status.signal().map(|signal| -signal)).unwrap();
             }
             assert!(Instant::now() < until, "ringrun does not end");
             std::thread::sleep(Duration::from_millis(5));
