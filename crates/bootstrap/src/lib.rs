@@ -5,8 +5,8 @@
 //! beside the data path until there is a `Verdict`, the same one for every survivor.
 //!
 //! # Shape
-//! A star: rank 0's process carries the hub, and every rank keeps one encrypted TCP connection to it
-//! (Noise NNpsk0 with the job secret). One control thread per process serves it all, so that a rank
+//! A star: rank 0's process carries the hub, and every rank keeps one encrypted TCP connection to
+//! it (Noise NNpsk0 with the job secret). One control thread per process serves it all, so that a rank
 //! which computes still answers, and one that is stopped does not.
 //!
 //! # Limits of the star

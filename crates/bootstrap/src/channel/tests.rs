@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use proptest::collection::vec;
 use proptest::prelude::*;
 use tokio::io::{DuplexStream, duplex, split};
 use tokio::runtime::Builder as Runtime;
@@ -124,7 +125,7 @@ proptest! {
     }
 
     #[test]
-    fn any_opening_is_turned_away(bytes in proptest::collection::vec(any::<u8>(), 0..200), magic: bool) {
+    fn any_opening_is_turned_away(bytes in vec(any::<u8>(), 0..200), magic: bool) {
         let mut opening = bytes;
         if magic {
             let mut real = job("j", 2).encode().to_vec();
@@ -141,7 +142,7 @@ proptest! {
 
     #[test]
     fn fragments_never_make_more_than_the_cap(
-        fragments in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..20),
+        fragments in vec(vec(any::<u8>(), 0..40), 0..20),
         announced in 0..200_u32,
     ) {
         let mut assembler = Assembler::new(100);
@@ -156,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_into_every_decoder(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn any_bytes_into_every_decoder(bytes in vec(any::<u8>(), 0..300)) {
         use crate::decode;
         let _ = (decode::is_rank_message(&bytes), decode::is_hub_message(&bytes));
         let _ = (decode::is_launcher_message(&bytes), decode::is_launcher_answer(&bytes));

@@ -147,8 +147,8 @@ fn everyone_inside_is_a_stall() {
     let answers = [(7, 8, false), (7, 8, true), (7, 8, false)].map(|c| history(&[c]));
     assert_eq!(
         tried(&mut judge(3), overdue(7), &answers).to_string(),
-        "every rank is in allreduce [f32 x 8, sum] #7, which does not end in time: ranks 0, 2 still \
-         inside"
+        "every rank is in allreduce [f32 x 8, sum] #7, which does not end in time: ranks 0, 2 \
+         still inside"
     );
 }
 

@@ -97,7 +97,7 @@ impl Client {
         self.stream.set_read_timeout(Some(patience)).map_err(io)
     }
 
-    /// Publishes a value, which must not contain spaces, for those who have passed the next barrier.
+    /// Publishes a value, which must not contain spaces, for whoever has passed the next barrier.
     ///
     /// # Errors
     /// The value is too long, or the launcher refuses it.

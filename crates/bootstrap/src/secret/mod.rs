@@ -39,7 +39,8 @@ pub enum SecretError {
         source: io::Error,
     },
     /// Others may read the file.
-    #[error("{} may be read by others (mode {mode:o}): chmod 600 {}", path.display(), path.display())]
+    #[error("{} may be read by others (mode {mode:o}): chmod 600 {}",
+        path.display(), path.display())]
     Exposed {
         /// The file.
         path: PathBuf,
@@ -86,8 +87,8 @@ impl Secret {
     }
 
     /// The job's secret, from the first of these that is set: `RINGFOLD_SECRET_FD` (an inherited
-    /// file descriptor, read to its end), `RINGFOLD_SECRET` (hex), `RINGFOLD_SECRET_FILE` (hex; ours
-    /// and closed to others), and at last `.ringfold/secret` below `HOME`, made on first use.
+    /// file descriptor, read to its end), `RINGFOLD_SECRET` (hex), `RINGFOLD_SECRET_FILE` (hex;
+    /// ours and closed to others), and at last `.ringfold/secret` below `HOME`, made on first use.
     ///
     /// # Errors
     /// What is set does not hold a secret, or holds it where others can read it.
