@@ -6,8 +6,8 @@
 //!
 //! # Shape
 //! A star: rank 0's process carries the hub, and every rank keeps one encrypted TCP connection to
-//! it (Noise NNpsk0 with the job secret). One control thread per process serves it all, so that a rank
-//! which computes still answers, and one that is stopped does not.
+//! it (Noise NNpsk0 with the job secret). One control thread per process serves it all, so that a
+//! rank which computes still answers, and one that is stopped does not.
 //!
 //! # Limits of the star
 //! - To join costs rank 0 one handshake (0.3 ms) per rank, and n cards to n ranks: n^2 * 480 bytes
