@@ -122,26 +122,66 @@ const CHOICES: &str = "\
 64x8 bf16: 4 recursive_doubling 4096 double_tree 268435456 ring
 ";
 
+/// The same for the others, by the bytes of their longer buffer.
+const CHOICES_OF_OTHERS: &str = "\
+allgather 1x8: 4 direct
+allgather 8x1: 4 direct 2097152 ring
+allgather 8x8: 4 recursive_doubling 131072 ring
+reduce_scatter 1x8: 4 direct
+reduce_scatter 8x1: 4 direct 2097152 ring
+reduce_scatter 8x8: 4 halving 131072 ring
+broadcast 1x8: 4 binomial 32768 scatter_allgather 1048576 chain
+broadcast 8x1: 4 binomial 262144 scatter_allgather 1048576 chain
+broadcast 8x8: 4 binomial 262144 scatter_allgather 8388608 chain
+reduce 1x8: 4 binomial 262144 ring
+reduce 8x1: 4 binomial 524288 ring
+reduce 8x8: 4 binomial 1048576 ring
+barrier 1x8: 4 dissemination
+barrier 8x1: 4 dissemination
+barrier 8x8: 4 dissemination
+";
+
+/// What is chosen for `call` with so many bytes in its longer buffer, from 4 on.
+fn choices(call: Call, layout: &Layout) -> String {
+    let mut line = String::new();
+    let mut before = "";
+    for bytes in (2..=30).map(|power| 1_usize << power) {
+        let longer = Call { count: 1, ..call };
+        let per_count = longer.input_len(layout.size()).max(longer.output_len(layout.size()));
+        let count = (bytes / call.data_type.bytes()).div_ceil(per_count);
+        let chosen = select(&Call { count, ..call }, layout, &Constraints::default()).name;
+        if chosen != before {
+            write!(line, " {bytes} {chosen}").unwrap();
+        }
+        before = chosen;
+    }
+    line
+}
+
 #[test]
 fn choices_are_as_reviewed() {
-    let layouts = [(1, 2), (1, 8), (1, 64), (2, 8), (8, 1), (64, 8)];
     let mut table = String::new();
-    for (hosts_, ranks) in layouts {
+    for (hosts_, ranks) in [(1, 2), (1, 8), (1, 64), (2, 8), (8, 1), (64, 8)] {
         for data_type in [DataType::F32, DataType::Bf16] {
-            write!(table, "{hosts_}x{ranks} {data_type}:").unwrap();
-            let mut before = "";
-            for bytes in (2..=30).map(|power| 1 << power) {
-                let call = allreduce(data_type, bytes);
-                let chosen = select(&call, &hosts(hosts_, ranks), &Constraints::default()).name;
-                if chosen != before {
-                    write!(table, " {bytes} {chosen}").unwrap();
-                }
-                before = chosen;
-            }
-            table += "\n";
+            let line = choices(allreduce(data_type, 0), &hosts(hosts_, ranks));
+            writeln!(table, "{hosts_}x{ranks} {data_type}:{line}").unwrap();
         }
     }
     assert_eq!(table, CHOICES, "now:\n{table}");
+}
+
+#[test]
+fn choices_of_others_are_as_reviewed() {
+    let mut table = String::new();
+    let others = Collective::ALL.into_iter().filter(|c| *c != Collective::AllReduce);
+    for collective in others {
+        for (hosts_, ranks) in [(1, 8), (8, 1), (8, 8)] {
+            let call = Call { collective, ..allreduce(DataType::F32, 0) };
+            let line = choices(call, &hosts(hosts_, ranks));
+            writeln!(table, "{collective} {hosts_}x{ranks}:{line}").unwrap();
+        }
+    }
+    assert_eq!(table, CHOICES_OF_OTHERS, "now:\n{table}");
 }
 
 #[test]

@@ -1,0 +1,91 @@
+//! The estimates against real schedules.
+
+use alloc::vec::Vec;
+
+use ringfold_topology::Layout;
+use ringfold_types::limits::LINK_BYTES_MIN;
+use ringfold_types::{Buffer, Call, Collective, DataType, Rank, ReduceOp};
+
+use super::Traffic;
+use crate::algorithm::{Algorithm, Plan};
+use crate::schedule::{Schedule, Step};
+
+fn call(collective: Collective, count: usize) -> Call {
+    let (data_type, op) = (DataType::Bf16, ReduceOp::Sum);
+    Call { collective, count, data_type, op, root: Rank(0) }
+}
+
+fn schedules(algorithm: &Algorithm, call: Call, layout: &Layout) -> Vec<Schedule> {
+    let (chunk, window_bytes) = (call.count.max(1), LINK_BYTES_MIN.max(8 * call.count));
+    let plan = |rank| Plan { call, layout, rank: Rank::at(rank), chunk, window_bytes };
+    (0..layout.size()).map(|rank| (algorithm.schedule)(&plan(rank))).collect()
+}
+
+/// The sends of a rank that `wanted` selects: how many, and how many elements.
+fn sends(schedule: &Schedule, wanted: impl Fn(Rank, Buffer) -> bool) -> (usize, usize) {
+    let steps = schedule.lanes().iter().flatten();
+    let sends = steps.filter_map(|step| match step {
+        Step::Send { to, src } if wanted(*to, src.buffer) => Some(src.len),
+        _ => None,
+    });
+    sends.fold((0, 0), |(messages, elements), len| (messages + 1, elements + len))
+}
+
+#[track_caller]
+fn assert_near(what: &str, estimate: usize, real: usize, unit: usize) {
+    let near = estimate <= 2 * real + unit && real <= 2 * estimate + unit;
+    assert!(near, "{what}: estimated {estimate}, really {real}");
+}
+
+/// What the busiest rank sends or takes of the messages from buffers that `wanted` selects.
+fn busiest(schedules: &[Schedule], wanted: impl Fn(Buffer) -> bool) -> (usize, usize) {
+    let sent = schedules.iter().map(|schedule| sends(schedule, |_, buffer| wanted(buffer)));
+    let taken = (0..schedules.len()).map(|rank| {
+        let to_rank = |schedule| sends(schedule, |to, from| to.index() == rank && wanted(from));
+        schedules.iter().map(to_rank).fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1))
+    });
+    sent.chain(taken).fold((0, 0), |most, own| (most.0.max(own.0), most.1.max(own.1)))
+}
+
+#[test]
+fn estimates_are_near_what_schedules_do() {
+    for size in [2, 3, 4, 8, 13, 32] {
+        let layout = Layout::one_host(size);
+        for algorithm in Collective::ALL.into_iter().flat_map(Algorithm::of) {
+            let call = call(algorithm.collective, 16 * size * 64);
+            let traffic = Traffic::of(algorithm, &call, size);
+            let schedules = schedules(algorithm, call, &layout);
+            let (messages, moved) = busiest(&schedules, |_| true);
+            let (_, wide) = busiest(&schedules, |buffer| buffer == Buffer::Scratch);
+            let what = alloc::format!("{algorithm} on {size}");
+            assert_near(&what, traffic.messages, messages, 3);
+            assert_near(&what, traffic.moved, moved, 0);
+            if algorithm.collective.reduces() {
+                // First messages are not sums, which counts among few ranks.
+                assert_near(&what, traffic.wide, wide, 2 * call.count);
+            }
+        }
+    }
+}
+
+#[test]
+fn local_ways_use_the_network_little() {
+    let names: Vec<usize> = (0..32).map(|rank| rank / 8).collect();
+    let layout = Layout::from_host_names(&names);
+    for algorithm in Collective::ALL.into_iter().flat_map(Algorithm::of) {
+        let call = call(algorithm.collective, 16 * 32 * 64);
+        let traffic = Traffic::of(algorithm, &call, 32);
+        if !traffic.way.is_local() {
+            continue;
+        }
+        let schedules = schedules(algorithm, call, &layout);
+        for host in schedules.chunks(8) {
+            let far = host.iter().map(|schedule| {
+                let away = |to, _| !layout.same_host(to, schedule.rank());
+                sends(schedule, away).1
+            });
+            let far: usize = far.sum();
+            assert!(far <= 2 * traffic.moved, "{algorithm}: {far} of {}", traffic.moved);
+        }
+    }
+}
