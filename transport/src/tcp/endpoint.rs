@@ -1,5 +1,6 @@
 //! One rank's end of the mesh: links, strangers, and the events of both.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
@@ -22,6 +23,9 @@ use super::ticker::Ticker;
 use super::token::Token;
 use super::{Liveness, strangers::Strangers};
 use crate::contract::{Capabilities, Fragment, Link, LinkError, Transport};
+
+/// Times that `poll` tries one link before it looks at all of them.
+const HUNCHES_MAX: u32 = 16;
 
 /// Events taken from the kernel at once.
 const EVENTS: usize = 64;
@@ -49,8 +53,32 @@ pub struct Tcp {
     unsent: usize,
     /// By peer: whether it closed a connection, and so will not open another.
     gone: Vec<bool>,
+    /// What the caller found empty or full since the last `poll`.
+    asked: Cell<Asked>,
+    /// Times in a row that `poll` tried one link only.
+    hunches: u32,
     ticker: Ticker,
     strangers: Strangers,
+}
+
+/// What the caller waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Asked {
+    #[default]
+    Nothing,
+    /// Bytes of the incoming link at this slot, and nothing else.
+    One(usize),
+    Several,
+}
+
+impl Asked {
+    fn and(self, slot: usize) -> Self {
+        match self {
+            Self::Nothing => Self::One(slot),
+            Self::One(same) if same == slot => self,
+            _ => Self::Several,
+        }
+    }
 }
 
 /// What this rank is, and how it connects.
@@ -90,6 +118,8 @@ impl Tcp {
             timed: Vec::new(),
             unsent: 0,
             gone: vec![false; me.size],
+            asked: Cell::default(),
+            hunches: 0,
             ticker,
             strangers: Strangers::default(),
             me,
@@ -156,8 +186,23 @@ impl Tcp {
         Some(result)
     }
 
+    /// Where the caller waits for bytes of one link only, asking that socket costs least. Whether
+    /// that was done, and if so whether anything came of it.
+    fn try_hunch(&mut self) -> Option<bool> {
+        let Asked::One(slot) = self.asked.take() else { return None };
+        self.hunches += 1;
+        if self.hunches >= HUNCHES_MAX {
+            return None;
+        }
+        let incoming = self.incoming[slot].as_mut()?;
+        incoming.notice(false);
+        Some(incoming.fill())
+    }
+
     /// Takes the events that have happened, and reads what the receiver wants to see.
     fn work(&mut self, patience: Option<&Timespec>) -> Result<bool, Errno> {
+        self.asked.take();
+        self.hunches = 0;
         let mut events = [MaybeUninit::uninit(); EVENTS];
         let events = match epoll::wait(&self.epoll, &mut events, patience) {
             Ok((events, _)) => events,
@@ -180,6 +225,12 @@ impl Tcp {
             }
         }
         Ok(moved)
+    }
+
+    /// Takes the events that have happened, without waiting for any.
+    fn look(&mut self) -> Result<bool, LinkError> {
+        let everyone = Link { peer: self.me.rank, lane: Lane(0) };
+        self.work(Some(&Timespec::default())).map_err(|errno| self.error(everyone, errno.into()))
     }
 
     fn heed(&mut self, token: Token, flags: epoll::EventFlags) {
@@ -338,17 +389,27 @@ impl Transport for Tcp {
         self.open(slot);
         match self.change(slot, |outgoing, _| outgoing.send(tag, bytes)) {
             Some(Err(broken)) => Err(self.error(link, broken)),
-            Some(Ok(accepted)) => Ok(accepted),
+            Some(Ok(accepted)) => {
+                if accepted < bytes.len() {
+                    self.asked.set(Asked::Several);
+                }
+                Ok(accepted)
+            }
             None => Ok(0),
         }
     }
 
     fn readable(&self, link: Link) -> Result<Option<Fragment<'_>>, LinkError> {
-        match &self.incoming[self.slot(link)] {
-            Some(incoming) => incoming.readable().map_err(|broken| self.error(link, broken)),
-            None if self.is_lost(link.peer) => Err(self.error(link, Broken::Closed)),
+        let slot = self.slot(link);
+        let result = match &self.incoming[slot] {
+            Some(incoming) => incoming.readable(),
+            None if self.is_lost(link.peer) => Err(Broken::Closed),
             None => Ok(None),
+        };
+        if matches!(result, Ok(None)) {
+            self.asked.set(self.asked.get().and(slot));
         }
+        result.map_err(|broken| self.error(link, broken))
     }
 
     fn consume(&mut self, link: Link, bytes: usize) {
@@ -371,12 +432,17 @@ impl Transport for Tcp {
             None if self.is_lost(link.peer) => Err(Broken::Closed),
             None => Ok(None),
         };
+        if matches!(result, Ok(None)) {
+            self.asked.set(self.asked.get().and(slot));
+        }
         result.map_err(|broken| self.error(link, broken))
     }
 
     fn poll(&mut self) -> Result<bool, LinkError> {
-        let everyone = Link { peer: self.me.rank, lane: Lane(0) };
-        self.work(Some(&Timespec::default())).map_err(|errno| self.error(everyone, errno.into()))
+        match self.try_hunch() {
+            Some(moved) => Ok(moved),
+            None => self.look(),
+        }
     }
 
     fn is_flushed(&self) -> bool {
@@ -390,11 +456,11 @@ impl Transport for Tcp {
     /// The kernel rings without being asked. What it has told so far is taken in here, so that the
     /// caller's last try sees it.
     fn arm(&mut self) {
-        self.poll().ok();
+        self.look().ok();
     }
 
     fn disarm(&mut self) {
-        self.poll().ok();
+        self.look().ok();
     }
 }
 

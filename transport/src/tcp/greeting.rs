@@ -4,7 +4,6 @@
 //! the kernel. Where all places are taken, the oldest gives way after a grace period, so that a
 //! crowd of strangers that say nothing does not keep the peers out.
 
-use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -123,7 +122,7 @@ impl Greeting {
 
     /// A few bytes always fit into a connection on which nothing was written.
     fn write(&self, bytes: &[u8]) -> Result<(), &'static str> {
-        match write(&self.socket, &[IoSlice::new(bytes)]) {
+        match write(&self.socket, bytes) {
             Ok(count) if count == bytes.len() => Ok(()),
             _ => Err("it cannot be written to"),
         }

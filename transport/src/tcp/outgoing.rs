@@ -1,7 +1,6 @@
 //! The sending end of a link: opens the connection, proves it, writes frames.
 
 use std::collections::VecDeque;
-use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use rustix::io::Errno;
 use super::broken::Broken;
 use super::frame::{HEADER_BYTES, Header};
 use super::proof::{CHALLENGE_BYTES, HELLO_BYTES, Hello, JobKey, NONCE_BYTES, Side, WELCOME};
-use super::socket::{Read, connecting, read, write};
+use super::socket::{Read, connecting, read, write, write_framed};
 use super::{Liveness, random};
 
 /// Attempts to open one link before it counts as broken.
@@ -138,7 +137,7 @@ impl Outgoing {
         let mut taken;
         if is_new {
             let header = header.encode();
-            taken = write(socket, &[IoSlice::new(&header), IoSlice::new(payload)])?;
+            taken = write_framed(socket, &header, payload)?;
             self.writable = taken == HEADER_BYTES + payload.len();
             if taken == 0 {
                 return Ok(0);
@@ -148,7 +147,7 @@ impl Outgoing {
             }
             taken = taken.saturating_sub(HEADER_BYTES);
         } else {
-            taken = write(socket, &[IoSlice::new(payload)])?;
+            taken = write(socket, payload)?;
             self.writable = taken == payload.len();
         }
         let reached = self.skip + taken;
@@ -184,7 +183,7 @@ impl Outgoing {
             return Ok(());
         }
         let rest = &self.held.wire[self.held.gone..];
-        let taken = write(socket, &[IoSlice::new(rest)])?;
+        let taken = write(socket, rest)?;
         self.writable = taken == rest.len();
         self.held.gone += taken;
         if self.held.gone == self.held.wire.len() {
@@ -227,7 +226,7 @@ impl Outgoing {
                 }
                 Stage::Connecting(socket, since) => {
                     let since = *since;
-                    match write(&*socket, &[IoSlice::new(&self.hello.encode())]) {
+                    match write(&*socket, &self.hello.encode()) {
                         Ok(0) if since.elapsed() < Duration::from_millis(HANDSHAKE_MS) => return,
                         Ok(0) => self.retry(Broken::Unreachable(Errno::TIMEDOUT)),
                         Ok(HELLO_BYTES) => {
@@ -303,7 +302,7 @@ impl Outgoing {
         }
         let proof = key.prove(Side::Connector, &self.hello, nonce);
         if let Stage::Challenged(socket, ..) = &self.stage {
-            write(socket, &[IoSlice::new(&proof)])?;
+            write(socket, &proof)?;
         }
         self.step(Stage::Proven)
     }

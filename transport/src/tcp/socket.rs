@@ -8,16 +8,22 @@ use std::time::Duration;
 use rustix::io::{Errno, readv, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, accept_with,
-    bind, connect, getsockname, ipproto, listen, recv, sendmsg, socket_with, sockopt,
+    bind, connect, getsockname, ipproto, listen, recv, send, sendmsg, socket_with, sockopt,
 };
 
 use super::Liveness;
+use super::frame::HEADER_BYTES;
 
 /// Connections that the kernel keeps for us until we accept them; it lowers this to its own limit.
 const BACKLOG: i32 = 4096;
 
 /// Keepalive probes that stay unanswered before a connection counts as cut.
 const KEEPALIVE_PROBES: u32 = 3;
+
+/// Payload up to this many bytes is written in one piece with its header.
+const JOINED_BYTES_MAX: usize = 504;
+
+const WITHOUT_BLOCKING: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
 /// A listening socket, and the address that it got.
 pub(super) fn listener(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), Errno> {
@@ -51,12 +57,34 @@ pub(super) fn accepted(listener: &OwnedFd, liveness: Liveness) -> Result<OwnedFd
     Ok(socket)
 }
 
-/// Writes the parts in order, as far as they go without blocking. 0 means not now.
-pub(super) fn write(socket: impl AsFd, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
+/// Writes as much of `bytes` as goes without blocking. 0 means not now.
+pub(super) fn write(socket: impl AsFd, bytes: &[u8]) -> Result<usize, Errno> {
     let socket = socket.as_fd();
+    now_or_not(retry_on_intr(|| send(socket, bytes, WITHOUT_BLOCKING)))
+}
+
+/// Writes `header` and then `payload`, as `write` does.
+pub(super) fn write_framed(
+    socket: impl AsFd,
+    header: &[u8; HEADER_BYTES],
+    payload: &[u8],
+) -> Result<usize, Errno> {
+    // For the kernel one short piece costs less than two, by more than copying it here.
+    let mut joined = [0; HEADER_BYTES + JOINED_BYTES_MAX];
+    let length = HEADER_BYTES + payload.len();
+    if let Some(joined) = joined.get_mut(..length) {
+        joined[..HEADER_BYTES].copy_from_slice(header);
+        joined[HEADER_BYTES..].copy_from_slice(payload);
+        return write(socket, joined);
+    }
+    let socket = socket.as_fd();
+    let parts = [IoSlice::new(header), IoSlice::new(payload)];
     let mut control = SendAncillaryBuffer::default();
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    match retry_on_intr(|| sendmsg(socket, parts, &mut control, flags)) {
+    now_or_not(retry_on_intr(|| sendmsg(socket, &parts, &mut control, WITHOUT_BLOCKING)))
+}
+
+fn now_or_not(result: Result<usize, Errno>) -> Result<usize, Errno> {
+    match result {
         Err(Errno::AGAIN) => Ok(0),
         result => result,
     }
