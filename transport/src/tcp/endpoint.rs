@@ -13,12 +13,13 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
+use super::bell::Bell;
 use super::broken::Broken;
+use super::connection::Connection;
+use super::dial::Dialer;
 use super::greeting::{Greeting, Greetings, Outcome};
-use super::incoming::Incoming;
-use super::outgoing::{Dialer, Outgoing};
 use super::proof::{Hello, JobKey, NONCE_BYTES};
-use super::socket::accepted;
+use super::socket::{EVENTS_OF_LINKS, accepted};
 use super::ticker::Ticker;
 use super::token::Token;
 use super::{Liveness, strangers::Strangers};
@@ -42,14 +43,12 @@ pub struct Tcp {
     /// By peer: where it listens.
     addresses: Vec<Vec<SocketAddr>>,
     /// By `slot`.
-    outgoing: Vec<Option<Box<Outgoing>>>,
-    /// By `slot`.
-    incoming: Vec<Option<Box<Incoming>>>,
-    /// Incoming links for which the kernel may have bytes.
+    links: Vec<Option<Box<Connection>>>,
+    /// Links for which the kernel may have bytes.
     fillable: Vec<usize>,
-    /// Outgoing links that time moves.
+    /// Links that time moves.
     timed: Vec<usize>,
-    /// Outgoing links that hold accepted bytes.
+    /// Links that hold accepted bytes.
     unsent: usize,
     /// By peer: whether it closed a connection, and so will not open another.
     gone: Vec<bool>,
@@ -57,6 +56,10 @@ pub struct Tcp {
     asked: Cell<Asked>,
     /// Times in a row that `poll` tried one link only.
     hunches: u32,
+    /// Rings as long as something moved since `arm`, even if a `poll` took note of it.
+    bell: Bell,
+    /// Between `arm` and `disarm`.
+    parks: bool,
     ticker: Ticker,
     strangers: Strangers,
 }
@@ -66,7 +69,7 @@ pub struct Tcp {
 enum Asked {
     #[default]
     Nothing,
-    /// Bytes of the incoming link at this slot, and nothing else.
+    /// Bytes of the link at this slot, and nothing else.
     One(usize),
     Several,
 }
@@ -102,9 +105,11 @@ impl Tcp {
             let data = epoll::EventData::new_u64(Token::Listener(index).encode());
             epoll::add(&epoll, listener, data, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
         }
-        let ticker = Ticker::new()?;
+        let (ticker, bell) = (Ticker::new()?, Bell::new()?);
         let data = epoll::EventData::new_u64(Token::Tick.encode());
         epoll::add(&epoll, &ticker, data, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+        let data = epoll::EventData::new_u64(Token::Bell.encode());
+        epoll::add(&epoll, &bell, data, epoll::EventFlags::IN)?;
         let links = me.size * me.lanes;
         Ok(Self {
             epoll,
@@ -112,23 +117,25 @@ impl Tcp {
             greetings: Greetings::default(),
             backlog: false,
             addresses,
-            outgoing: (0..links).map(|_| None).collect(),
-            incoming: (0..links).map(|_| None).collect(),
+            links: (0..links).map(|_| None).collect(),
             fillable: Vec::new(),
             timed: Vec::new(),
             unsent: 0,
             gone: vec![false; me.size],
             asked: Cell::default(),
             hunches: 0,
+            bell,
+            parks: false,
             ticker,
             strangers: Strangers::default(),
             me,
         })
     }
 
-    /// Where the link's ends are in the tables.
+    /// Where the link is in the tables.
     fn slot(&self, link: Link) -> usize {
         assert!(link.lane.index() < self.me.lanes, "lane {} beyond the configured", link.lane);
+        assert!(link.peer != self.me.rank, "a rank has no link to itself");
         link.peer.index() * self.me.lanes + link.lane.index()
     }
 
@@ -141,47 +148,57 @@ impl Tcp {
         LinkError { link, transport: self.name(), fault: broken.fault() }
     }
 
-    /// The outgoing link at `slot`, whose connection begins now if it is the first use.
-    fn open(&mut self, slot: usize) -> &mut Outgoing {
-        if self.outgoing[slot].is_none() {
+    /// Begins to open the link at `slot`, if there is none yet.
+    fn open(&mut self, slot: usize) {
+        if self.links[slot].is_none() {
             let Link { peer, lane } = self.link(slot);
             let hello = Hello { from: self.me.rank, to: peer, lane, nonce: [0; NONCE_BYTES] };
             let addresses = VecDeque::from(self.addresses[peer.index()].clone());
-            self.outgoing[slot] = Some(Box::new(Outgoing::new(hello, addresses)));
-            self.change(slot, |outgoing, dialer| outgoing.advance(dialer));
+            self.links[slot] = Some(Box::new(Connection::dialing(hello, addresses)));
+            self.change(slot, Connection::advance);
         }
-        self.outgoing[slot].as_mut().expect("made above")
     }
 
-    /// Lets the outgoing link at `slot` change, and keeps count of what follows from it.
+    /// Lets the link at `slot` change, and keeps count of what follows from it.
     fn change<T>(
         &mut self,
         slot: usize,
-        change: impl FnOnce(&mut Outgoing, Dialer<'_>) -> T,
+        change: impl FnOnce(&mut Connection, Dialer<'_>) -> T,
     ) -> Option<T> {
-        let outgoing = self.outgoing[slot].as_mut()?;
+        let connection = self.links[slot].as_mut()?;
         let dialer = Dialer {
             key: &self.me.key,
             epoll: &self.epoll,
-            token: Token::Outgoing(slot).encode(),
+            token: Token::Link(slot).encode(),
             liveness: self.me.liveness,
         };
-        let was_unsent = outgoing.is_unsent();
-        let was_sound = outgoing.broken().is_none();
-        let result = change(outgoing, dialer);
-        match (was_unsent, outgoing.is_unsent()) {
+        let was_unsent = connection.is_unsent();
+        let was_sound = connection.broken().is_none();
+        let result = change(connection, dialer);
+        match (was_unsent, connection.is_unsent()) {
             (false, true) => self.unsent += 1,
             (true, false) => self.unsent -= 1,
             _ => {}
         }
-        if outgoing.is_timed() && !self.timed.contains(&slot) {
+        if connection.is_timed() && !self.timed.contains(&slot) {
             self.timed.push(slot);
             self.ticker.start();
         }
-        if let Some(broken) = outgoing.broken().filter(|_| was_sound) {
+        if let Some((reader, _)) = connection.reader()
+            && reader.is_ready()
+            && !reader.listed
+        {
+            reader.listed = true;
+            self.fillable.push(slot);
+        }
+        if let Some(broken) = connection.broken().filter(|_| was_sound) {
             let Link { peer, lane } = self.link(slot);
-            tracing::debug!(peer = peer.0, lane = lane.0, ?broken, "outgoing tcp link ended");
-            self.gone[peer.index()] |= broken == Broken::Closed;
+            tracing::debug!(peer = peer.0, lane = lane.0, ?broken, "tcp link ended");
+            if broken == Broken::Closed {
+                self.gone[peer.index()] = true;
+                // What the peer had opened before it ended must be seen before it counts as lost.
+                self.accept();
+            }
         }
         Some(result)
     }
@@ -194,37 +211,58 @@ impl Tcp {
         if self.hunches >= HUNCHES_MAX {
             return None;
         }
-        let incoming = self.incoming[slot].as_mut()?;
-        incoming.notice(false);
-        Some(incoming.fill())
+        self.change(slot, |connection, _| {
+            connection.reader()?.0.notice(false);
+            Some(connection.fill(false))
+        })?
     }
 
     /// Takes the events that have happened, and reads what the receiver wants to see.
     fn work(&mut self, patience: Option<&Timespec>) -> Result<bool, Errno> {
         self.asked.take();
         self.hunches = 0;
-        let mut events = [MaybeUninit::uninit(); EVENTS];
-        let events = match epoll::wait(&self.epoll, &mut events, patience) {
-            Ok((events, _)) => events,
-            Err(Errno::INTR) => &mut [],
-            Err(errno) => return Err(errno),
-        };
-        let mut moved = !events.is_empty();
-        for event in events {
-            self.heed(Token::decode(event.data.u64()), event.flags);
-        }
+        let mut moved = self.take_events(patience)?;
         let mut index = 0;
         while let Some(slot) = self.fillable.get(index).copied() {
-            let Some(incoming) = &mut self.incoming[slot] else { break };
-            moved |= incoming.fill();
-            if incoming.is_ready() {
-                index += 1;
-            } else {
-                incoming.listed = false;
-                self.fillable.swap_remove(index);
+            // A caller about to park may ask for the bytes in another way than it did before.
+            let all = self.parks;
+            moved |= self.change(slot, |connection, _| connection.fill(all)) == Some(true);
+            match self.links[slot].as_mut().and_then(|it| it.reader()) {
+                Some((reader, _)) if reader.is_ready() => index += 1,
+                reader => {
+                    if let Some((reader, _)) = reader {
+                        reader.listed = false;
+                    }
+                    self.fillable.swap_remove(index);
+                }
             }
         }
+        if moved {
+            self.bell.ring();
+        }
         Ok(moved)
+    }
+
+    fn take_events(&mut self, patience: Option<&Timespec>) -> Result<bool, Errno> {
+        let mut moved = false;
+        let mut patience = patience.copied();
+        loop {
+            let mut events = [MaybeUninit::uninit(); EVENTS];
+            let events = match epoll::wait(&self.epoll, &mut events, patience.as_ref()) {
+                Ok((events, _)) => events,
+                Err(Errno::INTR) => &mut [],
+                Err(errno) => return Err(errno),
+            };
+            for event in &*events {
+                let token = Token::decode(event.data.u64());
+                moved |= token != Token::Bell;
+                self.heed(token, event.flags);
+            }
+            if events.len() < EVENTS {
+                return Ok(moved);
+            }
+            patience = Some(Timespec::default());
+        }
     }
 
     /// Takes the events that have happened, without waiting for any.
@@ -234,28 +272,14 @@ impl Tcp {
     }
 
     fn heed(&mut self, token: Token, flags: epoll::EventFlags) {
-        use epoll::EventFlags as Flags;
         match token {
-            Token::Incoming(slot) => {
-                let ending = flags.intersects(Flags::RDHUP | Flags::HUP | Flags::ERR);
-                let Some(incoming) = &mut self.incoming[slot] else { return };
-                incoming.notice(ending);
-                if incoming.is_ready() && !incoming.listed {
-                    incoming.listed = true;
-                    self.fillable.push(slot);
-                }
-                let peer = slot / self.me.lanes;
-                self.gone[peer] |= ending;
-                if ending {
-                    self.accept();
-                }
-            }
-            Token::Outgoing(slot) => {
-                self.change(slot, |outgoing, dialer| outgoing.notice(dialer, flags));
+            Token::Link(slot) => {
+                self.change(slot, |connection, dialer| connection.notice(dialer, flags));
             }
             Token::Greeting(place) => self.greet(place),
             Token::Listener(_) => self.accept(),
             Token::Tick => self.tick(),
+            Token::Bell => {}
         }
     }
 
@@ -299,24 +323,27 @@ impl Tcp {
     /// Goes on with a connection that has not proven itself.
     fn greet(&mut self, place: usize) {
         let Some(greeting) = self.greetings.at(place) else { return };
-        let (me, incoming) = (&self.me, &self.incoming);
-        let expects = |hello: &Hello| {
-            if hello.to != me.rank {
-                return Err("it looks for another rank");
+        let (me, links) = (&self.me, &self.links);
+        let judge = |hello: &Hello| {
+            let Hello { from, to, lane, .. } = *hello;
+            if to != me.rank || from == me.rank {
+                return Err(Some("it looks for another rank"));
             }
-            if hello.from.index() >= me.size || hello.lane.index() >= me.lanes {
-                return Err("there is no such rank or lane");
+            if from.index() >= me.size || lane.index() >= me.lanes {
+                return Err(Some("there is no such rank or lane"));
             }
-            match incoming[hello.from.index() * me.lanes + hello.lane.index()] {
-                Some(_) => Err("that link is already connected"),
-                None => Ok(()),
+            match &links[from.index() * me.lanes + lane.index()] {
+                Some(own) if !own.yields(me.rank, from) => Err(None),
+                _ => Ok(()),
             }
         };
-        match greeting.advance(&self.me.key, expects) {
+        match greeting.advance(&self.me.key, judge) {
             Outcome::Waiting => {}
-            Outcome::Stranger(reason) => {
+            Outcome::Refused(reason) => {
                 self.greetings.remove(place);
-                self.strangers.log(reason);
+                if let Some(reason) = reason {
+                    self.strangers.log(reason);
+                }
             }
             Outcome::Proven(hello) => {
                 if let Some(greeting) = self.greetings.remove(place) {
@@ -326,21 +353,19 @@ impl Tcp {
         }
     }
 
-    /// Makes a proven connection the incoming side of its link.
+    /// Makes a proven connection that of its link.
     fn admit(&mut self, hello: &Hello, socket: OwnedFd) {
         let slot = self.slot(Link { peer: hello.from, lane: hello.lane });
-        let data = epoll::EventData::new_u64(Token::Incoming(slot).encode());
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
-        // Two connections for one link may have been under way; the first to prove itself wins.
-        if self.incoming[slot].is_some()
-            || epoll::modify(&self.epoll, &socket, data, flags).is_err()
-        {
+        let data = epoll::EventData::new_u64(Token::Link(slot).encode());
+        if epoll::modify(&self.epoll, &socket, data, EVENTS_OF_LINKS).is_err() {
             return;
         }
-        let mut incoming = Box::new(Incoming::new(socket));
-        incoming.listed = true;
-        self.incoming[slot] = Some(incoming);
-        self.fillable.push(slot);
+        if self.links[slot].is_none() {
+            self.links[slot] = Some(Box::new(Connection::accepted(socket)));
+            self.change(slot, |_, _| ());
+        } else {
+            self.change(slot, |connection, _| connection.adopt(socket));
+        }
     }
 
     /// Does what time demands.
@@ -353,7 +378,7 @@ impl Tcp {
             self.accept();
         }
         for slot in std::mem::take(&mut self.timed) {
-            self.change(slot, |outgoing, dialer| outgoing.advance(dialer));
+            self.change(slot, Connection::advance);
         }
         if self.timed.is_empty() && self.greetings.is_empty() && !self.backlog {
             self.ticker.stop();
@@ -387,7 +412,7 @@ impl Transport for Tcp {
         }
         let slot = self.slot(link);
         self.open(slot);
-        match self.change(slot, |outgoing, _| outgoing.send(tag, bytes)) {
+        match self.change(slot, |connection, _| connection.send(tag, bytes)) {
             Some(Err(broken)) => Err(self.error(link, broken)),
             Some(Ok(accepted)) => {
                 if accepted < bytes.len() {
@@ -401,8 +426,8 @@ impl Transport for Tcp {
 
     fn readable(&self, link: Link) -> Result<Option<Fragment<'_>>, LinkError> {
         let slot = self.slot(link);
-        let result = match &self.incoming[slot] {
-            Some(incoming) => incoming.readable(),
+        let result = match &self.links[slot] {
+            Some(connection) => connection.readable(),
             None if self.is_lost(link.peer) => Err(Broken::Closed),
             None => Ok(None),
         };
@@ -414,8 +439,8 @@ impl Transport for Tcp {
 
     fn consume(&mut self, link: Link, bytes: usize) {
         let slot = self.slot(link);
-        match &mut self.incoming[slot] {
-            Some(incoming) => incoming.consume(bytes),
+        match &mut self.links[slot] {
+            Some(connection) => connection.consume(bytes),
             None => assert_eq!(bytes, 0, "consumed more than was readable"),
         }
     }
@@ -427,7 +452,7 @@ impl Transport for Tcp {
         dst: &mut [u8],
     ) -> Result<Option<(u32, usize)>, LinkError> {
         let slot = self.slot(link);
-        let result = match self.incoming[slot].as_mut().map(|it| it.recv(tag, dst)) {
+        let result = match self.change(slot, |connection, _| connection.recv(tag, dst)) {
             Some(result) => result,
             None if self.is_lost(link.peer) => Err(Broken::Closed),
             None => Ok(None),
@@ -440,8 +465,8 @@ impl Transport for Tcp {
 
     fn poll(&mut self) -> Result<bool, LinkError> {
         match self.try_hunch() {
-            Some(moved) => Ok(moved),
-            None => self.look(),
+            Some(moved) if !self.parks => Ok(moved),
+            _ => self.look(),
         }
     }
 
@@ -456,10 +481,14 @@ impl Transport for Tcp {
     /// The kernel rings without being asked. What it has told so far is taken in here, so that the
     /// caller's last try sees it.
     fn arm(&mut self) {
+        self.parks = true;
         self.look().ok();
+        self.bell.arm();
     }
 
     fn disarm(&mut self) {
+        self.parks = false;
+        self.bell.silence();
         self.look().ok();
     }
 }
@@ -474,8 +503,11 @@ impl Drop for Tcp {
             let patience = Timespec::try_from(left).unwrap_or_default();
             if left.is_zero() || self.work(Some(&patience)).is_err() {
                 tracing::warn!(links = self.unsent, "accepted bytes did not reach their peers");
-                return;
+                break;
             }
+        }
+        for connection in self.links.iter_mut().flatten() {
+            connection.hang_up();
         }
     }
 }

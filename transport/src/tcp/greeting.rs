@@ -46,8 +46,8 @@ pub(super) enum Outcome {
     Waiting,
     /// It is the peer that it says.
     Proven(Hello),
-    /// It is not; why.
-    Stranger(&'static str),
+    /// It is of no use; whether it is worth a word to the log.
+    Refused(Option<&'static str>),
 }
 
 impl Greeting {
@@ -55,12 +55,12 @@ impl Greeting {
         Self { socket, since: Instant::now(), stage: Stage::Hello([0; HELLO_BYTES], 0) }
     }
 
-    /// Takes the steps that are possible now. `expects` says whether a peer with this hello may
-    /// connect.
+    /// Takes the steps that are possible now. `judge` says whether a peer with this hello may
+    /// connect, and else the reason, if it is worth a word to the log.
     pub(super) fn advance(
         &mut self,
         key: &JobKey,
-        expects: impl Fn(&Hello) -> Result<(), &'static str>,
+        judge: impl Fn(&Hello) -> Result<(), Option<&'static str>>,
     ) -> Outcome {
         loop {
             let (buffer, arrived): (&mut [u8], _) = match &mut self.stage {
@@ -70,25 +70,25 @@ impl Greeting {
             match read(&self.socket, &mut buffer[*arrived..]) {
                 Ok(Read::Bytes(bytes)) => *arrived += bytes,
                 Ok(Read::NotYet) => return Outcome::Waiting,
-                Ok(Read::End) | Err(_) => return Outcome::Stranger("it left"),
+                Ok(Read::End) | Err(_) => {
+                    // Who leaves without a word was scanning, and who leaves later was a peer.
+                    let spoke = matches!(self.stage, Stage::Hello(_, 1..));
+                    return Outcome::Refused(spoke.then_some("it left"));
+                }
             }
             if *arrived < buffer.len() {
                 continue;
             }
-            match &self.stage {
-                Stage::Hello(bytes, _) => match self.challenge(key, bytes, &expects) {
-                    Ok(stage) => self.stage = stage,
-                    Err(reason) => return Outcome::Stranger(reason),
+            let next = match &self.stage {
+                Stage::Hello(bytes, _) => self.challenge(key, bytes, &judge),
+                Stage::Proof(it) => match self.welcome(key, it, &judge) {
+                    Ok(()) => return Outcome::Proven(it.hello),
+                    Err(reason) => Err(reason),
                 },
-                Stage::Proof(it) => {
-                    if !key.accepts(Side::Connector, &it.hello, &it.nonce, &it.proof) {
-                        return Outcome::Stranger("its proof is wrong");
-                    }
-                    return match self.write(&[WELCOME]) {
-                        Ok(()) => Outcome::Proven(it.hello),
-                        Err(reason) => Outcome::Stranger(reason),
-                    };
-                }
+            };
+            match next {
+                Ok(stage) => self.stage = stage,
+                Err(reason) => return Outcome::Refused(reason),
             }
         }
     }
@@ -109,10 +109,10 @@ impl Greeting {
         &self,
         key: &JobKey,
         hello: &[u8; HELLO_BYTES],
-        expects: impl Fn(&Hello) -> Result<(), &'static str>,
-    ) -> Result<Stage, &'static str> {
+        judge: impl Fn(&Hello) -> Result<(), Option<&'static str>>,
+    ) -> Result<Stage, Option<&'static str>> {
         let hello = Hello::decode(hello).map_err(|_| "it speaks another language")?;
-        expects(&hello)?;
+        judge(&hello)?;
         let nonce = random().map_err(|_: Broken| "the system gave no random bytes")?;
         let proof = key.prove(Side::Acceptor, &hello, &nonce);
         self.write(&[nonce, proof].concat())?;
@@ -120,11 +120,24 @@ impl Greeting {
         Ok(Stage::Proof(Box::new(challenged)))
     }
 
+    fn welcome(
+        &self,
+        key: &JobKey,
+        it: &Challenged,
+        judge: impl Fn(&Hello) -> Result<(), Option<&'static str>>,
+    ) -> Result<(), Option<&'static str>> {
+        if !key.accepts(Side::Connector, &it.hello, &it.nonce, &it.proof) {
+            return Err(Some("its proof is wrong"));
+        }
+        judge(&it.hello)?;
+        self.write(&[WELCOME])
+    }
+
     /// A few bytes always fit into a connection on which nothing was written.
-    fn write(&self, bytes: &[u8]) -> Result<(), &'static str> {
+    fn write(&self, bytes: &[u8]) -> Result<(), Option<&'static str>> {
         match write(&self.socket, bytes) {
             Ok(count) if count == bytes.len() => Ok(()),
-            _ => Err("it cannot be written to"),
+            _ => Err(None),
         }
     }
 }

@@ -1,15 +1,17 @@
 //! Ranks that have a network between them.
 //!
-//! Every (sender, receiver, lane) has a connection of its own, which the sender opens when it first
-//! sends; the receiver only listens. So no connection is opened from both ends at once, and closing
-//! one says all about its direction. A peer with several lanes has several connections, which
+//! Every two ranks have a connection per lane, for both directions, so that acknowledgements travel
+//! with answers. Whoever first sends on a link opens it; nobody connects to a peer that it only
+//! hears. If both ends do so at once, both agree which attempt goes on (`connection`), and nothing
+//! is sent before that is settled. A peer with several lanes has several connections, which
 //! schedules use side by side; nothing is striped in here.
 //!
 //! * `proof`: how the two ends convince each other; `greeting`: those that have not yet;
 //! * `frame`, `staging`: the bytes on the wire, decoded without a socket;
-//! * `outgoing`, `incoming`: the two ends of a link; `endpoint`: all of them, and their events;
+//! * `connection`: a link, of a `dial`, a `reader` and a `writer`; `endpoint`: all of them, and
+//!   their events;
 //! * `interface`: which of the host's addresses to listen on;
-//! * `socket`, `ticker`, `token`: what the kernel does for us.
+//! * `socket`, `ticker`, `bell`, `token`: what the kernel does for us.
 //!
 //! Sends write from the caller's memory and receives read into it; only messages below a kilobyte,
 //! and what a reduction wants to look at, are copied once between. Events are edge-triggered and
@@ -20,20 +22,23 @@
 //! if the link is not open or its socket is full, and leaves with a later `poll`
 //! (`Transport::is_flushed`).
 
+mod bell;
 mod broken;
+mod connection;
+mod dial;
 mod endpoint;
 pub mod frame;
 mod greeting;
-mod incoming;
 pub mod interface;
 mod listening;
-mod outgoing;
 pub mod proof;
+mod reader;
 mod socket;
 pub mod staging;
 mod strangers;
 mod ticker;
 mod token;
+mod writer;
 
 use std::time::Duration;
 

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use rustix::event::epoll::EventFlags;
 use rustix::io::{Errno, readv, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, accept_with,
@@ -24,6 +25,10 @@ const KEEPALIVE_PROBES: u32 = 3;
 const JOINED_BYTES_MAX: usize = 504;
 
 const WITHOUT_BLOCKING: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
+
+/// What the kernel tells about the connection of a link, each once.
+pub(super) const EVENTS_OF_LINKS: EventFlags =
+    EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
 
 /// A listening socket, and the address that it got.
 pub(super) fn listener(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), Errno> {

@@ -9,8 +9,8 @@ pub(super) enum Token {
     Tick,
     Listener(usize),
     Greeting(usize),
-    Outgoing(usize),
-    Incoming(usize),
+    Link(usize),
+    Bell,
 }
 
 impl Token {
@@ -19,8 +19,8 @@ impl Token {
             Self::Tick => (0, 0),
             Self::Listener(index) => (1, index),
             Self::Greeting(index) => (2, index),
-            Self::Outgoing(index) => (3, index),
-            Self::Incoming(index) => (4, index),
+            Self::Link(index) => (3, index),
+            Self::Bell => (4, 0),
         };
         (kind << KIND_SHIFT) | index as u64
     }
@@ -31,8 +31,8 @@ impl Token {
             0 => Self::Tick,
             1 => Self::Listener(index),
             2 => Self::Greeting(index),
-            3 => Self::Outgoing(index),
-            _ => Self::Incoming(index),
+            3 => Self::Link(index),
+            _ => Self::Bell,
         }
     }
 }

@@ -13,14 +13,32 @@ mod parking;
 mod stress;
 mod world;
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use ringfold_transport::Transport;
 use ringfold_transport::local::Local;
+use ringfold_transport::tcp::{Config, Listening, Liveness, Tcp};
+use ringfold_types::Rank;
 
 type Ends = Vec<Box<dyn Transport>>;
 
 fn local(ranks: usize, _lanes: usize) -> Ends {
     let ends = Local::mesh(ranks).expect("descriptors for doorbells");
     ends.into_iter().map(|end| Box::new(end) as Box<dyn Transport>).collect()
+}
+
+fn tcp(ranks: usize, lanes: usize) -> Ends {
+    let listen = |rank| {
+        let bind = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
+        let (key, rank, liveness) = ([3; 32], Rank::at(rank), Liveness::default());
+        let config = Config { key, rank, size: ranks, lanes, bind, ports: None, liveness };
+        Tcp::listen(config).expect("a port")
+    };
+    let doors: Vec<_> = (0..ranks).map(listen).collect();
+    let peers: Vec<_> =
+        (0..).map(Rank).zip(doors.iter().map(|door| door.addresses().to_vec())).collect();
+    let connect = |door: Listening| door.connect(peers.clone()).expect("descriptors");
+    doors.into_iter().map(|door| Box::new(connect(door)) as Box<dyn Transport>).collect()
 }
 
 /// One test per body and transport, as in `shm::order_content_tags`.
@@ -47,3 +65,4 @@ macro_rules! conformance {
 }
 
 conformance!(local, crate::local);
+conformance!(tcp, crate::tcp);

@@ -1,4 +1,4 @@
-//! The receiving end of a link: a proven connection that a peer opened.
+//! The receiving half of a link.
 
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
@@ -22,8 +22,7 @@ const DIRECT_BYTES_MIN: usize = 1024;
 
 /// See the module's head.
 #[derive(Debug)]
-pub(super) struct Incoming {
-    socket: OwnedFd,
+pub(super) struct Reader {
     staging: Staging,
     /// The kernel may have bytes for us. Events are told once, so this remembers them.
     ready: bool,
@@ -36,10 +35,9 @@ pub(super) struct Incoming {
     pub(super) listed: bool,
 }
 
-impl Incoming {
-    pub(super) const fn new(socket: OwnedFd) -> Self {
+impl Default for Reader {
+    fn default() -> Self {
         Self {
-            socket,
             staging: Staging::new(STAGING_BYTES),
             ready: true,
             ending: false,
@@ -48,7 +46,9 @@ impl Incoming {
             listed: false,
         }
     }
+}
 
+impl Reader {
     /// Remembers that the kernel has something for us.
     pub(super) const fn notice(&mut self, ending: bool) {
         self.ready = self.end.is_none();
@@ -73,21 +73,31 @@ impl Incoming {
         self.staging.take(bytes);
     }
 
-    /// Reads what has arrived, if the receiver wants to see it where it lies and there is room.
-    /// Returns whether anything changed.
-    pub(super) fn fill(&mut self) -> bool {
-        self.lends.get() && self.read_ahead(STAGING_BYTES)
+    /// Whether the receiver asked for bytes where they lie, so that `fill` should be called.
+    pub(super) const fn lends(&self) -> bool {
+        self.lends.get()
+    }
+
+    /// Reads what has arrived, if there is room. Returns whether anything changed.
+    pub(super) fn fill(&mut self, socket: &OwnedFd) -> bool {
+        self.read_ahead(socket, STAGING_BYTES)
+    }
+
+    /// What ended the stream, whether or not all before it was consumed.
+    pub(super) fn end(&self) -> Option<Broken> {
+        self.staging.bad().map(|bad| Broken::Protocol(bad.reason())).or(self.end)
     }
 
     /// As `Transport::recv`.
     pub(super) fn recv(
         &mut self,
+        socket: &OwnedFd,
         tag: u32,
         dst: &mut [u8],
     ) -> Result<Option<(u32, usize)>, Broken> {
         self.lends.set(false);
         if self.staging.frame().is_none() {
-            self.read_ahead(AHEAD_BYTES);
+            self.read_ahead(socket, AHEAD_BYTES);
         }
         let Some(frame) = self.staging.frame() else { return self.nothing().map(|()| None) };
         if frame.tag != tag {
@@ -97,10 +107,10 @@ impl Incoming {
         if moved < dst.len() && moved < frame.left && self.ready {
             let rest = &mut dst[moved..];
             moved += if rest.len().min(frame.left - moved) < DIRECT_BYTES_MIN {
-                self.read_ahead(AHEAD_BYTES);
+                self.read_ahead(socket, AHEAD_BYTES);
                 self.copy(rest)
             } else {
-                self.read_direct(rest)
+                self.read_direct(socket, rest)
             };
         }
         match moved {
@@ -111,10 +121,7 @@ impl Incoming {
 
     /// What to say when there is nothing to lend.
     fn nothing(&self) -> Result<(), Broken> {
-        match self.staging.bad() {
-            Some(bad) => Err(Broken::Protocol(bad.reason())),
-            None => self.end.map_or(Ok(()), Err),
-        }
+        self.end().map_or(Ok(()), Err)
     }
 
     fn copy(&mut self, dst: &mut [u8]) -> usize {
@@ -125,13 +132,13 @@ impl Incoming {
         count
     }
 
-    fn read_ahead(&mut self, limit: usize) -> bool {
+    fn read_ahead(&mut self, socket: &OwnedFd, limit: usize) -> bool {
         if !self.ready || !self.staging.is_roomy() {
             return false;
         }
         let free = self.staging.free();
         let limit = limit.min(free.len());
-        let got = read(&self.socket, &mut free[..limit]);
+        let got = read(socket, &mut free[..limit]);
         let bytes = self.heed(got, limit);
         self.staging.filled(bytes);
         bytes > 0 || self.end.is_some()
@@ -139,7 +146,7 @@ impl Incoming {
 
     /// Reads payload of the open frame straight into `dst`, after the few bytes of it that are in
     /// the staging buffer; there is room for them. Returns how many bytes of `dst` are good.
-    fn read_direct(&mut self, dst: &mut [u8]) -> usize {
+    fn read_direct(&mut self, socket: &OwnedFd, dst: &mut [u8]) -> usize {
         let Some(frame) = self.staging.frame() else { return 0 };
         let want = frame.left.min(dst.len());
         let staged = self.staging.unload(&mut dst[..want]);
@@ -150,7 +157,7 @@ impl Incoming {
             false => &mut [],
         };
         let limit = room + ahead.len();
-        let got = read_both(&self.socket, first, ahead);
+        let got = read_both(socket, first, ahead);
         let bytes = self.heed(got, limit);
         let arrived = staged + bytes.min(room);
         let good = if arrived == want { want } else { frame.whole(arrived) };

@@ -1,0 +1,178 @@
+//! The way to an open connection, for the end that opens it.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use ringfold_types::limits::HANDSHAKE_MS;
+use rustix::event::epoll;
+use rustix::io::Errno;
+
+use super::broken::Broken;
+use super::proof::{CHALLENGE_BYTES, HELLO_BYTES, Hello, JobKey, NONCE_BYTES, Side, WELCOME};
+use super::socket::{EVENTS_OF_LINKS, Read, connecting, read, write};
+use super::{Liveness, random};
+
+/// Attempts to open one link before it counts as broken.
+const ATTEMPTS_MAX: u32 = 8;
+
+/// Pause after the first failed attempt; each further one is twice as long.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What the links of an endpoint share.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dialer<'a> {
+    pub(super) key: &'a JobKey,
+    pub(super) epoll: &'a OwnedFd,
+    /// What events of the connection carry.
+    pub(super) token: u64,
+    pub(super) liveness: Liveness,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct Dial {
+    /// What to say; every attempt gets a nonce of its own.
+    hello: Hello,
+    /// Where the peer may be found, the next to try first.
+    addresses: VecDeque<SocketAddr>,
+    attempts: u32,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Begins at the next `advance`, but not before that time.
+    Idle(Option<Instant>),
+    /// On its way since then.
+    Connecting(OwnedFd, Instant),
+    /// Has said hello.
+    Challenged(OwnedFd, [u8; CHALLENGE_BYTES], usize),
+    /// Has proven itself.
+    Proven(OwnedFd),
+    /// Was welcomed.
+    Open(OwnedFd),
+}
+
+impl Dial {
+    pub(super) const fn new(hello: Hello, addresses: VecDeque<SocketAddr>) -> Self {
+        Self { hello, addresses, attempts: 0, stage: Stage::Idle(None) }
+    }
+
+    /// Whether `advance` must be called as time passes, events or not.
+    pub(super) const fn is_timed(&self) -> bool {
+        matches!(self.stage, Stage::Idle(_) | Stage::Connecting(..))
+    }
+
+    /// Whether the peer may already have taken this connection for the link.
+    pub(super) const fn may_be_welcome(&self) -> bool {
+        matches!(self.stage, Stage::Proven(_))
+    }
+
+    /// Takes the steps that are possible now. Gives the connection once it is open.
+    pub(super) fn advance(&mut self, dialer: Dialer<'_>) -> Result<Option<OwnedFd>, Broken> {
+        loop {
+            let next = match &mut self.stage {
+                Stage::Idle(Some(time)) if Instant::now() < *time => return Ok(None),
+                Stage::Idle(_) => self.dial(dialer)?,
+                Stage::Connecting(socket, since) => match write(&*socket, &self.hello.encode()) {
+                    Ok(HELLO_BYTES) => {
+                        self.step(|socket| Stage::Challenged(socket, [0; CHALLENGE_BYTES], 0))
+                    }
+                    Ok(0) if since.elapsed() < Duration::from_millis(HANDSHAKE_MS) => {
+                        return Ok(None);
+                    }
+                    Ok(0) => self.retry(Broken::Unreachable(Errno::TIMEDOUT))?,
+                    Ok(_) => return Err(Broken::Protocol("no room for a hello")),
+                    Err(errno) => self.retry(Broken::Unreachable(errno))?,
+                },
+                Stage::Challenged(socket, challenge, arrived) => {
+                    match read(&*socket, &mut challenge[*arrived..]) {
+                        Ok(Read::NotYet) => return Ok(None),
+                        Ok(Read::Bytes(bytes)) => {
+                            *arrived += bytes;
+                            if *arrived < CHALLENGE_BYTES {
+                                continue;
+                            }
+                            let challenge = *challenge;
+                            self.answer(dialer.key, &challenge)?
+                        }
+                        Ok(Read::End) | Err(_) => self.retry(Broken::Unproven)?,
+                    }
+                }
+                Stage::Proven(socket) => {
+                    let mut welcome = [0];
+                    match read(&*socket, &mut welcome) {
+                        Ok(Read::NotYet) => return Ok(None),
+                        Ok(Read::Bytes(_)) if welcome[0] == WELCOME => self.step(Stage::Open),
+                        Ok(Read::Bytes(_)) => return Err(Broken::Protocol("no welcome")),
+                        Ok(Read::End) | Err(_) => self.retry(Broken::Unproven)?,
+                    }
+                }
+                Stage::Open(_) => {
+                    let done = std::mem::replace(&mut self.stage, Stage::Idle(None));
+                    return Ok(if let Stage::Open(socket) = done { Some(socket) } else { None });
+                }
+            };
+            self.stage = next;
+        }
+    }
+
+    /// Opens a connection to the next address.
+    fn dial(&mut self, dialer: Dialer<'_>) -> Result<Stage, Broken> {
+        let Some(address) = self.addresses.front() else {
+            return Err(Broken::Unreachable(Errno::DESTADDRREQ));
+        };
+        self.attempts += 1;
+        self.hello.nonce = random::<NONCE_BYTES>()?;
+        match connecting(*address, dialer.liveness) {
+            Ok(socket) => {
+                let data = epoll::EventData::new_u64(dialer.token);
+                epoll::add(dialer.epoll, &socket, data, EVENTS_OF_LINKS)?;
+                Ok(Stage::Connecting(socket, Instant::now()))
+            }
+            Err(errno) => self.retry(Broken::Unreachable(errno)),
+        }
+    }
+
+    /// Checks the acceptor's proof and gives ours.
+    fn answer(&mut self, key: &JobKey, challenge: &[u8]) -> Result<Stage, Broken> {
+        let (nonce, proof) = challenge.split_at(NONCE_BYTES);
+        if !key.accepts(Side::Acceptor, &self.hello, nonce, proof) {
+            return Err(Broken::Unproven);
+        }
+        let proof = key.prove(Side::Connector, &self.hello, nonce);
+        if let Stage::Challenged(socket, ..) = &self.stage {
+            // Where this fails, so will the next read, and that decides.
+            write(socket, &proof).ok();
+        }
+        Ok(self.step(Stage::Proven))
+    }
+
+    /// The stage that follows, with the same socket.
+    fn step(&mut self, next: impl FnOnce(OwnedFd) -> Stage) -> Stage {
+        match std::mem::replace(&mut self.stage, Stage::Idle(None)) {
+            Stage::Connecting(socket, _)
+            | Stage::Challenged(socket, ..)
+            | Stage::Proven(socket)
+            | Stage::Open(socket) => next(socket),
+            idle @ Stage::Idle(_) => idle,
+        }
+    }
+
+    /// Tries again later, at the next address, unless there is no point in it. An acceptor that had
+    /// too many strangers at its door may have dropped us, and one that opened the link itself will
+    /// be heard of; one that refuses is no more.
+    fn retry(&mut self, because: Broken) -> Result<Stage, Broken> {
+        let address = self.addresses.pop_front();
+        if because != Broken::Unreachable(Errno::CONNREFUSED) {
+            self.addresses.extend(address);
+        }
+        if self.addresses.is_empty() || self.attempts >= ATTEMPTS_MAX {
+            return Err(because);
+        }
+        let pause = PAUSE * 2_u32.saturating_pow(self.attempts.saturating_sub(1));
+        Ok(Stage::Idle(Some(Instant::now() + pause)))
+    }
+}

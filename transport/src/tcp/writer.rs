@@ -1,0 +1,128 @@
+//! The sending half of a link: frames, and the window that the contract demands.
+
+use std::os::fd::OwnedFd;
+
+use ringfold_types::limits::{FRAGMENT_ALIGN, FRAME_BYTES_MAX, LINK_BYTES_MIN};
+use rustix::io::Errno;
+
+use super::frame::{HEADER_BYTES, Header};
+use super::socket::{write, write_framed};
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct Writer {
+    /// Bytes that were accepted and the kernel has not, headers and payload as they travel. They go
+    /// first.
+    held: Vec<u8>,
+    /// Bytes of `held` that the kernel took since.
+    gone: usize,
+    /// Bytes of payload in `held`.
+    payload: usize,
+    /// Bytes of the frame under way that were not accepted.
+    left: usize,
+    /// Bytes after the accepted ones that the kernel has already. They are fewer than the alignment,
+    /// and are offered again.
+    skip: usize,
+    /// The kernel may take bytes. Events are told once, so this remembers them.
+    pub(super) writable: bool,
+}
+
+impl Default for Writer {
+    fn default() -> Self {
+        Self { held: Vec::new(), gone: 0, payload: 0, left: 0, skip: 0, writable: true }
+    }
+}
+
+impl Writer {
+    /// Whether bytes wait here for a later `flush`.
+    pub(super) const fn is_unsent(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// As `Transport::send`, on an open connection.
+    pub(super) fn send(
+        &mut self,
+        socket: &OwnedFd,
+        tag: u32,
+        bytes: &[u8],
+    ) -> Result<usize, Errno> {
+        let is_short = self.left == 0 && bytes.len() <= LINK_BYTES_MIN;
+        self.flush(socket)?;
+        let accepted = self.write_frame(socket, tag, bytes)?;
+        if accepted == bytes.len() || !is_short {
+            return Ok(accepted);
+        }
+        // The window that every link has: a short message is accepted whatever the kernel says.
+        Ok(accepted + self.hold(tag, &bytes[accepted..]))
+    }
+
+    /// Writes what is held, as far as the kernel takes it.
+    pub(super) fn flush(&mut self, socket: &OwnedFd) -> Result<(), Errno> {
+        if !self.writable || self.held.is_empty() {
+            return Ok(());
+        }
+        let rest = &self.held[self.gone..];
+        let taken = write(socket, rest)?;
+        self.writable = taken == rest.len();
+        self.gone += taken;
+        if self.gone == self.held.len() {
+            self.forget();
+        }
+        Ok(())
+    }
+
+    /// Drops what is held.
+    pub(super) fn forget(&mut self) {
+        self.held.clear();
+        self.gone = 0;
+        self.payload = 0;
+    }
+
+    /// Accepts bytes that the kernel does not take now, up to the window.
+    pub(super) fn hold(&mut self, tag: u32, bytes: &[u8]) -> usize {
+        let room = LINK_BYTES_MIN.saturating_sub(self.payload);
+        let is_new = self.left == 0;
+        let len = if is_new { bytes.len().min(FRAME_BYTES_MAX) } else { self.left };
+        let accepted = if len <= room { len } else { room - room % FRAGMENT_ALIGN };
+        if accepted == 0 {
+            return 0;
+        }
+        if is_new {
+            self.held.extend_from_slice(&Header { tag, len }.encode());
+        }
+        self.held.extend_from_slice(&bytes[self.skip..accepted]);
+        self.payload += accepted;
+        self.left = len - accepted;
+        self.skip = 0;
+        accepted
+    }
+
+    /// Writes as much of the frame under way, or of a new one, as the kernel takes.
+    fn write_frame(&mut self, socket: &OwnedFd, tag: u32, bytes: &[u8]) -> Result<usize, Errno> {
+        if !self.writable || !self.held.is_empty() {
+            return Ok(0);
+        }
+        let is_new = self.left == 0;
+        let len = if is_new { bytes.len().min(FRAME_BYTES_MAX) } else { self.left };
+        let payload = &bytes[self.skip..len];
+        let taken = if is_new {
+            let header = Header { tag, len }.encode();
+            let taken = write_framed(socket, &header, payload)?;
+            self.writable = taken == HEADER_BYTES + payload.len();
+            if taken == 0 {
+                return Ok(0);
+            }
+            self.held.extend_from_slice(header.get(taken..).unwrap_or_default());
+            taken.saturating_sub(HEADER_BYTES)
+        } else {
+            let taken = write(socket, payload)?;
+            self.writable = taken == payload.len();
+            taken
+        };
+        let reached = self.skip + taken;
+        let accepted = if reached == len { len } else { reached - reached % FRAGMENT_ALIGN };
+        self.left = len - accepted;
+        self.skip = reached - accepted;
+        Ok(accepted)
+    }
+}
