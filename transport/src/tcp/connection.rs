@@ -12,7 +12,7 @@ use super::broken::Broken;
 use super::dial::{Dial, Dialer};
 use super::proof::Hello;
 use super::reader::Reader;
-use super::socket::{Read, read};
+use super::socket::{Read, has_ended, read};
 use super::writer::Writer;
 use crate::contract::Fragment;
 
@@ -96,6 +96,11 @@ impl Connection {
         }
     }
 
+    /// Whether the kernel may have bytes that were not read.
+    pub(super) const fn is_ready(&self) -> bool {
+        matches!(self.stage, Stage::Open(_)) && self.reader.is_ready()
+    }
+
     /// As `Transport::send`.
     pub(super) fn send(&mut self, tag: u32, bytes: &[u8]) -> Result<usize, Broken> {
         if let Some(broken) = self.broken() {
@@ -147,8 +152,10 @@ impl Connection {
 
     /// Heeds an event on the connection.
     pub(super) fn notice(&mut self, dialer: Dialer<'_>, flags: EventFlags) {
-        if let Stage::Open(_) = &self.stage {
-            let ending = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+        if let Stage::Open(socket) = &self.stage {
+            let ends = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
+            // The event may be that of an attempt which was given up.
+            let ending = flags.intersects(ends) && has_ended(socket);
             if ending || flags.contains(EventFlags::IN) {
                 self.reader.notice(ending);
             }

@@ -203,6 +203,15 @@ impl Tcp {
         Some(result)
     }
 
+    /// Notes that the caller found nothing at `slot`.
+    fn miss(&self, slot: usize) {
+        self.asked.set(self.asked.get().and(slot));
+        if self.links[slot].as_ref().is_some_and(|it| it.is_ready()) {
+            // The next `poll` will read more; nobody should sleep until then.
+            self.bell.ring();
+        }
+    }
+
     /// Where the caller waits for bytes of one link only, asking that socket costs least. Whether
     /// that was done, and if so whether anything came of it.
     fn try_hunch(&mut self) -> Option<bool> {
@@ -432,7 +441,7 @@ impl Transport for Tcp {
             None => Ok(None),
         };
         if matches!(result, Ok(None)) {
-            self.asked.set(self.asked.get().and(slot));
+            self.miss(slot);
         }
         result.map_err(|broken| self.error(link, broken))
     }
@@ -458,7 +467,7 @@ impl Transport for Tcp {
             None => Ok(None),
         };
         if matches!(result, Ok(None)) {
-            self.asked.set(self.asked.get().and(slot));
+            self.miss(slot);
         }
         result.map_err(|broken| self.error(link, broken))
     }

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::epoll::EventFlags;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, readv, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, accept_with,
@@ -104,6 +105,15 @@ pub(super) enum Read {
     NotYet,
     /// The peer will send no more.
     End,
+}
+
+/// Whether the peer closed the connection, or it broke.
+pub(super) fn has_ended(socket: impl AsFd) -> bool {
+    let socket = socket.as_fd();
+    let mut set = [PollFd::from_borrowed_fd(socket, PollFlags::RDHUP)];
+    let ends = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    retry_on_intr(|| poll(&mut set, Some(&Timespec::default()))).is_ok()
+        && set[0].revents().intersects(ends)
 }
 
 /// Reads into `bytes`, which is not empty, without blocking.

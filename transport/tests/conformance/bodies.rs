@@ -31,13 +31,18 @@ fn fill(a: &mut dyn Transport, b: &mut dyn Transport, lane: usize, tag: u32) -> 
     total
 }
 
-/// Consumes `total` bytes that `fill` sent, checking them.
-fn drain(a: &mut dyn Transport, b: &mut dyn Transport, lane: usize, tag: u32, total: usize) {
+/// Consumes the `sent` bytes that `fill` sent, checking them, and the rest of the last message: what
+/// was begun must be sent to its end.
+fn drain(a: &mut dyn Transport, b: &mut dyn Transport, lane: usize, tag: u32, mut sent: usize) {
     let mut arrived = 0;
     let expected = message(tag, 64 * 1024);
+    let total = sent.next_multiple_of(expected.len());
     until("all that was accepted arrives", || {
         a.poll().unwrap();
         b.poll().unwrap();
+        if sent < total {
+            sent += a.send(link(1, lane), tag, &expected[sent % expected.len()..]).unwrap();
+        }
         while let Some(fragment) = b.readable(link(0, lane)).unwrap() {
             assert_eq!(fragment.tag, tag);
             for byte in fragment.bytes {

@@ -164,6 +164,7 @@ pub(crate) fn disarm_silences(make: &Constructor) {
         });
         let mut arrives = Incoming::new(link(0, 0), round, 8);
         until("the message", || {
+            a.poll().unwrap();
             b.poll().unwrap();
             arrives.take(&mut *b, |lent| lent).unwrap();
             arrives.is_done().then_some(())
