@@ -1,0 +1,19 @@
+//! Messages of a control connection, put together from fragments.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use ringfold_bootstrap::decode::Assembler;
+
+/// Bytes of the longest message that is taken.
+const MESSAGE_BYTES: usize = 1000;
+
+fuzz_target!(|fragments: Vec<&[u8]>| {
+    let mut assembler = Assembler::new(MESSAGE_BYTES);
+    for fragment in fragments {
+        match assembler.push(fragment) {
+            Ok(Some(message)) => assert!(message.len() <= MESSAGE_BYTES),
+            Ok(None) => (),
+            Err(_) => return,
+        }
+    }
+});

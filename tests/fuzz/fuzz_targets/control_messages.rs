@@ -1,0 +1,21 @@
+//! What ranks, the hub and the launcher say to each other, once decrypted.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use ringfold_bootstrap::Secret;
+use ringfold_bootstrap::decode::{
+    Greeting, is_hub_message, is_launcher_answer, is_launcher_message, is_rank_message,
+};
+
+fuzz_target!(|bytes: &[u8]| {
+    let decoders = [is_rank_message, is_hub_message, is_launcher_message, is_launcher_answer];
+    for is_message in decoders {
+        is_message(bytes);
+    }
+    drop(Secret::parse(bytes));
+    if let Some((first, _)) = bytes.split_first_chunk()
+        && let Some(greeting) = Greeting::decode(first)
+    {
+        assert_eq!(Greeting::decode(&greeting.encode()), Some(greeting));
+    }
+});
