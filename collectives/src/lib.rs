@@ -1,9 +1,9 @@
 //! What to do: collective algorithms as data.
 //!
 //! A *schedule* is everything one rank does in one call: per lane a list of steps over slices of
-//! three buffers. It is made from (call, layout, rank, chunk) alone, so every rank makes its own and
-//! they fit together. `check` proves that they do, for all ranks at once; `machine` executes one
-//! rank's schedule without I/O: the caller asks what to do next and reports what it could do.
+//! three buffers. It is made from (call, layout, rank, chunk) alone, so every rank makes its own
+//! and they fit together. `check` proves that they do, for all ranks at once; `machine` executes
+//! one rank's schedule without I/O: the caller asks what to do next and reports what it could do.
 //!
 //! * `schedule`: the language; `chunk`: the only place that divides counts;
 //! * `check`: proofs; `machine`: execution;

@@ -119,7 +119,8 @@ impl Drop for Job {
 }
 
 impl Printed {
-    /// Waits until `seen` finds what it looks for in (the text, whether it is all), or the deadline.
+    /// Waits until `seen` finds what it looks for in (the text, whether it is all), or the
+    /// deadline.
     fn wait<T>(&self, deadline: Instant, seen: impl Fn(&str, bool) -> Option<T>) -> Option<T> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {

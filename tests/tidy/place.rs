@@ -49,18 +49,13 @@ fn rooms(tree: &Tree) -> Vec<Offence> {
 /// `autotests` is off in tests/: a suite that Cargo.toml does not name would silently never run.
 fn orphans(tree: &Tree) -> Vec<Offence> {
     let manifest = tree.text("tests/Cargo.toml");
-    let is_suite = |path: &str| {
-        path.split('/').count() == 3 && path.starts_with("tests/") && path.ends_with("/main.rs")
-    };
-    let suites = tree.0.iter().filter(|file| is_suite(&file.path) && !file.path.contains("/fuzz/"));
-    let is_orphan = |file: &&File| {
-        let path = file.path.trim_start_matches("tests/");
-        !manifest.contains(&format!("path = \"{path}\""))
-    };
-    suites
-        .filter(is_orphan)
-        .map(|file| format!("{}: tests/Cargo.toml does not name it", file.path))
-        .collect()
+    let folder =
+        |file: &File| Some(file.path.strip_prefix("tests/")?.split_once('/')?.0.to_owned());
+    let folders: BTreeSet<_> = tree.rust().filter_map(folder).collect();
+    let is_orphan =
+        |folder: &String| folder != "fuzz" && !manifest.contains(&format!("path = \"{folder}/"));
+    let orphans = folders.into_iter().filter(is_orphan);
+    orphans.map(|folder| format!("tests/{folder}/: tests/Cargo.toml does not name it")).collect()
 }
 
 fn names(file: &File) -> Vec<Offence> {

@@ -85,8 +85,8 @@ fn row<'a>(text: &'a str, name: &str) -> &'a str {
     text.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).unwrap_or_default()
 }
 
-/// Every variable has its line in the README's table, every line its variable, and only those who
-/// must name one.
+/// Every variable has its line in the README's table, every variable in it a reader, and only those
+/// who must name one.
 fn variables(tree: &Tree) -> Vec<Offence> {
     let readme = tree.text("README.md");
     let mut offences = Vec::new();
@@ -108,9 +108,12 @@ fn variables(tree: &Tree) -> Vec<Offence> {
             }
         }
     }
-    let lines = readme.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
-    let written: BTreeSet<_> =
-        lines.filter(|name| name.starts_with(PREFIX)).map(str::to_owned).collect();
+    let rows = readme.lines().filter_map(|line| line.strip_prefix("| ")?.split('|').next());
+    let written: BTreeSet<_> = rows
+        .flat_map(|names| names.split('`'))
+        .filter(|name| name.starts_with(PREFIX))
+        .map(str::to_owned)
+        .collect();
     let missing = named.difference(&written);
     offences.extend(missing.map(|name| format!("README.md: {name} is not in the table")));
     let invented = written.difference(&named);

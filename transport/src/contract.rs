@@ -1,8 +1,8 @@
 //! What every transport promises.
 //!
 //! A *link* is one lane between this rank and a peer; its two directions are independent, ordered,
-//! reliable streams of tagged fragments with flow control. A transport polls and never blocks: every
-//! method returns at once with what could be done. It lends out arrived bytes where they lie
+//! reliable streams of tagged fragments with flow control. A transport polls and never blocks:
+//! every method returns at once with what could be done. It lends out arrived bytes where they lie
 //! (`readable`), so that a reduction can read them without a copy, and takes outgoing bytes from
 //! where they lie (`send`).
 //!
@@ -30,15 +30,16 @@ pub struct Fragment<'a> {
     /// What the sender said the bytes belong to. The receiver compares it with what it expects
     /// before it uses the bytes.
     pub tag: u32,
-    /// Never empty. A multiple of `limits::FRAGMENT_ALIGN` long, or up to the end of what one `send`
-    /// sequence offered.
+    /// Never empty. A multiple of `limits::FRAGMENT_ALIGN` long, or up to the end of what one
+    /// `send` sequence offered.
     pub bytes: &'a [u8],
 }
 
 /// What a transport can do, with units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Largest message, in bytes, that travels with its own notification and so costs one hand-over.
+    /// Largest message, in bytes, that travels with its own notification and so costs one
+    /// hand-over.
     pub inline_bytes: usize,
     /// Bytes that `send` accepts before the peer consumes any; at least `limits::LINK_BYTES_MIN`.
     pub window_bytes: usize,

@@ -4,10 +4,10 @@
 //! ranks' sum with the higher ranks' in this order, so both have the same bits. Where n is no power
 //! of two, n - 2^floor(log2 n) ranks hand their input to a neighbour first and get the result last.
 //!
-//! Steps: floor(log2 n) if n is a power of two, with p the next lower one 1 more if n <= 3/2 p, else
-//! 2 more (the pairs' first and last messages lie on one chain only if two pairs are opposite).
-//! Sent by the busiest rank: floor(log2 n) times the buffer, once more if n is no power of two. In
-//! chunks that do not overlap: for messages so short that latency decides.
+//! Steps: floor(log2 n) if n is a power of two, with p the next lower one 1 more if n <= 3/2 p,
+//! else 2 more (the pairs' first and last messages lie on one chain only if two pairs are
+//! opposite). Sent by the busiest rank: floor(log2 n) times the buffer, once more if n is no power
+//! of two. In chunks that do not overlap: for messages so short that latency decides.
 //!
 //! Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
 //! 2005.

@@ -1,12 +1,13 @@
 //! Ring: partial sums travel once around the ring, then the results do.
 //!
-//! The buffer is cut into n blocks. Block b starts at rank b+1 and gathers every rank's input on its
-//! way around to rank b, which finishes it (reduce-scatter); from there the result goes around once
-//! more (allgather). Bandwidth-optimal; a message chain as long as two turns.
+//! The buffer is cut into n blocks. Block b starts at rank b+1 and gathers every rank's input on
+//! its way around to rank b, which finishes it (reduce-scatter); from there the result goes around
+//! once more (allgather). Bandwidth-optimal; a message chain as long as two turns.
 //!
 //! Steps: 2(n-1). Sent by each rank: 2(n-1)/n of the buffer. Pipelined in chunks.
 //!
-//! Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
+//! Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
+//! 2009.
 
 use ringfold_types::{Buffer, Call, Collective, Slice};
 

@@ -10,9 +10,9 @@
 //! * nothing is read that was not written; nothing empty is sent;
 //! * how long the longest chain of messages is, and how much the busiest rank sends.
 //!
-//! Messages arrive in one order per link whatever the timing, so the outcome can depend on the order
-//! in which lanes and ranks move only through memory that two lanes of a rank share. To find that,
-//! the run is repeated in several orders.
+//! Messages arrive in one order per link whatever the timing, so the outcome can depend on the
+//! order in which lanes and ranks move only through memory that two lanes of a rank share. To find
+//! that, the run is repeated in several orders.
 
 mod memory;
 mod world;

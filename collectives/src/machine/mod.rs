@@ -1,5 +1,5 @@
-//! Executes one rank's schedule without I/O. The caller asks `next` what to do, does as much of it as
-//! is possible at once, and reports how much with `handle`; it owns memory, transports and time.
+//! Executes one rank's schedule without I/O. The caller asks `next` what to do, does as much of it
+//! as is possible at once, and reports how much with `handle`; it owns memory, transports and time.
 //!
 //! ```text
 //! until is_done:
@@ -104,8 +104,8 @@ impl Machine {
         Self::default()
     }
 
-    /// Begins `schedule`. `overlay` is where `Output` begins in `Input`, in elements, if both are the
-    /// same memory: 0 for allreduce, `-rank * count` for allgather, `rank * count` for
+    /// Begins `schedule`. `overlay` is where `Output` begins in `Input`, in elements, if both are
+    /// the same memory: 0 for allreduce, `-rank * count` for allgather, `rank * count` for
     /// reduce-scatter.
     pub fn start(&mut self, schedule: &Schedule, overlay: Option<isize>) {
         let lanes = schedule.lanes().len();

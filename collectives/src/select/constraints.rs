@@ -11,10 +11,11 @@ use crate::algorithm::Algorithm;
 
 /// Which algorithms may be used. By default all.
 ///
-/// As text, the grammar of `NCCL_ALGO`: rules separated by `;`, each `[collective:][^]name[,name...]`.
-/// The names are the only ones to be used, or after `^` the ones not to be used. A rule without a
-/// collective is for all that have no rule of their own; a list of wanted names leaves those
-/// collectives free that have none of these algorithms. Case does not matter.
+/// As text, the grammar of `NCCL_ALGO`: rules separated by `;`, each
+/// `[collective:][^]name[,name...]`. The names are the only ones to be used, or after `^` the ones
+/// not to be used. A rule without a collective is for all that have no rule of their own; a list of
+/// wanted names leaves those collectives free that have none of these algorithms. Case does not
+/// matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Constraints {
     /// By collective, one bit for each of its algorithms.

@@ -12,7 +12,8 @@ use crate::schedule::Form;
 pub use constraints::{Constraints, InvalidConstraints};
 
 /// Bytes of accumulators in a chunk of a message of ordinary length: small enough to stay in the
-/// cache between arriving and being passed on, large enough for the cost of a message not to matter.
+/// cache between arriving and being passed on, large enough for the cost of a message not to
+/// matter.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Steps of a lane that chunks grow for: a longer schedule would take longer to make and to read

@@ -16,10 +16,11 @@
 //! # What the bits are
 //!
 //! - Operands are combined from left to right in the accumulator type
-//!   ([`DataType::accumulator`](ringfold_types::DataType::accumulator)) and rounded once, to nearest
-//!   even, if the destination holds elements.
+//!   ([`DataType::accumulator`](ringfold_types::DataType::accumulator)) and rounded once, to
+//!   nearest even, if the destination holds elements.
 //! - Every NaN that is written is the canonical one of its type: positive, quiet, with no payload
-//!   (`0x7fc0_0000` for `f32`, `0x7f` for the 8-bit floats). Hardware differs in which NaN it makes.
+//!   (`0x7fc0_0000` for `f32`, `0x7f` for the 8-bit floats). Hardware differs in which NaN it
+//!   makes.
 //! - In minimum and maximum, a NaN gives NaN, and -0 is smaller than +0.
 //! - Integers wrap. Their average truncates toward zero.
 //! - Denormals are kept: nothing is flushed to zero.

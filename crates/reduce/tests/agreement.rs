@@ -215,7 +215,9 @@ fn scaling_is_the_same_in_bulk() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 512, failure_persistence: None, ..Default::default()
+    })]
 
     #[test]
     fn any_bits(
