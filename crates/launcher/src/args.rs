@@ -8,8 +8,9 @@ use clap::{Parser, ValueEnum};
 use ringfold_launcher::AGENT_HELP;
 
 const AFTER: &str = "\
-Exit status: 0 if every rank returned 0; else that of the first rank that failed, 128 + N if signal \
-N killed it; 124 after --timeout; 130 after Ctrl-C; 127 or 126 if the program is not there or not \
+Exit status: 0 if every rank returned 0; else that of the first rank that failed, 128 + N if \
+signal N killed it; 124 after --timeout; \
+130 after Ctrl-C; 127 or 126 if the program is not there or not \
 executable; 125 if the launch failed; 2 for a command line that makes no sense.
 
 When a rank fails, the others have --grace seconds to notice and to report it, then 2 s after \

@@ -23,12 +23,12 @@ The agent starts a command on another host. It is called as
 
     AGENT... HOST RINGRUN --ringfold-keeper
 
-and must run `RINGRUN --ringfold-keeper` on HOST with its own standard input and output connected to \
-that process, byte for byte, until it ends; when the agent dies or its input ends, the input of the \
-process must end too. Words before RINGRUN's output are ignored. AGENT is split at white space. By \
-default it is `ssh -T -x -o BatchMode=yes -o ServerAliveInterval=15`; `--agent 'ip netns exec'` \
-takes hosts to be network namespaces of this machine. The secret of the job and the command to run \
-travel over standard input, never in arguments.";
+and must run `RINGRUN --ringfold-keeper` on HOST with its own standard input and output connected \
+to that process, byte for byte, until it ends; when the agent dies or its input ends, the input of \
+the process must end too. What is printed before RINGRUN speaks is ignored. AGENT is split at \
+white space. By default it is `ssh -T -x -o BatchMode=yes -o ServerAliveInterval=15`; \
+`--agent 'ip netns exec'` takes hosts to be network namespaces of this machine. The secret of the \
+job and the command to run travel over standard input, never in arguments.";
 
 const SSH: [&str; 7] = ["ssh", "-T", "-x", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15"];
 

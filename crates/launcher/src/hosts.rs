@@ -195,7 +195,9 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_is_read(names in proptest::collection::btree_map("[a-z][a-z0-9.-]{0,9}", 1..9_usize, 1..9)) {
+        fn what_is_written_is_read(
+            names in proptest::collection::btree_map("[a-z][a-z0-9.-]{0,9}", 1..9_usize, 1..9),
+        ) {
             let hosts = names.iter().map(|(n, s)| host(n, *s)).collect::<Vec<_>>();
             let list = names.iter().map(|(n, s)| format!("{n}:{s}")).collect::<Vec<_>>();
             let file = names.iter().map(|(n, s)| format!("{n}  slots={s} # x\n"));

@@ -12,8 +12,8 @@ pub(crate) const TRAMPOLINE: &str = "--ringfold-trampoline";
 /// `--ringfold-keeper` or `--ringfold-trampoline`: returns the status with which `main` must return
 /// at once. Returns `None` in any other process, having done nothing.
 ///
-/// Every program that calls [`run`](crate::run()) must call this first in `main`, before it starts a
-/// thread or reads an argument, because `run` starts the program itself in these parts:
+/// Every program that calls [`run`](crate::run()) must call this first in `main`, before it starts
+/// a thread or reads an argument, because `run` starts the program itself in these parts:
 ///
 /// ```no_run
 /// use std::process::ExitCode;

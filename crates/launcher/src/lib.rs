@@ -1,13 +1,14 @@
 //! The mpirun-style launcher: starts the ranks of a job on this host and on others, passes their
 //! output on, and leaves no process behind, whatever dies. `ringrun` is its command line.
 //!
-//! * [`Job`] is what to run, [`run`] runs it, [`Outcome`] is what became of it; a program that calls
-//!   `run` calls [`intercept`] first in its `main`.
+//! * [`Job`] is what to run, [`run`] runs it, [`Outcome`] is what became of it; a program that
+//!   calls `run` calls [`intercept`] first in its `main`.
 //! * `plan`, `hosts`: which rank runs where. `conduct`: when to stop whom. Both are pure.
 //! * `keeper`: the process that holds the ranks of one host; `trampoline`: what a rank is before it
 //!   is the program; `family`: what descends from a process; `affinity`: cores.
 //! * `host`: the launcher's line to a keeper; `message`, `frame`: what is said on it.
-//! * `output`, `printer`, `feed`: the ranks' lines and rank 0's input. `rendezvous`: where they meet.
+//! * `output`, `printer`, `feed`: the ranks' lines and rank 0's input.
+//! * `rendezvous`: where the ranks meet.
 //!
 //! # Processes
 //! ```text
@@ -21,8 +22,8 @@
 //! can leave something behind: what ranks have started, not the ranks.
 //!
 //! # What a rank finds in its environment
-//! `RINGFOLD_RANK`, `RINGFOLD_SIZE`, `RINGFOLD_LOCAL_RANK`, `RINGFOLD_LOCAL_SIZE`, `RINGFOLD_JOB` (16
-//! hexadecimal digits, of this launch alone), `RINGFOLD_RENDEZVOUS` (address:port) and
+//! `RINGFOLD_RANK`, `RINGFOLD_SIZE`, `RINGFOLD_LOCAL_RANK`, `RINGFOLD_LOCAL_SIZE`, `RINGFOLD_JOB`
+//! (16 hexadecimal digits, of this launch alone), `RINGFOLD_RENDEZVOUS` (address:port) and
 //! `RINGFOLD_SECRET_FD`, the number of an open file that holds the 32 bytes of the job's secret.
 #![forbid(unsafe_code)]
 

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Parser;
-use ringfold_launcher::{Bind, Job, Outcome, intercept, parse_file, parse_list, run};
+use ringfold_launcher::{Bind, Job, intercept, parse_file, parse_list, run};
 
 use args::{Args, BindTo};
 
@@ -22,9 +22,9 @@ fn main() -> ExitCode {
         return status;
     }
     log_to_stderr();
-    let outcome = job(Args::parse()).and_then(|job| Ok(run(&job)?));
-    let (status, last_lines) = match &outcome {
-        Ok(outcome) => (Outcome::exit_code(outcome), outcome.to_string()),
+    let (status, last_lines) = match job(Args::parse()).map(|job| run(&job)) {
+        Ok(Ok(outcome)) => (outcome.exit_code(), outcome.to_string()),
+        Ok(Err(error)) => (LAUNCH_FAILED, error.to_string()),
         Err(error) => (LAUNCH_FAILED, format!("{error:#}")),
     };
     for line in last_lines.lines() {

@@ -54,6 +54,9 @@ pub enum Status {
     Killed(i32),
 }
 
+/// What a trampoline that cannot become its rank writes to its standard output, before a `Refusal`.
+pub(crate) const REFUSAL_MARK: &[u8] = b"\n\x01ringfold refusal\n";
+
 /// Why a host could not start a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
@@ -61,13 +64,18 @@ pub enum Refusal {
     /// No such file, or none in PATH.
     #[error("program '{0}' not found")]
     NotFound(String),
-    /// There is a file, but it may not be executed.
-    #[error("'{0}' is not an executable file")]
-    NotExecutable(String),
+    /// There is a file, but it cannot be executed.
+    #[error("program '{program}' cannot be executed: {error}")]
+    NotExecutable {
+        /// The program as it was named.
+        program: String,
+        /// What the operating system says.
+        error: String,
+    },
     /// The working directory is missing there.
     #[error("working directory '{0}' does not exist; say --wdir DIR")]
     Directory(String),
-    /// The operating system had no process, pipe or memory for it.
+    /// The operating system had no process, pipe, core or memory for it.
     #[error("{0}")]
     System(String),
 }

@@ -81,7 +81,7 @@ impl Outcome {
                 _ => 125,
             },
             Verdict::NotStarted(_, Refusal::NotFound(_)) => 127,
-            Verdict::NotStarted(_, Refusal::NotExecutable(_)) => 126,
+            Verdict::NotStarted(_, Refusal::NotExecutable { .. }) => 126,
             Verdict::NotStarted(..) | Verdict::HostLost(..) => 125,
             Verdict::TimeLimit(_) => 124,
             Verdict::Interrupted(signal) => 128 + signal,

@@ -59,6 +59,7 @@ pub(crate) fn tag_lines(tag: &str, lines: &[u8]) -> Vec<u8> {
 mod tests {
     use proptest::collection::vec;
     use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
+    use proptest::sample::select;
     use ringfold_types::limits::LINE_BYTES_MAX;
 
     use super::{Lines, tag_lines};
@@ -89,7 +90,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost(pieces in vec(vec(proptest::sample::select(b"ab\n".to_vec()), 0..9), 0..30)) {
+        fn nothing_is_lost(pieces in vec(vec(select(b"ab\n".to_vec()), 0..9), 0..30)) {
             let mut lines = Lines::default();
             let mut seen = Vec::new();
             for piece in &pieces {

@@ -1,4 +1,4 @@
-//! The moment between a keeper and a rank: a process that prepares itself, then becomes the program.
+//! The moment between keeper and rank: a process that prepares itself, then becomes the program.
 //!
 //! What must be set in the child after the fork and before the program (death signal, core, secret)
 //! would need `unsafe` in the parent. Instead the child is this same executable, which does it to
@@ -21,23 +21,34 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
-use crate::message::{Bind, RankOrder};
+use crate::frame::encode;
+use crate::message::{Bind, REFUSAL_MARK, RankOrder, Refusal};
 
 /// Shells keep the small descriptors for themselves.
 const SECRET_FD_MIN: i32 = 64;
 
-/// What a shell returns when a file cannot be executed.
-const CANNOT_EXECUTE: u8 = 126;
+/// Of a text in a refusal, which must fit into a pipe at once.
+const TEXT_BYTES_MAX: usize = 1024;
 
-/// Becomes the rank that standard input orders. Returns only if it could not.
+/// Becomes the rank that standard input orders. If it cannot, it tells its keeper, and is killed.
 pub(crate) fn jump() -> ExitCode {
-    let failure = match read_order() {
-        Ok(order) => become_rank(order),
-        Err(error) => format!("no order: {error}"),
+    let refusal = match read_order() {
+        Ok(order) => match die_with(order.keeper) {
+            Ok(()) => become_rank(order),
+            Err(_) => return ExitCode::FAILURE,
+        },
+        Err(error) => Refusal::System(format!("no order: {error}")),
     };
-    // Nobody is left to tell if standard error is gone too.
-    writeln!(io::stderr(), "ringrun: {failure}").unwrap_or_default();
-    ExitCode::from(CANNOT_EXECUTE)
+    let mut report = REFUSAL_MARK.to_vec();
+    report.extend(encode(&refusal).unwrap_or_default());
+    // One write, so that the keeper reads it in one piece.
+    if rustix::io::write(rustix::stdio::stdout(), &report).is_err() {
+        return ExitCode::FAILURE;
+    }
+    loop {
+        // An exit status could arrive before the report. The death signal has been set.
+        std::thread::park();
+    }
 }
 
 /// Reads exactly the order: what follows it is the rank's input.
@@ -63,19 +74,16 @@ impl Read for Unbuffered {
     }
 }
 
-fn become_rank(order: RankOrder) -> String {
-    if let Err(error) = die_with(order.keeper) {
-        return error.to_string();
-    }
+fn become_rank(order: RankOrder) -> Refusal {
     let local_rank = usize::try_from(order.local_rank).unwrap_or_default();
     if order.bind == Bind::Core
         && let Err(error) = crate::affinity::bind(local_rank)
     {
-        return format!("cannot bind to a core: {error}; say --bind-to none");
+        return Refusal::System(format!("cannot bind to a core: {error}; say --bind-to none"));
     }
     let secret = match share_secret(&*order.secret) {
         Ok(secret) => secret,
-        Err(error) => return format!("cannot hand over the secret: {error}"),
+        Err(error) => return Refusal::System(format!("cannot hand over the secret: {error}")),
     };
     let program = OsString::from_vec(order.program);
     let mut command = Command::new(&program);
@@ -85,7 +93,13 @@ fn become_rank(order: RankOrder) -> String {
     if !order.input {
         command.stdin(Stdio::null());
     }
-    format!("cannot execute '{}': {}", program.display(), command.exec())
+    let error = command.exec();
+    let mut program = program.to_string_lossy().into_owned();
+    program.truncate(program.floor_char_boundary(TEXT_BYTES_MAX));
+    match error.kind() {
+        io::ErrorKind::NotFound => Refusal::NotFound(program),
+        _ => Refusal::NotExecutable { program, error: error.to_string() },
+    }
 }
 
 /// Asks to be killed when the keeper dies, and makes sure that it has not died before.

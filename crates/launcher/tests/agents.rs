@@ -1,11 +1,11 @@
 //! Other hosts, played by this one: an agent that only pretends, and network namespaces.
+#![allow(clippy::unwrap_used, reason = "also in what the tests share")]
 
 mod support;
 
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 use support::{Finished, Running, assert_gone, children, kill, mark, ringrun, run};
@@ -16,9 +16,12 @@ struct Script(PathBuf);
 impl Script {
     fn new(name: &str, text: &str) -> Self {
         let path = std::env::temp_dir().join(format!("ringrun-{}-{name}", std::process::id()));
-        let mut file = std::fs::File::create(&path).unwrap();
-        file.write_all(text.as_bytes()).unwrap();
-        file.set_permissions(std::fs::Permissions::from_mode(0o700)).unwrap();
+        // Another process writes it: whatever this one forks meanwhile would keep it open, and what
+        // is open for writing cannot be executed.
+        let shell = ["-c", "cat > \"$0\" && chmod 700 \"$0\"", path.to_str().unwrap()];
+        let mut child = Command::new("sh").args(shell).stdin(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        assert!(child.wait().unwrap().success());
         Self(path)
     }
 
@@ -65,7 +68,7 @@ fn input_reaches_rank_0_over_there() {
     let agent = Script::agent("input");
     let args = ["--agent", agent.path(), "--rendezvous-addr", "127.0.0.1", "--host", "a,b"];
     let mut command = ringrun(&[&args[..], &["--tag-output", "cat"]].concat());
-    let mut child = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"one\ntwo\n").unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.stdout, b"[0] one\n[0] two\n");
@@ -219,7 +222,9 @@ impl Namespaces {
             return Some(this);
         }
         assert!(required.split(',').all(|name| name != "netns"), "cannot make namespaces");
-        writeln!(std::io::stderr(), "SKIPPED: netns, which needs root and ip").unwrap();
+        // Not `eprintln!`, whose output the test harness hides.
+        let mut stderr = std::io::stderr();
+        writeln!(stderr, "SKIPPED: netns, which needs root and ip").unwrap();
         None
     }
 

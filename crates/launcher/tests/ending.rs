@@ -73,12 +73,18 @@ fn the_time_limit_stops_even_the_stubborn() {
 fn programs_that_cannot_run_are_named() {
     let done = run(&["-n", "2", "no-such-program-here"]);
     assert_eq!((done.code, done.out.as_str()), (127, ""));
-    assert!(done.last_line().contains("cannot start rank 0 on host "), "{done:?}");
+    assert!(done.last_line().contains("ringrun: cannot start rank "), "{done:?}");
     assert!(done.last_line().ends_with(": program 'no-such-program-here' not found"));
 
     let done = run(&["-n", "2", "/etc/passwd"]);
     assert_eq!(done.code, 126, "{done:?}");
-    assert!(done.last_line().contains("'/etc/passwd' is not an executable file"), "{done:?}");
+    let line = done.last_line();
+    assert!(line.contains("'/etc/passwd' cannot be executed: Permission denied"), "{line}");
+
+    // Only the program itself is looked for: what it returns is its own business.
+    let done = run(&["-n", "1", "sh", "-c", "exit 127"]);
+    assert_eq!(done.code, 127, "{done:?}");
+    assert!(done.last_line().contains("rank 0 (pid ") && done.last_line().contains(" status 127"));
 
     let done = run(&["-n", "1", "--wdir", "/no/such/dir", "true"]);
     assert_eq!(done.code, 125, "{done:?}");

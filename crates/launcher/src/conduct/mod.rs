@@ -133,7 +133,10 @@ impl Conductor {
             }
             Event::Refused { rank, refusal } => {
                 let host = self.plan.hosts.iter().position(|share| share.ranks.contains(&rank))?;
-                self.give_up(self.ranks_of(host), now);
+                let ranks = self.ranks_of(host);
+                self.give_up(ranks.iter().copied(), now);
+                // What there was of processes was no rank yet.
+                ranks.iter().for_each(|at| self.ranks[*at].pid = None);
                 self.verdict.get_or_insert(Verdict::NotStarted(rank, refusal));
                 self.stop_once(now)
             }

@@ -2,8 +2,8 @@
 //!
 //! It takes orders on standard input and reports on standard output (`message`, `frame`). When its
 //! input ends, whether the launcher closed it, died, or the connection to it broke, every process
-//! that descends from the keeper is killed before the keeper goes. When the keeper itself is killed,
-//! the kernel kills the ranks (`trampoline`), and the launcher what the ranks have left behind.
+//! that descends from the keeper is killed before the keeper goes. When the keeper itself is
+//! killed, the kernel kills the ranks (`trampoline`), and the launcher what they have left behind.
 
 mod ranks;
 mod relay;
@@ -15,12 +15,11 @@ use std::process::ExitCode;
 use tokio::net::unix::pipe;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 
 use crate::family;
 use crate::message::{Down, HostOrder, Up};
 use ranks::Ranks;
-use relay::Reports;
+use relay::{Ends, Reports};
 
 /// Keeps ranks until the launcher ends the job.
 pub(crate) fn keep() -> ExitCode {
@@ -42,21 +41,20 @@ async fn serve() -> io::Result<()> {
     let stdin = pipe::Receiver::from_owned_fd_unchecked(unblock(io::stdin().as_fd())?)?;
     let stdout = pipe::Sender::from_owned_fd_unchecked(unblock(io::stdout().as_fd())?)?;
     let (down, mut orders) = mpsc::channel(8);
-    let (reports, mut writer) = Reports::over(stdout);
+    let (reports, mut ends) = Reports::over(stdout);
     tokio::spawn(relay::read_orders(stdin, down));
 
     let mut ranks = match orders.recv().await {
         Some(Down::Start(order)) => start(&order, &reports),
         _ => return Ok(()),
     };
-    until_the_end(&mut ranks, &mut orders, (&mut deaths, &mut signals), &reports, &mut writer)
-        .await;
+    until_the_end(&mut ranks, &mut orders, (&mut deaths, &mut signals), &reports, &mut ends).await;
     report_dead(&mut ranks, family::exterminate(), &reports);
     reports.no_more_output();
     drop((ranks, reports));
-    if !writer.is_finished() {
+    if !ends.writer.is_finished() {
         // It ends when all is said, or when nobody listens.
-        writer.await.map_err(io::Error::other)?;
+        ends.writer.await.map_err(io::Error::other)?;
     }
     Ok(())
 }
@@ -76,7 +74,7 @@ async fn until_the_end(
     orders: &mut mpsc::Receiver<Down>,
     (deaths, signals): (&mut Signal, &mut Signals),
     reports: &Reports,
-    writer: &mut JoinHandle<()>,
+    ends: &mut Ends,
 ) {
     loop {
         tokio::select! {
@@ -88,8 +86,13 @@ async fn until_the_end(
                 Some(Down::Start(_)) | None => return,
             },
             _ = deaths.recv() => report_dead(ranks, family::reap(), reports),
+            Some((rank, refusal)) = ends.refusals.recv() => {
+                family::exterminate();
+                *ranks = Ranks::default();
+                reports.event(Up::Refused { rank, refusal });
+            }
             () = signals.asked_to_go() => return,
-            _ = &mut *writer => return,
+            _ = &mut ends.writer => return,
         }
     }
 }

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::frame::{Decoder, GREETING, encode};
-use crate::message::{Down, Stream, Up};
+use crate::message::{Down, REFUSAL_MARK, Refusal, Stream, Up};
 use crate::output::Lines;
 
 /// Reports that wait for the launcher; beyond them the ranks wait.
@@ -26,19 +26,30 @@ const READ_BYTES: usize = 16 * 1024;
 pub(super) struct Reports {
     events: mpsc::UnboundedSender<Up>,
     outputs: mpsc::Sender<Up>,
+    refusals: mpsc::UnboundedSender<(u32, Refusal)>,
     over: watch::Sender<bool>,
 }
 
+/// What comes of `Reports::over`, for the keeper's own ears.
+pub(super) struct Ends {
+    /// Done when all `Reports` are gone, or the launcher.
+    pub(super) writer: JoinHandle<()>,
+    /// Ranks that could not be started.
+    pub(super) refusals: mpsc::UnboundedReceiver<(u32, Refusal)>,
+}
+
 impl Reports {
-    /// Reports over `stdout`. The task ends when all clones are gone, or the launcher.
-    pub(super) fn over(stdout: pipe::Sender) -> (Self, JoinHandle<()>) {
+    /// Reports over `stdout`.
+    pub(super) fn over(stdout: pipe::Sender) -> (Self, Ends) {
         let (events, events_rx) = mpsc::unbounded_channel();
         let (outputs, outputs_rx) = mpsc::channel(OUTPUTS_WAITING);
         let writer = tokio::spawn(async move {
             // The launcher is gone if this fails, which the end of our input tells as well.
             write_reports(stdout, events_rx, outputs_rx).await.ok();
         });
-        (Self { events, outputs, over: watch::Sender::new(false) }, writer)
+        let (refusals, refusals_rx) = mpsc::unbounded_channel();
+        let reports = Self { events, outputs, refusals, over: watch::Sender::new(false) };
+        (reports, Ends { writer, refusals: refusals_rx })
     }
 
     /// Every process of the job is dead: nothing more will be written by any.
@@ -102,6 +113,7 @@ pub(super) async fn read_stream(
     let mut buffer = vec![0; READ_BYTES];
     let mut over = reports.over.subscribe();
     let mut open = true;
+    let mut at_start = stream == Stream::Out;
     while open {
         let silence = async {
             // The sender is in `reports`.
@@ -114,12 +126,25 @@ pub(super) async fn read_stream(
             () = silence => 0,
         };
         open = count > 0;
+        if at_start && let Some(refusal) = refusal(&buffer[..count]) {
+            // The keeper is gone if this fails, and this task with it.
+            reports.refusals.send((rank, refusal)).ok();
+            return;
+        }
+        at_start = false;
         let whole = if open { lines.push(&buffer[..count]) } else { lines.finish() };
         if !whole.is_empty() {
             let output = Up::Output { rank, stream, lines: whole };
             open &= reports.outputs.send(output).await.is_ok();
         }
     }
+}
+
+/// A trampoline's last words, if these are.
+fn refusal(first_bytes: &[u8]) -> Option<Refusal> {
+    let mut decoder = Decoder::plain();
+    decoder.push(first_bytes.strip_prefix(REFUSAL_MARK)?);
+    decoder.next().ok().flatten()
 }
 
 /// Writes a rank's input: first `order`, then the pieces as they come. A rank that reads no more

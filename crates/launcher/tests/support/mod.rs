@@ -1,4 +1,4 @@
-//! `ringrun` under test: started with a deadline, its output collected, what it leaves behind found.
+//! `ringrun` under test: started with a deadline, its output collected, its leftovers found.
 #![allow(dead_code, reason = "every suite uses its own part of this")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
 
