@@ -1,0 +1,178 @@
+//! The question: as typed, and as meant.
+
+use anyhow::{Context, bail, ensure};
+use ringfold_collectives::select::chunk_len;
+use ringfold_collectives::{Algorithm, Form, Plan};
+use ringfold_topology::Layout;
+use ringfold_types::limits::RANKS_MAX;
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
+
+use crate::amount::Amount;
+
+/// Ranks whose schedules are made: of all of them, so that more would take long.
+const PLANNED_MAX: usize = 4096;
+
+const _: () = assert!(PLANNED_MAX <= RANKS_MAX);
+
+/// As typed.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// allreduce, allgather, reduce_scatter, broadcast, reduce or barrier
+    collective: Collective,
+    /// The algorithm to print; without it, all of them are listed
+    #[arg(short, long, value_name = "NAME")]
+    algorithm: Option<String>,
+    /// Number of ranks
+    #[arg(short = 'n', long)]
+    ranks: usize,
+    /// Size of the message: of the whole buffer, or of one rank's block for allgather and
+    /// reduce_scatter; with K, M or G
+    #[arg(short, long, conflicts_with = "count")]
+    bytes: Option<Amount>,
+    /// The same in elements [default: 4 a rank]
+    #[arg(short, long)]
+    count: Option<Amount>,
+    /// Type of the elements [default: f32]
+    #[arg(short, long, value_name = "TYPE")]
+    data_type: Option<DataType>,
+    /// sum, prod, min, max or avg [default: sum]
+    #[arg(short, long)]
+    op: Option<ReduceOp>,
+    /// The rank that broadcasts, or reduces to itself [default: 0]
+    #[arg(short, long)]
+    root: Option<usize>,
+    /// Print only what this rank does
+    #[arg(long)]
+    rank: Option<usize>,
+    /// Bytes that are passed on at a time [default: what ringfold would choose]
+    #[arg(long, value_name = "BYTES")]
+    chunk: Option<Amount>,
+}
+
+/// As meant.
+pub(super) struct Question {
+    pub(super) call: Call,
+    pub(super) layout: Layout,
+    /// Elements.
+    pub(super) chunk: usize,
+    pub(super) algorithm: Option<&'static Algorithm>,
+    pub(super) rank: Option<Rank>,
+}
+
+impl Args {
+    pub(super) fn question(&self) -> anyhow::Result<Question> {
+        let size = self.ranks;
+        ensure!((1..=PLANNED_MAX).contains(&size), "-n: 1 to {PLANNED_MAX} ranks, not {size}");
+        self.refuse_what_has_no_meaning()?;
+        let rank = |option, rank: Option<usize>| match rank {
+            Some(rank) if rank >= size => bail!("{option} {rank}: there are only {size} ranks"),
+            rank => Ok(rank.map(Rank::at)),
+        };
+        let collective = self.collective;
+        let call = Call {
+            collective,
+            count: self.count(size)?,
+            data_type: match collective {
+                Collective::Barrier => DataType::U8,
+                _ => self.data_type.unwrap_or(DataType::F32),
+            },
+            op: self.op.unwrap_or(ReduceOp::Sum),
+            root: rank("--root", self.root)?.unwrap_or_default(),
+        };
+        let layout = Layout::one_host(size);
+        let chunk = match self.chunk {
+            Some(Amount(bytes)) => bytes / accumulator_bytes(&call),
+            None => chunk_len(&call, &layout),
+        };
+        ensure!(chunk > 0, "--chunk: at least one accumulator of {} B", accumulator_bytes(&call));
+        let algorithm =
+            self.algorithm.as_deref().map(|name| named(collective, name)).transpose()?;
+        let rank = rank("--rank", self.rank)?;
+        ensure!(rank.is_none() || algorithm.is_some(), "--rank: say which --algorithm to print");
+        Ok(Question { call, layout, chunk, algorithm, rank })
+    }
+
+    fn refuse_what_has_no_meaning(&self) -> anyhow::Result<()> {
+        let collective = self.collective;
+        let moves_nothing = collective == Collective::Barrier;
+        for (option, is_given) in [
+            ("--bytes", self.bytes.is_some()),
+            ("--count", self.count.is_some()),
+            ("--data-type", self.data_type.is_some()),
+            ("--chunk", self.chunk.is_some()),
+        ] {
+            ensure!(!(is_given && moves_nothing), "{option}: a barrier moves no elements");
+        }
+        let has_no_op = self.op.is_some() && !collective.reduces();
+        ensure!(!has_no_op, "--op: {collective} does not combine elements");
+        let has_no_root = self.root.is_some() && !collective.has_root();
+        ensure!(!has_no_root, "--root: no rank is special in {collective}");
+        Ok(())
+    }
+
+    /// Elements of the call.
+    fn count(&self, size: usize) -> anyhow::Result<usize> {
+        let element = self.data_type.unwrap_or(DataType::F32);
+        let count = match (self.bytes, self.count) {
+            (Some(Amount(bytes)), _) => {
+                let whole = bytes.is_multiple_of(element.bytes());
+                ensure!(whole, "--bytes {bytes}: not a whole number of {element} elements");
+                bytes / element.bytes()
+            }
+            (_, Some(Amount(count))) => count,
+            // Few enough to print, and every rank has something in most algorithms.
+            _ => match self.collective {
+                Collective::Barrier => 0,
+                Collective::AllGather | Collective::ReduceScatter => 4,
+                _ => 4 * size,
+            },
+        };
+        // Sums over all ranks and all steps stay countable.
+        let room = usize::MAX >> 16;
+        let is_countable = count.checked_mul(size).is_some_and(|total| total <= room);
+        ensure!(is_countable, "{count} elements on {size} ranks: more than can be counted");
+        Ok(count)
+    }
+}
+
+impl Question {
+    pub(super) fn plan(&self, rank: usize, window_bytes: usize) -> Plan<'_> {
+        Plan {
+            call: self.call,
+            layout: &self.layout,
+            rank: Rank::at(rank),
+            chunk: self.chunk,
+            window_bytes,
+        }
+    }
+
+    pub(super) fn chunk_bytes(&self) -> usize {
+        self.chunk * accumulator_bytes(&self.call)
+    }
+
+    /// How the message is cut, in words.
+    pub(super) fn chunks(&self) -> String {
+        match self.call.collective {
+            Collective::Barrier => "none: tokens of one byte".to_string(),
+            _ if self.call.count <= self.chunk => "all in one".to_string(),
+            _ => format!("of up to {}", self.elements(self.chunk)),
+        }
+    }
+
+    /// Some elements, in words.
+    pub(super) fn elements(&self, elements: usize) -> String {
+        let thing = if self.call.collective == Collective::Barrier { "token" } else { "element" };
+        format!("{elements} {thing}{}", if elements == 1 { "" } else { "s" })
+    }
+}
+
+fn accumulator_bytes(call: &Call) -> usize {
+    Form::Accumulator.data_type(call).bytes()
+}
+
+fn named(collective: Collective, name: &str) -> anyhow::Result<&'static Algorithm> {
+    Algorithm::named(collective, name).with_context(|| {
+        let known: Vec<&str> = Algorithm::of(collective).iter().map(|known| known.name).collect();
+        format!("--algorithm {name}: unknown; {collective} has {}", known.join(", "))
+    })
+}

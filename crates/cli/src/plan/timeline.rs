@@ -1,0 +1,152 @@
+//! When what happens, if a link carries one message in a step and everything else takes no time.
+
+use std::collections::{HashMap, VecDeque};
+
+use ringfold_collectives::Schedule;
+use ringfold_collectives::schedule::{Source, Step};
+use ringfold_types::{Buffer, Rank, ReduceOp, Slice};
+
+/// What each rank does in each step: `[step - 1][rank]`, one line per thing done, in order. A
+/// message is sent and taken in the same step, unless the receiver is late.
+pub(super) type Timeline = Vec<Vec<Vec<String>>>;
+
+/// What is under way, by receiver, sender and lane.
+type Links = HashMap<(usize, usize, usize), Link>;
+
+#[derive(Default)]
+struct Link {
+    /// Elements, and the step in which they are carried.
+    messages: VecDeque<(usize, usize)>,
+    /// The last step in which anything was.
+    busy: usize,
+}
+
+/// Plays schedules that were proven. A step that nobody sends for, in others, is left out with all
+/// that follows it.
+pub(super) fn timeline(schedules: &[Schedule]) -> Timeline {
+    let mut lanes: Vec<Lane<'_>> = schedules
+        .iter()
+        .flat_map(|schedule| (0..schedule.lanes().len()).map(move |lane| (schedule, lane)))
+        .map(|(schedule, lane)| Lane { schedule, lane, next: 0, step: 0 })
+        .collect();
+    let (mut links, mut timeline) = (Links::new(), Timeline::new());
+    let mut moved = true;
+    while std::mem::take(&mut moved) {
+        for lane in &mut lanes {
+            while let Some((at, text)) = lane.play(&mut links) {
+                moved = true;
+                if timeline.len() < at {
+                    timeline.resize(at, vec![Vec::new(); schedules.len()]);
+                }
+                timeline[at - 1][lane.schedule.rank().index()].push(text);
+            }
+        }
+    }
+    timeline
+}
+
+struct Lane<'s> {
+    schedule: &'s Schedule,
+    lane: usize,
+    /// Index of what it does next,
+    next: usize,
+    /// and the step of the latest message that it has taken.
+    step: usize,
+}
+
+impl Lane<'_> {
+    /// Does the next thing, if what it needs has been sent: in which step, and what.
+    fn play(&mut self, links: &mut Links) -> Option<(usize, String)> {
+        let step = self.schedule.lanes()[self.lane].get(self.next)?;
+        let own = self.schedule.rank().index();
+        let mut at = self.step.max(1);
+        match step {
+            Step::Send { to, src } => {
+                let link = links.entry((to.index(), own, self.lane)).or_default();
+                at = self.step.max(link.busy) + 1;
+                link.messages.push_back((src.len, at));
+                link.busy = at;
+            }
+            Step::Recv { from, dst } => at = self.take(links, &[*from], dst.len)?,
+            Step::Reduce { dst, sources } => {
+                let sources = self.schedule.sources(sources).iter();
+                let from = sources.filter_map(|source| match source {
+                    Source::Wire(from, _) => Some(*from),
+                    Source::Local(_) => None,
+                });
+                at = self.take(links, &from.collect::<Vec<_>>(), dst.len)?.max(1);
+            }
+            Step::Copy { .. } => {}
+        }
+        self.next += 1;
+        let text = self.describe(step);
+        Some((at, text))
+    }
+
+    /// Takes `len` elements from each of some ranks, if they are all there: in which step.
+    fn take(&mut self, links: &mut Links, from: &[Rank], len: usize) -> Option<usize> {
+        let key = |from: &Rank| (self.schedule.rank().index(), from.index(), self.lane);
+        let there = |from: &Rank| -> usize {
+            let link = links.get(&key(from));
+            link.map_or(0, |link| link.messages.iter().map(|message| message.0).sum())
+        };
+        if from.iter().any(|from| there(from) < len) {
+            return None;
+        }
+        let mut step = self.step;
+        for link in from.iter().map(key) {
+            let (mut missing, messages) = (len, &mut links.get_mut(&link)?.messages);
+            while missing > 0 {
+                let (elements, at) = messages.front_mut()?;
+                let part = missing.min(*elements);
+                step = step.max(*at);
+                missing -= part;
+                *elements -= part;
+                if *elements == 0 {
+                    messages.pop_front();
+                }
+            }
+        }
+        self.step = step;
+        Some(step)
+    }
+
+    fn describe(&self, step: &Step) -> String {
+        let text = match step {
+            Step::Send { to, src } => format!("{} -> #{to}", name(*src)),
+            Step::Recv { from, dst } => format!("{} = #{from}", name(*dst)),
+            Step::Copy { src, dst } => format!("{} = {}", name(*dst), name(*src)),
+            Step::Reduce { dst, sources } => {
+                let op = self.schedule.call().op;
+                let sources = self.schedule.sources(sources).iter().map(|source| match source {
+                    Source::Local(slice) => name(*slice),
+                    Source::Wire(from, _) => format!("#{from}"),
+                });
+                let sources: Vec<String> = sources.collect();
+                let combined = sources.join(match op {
+                    ReduceOp::Prod => " * ",
+                    ReduceOp::Min => " min ",
+                    ReduceOp::Max => " max ",
+                    _ => " + ",
+                });
+                match (op, dst.buffer) {
+                    (ReduceOp::Avg, Buffer::Output) => {
+                        format!("{} = ({combined}) / {}", name(*dst), self.schedule.size())
+                    }
+                    _ => format!("{} = {combined}", name(*dst)),
+                }
+            }
+        };
+        if self.schedule.lanes().len() > 1 { format!("{}: {text}", self.lane) } else { text }
+    }
+}
+
+/// A slice, shorter than `Display` writes it.
+fn name(slice: Slice) -> String {
+    let buffer = match slice.buffer {
+        Buffer::Input => "in",
+        Buffer::Output => "out",
+        Buffer::Scratch => "s",
+    };
+    format!("{buffer}[{}..{}]", slice.offset, slice.end())
+}

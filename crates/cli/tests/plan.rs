@@ -1,0 +1,137 @@
+//! `ringfold plan` as a person uses it: what it prints, and what it refuses.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use ringfold_collectives::Algorithm;
+use ringfold_types::Collective;
+
+#[test]
+fn every_algorithm_on_five_ranks_is_as_committed() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plans");
+    let mut wrong = Vec::new();
+    for collective in Collective::ALL {
+        for Algorithm { name, .. } in Algorithm::of(collective) {
+            let arguments = ["plan", collective.name(), "-a", name, "-n", "5"];
+            let file = folder.join(format!("{collective}-{name}.txt"));
+            let committed = std::fs::read_to_string(&file).unwrap_or_default();
+            if printed(&arguments) != committed {
+                let arguments = arguments.join(" ");
+                wrong.push(format!("ringfold {arguments} > tests/plans/{collective}-{name}.txt"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "read what changed, then\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_plan_says_what_is_stated_and_what_is_proven() {
+    let text = printed(&["plan", "allreduce", "--algorithm", "double_tree", "-n", "6"]);
+    assert!(text.starts_with("allreduce [f32 x 24, sum] on 6 ranks by double_tree\n"), "{text}");
+    let cost = "4 steps, the busiest rank sends 48 elements";
+    assert!(text.contains(&format!("stated   {cost}\n")), "{text}");
+    assert!(text.contains(&format!("proven   {cost}, 192 B")), "{text}");
+    let columns = "step  rank 0                    rank 1 ";
+    assert!(text.contains(columns), "{text}");
+}
+
+#[test]
+fn chunks_follow_each_other_down_a_chain() {
+    let text =
+        printed(&["plan", "broadcast", "-a", "chain", "-n", "3", "-b", "32", "--chunk", "16"]);
+    let rows: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("step")).collect();
+    let expected = [
+        "step  rank 0                rank 1           rank 2",
+        "   1  in[0..4] -> #1        out[0..4] = #0",
+        "      out[0..8] = in[0..8]",
+        "   2  in[4..8] -> #1        out[0..4] -> #2  out[0..4] = #1",
+        "                            out[4..8] = #0",
+        "   3                        out[4..8] -> #2  out[4..8] = #1",
+        "",
+    ];
+    assert_eq!(rows[..expected.len()], expected, "{text}");
+}
+
+#[test]
+fn one_rank_of_many_and_many_ranks() {
+    let one = printed(&["plan", "barrier", "-a", "dissemination", "-n", "100", "--rank", "99"]);
+    assert!(one.contains("step  rank 99\n   1  s[0..1] -> #0\n      s[1..2] = #98\n"), "{one}");
+    assert!(one.contains("   7  s[0..1] -> #63\n      s[1..2] = #35\n"), "{one}");
+    assert!(!one.contains("rank 98 "), "{one}");
+    let all = printed(&["plan", "broadcast", "-a", "binomial", "-n", "9", "-r", "2", "-c", "3"]);
+    assert!(all.contains("step 3\n  rank    0  out[0..3] = #8\n"), "{all}");
+}
+
+#[test]
+fn without_an_algorithm_all_are_listed_and_one_is_chosen() {
+    for collective in Collective::ALL {
+        let text = printed(&["plan", collective.name(), "-n", "6"]);
+        for algorithm in Algorithm::of(collective) {
+            let lines = text.lines().filter(|line| line[2..].starts_with(algorithm.name));
+            assert_eq!(lines.count(), 1, "{algorithm}: {text}");
+        }
+        assert_eq!(text.lines().filter(|line| line.starts_with("* ")).count(), 2, "{text}");
+    }
+    let text = printed(&["plan", "allreduce", "-n", "6", "-b", "6M", "-d", "bf16"]);
+    assert!(text.starts_with("allreduce [bf16 x 3145728, sum] on 6 ranks\n"), "{text}");
+    // Of five blocks to be reduced, one is sent as it is and four as sums of twice the width.
+    let ring = text.lines().find(|line| line.contains(" ring ")).unwrap_or_default();
+    let bytes = (2 + 4 * 4 + 5 * 2) * 3_145_728 / 6;
+    assert!(ring.contains(&format!(" {bytes} B = 2.33 x")), "{text}");
+}
+
+#[test]
+fn averages_are_divided_in_the_end() {
+    let text = printed(&["plan", "reduce_scatter", "-a", "direct", "-n", "2", "-o", "avg"]);
+    assert!(text.contains("out[0..4] = (in[0..4]"), "{text}");
+    assert!(text.contains("+ #1) / 2"), "{text}");
+}
+
+#[test]
+fn nothing_to_do_is_said() {
+    let text = printed(&["plan", "allreduce", "-a", "ring", "-n", "3", "-b", "0"]);
+    assert!(text.ends_with("\n\nnothing to do\n"), "{text}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_the_reason() {
+    for (arguments, reason) in [
+        ("allsum -n 3", "unknown collective; one of allreduce allgather"),
+        ("allreduce", "--ranks <RANKS>"),
+        ("allreduce -n 0", "-n: 1 to 4096 ranks, not 0"),
+        ("allreduce -n 4 -a rign", "--algorithm rign: unknown; allreduce has ring, "),
+        ("allreduce -n 4 -a ring --rank 4", "--rank 4: there are only 4 ranks"),
+        ("allreduce -n 4 --rank 3", "--rank: say which --algorithm"),
+        ("allreduce -n 4 --root 1", "--root: no rank is special in allreduce"),
+        ("broadcast -n 4 --root 4", "--root 4: there are only 4 ranks"),
+        ("broadcast -n 4 -o sum", "--op: broadcast does not combine elements"),
+        ("barrier -n 4 -b 4", "--bytes: a barrier moves no elements"),
+        ("allreduce -n 4 -b 7", "--bytes 7: not a whole number of f32 elements"),
+        ("allreduce -n 4 -b 1.5M", "a whole number, maybe with K, M or G"),
+        ("allreduce -n 4 -b 4 -c 1", "cannot be used with"),
+        ("allreduce -n 4 -d f33", "unknown data type; one of i8"),
+        ("allreduce -n 4 -o xor", "unknown reduction; one of sum"),
+        ("allreduce -n 4 --chunk 3", "--chunk: at least one accumulator of 4 B"),
+        ("allreduce -n 4 -c 9999999G", "more than can be counted"),
+        ("allreduce -n 4 -a ring -b 1G --chunk 4", "more than 2000000 steps to prove and print"),
+        ("allgather -n 4096 -a direct", "more than 2000000 steps to prove and print"),
+    ] {
+        let output = ringfold(&[&["plan"], &arguments.split(' ').collect::<Vec<_>>()[..]].concat());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments}: {error}");
+        assert!(error.contains(reason), "{arguments}: {error}");
+        assert!(output.stdout.is_empty(), "{arguments}");
+    }
+}
+
+fn printed(arguments: &[&str]) -> String {
+    let output = ringfold(arguments);
+    let (text, error) = (output.stdout, String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && error.is_empty(), "{arguments:?}: {error}");
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+fn ringfold(arguments: &[&str]) -> Output {
+    let program = env!("CARGO_BIN_EXE_ringfold");
+    Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{error}"))
+}
