@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use processes::Job;
 use rustix::process::Signal;
 
-const TRANSPORTS: [&str; 2] = ["shm", "tcp"];
+const TRANSPORTS: [&str; 1] = ["tcp"];
 
 /// Far beyond the bound that is promised for a death (1 s), so that a loaded machine does not fail
 /// the test; the time itself is printed.

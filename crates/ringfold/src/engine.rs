@@ -90,19 +90,22 @@ impl Engine {
                 Stage::Park => {
                     let now = Instant::now();
                     let deadline = *deadline.get_or_insert_with(|| now + task.timeout);
-                    self.nap(task, memory, deadline.saturating_duration_since(now))?;
+                    if self.nap(task, memory, deadline.saturating_duration_since(now))? {
+                        idle = Idle::default();
+                    }
                 }
             }
         }
     }
 
-    /// Sleeps until a peer or a verdict wakes this rank, unless something moves after all.
+    /// Sleeps until a peer or a verdict wakes this rank, unless something moves after all; whether
+    /// it did.
     fn nap(
         &mut self,
         task: &Task<'_>,
         memory: &mut Memory<'_>,
         left: Duration,
-    ) -> Result<(), Trouble> {
+    ) -> Result<bool, Trouble> {
         if left.is_zero() {
             return Err(Trouble::Overdue);
         }
@@ -119,7 +122,7 @@ impl Engine {
             park(&fds, left.min(NAP));
         }
         self.router.disarm();
-        awake.map(drop)
+        awake
     }
 
     /// Tries everything once; whether anything moved.
