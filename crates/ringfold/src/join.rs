@@ -3,11 +3,13 @@
 use std::io;
 use std::net::IpAddr;
 use std::sync::Once;
+use std::time::Instant;
 
 use ringfold_bootstrap::{
     Control, DiscoverError, Identity, JoinError, Options, Rendezvous, Secret, SecretError, discover,
 };
 use ringfold_topology::{Layout, discover as machine};
+use ringfold_transport::shm::{self, Shm};
 use ringfold_transport::tcp::interface::{ChooseError, Family, Filter, choose, interfaces};
 use ringfold_transport::{Transport, tcp};
 use ringfold_types::Rank;
@@ -59,6 +61,14 @@ pub enum InitError {
     /// TCP cannot use the other ranks' addresses.
     #[error(transparent)]
     Tcp(#[from] tcp::ConnectError),
+    /// Shared memory cannot be set up.
+    #[error("rank {rank}: shared memory: {source}; RINGFOLD_TRANSPORT=tcp does without")]
+    Shm {
+        /// This rank.
+        rank: Rank,
+        /// What went wrong.
+        source: shm::ConnectError,
+    },
     /// No transport that both ranks allow leads from one to the other.
     #[error(
         "rank {rank} cannot reach rank {peer}: they are on {}, and RINGFOLD_TRANSPORT leaves none \
@@ -92,11 +102,11 @@ pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
     }
     let secret = Secret::find(&variable)?;
     let key = secret.data_key(&identity.job);
-    let tcp = listen(config, &identity, key)?;
+    let doors = Doors { shm: open_shm(config, rank, key)?, tcp: open_tcp(config, &identity, key)? };
     let card = Card {
         host_id: host.id.clone(),
-        shm: String::new(),
-        tcp: tcp.as_ref().map_or_else(Vec::new, |tcp| tcp.addresses().to_vec()),
+        shm: doors.shm.as_ref().map_or_else(String::new, shm::Pending::address),
+        tcp: doors.tcp.as_ref().map_or_else(Vec::new, |tcp| tcp.addresses().to_vec()),
     };
     let options =
         Options { timeout: config.join_timeout, host: Some(host.name), ..Options::default() };
@@ -111,7 +121,8 @@ pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
         .collect::<Result<_, _>>()?;
     let hosts: Vec<&str> = cards.iter().map(|card| card.host_id.as_str()).collect();
     let layout = Layout::from_host_names(&hosts);
-    let router = connect(rank, &layout, &cards, tcp)?;
+    let deadline = Instant::now() + config.join_timeout;
+    let router = connect(rank, &layout, &cards, doors, deadline)?;
     let neighbours = (0..size).filter(|r| layout.same_host(Rank::at(*r), rank)).count();
     for peer in (0..size).map(Rank::at).filter(|peer| *peer != rank) {
         tracing::info!("rank {rank}: rank {peer} by {}", router.name(peer));
@@ -142,8 +153,23 @@ fn parts(
     }
 }
 
+/// Where this rank waits for the others' data.
+struct Doors {
+    shm: Option<shm::Pending>,
+    tcp: Option<tcp::Listening>,
+}
+
+/// Begins to listen for ranks of this host, if shared memory may be used.
+fn open_shm(config: &Config, rank: Rank, key: [u8; 32]) -> Result<Option<shm::Pending>, InitError> {
+    if !config.transports.shm {
+        return Ok(None);
+    }
+    let pending = Shm::listen(shm::Config { key, rank, lanes: LANES_MAX });
+    pending.map(Some).map_err(|e| InitError::Shm { rank, source: e.into() })
+}
+
 /// Begins to listen for TCP, if that may be used.
-fn listen(
+fn open_tcp(
     config: &Config,
     identity: &Identity,
     key: [u8; 32],
@@ -192,27 +218,34 @@ fn connect(
     rank: Rank,
     layout: &Layout,
     cards: &[Card],
-    tcp: Option<tcp::Listening>,
+    doors: Doors,
+    deadline: Instant,
 ) -> Result<Router, InitError> {
-    let mut transports: Vec<Box<dyn Transport>> = Vec::new();
-    let mut route = vec![0; cards.len()];
-    let mut by_tcp = Vec::new();
+    let (mut by_shm, mut by_tcp) = (Vec::new(), Vec::new());
     for (index, card) in cards.iter().enumerate() {
         let peer = Rank::at(index);
+        let own_shm = &cards[rank.index()].shm;
         if peer == rank {
             continue;
         }
-        if tcp.is_some() && !card.tcp.is_empty() {
+        if layout.same_host(rank, peer) && shm::same_host(own_shm, &card.shm) {
+            by_shm.push((peer, card.shm.clone()));
+        } else if doors.tcp.is_some() && !card.tcp.is_empty() {
             by_tcp.push((peer, card.tcp.clone()));
         } else {
             let same_host = layout.same_host(rank, peer);
             return Err(InitError::Unreachable { rank, peer, same_host });
         }
     }
-    if let Some(tcp) = tcp.filter(|_| !by_tcp.is_empty()) {
-        for (peer, _) in &by_tcp {
-            route[peer.index()] = transports.len();
-        }
+    let mut transports: Vec<Box<dyn Transport>> = Vec::new();
+    let mut route = vec![0; cards.len()];
+    if let Some(shm) = doors.shm.filter(|_| !by_shm.is_empty()) {
+        by_shm.iter().for_each(|(peer, _)| route[peer.index()] = transports.len());
+        let shm = shm.connect(&by_shm, deadline);
+        transports.push(Box::new(shm.map_err(|source| InitError::Shm { rank, source })?));
+    }
+    if let Some(tcp) = doors.tcp.filter(|_| !by_tcp.is_empty()) {
+        by_tcp.iter().for_each(|(peer, _)| route[peer.index()] = transports.len());
         transports.push(Box::new(tcp.connect(by_tcp)?));
     }
     Ok(Router::new(transports, route))
