@@ -2,12 +2,15 @@
 //!
 //! * `contract`: the `Transport` trait and its vocabulary, which everything above sees;
 //! * `local`: ranks are threads of one process;
+//! * `shm`: ranks are processes of one host;
 //! * `tcp`: ranks have a network between them;
 //! * `layer`: transports around a transport: faults, tracing, throttling.
 //!
 //! Nothing here knows what a collective is.
 mod contract;
 pub mod local;
+pub mod shm;
+mod sys;
 pub mod tcp;
 
 pub use contract::{Capabilities, Fragment, Link, LinkError, LinkFault, Transport};

@@ -1,0 +1,320 @@
+//! Ranks are processes of one host and share memory.
+//!
+//! Every rank makes one segment, a file in memory without a name, that holds its inbound rings: one
+//! per peer and lane (`segment`, `ring`). Ranks hand the segments to each other over a Unix socket
+//! after each has proven that it knows the job's secret (`connect`, `handshake`, `proof`), and keep
+//! the socket, whose closing tells them of each other's end. Sending is a copy into the peer's
+//! segment; receiving is reading one's own. Neither makes a system call, unless the peer is parked.
+//!
+//! Who writes which line, which ordering pairs with which, and why no wake-up is lost: `README.md`
+//! in this folder.
+
+mod address;
+mod connect;
+mod error;
+mod handshake;
+mod proof;
+mod ring;
+mod segment;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use ringfold_types::Rank;
+use rustix::event::{Timespec, epoll};
+
+pub use address::same_host;
+pub use connect::{Config, Pending};
+pub use error::ConnectError;
+
+use self::handshake::{Host, Met};
+use self::ring::{Broken, Consumer, DATA_BYTES, INLINE_BYTES, Producer};
+use self::segment::{Armed, Remote, Segment};
+use crate::contract::{Capabilities, Fragment, Link, LinkError, LinkFault, Transport};
+use crate::sys::{Bell, Mapping};
+
+const NAME: &str = "shm";
+/// Every so many polls the ends of peers are looked for, which is a system call.
+const POLLS_PER_LOOK: u32 = 1024;
+/// The epoll datum of the own bell; peers have their place.
+const OWN_BELL: u64 = u64::MAX;
+/// The place of a rank that is not among the peers.
+const NOWHERE: u32 = u32::MAX;
+
+/// One rank's end of its host's shared memory.
+#[derive(Debug)]
+pub struct Shm {
+    lanes: usize,
+    /// By rank, its place among the peers.
+    places: Vec<u32>,
+    peers: Vec<Peer>,
+    /// By place and lane.
+    outbound: Vec<Producer<Arc<Mapping>>>,
+    inbound: Vec<Consumer<Arc<Mapping>>>,
+    /// Links with accepted bytes that wait for cells.
+    unflushed: usize,
+    polls: u32,
+    armed: Armed,
+    /// The last number that `armed` held, besides 0.
+    wish: u32,
+    bell: Bell,
+    /// Readable when the bell rings or a peer ends.
+    wake: OwnedFd,
+}
+
+#[derive(Debug)]
+struct Peer {
+    armed: Armed,
+    bell: Bell,
+    /// The last wish of the peer that we fulfilled.
+    rung: u32,
+    /// Open as long as the peer is known to live.
+    socket: Option<OwnedFd>,
+}
+
+impl Shm {
+    /// Begins to listen for the host's other ranks. Does not block.
+    ///
+    /// # Errors
+    /// The system gives no socket, or `config.lanes` is 0 or beyond `limits::LANES_MAX`.
+    pub fn listen(config: Config) -> io::Result<Pending> {
+        Pending::listen(config)
+    }
+
+    /// Whether `peer` is reached by this transport.
+    #[must_use]
+    pub fn reaches(&self, peer: Rank) -> bool {
+        self.places.get(peer.index()).is_some_and(|place| *place != NOWHERE)
+    }
+
+    /// Puts together what the peers, in order, handed over.
+    fn assemble(host: Host, met: Vec<Met>) -> Result<Self, ConnectError> {
+        let Host { lanes, segment, bell, .. } = host;
+        let wake = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from)?;
+        let datum = epoll::EventData::new_u64(OWN_BELL);
+        epoll::add(&wake, &bell, datum, epoll::EventFlags::IN).map_err(io::Error::from)?;
+        let mut shm = Self {
+            lanes,
+            places: Vec::new(),
+            peers: Vec::with_capacity(met.len()),
+            outbound: Vec::with_capacity(met.len() * lanes),
+            inbound: Vec::with_capacity(met.len() * lanes),
+            unflushed: 0,
+            polls: 0,
+            armed: segment.armed(),
+            wish: 0,
+            bell,
+            wake,
+        };
+        for (index, met) in met.into_iter().enumerate() {
+            shm.join(&segment, index, met)?;
+        }
+        Ok(shm)
+    }
+
+    fn join(&mut self, segment: &Segment, index: usize, met: Met) -> Result<(), ConnectError> {
+        let Met { peer, socket, file, bell, block_at } = met;
+        let unfit = |source| ConnectError::Unreachable { peer, source };
+        let remote = Remote::map(&file, block_at, self.lanes).map_err(unfit)?;
+        let bell = Bell::received(bell).map_err(unfit)?;
+        let datum = epoll::EventData::new_u64(index as u64);
+        // Only its end: nobody writes to it any more, and who does must not wake us.
+        epoll::add(&self.wake, &socket, datum, epoll::EventFlags::RDHUP)
+            .map_err(io::Error::from)?;
+        if self.places.len() <= peer.index() {
+            self.places.resize(peer.index() + 1, NOWHERE);
+        }
+        self.places[peer.index()] = u32::try_from(index).unwrap_or(NOWHERE);
+        self.outbound.extend(remote.producers);
+        self.inbound.extend(segment.consumers(index));
+        self.peers.push(Peer { armed: remote.armed, bell, rung: 0, socket: Some(socket) });
+        Ok(())
+    }
+
+    /// The peer's place and the link's, in their tables.
+    #[inline]
+    fn place(&self, link: Link) -> Option<(usize, usize)> {
+        let place = *self.places.get(link.peer.index())?;
+        let lane = link.lane.index();
+        if place == NOWHERE || lane >= self.lanes {
+            return None;
+        }
+        Some((place as usize, place as usize * self.lanes + lane))
+    }
+
+    /// Notices which peers have ended, and silences the bell. Returns whether anything rang.
+    fn look(&mut self) -> bool {
+        let mut rang = false;
+        loop {
+            let mut events = [const { std::mem::MaybeUninit::uninit() }; 32];
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let Ok((events, _)) = epoll::wait(&self.wake, &mut events[..], Some(&now)) else {
+                return rang;
+            };
+            if events.is_empty() {
+                return rang;
+            }
+            rang = true;
+            for event in events {
+                match usize::try_from(event.data.u64()).ok().and_then(|at| self.peers.get_mut(at)) {
+                    Some(peer) => {
+                        if let Some(socket) = peer.socket.take() {
+                            epoll::delete(&self.wake, &socket).ok();
+                        }
+                    }
+                    None => self.bell.silence(),
+                }
+            }
+        }
+    }
+
+    /// Announces what waits for cells, as far as there is room. Returns whether anything moved.
+    #[cold]
+    fn flush(&mut self) -> bool {
+        let mut moved = false;
+        let mut unflushed = 0;
+        for (at, link) in self.outbound.iter_mut().enumerate() {
+            if link.is_flushed() {
+                continue;
+            }
+            let peer = &mut self.peers[at / self.lanes];
+            match link.flush() {
+                Ok(flushed) if peer.socket.is_some() => {
+                    if flushed {
+                        peer.notify();
+                        moved = true;
+                    }
+                    unflushed += usize::from(!link.is_flushed());
+                }
+                // Nobody will read it; the next use of the link says why.
+                _ => link.abandon(),
+            }
+        }
+        self.unflushed = unflushed;
+        moved
+    }
+}
+
+impl Peer {
+    /// Wakes the peer if it wishes, after something was published to it.
+    #[inline]
+    fn notify(&mut self) {
+        // Sequentially consistent, as is the publishing store before it: either we see the wish, or
+        // the peer sees what we published when it tries once more.
+        let wish = self.armed.word().load(Ordering::SeqCst);
+        if wish != 0 && wish != self.rung {
+            self.rung = wish;
+            self.bell.ring();
+        }
+    }
+}
+
+impl Transport for Shm {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            inline_bytes: INLINE_BYTES,
+            window_bytes: DATA_BYTES as usize,
+            shares_memory: true,
+        }
+    }
+
+    #[inline]
+    fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
+        let Some((peer, at)) = self.place(link) else { return Err(unknown(link)) };
+        let peer = &mut self.peers[peer];
+        if peer.socket.is_none() {
+            return Err(error(link, LinkFault::Closed));
+        }
+        let producer = &mut self.outbound[at];
+        let mut accepted = 0;
+        while accepted < bytes.len() {
+            let was_flushed = producer.is_flushed();
+            let pushed = producer.push(tag, &bytes[accepted..]).map_err(|why| broken(link, why))?;
+            if pushed == 0 {
+                break;
+            }
+            accepted += pushed;
+            if was_flushed && !producer.is_flushed() {
+                self.unflushed += 1;
+            }
+            peer.notify();
+        }
+        Ok(accepted)
+    }
+
+    #[inline]
+    fn readable(&self, link: Link) -> Result<Option<Fragment<'_>>, LinkError> {
+        let Some((peer, at)) = self.place(link) else { return Err(unknown(link)) };
+        match self.inbound[at].front() {
+            Ok(Some((tag, bytes))) => Ok(Some(Fragment { tag, bytes })),
+            // The peer's end was noticed before we looked at the ring, so all it sent was there.
+            Ok(None) if self.peers[peer].socket.is_none() => Err(error(link, LinkFault::Closed)),
+            Ok(None) => Ok(None),
+            Err(why) => Err(broken(link, why)),
+        }
+    }
+
+    #[inline]
+    fn consume(&mut self, link: Link, bytes: usize) {
+        let Some((peer, at)) = self.place(link) else {
+            assert!(bytes == 0, "consumed {bytes} bytes of a link that is none");
+            return;
+        };
+        if self.inbound[at].consume(bytes) {
+            self.peers[peer].notify();
+        }
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Result<bool, LinkError> {
+        let flushed = self.unflushed > 0 && self.flush();
+        self.polls = self.polls.wrapping_add(1);
+        let rang = self.polls.is_multiple_of(POLLS_PER_LOOK) && self.look();
+        Ok(flushed || rang)
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.unflushed == 0
+    }
+
+    fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    fn arm(&mut self) {
+        // Another number than before, so that peers who rang last time ring again.
+        self.wish = self.wish.wrapping_add(1).max(1);
+        self.armed.word().store(self.wish, Ordering::SeqCst);
+        // Whatever a peer published without seeing the wish is seen by reads after this.
+        fence(Ordering::SeqCst);
+    }
+
+    fn disarm(&mut self) {
+        self.armed.word().store(0, Ordering::SeqCst);
+        self.look();
+    }
+}
+
+#[cold]
+fn error(link: Link, fault: LinkFault) -> LinkError {
+    LinkError { link, transport: NAME, fault }
+}
+
+#[cold]
+fn broken(link: Link, why: Broken) -> LinkError {
+    error(link, LinkFault::Protocol(why))
+}
+
+#[cold]
+fn unknown(link: Link) -> LinkError {
+    let why = io::Error::new(io::ErrorKind::NotFound, "no rank of this host, or no lane of it");
+    error(link, LinkFault::Unreachable(why))
+}

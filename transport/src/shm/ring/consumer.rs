@@ -1,0 +1,158 @@
+//! The half of a ring that lends payloads and gives their room back.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+
+use super::Broken;
+use super::memory::{
+    CELLS, CREDIT_BYTES, CREDIT_CELLS, DATA_BYTES, INLINE_BYTES, LINE_BYTES, PIECE_BYTES, Ring,
+    join, occupied, split,
+};
+
+/// The receiving half.
+#[derive(Debug)]
+pub(crate) struct Consumer<M> {
+    ring: Ring<M>,
+    /// The cell to look at next, counted over all laps, and how many the producer knows we are done
+    /// with.
+    next: u32,
+    returned: u32,
+    /// Bytes of data in the cells between.
+    unreturned_bytes: u32,
+    /// What the cell at `next` lends. Read out of the shared memory once, so that nobody changes it
+    /// between the check and the use.
+    front: Cell<Front>,
+    broken: Cell<Option<Broken>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Front {
+    /// 0 if the cell has not been seen announced.
+    bytes: u32,
+    consumed: u32,
+    place: u32,
+    tag: u32,
+}
+
+// SAFETY: a consumer is the only one that writes the ring's credit and reads its payloads, from
+// whichever thread it is used; all that it shares with the producer is atomic or ordered by atomics.
+unsafe impl<M: Send> Send for Consumer<M> {}
+
+impl<M> Consumer<M> {
+    pub(crate) fn new(ring: Ring<M>) -> Self {
+        Self {
+            ring,
+            next: 0,
+            returned: 0,
+            unreturned_bytes: 0,
+            front: Cell::new(Front::default()),
+            broken: Cell::new(None),
+        }
+    }
+
+    /// The tag and the rest of the payload at the front, if one is announced.
+    #[inline]
+    pub(crate) fn front(&self) -> Result<Option<(u32, &[u8])>, Broken> {
+        let mut front = self.front.get();
+        if front.bytes == 0 {
+            let Some(announced) = self.look()? else { return Ok(None) };
+            self.front.set(announced);
+            front = announced;
+        }
+        let start = if front.bytes as usize <= INLINE_BYTES {
+            self.ring.cell(self.next).payload
+        } else {
+            self.ring.data(front.place)
+        };
+        let left = (front.bytes - front.consumed) as usize;
+        // SAFETY: `look` checked that the payload lies within the cell or the data. The producer
+        // wrote it before the mark that `look` acquired, and does not write to it before the credit
+        // that `consume` returns, which takes `&mut self` and so ends this loan. Only a producer
+        // that holds the job's secret and breaks this protocol could.
+        let bytes = unsafe {
+            std::slice::from_raw_parts(start.add(front.consumed as usize).as_ptr(), left)
+        };
+        Ok(Some((front.tag, bytes)))
+    }
+
+    /// Gives back the first `bytes` of what `front` lent. Returns whether the producer was told.
+    ///
+    /// # Panics
+    /// If `bytes` is more than `front` lent.
+    #[inline]
+    pub(crate) fn consume(&mut self, bytes: usize) -> bool {
+        let front = self.front.get_mut();
+        let left = (front.bytes - front.consumed) as usize;
+        assert!(bytes <= left, "consumed {bytes} bytes of {left}");
+        if bytes < left || left == 0 {
+            #[expect(clippy::cast_possible_truncation, reason = "less than front.bytes")]
+            let bytes = bytes as u32;
+            front.consumed += bytes;
+            return false;
+        }
+        if front.bytes as usize > INLINE_BYTES {
+            self.unreturned_bytes += occupied(front.bytes);
+        }
+        *front = Front::default();
+        self.next = self.next.wrapping_add(1);
+        // One line changes hands for many cells. Not too late: see the README on starvation.
+        let cells = self.next.wrapping_sub(self.returned);
+        if cells < CREDIT_CELLS && self.unreturned_bytes < CREDIT_BYTES {
+            return false;
+        }
+        self.returned = self.next;
+        self.unreturned_bytes = 0;
+        // Release, for our reads of the payloads; sequentially consistent, for the look at the
+        // producer's armed flag that follows.
+        self.ring.credit().store(self.next, Ordering::SeqCst);
+        true
+    }
+
+    /// Reads the announcement in the cell at `next`, if it is there.
+    #[inline]
+    fn look(&self) -> Result<Option<Front>, Broken> {
+        let cell = self.ring.cell(self.next);
+        // Acquire: pairs with the producer's store, after it wrote the payload and the note.
+        let mark = cell.mark.load(Ordering::Acquire);
+        let (sequence, bytes) = split(mark);
+        if sequence != self.next.wrapping_add(1) || self.broken.get().is_some() {
+            return self.unannounced(sequence);
+        }
+        let (tag, place) = split(cell.note.load(Ordering::Relaxed));
+        let fits = match bytes {
+            0 => false,
+            _ if bytes as usize <= INLINE_BYTES => true,
+            _ => {
+                bytes <= PIECE_BYTES
+                    && place.is_multiple_of(LINE_BYTES)
+                    && place < DATA_BYTES
+                    && bytes <= DATA_BYTES - place
+            }
+        };
+        if !fits {
+            return self.fail("a payload outside the ring");
+        }
+        Ok(Some(Front { bytes, consumed: 0, place, tag }))
+    }
+
+    /// The cell holds what it held a lap ago, or nothing yet; anything else is no producer's work.
+    #[cold]
+    fn unannounced(&self, sequence: u32) -> Result<Option<Front>, Broken> {
+        let lap_ago = self.next.wrapping_add(1).wrapping_sub(CELLS);
+        if let Some(broken) = self.broken.get() {
+            Err(broken)
+        } else if sequence == lap_ago || sequence == 0 {
+            Ok(None)
+        } else {
+            self.fail("a sequence number out of turn")
+        }
+    }
+
+    #[cold]
+    fn fail(&self, broken: Broken) -> Result<Option<Front>, Broken> {
+        self.broken.set(Some(broken));
+        Err(broken)
+    }
+}
+
+const _: () = assert!(join(1, 2) == 1 | 2 << 32);

@@ -1,0 +1,60 @@
+//! Accepted bytes that wait on the producer's side for cells.
+//!
+//! A link accepts `LINK_BYTES_MIN` bytes before any is consumed, even one byte at a time; a ring has
+//! too few cells for that, and more would spread the common case over more cache. So the rest of
+//! such a burst waits here. Memory is allocated when it is first needed, which is hardly ever.
+
+use std::collections::VecDeque;
+
+use ringfold_types::limits::{FRAGMENT_ALIGN, LINK_BYTES_MIN};
+
+/// Messages in order, at most `LINK_BYTES_MIN` bytes of them.
+#[derive(Debug, Default)]
+pub(super) struct Overflow {
+    /// Tags and lengths.
+    messages: VecDeque<(u32, usize)>,
+    bytes: Vec<u8>,
+    /// How many of `bytes` have left.
+    consumed: usize,
+}
+
+impl Overflow {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    /// Takes as much of `bytes` as there is room for; returns how much: all, or a multiple of the
+    /// fragment alignment.
+    pub(super) fn hold(&mut self, tag: u32, bytes: &[u8]) -> usize {
+        let room = LINK_BYTES_MIN - (self.bytes.len() - self.consumed);
+        let held = if bytes.len() <= room { bytes.len() } else { room - room % FRAGMENT_ALIGN };
+        if held > 0 {
+            self.bytes.drain(..self.consumed);
+            self.consumed = 0;
+            self.bytes.extend_from_slice(&bytes[..held]);
+            self.messages.push_back((tag, held));
+        }
+        held
+    }
+
+    /// The oldest message, or what is left of it.
+    pub(super) fn front(&self) -> Option<(u32, &[u8])> {
+        let (tag, len) = *self.messages.front()?;
+        Some((tag, &self.bytes[self.consumed..self.consumed + len]))
+    }
+
+    /// Drops the first `bytes` of the oldest message.
+    pub(super) fn consume(&mut self, bytes: usize) {
+        let Some((_, len)) = self.messages.front_mut() else { return };
+        *len -= bytes;
+        self.consumed += bytes;
+        if *len == 0 {
+            self.messages.pop_front();
+        }
+        if self.messages.is_empty() {
+            self.bytes.clear();
+            self.consumed = 0;
+        }
+    }
+}

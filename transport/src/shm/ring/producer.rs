@@ -1,0 +1,237 @@
+//! The half of a ring that writes payloads and announces them.
+
+use std::sync::atomic::Ordering;
+
+use ringfold_types::limits::LINK_BYTES_MIN;
+
+use super::Broken;
+use super::memory::{
+    CELLS, CREDIT_CELLS, DATA_BYTES, INLINE_BYTES, LINE_BYTES, PIECE_BYTES, Ring, join, occupied,
+};
+use super::overflow::Overflow;
+
+/// Less room than this at the data's end is skipped, rather than filled with a splinter of a long
+/// message.
+const SPLINTER_BYTES: u32 = 1024;
+
+/// The sending half.
+#[derive(Debug)]
+pub(crate) struct Producer<M> {
+    ring: Ring<M>,
+    /// Cells announced, and how many of them the consumer is done with as far as we know.
+    sent: u32,
+    credit: u32,
+    /// Where data ends and, as far as we know, begins; counted over all laps.
+    data_end: u32,
+    data_begin: u32,
+    /// Bytes of payload announced, over all laps.
+    bytes: u32,
+    /// What held after each announced cell. The consumer's word is never asked for it.
+    after: [After; CELLS as usize],
+    overflow: Overflow,
+    broken: Option<Broken>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct After {
+    data_end: u32,
+    bytes: u32,
+}
+
+// SAFETY: a producer is the only one that writes to its part of the ring, from whichever thread it
+// is used; all that it shares with the consumer is atomic or ordered by atomics.
+unsafe impl<M: Send> Send for Producer<M> {}
+
+impl<M> Producer<M> {
+    pub(crate) fn new(ring: Ring<M>) -> Self {
+        Self {
+            ring,
+            sent: 0,
+            credit: 0,
+            data_end: 0,
+            data_begin: 0,
+            bytes: 0,
+            after: [After::default(); CELLS as usize],
+            overflow: Overflow::default(),
+            broken: None,
+        }
+    }
+
+    /// Announces a front part of `bytes` (not empty) in one cell; returns how long it is, a multiple
+    /// of the fragment alignment unless it is all. 0 if there is no room.
+    #[inline]
+    pub(crate) fn push(&mut self, tag: u32, bytes: &[u8]) -> Result<usize, Broken> {
+        if self.overflow.is_empty() && bytes.len() <= INLINE_BYTES && self.cells_left() > 0 {
+            return Ok(self.push_inline(tag, bytes));
+        }
+        self.push_slow(tag, bytes)
+    }
+
+    /// Announces what was held back, as far as there is room. Returns whether anything was.
+    pub(crate) fn flush(&mut self) -> Result<bool, Broken> {
+        let mut moved = false;
+        // Taken out for a moment, so that its bytes can be lent to `announce`.
+        let mut overflow = std::mem::take(&mut self.overflow);
+        let result = loop {
+            let Some((tag, bytes)) = overflow.front() else { break Ok(moved) };
+            match self.announce(tag, bytes) {
+                Ok(0) => break Ok(moved),
+                Ok(announced) => overflow.consume(announced),
+                Err(broken) => break Err(broken),
+            }
+            moved = true;
+        };
+        self.overflow = overflow;
+        result
+    }
+
+    /// Whether all that was accepted is announced.
+    #[inline]
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.overflow.is_empty()
+    }
+
+    /// Drops what was held back, because nobody will read it.
+    pub(crate) fn abandon(&mut self) {
+        self.overflow = Overflow::default();
+    }
+
+    #[inline]
+    fn cells_left(&self) -> u32 {
+        CELLS - self.sent.wrapping_sub(self.credit)
+    }
+
+    fn push_slow(&mut self, tag: u32, bytes: &[u8]) -> Result<usize, Broken> {
+        if !self.overflow.is_empty() {
+            self.flush()?;
+        }
+        if self.overflow.is_empty() {
+            let announced = self.announce(tag, bytes)?;
+            if announced > 0 || self.promise_is_kept() {
+                return Ok(announced);
+            }
+        }
+        Ok(self.overflow.hold(tag, bytes))
+    }
+
+    /// Whether the ring holds `LINK_BYTES_MIN` bytes that the consumer is not done with, however
+    /// late it says what it is done with. Tiny messages can use up the cells before.
+    fn promise_is_kept(&self) -> bool {
+        if self.cells_left() > 0 {
+            // Then it was data that ran out: most of its 256 KiB are in use.
+            return true;
+        }
+        let unsaid = self.sent.wrapping_sub(CELLS - CREDIT_CELLS);
+        let surely = self.bytes.wrapping_sub(self.after(unsaid).bytes);
+        surely as usize >= LINK_BYTES_MIN
+    }
+
+    /// What held after the cell before number `index`.
+    fn after(&self, index: u32) -> After {
+        self.after[(index.wrapping_sub(1) % CELLS) as usize]
+    }
+
+    fn announce(&mut self, tag: u32, bytes: &[u8]) -> Result<usize, Broken> {
+        if self.cells_left() == 0 && !self.read_credit()? {
+            return Ok(0);
+        }
+        if bytes.len() <= INLINE_BYTES {
+            return Ok(self.push_inline(tag, bytes));
+        }
+        let wanted = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let mut room = self.room(wanted);
+        if room == 0 && self.read_credit()? {
+            room = self.room(wanted);
+        }
+        if room > 0 {
+            self.push_data(tag, &bytes[..room as usize]);
+        }
+        Ok(room as usize)
+    }
+
+    /// Reads how much the consumer is done with; returns whether that is more than before.
+    fn read_credit(&mut self) -> Result<bool, Broken> {
+        if let Some(broken) = self.broken {
+            return Err(broken);
+        }
+        // Acquire: pairs with the consumer's store, after its last look at the payloads.
+        let credit = self.ring.credit().load(Ordering::Acquire);
+        if credit.wrapping_sub(self.credit) > self.sent.wrapping_sub(self.credit) {
+            let broken = "credit for what was never sent";
+            self.broken = Some(broken);
+            // No cell is ever left again, so that every call comes here.
+            self.credit = self.sent.wrapping_sub(CELLS);
+            return Err(broken);
+        }
+        let is_more = credit != self.credit;
+        if is_more {
+            self.credit = credit;
+            self.data_begin = self.after(credit).data_end;
+        }
+        Ok(is_more)
+    }
+
+    /// How much of a payload of `wanted` bytes (more than fit a cell) fits at the data's end; moves
+    /// the end to the next lap's start where what is left of this one is a splinter.
+    fn room(&mut self, wanted: u32) -> u32 {
+        let whole = wanted.min(PIECE_BYTES);
+        loop {
+            let free = DATA_BYTES - self.data_end.wrapping_sub(self.data_begin);
+            let to_end = DATA_BYTES - self.data_end % DATA_BYTES;
+            let room = free.min(to_end);
+            // Free space comes in lines, so this is a multiple of the fragment alignment.
+            match room {
+                _ if occupied(whole) <= room => return whole,
+                _ if room >= SPLINTER_BYTES.min(occupied(whole)) => return room,
+                _ if to_end < free => self.data_end = self.data_end.wrapping_add(to_end),
+                _ => return 0,
+            }
+        }
+    }
+
+    #[inline]
+    fn push_inline(&mut self, tag: u32, bytes: &[u8]) -> usize {
+        debug_assert!(bytes.len() <= INLINE_BYTES && self.cells_left() > 0);
+        let cell = self.ring.cell(self.sent);
+        // SAFETY: `bytes` fits the cell, which is ours alone: the consumer is done with it
+        // (`cells_left`) and looks at it again only after the mark below.
+        unsafe { cell.payload.copy_from_nonoverlapping(source(bytes), bytes.len()) };
+        self.publish(tag, bytes.len(), 0);
+        bytes.len()
+    }
+
+    /// `bytes` is what `room` gave for it.
+    fn push_data(&mut self, tag: u32, bytes: &[u8]) {
+        let place = self.data_end % DATA_BYTES;
+        let target = self.ring.data(place);
+        // SAFETY: `room` says that as many bytes are free in a row from `data_end` on: the consumer
+        // is done with them and looks at them again only after the mark below.
+        unsafe { target.copy_from_nonoverlapping(source(bytes), bytes.len()) };
+        #[expect(clippy::cast_possible_truncation, reason = "at most PIECE_BYTES")]
+        let occupied = occupied(bytes.len() as u32);
+        self.data_end = self.data_end.wrapping_add(occupied);
+        self.publish(tag, bytes.len(), place);
+    }
+
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "at most PIECE_BYTES")]
+    fn publish(&mut self, tag: u32, bytes: usize, place: u32) {
+        let index = self.sent;
+        let bytes = bytes as u32;
+        self.sent = index.wrapping_add(1);
+        self.bytes = self.bytes.wrapping_add(bytes);
+        self.after[(index % CELLS) as usize] = After { data_end: self.data_end, bytes: self.bytes };
+        let cell = self.ring.cell(index);
+        cell.note.store(join(tag, place), Ordering::Relaxed);
+        // Release, for the payload and the note; sequentially consistent, for the look at the
+        // consumer's armed flag that follows.
+        cell.mark.store(join(self.sent, bytes), Ordering::SeqCst);
+    }
+}
+
+#[inline]
+fn source(bytes: &[u8]) -> std::ptr::NonNull<u8> {
+    std::ptr::NonNull::from(bytes).cast()
+}
+
+const _: () = assert!(SPLINTER_BYTES.is_multiple_of(LINE_BYTES));

@@ -1,0 +1,103 @@
+//! The memory that a rank shares with its host's other ranks: a page on which it says whether it
+//! wants to be woken, and its inbound rings, one per peer and lane.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use super::ring::{Consumer, Producer, RING_BYTES, Ring};
+use crate::sys::{Access, Mapping, sealed_memory};
+
+/// Parts of a segment begin at multiples of this, which is one of every page size there is.
+const PART_BYTES: usize = 64 * 1024;
+
+/// One rank's own segment, zeroed.
+#[derive(Debug)]
+pub(super) struct Segment {
+    pub(super) file: OwnedFd,
+    memory: Arc<Mapping>,
+    lanes: usize,
+}
+
+impl Segment {
+    pub(super) fn new(peers: usize, lanes: usize) -> io::Result<Self> {
+        let bytes = PART_BYTES + peers * block_bytes(lanes);
+        let file = sealed_memory(c"ringfold", bytes)?;
+        let memory = Arc::new(Mapping::new(&file, 0, bytes, Access::ReadWrite)?);
+        Ok(Self { file, memory, lanes })
+    }
+
+    /// Where the rings of peer number `index` begin.
+    pub(super) fn block_at(&self, index: usize) -> u64 {
+        (PART_BYTES + index * block_bytes(self.lanes)) as u64
+    }
+
+    /// The receiving halves of the rings of peer number `index`, by lane. Once per peer.
+    pub(super) fn consumers(&self, index: usize) -> Vec<Consumer<Arc<Mapping>>> {
+        let block = PART_BYTES + index * block_bytes(self.lanes);
+        assert!(block + block_bytes(self.lanes) <= self.memory.bytes());
+        (0..self.lanes).map(|lane| Consumer::new(ring(&self.memory, block, lane))).collect()
+    }
+
+    /// Where this rank says whether it wants to be woken.
+    pub(super) fn armed(&self) -> Armed {
+        Armed(Arc::clone(&self.memory))
+    }
+}
+
+/// A peer's segment, as far as it concerns this rank.
+#[derive(Debug)]
+pub(super) struct Remote {
+    /// Where the peer says whether it wants to be woken.
+    pub(super) armed: Armed,
+    /// The sending halves of our rings there, by lane.
+    pub(super) producers: Vec<Producer<Arc<Mapping>>>,
+}
+
+impl Remote {
+    /// Maps what the peer handed over, of which our rings begin at `block_at`. Once per peer.
+    pub(super) fn map(file: &OwnedFd, block_at: u64, lanes: usize) -> io::Result<Self> {
+        if !block_at.is_multiple_of(PART_BYTES as u64) || block_at == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "rings at an odd place"));
+        }
+        let armed = Armed(Arc::new(Mapping::new(file, 0, PART_BYTES, Access::Read)?));
+        let block = Mapping::new(file, block_at, block_bytes(lanes), Access::ReadWrite)?;
+        let block = Arc::new(block);
+        let producers = (0..lanes).map(|lane| Producer::new(ring(&block, 0, lane))).collect();
+        Ok(Self { armed, producers })
+    }
+}
+
+/// The word in which a rank says whether it wants to be woken: 0 if not, otherwise a number that
+/// changes from one wish to the next. Written by its rank only; peers have it mapped read-only.
+#[derive(Debug)]
+pub(super) struct Armed(Arc<Mapping>);
+
+impl Armed {
+    #[inline]
+    pub(super) fn word(&self) -> &AtomicU32 {
+        // SAFETY: the mapping is at least a page, aligned, lives as long as `self`, and its first
+        // word is only ever accessed as an atomic.
+        unsafe { self.0.base().cast().as_ref() }
+    }
+}
+
+/// Bytes of all rings of one peer.
+fn block_bytes(lanes: usize) -> usize {
+    (lanes * RING_BYTES).next_multiple_of(PART_BYTES)
+}
+
+/// The ring of `lane` in the block that begins at byte `block` of `memory`.
+fn ring(memory: &Arc<Mapping>, block: usize, lane: usize) -> Ring<Arc<Mapping>> {
+    let at = block + lane * RING_BYTES;
+    assert!(at + RING_BYTES <= memory.bytes());
+    // SAFETY: in bounds by the assertion; page-aligned, as the block and `RING_BYTES` are; the
+    // mapping is writable and lives as long as the `Arc` in the ring. Segments are zeroed when made,
+    // and this rank makes one half of each ring (`Segment::consumers`, `Remote::map`), a peer that
+    // holds the job's secret the other.
+    unsafe { Ring::new(memory.base().add(at), Arc::clone(memory)) }
+}
+
+const _: () = assert!(RING_BYTES.is_multiple_of(64));
