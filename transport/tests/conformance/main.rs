@@ -17,6 +17,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ringfold_transport::Transport;
 use ringfold_transport::local::Local;
+use ringfold_transport::shm::{Config as Here, Pending, Shm};
 use ringfold_transport::tcp::{Config, Listening, Liveness, Tcp};
 use ringfold_types::Rank;
 
@@ -39,6 +40,24 @@ fn tcp(ranks: usize, lanes: usize) -> Ends {
         (0..).map(Rank).zip(doors.iter().map(|door| door.addresses().to_vec())).collect();
     let connect = |door: Listening| door.connect(peers.clone()).expect("descriptors");
     doors.into_iter().map(|door| Box::new(connect(door)) as Box<dyn Transport>).collect()
+}
+
+fn shm(ranks: usize, lanes: usize) -> Ends {
+    let pending: Vec<_> = (0..ranks)
+        .map(|rank| {
+            let config = Here { key: [7; 32], rank: Rank::at(rank), lanes };
+            Shm::listen(config).expect("a socket to listen on")
+        })
+        .collect();
+    let peers: Vec<_> =
+        pending.iter().enumerate().map(|(rank, end)| (Rank::at(rank), end.address())).collect();
+    let deadline = std::time::Instant::now() + world::PATIENCE;
+    let connect = |end: Pending| end.connect(&peers, deadline).unwrap();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = pending.into_iter().map(|end| scope.spawn(|| connect(end))).collect();
+        let ends = threads.into_iter().map(|thread| thread.join().unwrap());
+        ends.map(|end| Box::new(end) as Box<dyn Transport>).collect()
+    })
 }
 
 /// One test per body and transport, as in `shm::order_content_tags`.
@@ -66,3 +85,4 @@ macro_rules! conformance {
 
 conformance!(local, crate::local);
 conformance!(tcp, crate::tcp);
+conformance!(shm, crate::shm);
