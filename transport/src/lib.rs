@@ -8,6 +8,7 @@
 //!
 //! Nothing here knows what a collective is.
 mod contract;
+pub mod layer;
 pub mod local;
 pub mod shm;
 mod sys;

@@ -16,6 +16,7 @@ mod world;
 use std::net::{IpAddr, Ipv4Addr};
 
 use ringfold_transport::Transport;
+use ringfold_transport::layer::{Fault, Plan, Rate, Throttle, Trace};
 use ringfold_transport::local::Local;
 use ringfold_transport::shm::{Config as Here, Pending, Shm};
 use ringfold_transport::tcp::{Config, Listening, Liveness, Tcp};
@@ -60,6 +61,44 @@ fn shm(ranks: usize, lanes: usize) -> Ends {
     })
 }
 
+/// The ends of `around`, each in a layer.
+fn layered<T: Transport + 'static>(around: Ends, wrap: impl Fn(Box<dyn Transport>) -> T) -> Ends {
+    around.into_iter().map(|end| Box::new(wrap(end)) as Box<dyn Transport>).collect()
+}
+
+fn traced(ranks: usize, lanes: usize) -> Ends {
+    layered(local(ranks, lanes), Trace::new)
+}
+
+fn throttled(ranks: usize, lanes: usize) -> Ends {
+    let rate = Rate { bytes_per_second: 300_000_000, burst_bytes: 64 * 1024 };
+    layered(local(ranks, lanes), |end| Throttle::new(end, rate).expect("descriptors"))
+}
+
+fn faulty(around: Ends) -> Ends {
+    let mut random = world::Random::new();
+    let mut plans = std::iter::repeat_with(|| Plan {
+        seed: random.next(),
+        hide_per_mille: 200,
+        shorten_per_mille: 200,
+        ends: Vec::new(),
+    });
+    let wrap = |end| Box::new(Fault::new(end, plans.next().unwrap())) as Box<dyn Transport>;
+    around.into_iter().map(wrap).collect()
+}
+
+fn faulty_local(ranks: usize, lanes: usize) -> Ends {
+    faulty(local(ranks, lanes))
+}
+
+fn faulty_shm(ranks: usize, lanes: usize) -> Ends {
+    faulty(shm(ranks, lanes))
+}
+
+fn faulty_tcp(ranks: usize, lanes: usize) -> Ends {
+    faulty(tcp(ranks, lanes))
+}
+
 /// One test per body and transport, as in `shm::order_content_tags`.
 macro_rules! conformance {
     ($name:ident, $constructor:expr) => {
@@ -86,3 +125,8 @@ macro_rules! conformance {
 conformance!(local, crate::local);
 conformance!(tcp, crate::tcp);
 conformance!(shm, crate::shm);
+conformance!(traced, crate::traced);
+conformance!(throttled, crate::throttled);
+conformance!(faulty_local, crate::faulty_local);
+conformance!(faulty_shm, crate::faulty_shm);
+conformance!(faulty_tcp, crate::faulty_tcp);

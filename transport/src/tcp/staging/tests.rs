@@ -30,7 +30,7 @@ proptest! {
         frames in frames(),
         capacity in 64_usize..1024,
         reads in prop::collection::vec(1_usize..200, 1..50),
-        takes in prop::collection::vec(0_usize..20, 1..50),
+        takes in prop::collection::vec(1_usize..20, 1..50),
     ) {
         let wire = encode(&frames);
         let mut wire = &wire[..];

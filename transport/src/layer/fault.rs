@@ -1,0 +1,235 @@
+//! Makes a transport as bad as the contract allows, and then worse, to shake what drives it.
+
+use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
+
+use ringfold_types::limits::{FRAGMENT_ALIGN, LINK_BYTES_MIN};
+
+use crate::contract::{Capabilities, Fragment, Link, LinkError, LinkFault, Transport};
+
+/// Polls that what has arrived may stay hidden for.
+const HIDDEN_POLLS_MAX: u64 = 8;
+
+/// Aligned pieces that a shortened send or receive has at most.
+const PIECES_MAX: u64 = 4;
+
+/// What shall go wrong. The same plan over the same calls gives the same faults.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Of the random numbers; tests print it.
+    pub seed: u64,
+    /// How often what has arrived stays hidden for some polls, in thousandths.
+    pub hide_per_mille: u64,
+    /// How often a send or receive moves only a little, or a send nothing, in thousandths.
+    pub shorten_per_mille: u64,
+    /// What ends links.
+    pub ends: Vec<End>,
+}
+
+/// How a link ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Which link.
+    pub link: Link,
+    /// Bytes that go over it before, both directions counted.
+    pub after_bytes: u64,
+    /// What happens then.
+    pub how: How,
+}
+
+/// What the end of a link looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// As if the peer had closed it: both directions give `LinkFault::Closed`.
+    Cut,
+    /// As if the cable had been pulled: what is sent is lost, nothing arrives, nothing is said.
+    Silent,
+}
+
+/// A transport with faults by a plan.
+///
+/// What the contract promises still holds, but for the ends of links. In particular nobody sleeps
+/// through what is hidden: between `arm` and `disarm` nothing is hidden, refused or
+/// shortened.
+#[derive(Debug)]
+pub struct Fault<T> {
+    inner: T,
+    plan: Plan,
+    random: u64,
+    polls: u64,
+    armed: bool,
+    links: BTreeMap<Link, State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// What has arrived shows when so many polls have been made.
+    hidden_until: u64,
+    /// Bytes of the last piece that was offered and not accepted; it must be offered again.
+    owed: usize,
+    /// Bytes that went over the link.
+    moved: u64,
+    /// Bytes that a silent link swallowed.
+    swallowed: usize,
+}
+
+impl<T: Transport> Fault<T> {
+    /// Wraps `inner`.
+    #[must_use]
+    pub const fn new(inner: T, plan: Plan) -> Self {
+        let random = plan.seed;
+        Self { inner, plan, random, polls: 0, armed: false, links: BTreeMap::new() }
+    }
+
+    /// Ends a link from now on.
+    pub fn end(&mut self, link: Link, how: How) {
+        self.plan.ends.insert(0, End { link, after_bytes: 0, how });
+    }
+
+    /// SplitMix64.
+    const fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    const fn happens(&mut self, per_mille: u64) -> bool {
+        self.random() % 1000 < per_mille
+    }
+
+    /// How `link` has ended, if it has.
+    fn ended(&self, link: Link) -> Option<How> {
+        let moved = self.links.get(&link).map_or(0, |it| it.moved);
+        self.plan.ends.iter().find(|it| it.link == link && moved >= it.after_bytes).map(|it| it.how)
+    }
+
+    fn closed(&self, link: Link) -> LinkError {
+        LinkError { link, transport: self.name(), fault: LinkFault::Closed }
+    }
+
+    /// Whether what has arrived on `link` does not show yet.
+    fn hides(&self, link: Link) -> bool {
+        !self.armed && self.links.get(&link).is_some_and(|it| self.polls < it.hidden_until)
+    }
+
+    /// A length of at most `bytes` to go on with.
+    fn shortened(&mut self, bytes: usize) -> usize {
+        if self.armed || !self.happens(self.plan.shorten_per_mille) {
+            return bytes;
+        }
+        let pieces = usize::try_from(1 + self.random() % PIECES_MAX).unwrap_or(1);
+        bytes.min(pieces * FRAGMENT_ALIGN)
+    }
+
+    fn consumed(&mut self, link: Link, bytes: usize) {
+        let hide = self.happens(self.plan.hide_per_mille);
+        let until = self.polls + 1 + self.random() % HIDDEN_POLLS_MAX;
+        let state = self.links.entry(link).or_default();
+        state.moved += bytes as u64;
+        if hide {
+            state.hidden_until = until;
+        }
+    }
+
+    /// A pulled cable takes what the window holds, and then no more.
+    fn swallow(&mut self, link: Link, bytes: usize) -> usize {
+        let state = self.links.entry(link).or_default();
+        let room = LINK_BYTES_MIN.saturating_sub(state.swallowed);
+        let taken = if bytes <= room { bytes } else { room - room % FRAGMENT_ALIGN };
+        state.swallowed += taken;
+        taken
+    }
+}
+
+impl<T: Transport> Transport for Fault<T> {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
+        match self.ended(link) {
+            Some(How::Cut) => return Err(self.closed(link)),
+            Some(How::Silent) => return Ok(self.swallow(link, bytes.len())),
+            None => {}
+        }
+        let owed = self.links.get(&link).map_or(0, |it| it.owed);
+        if owed == 0 && !self.armed && self.happens(self.plan.shorten_per_mille / 2) {
+            return Ok(0);
+        }
+        let offered = if owed > 0 { owed } else { self.shortened(bytes.len()) };
+        let accepted = self.inner.send(link, tag, &bytes[..offered])?;
+        let state = self.links.entry(link).or_default();
+        state.owed = offered - accepted;
+        state.moved += accepted as u64;
+        if self.armed && accepted == offered && offered < bytes.len() {
+            // What an earlier fault held back must not be slept on.
+            return Ok(accepted + self.send(link, tag, &bytes[accepted..])?);
+        }
+        Ok(accepted)
+    }
+
+    fn readable(&self, link: Link) -> Result<Option<Fragment<'_>>, LinkError> {
+        match self.ended(link) {
+            Some(How::Cut) => Err(self.closed(link)),
+            Some(How::Silent) => Ok(None),
+            // The transport beneath still learns that somebody looks.
+            None => Ok(self.inner.readable(link)?.filter(|_| !self.hides(link))),
+        }
+    }
+
+    fn consume(&mut self, link: Link, bytes: usize) {
+        self.inner.consume(link, bytes);
+        if bytes > 0 {
+            self.consumed(link, bytes);
+        }
+    }
+
+    fn recv(
+        &mut self,
+        link: Link,
+        tag: u32,
+        dst: &mut [u8],
+    ) -> Result<Option<(u32, usize)>, LinkError> {
+        match self.ended(link) {
+            Some(How::Cut) => return Err(self.closed(link)),
+            Some(How::Silent) => return Ok(None),
+            None if self.hides(link) => return Ok(None),
+            None => {}
+        }
+        let room = self.shortened(dst.len());
+        let received = self.inner.recv(link, tag, &mut dst[..room])?;
+        if let Some((_, bytes @ 1..)) = received {
+            self.consumed(link, bytes);
+        }
+        Ok(received)
+    }
+
+    fn poll(&mut self) -> Result<bool, LinkError> {
+        self.polls += 1;
+        self.inner.poll()
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.inner.is_flushed()
+    }
+
+    fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.inner.wake_fd()
+    }
+
+    fn arm(&mut self) {
+        self.armed = true;
+        self.inner.arm();
+    }
+
+    fn disarm(&mut self) {
+        self.armed = false;
+        self.inner.disarm();
+    }
+}

@@ -1,0 +1,70 @@
+//! Transports around a transport: what is wrong with it, what goes through it, how fast it may be.
+//!
+//! They are wrappers, so that no transport has a flag for them and all transports have them.
+
+mod fault;
+mod throttle;
+mod trace;
+
+use std::os::fd::BorrowedFd;
+
+use crate::contract::{Capabilities, Fragment, Link, LinkError, Transport};
+
+pub use fault::{End, Fault, How, Plan};
+pub use throttle::{Rate, Throttle};
+pub use trace::{Counts, Trace};
+
+/// So that layers wrap transports that are chosen at run time.
+impl Transport for Box<dyn Transport> {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        (**self).capabilities()
+    }
+
+    fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
+        (**self).send(link, tag, bytes)
+    }
+
+    fn readable(&self, link: Link) -> Result<Option<Fragment<'_>>, LinkError> {
+        (**self).readable(link)
+    }
+
+    fn consume(&mut self, link: Link, bytes: usize) {
+        (**self).consume(link, bytes);
+    }
+
+    fn recv(
+        &mut self,
+        link: Link,
+        tag: u32,
+        dst: &mut [u8],
+    ) -> Result<Option<(u32, usize)>, LinkError> {
+        (**self).recv(link, tag, dst)
+    }
+
+    fn poll(&mut self) -> Result<bool, LinkError> {
+        (**self).poll()
+    }
+
+    fn is_flushed(&self) -> bool {
+        (**self).is_flushed()
+    }
+
+    fn wake_fd(&self) -> BorrowedFd<'_> {
+        (**self).wake_fd()
+    }
+
+    fn arm(&mut self) {
+        (**self).arm();
+    }
+
+    fn disarm(&mut self) {
+        (**self).disarm();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! What each layer adds; that it takes nothing away is the conformance suite's to say.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ringfold_types::limits::LINK_BYTES_MIN;
+use ringfold_types::{Lane, Rank};
+
+use super::*;
+use crate::contract::LinkFault;
+use crate::local::Local;
+
+fn pair() -> (Local, Local) {
+    let mut ends = Local::mesh(2).unwrap();
+    let one = ends.pop().unwrap();
+    (ends.pop().unwrap(), one)
+}
+
+fn to(peer: u32) -> Link {
+    Link { peer: Rank(peer), lane: Lane(0) }
+}
+
+#[test]
+fn trace_counts() {
+    let (zero, one) = pair();
+    let (mut zero, mut one) = (Trace::new(zero), Trace::new(one));
+    assert_eq!(zero.send(to(1), 1, &[0; 48]).unwrap(), 48);
+    one.poll().unwrap();
+    one.consume(to(0), 16);
+    assert_eq!(one.recv(to(0), 1, &mut [0; 48]).unwrap(), Some((1, 32)));
+    let sent = Counts { sends: 1, sent_bytes: 48, ..Counts::default() };
+    assert_eq!(zero.counts(to(1)), sent);
+    let received = Counts { receives: 2, received_bytes: 48, ..Counts::default() };
+    assert_eq!(one.counts(to(0)), received);
+}
+
+#[test]
+fn throttle_keeps_its_rate_in_injected_time() {
+    let (zero, mut one) = pair();
+    let now = Arc::new(AtomicU64::new(0));
+    let time = Arc::clone(&now);
+    let clock = Box::new(move || Duration::from_millis(time.load(Ordering::Relaxed)));
+    let rate = Rate { bytes_per_second: 1_000_000, burst_bytes: 0 };
+    let mut zero = Throttle::with_clock(zero, rate, clock).unwrap();
+    let data = vec![0; 10 * LINK_BYTES_MIN];
+    let mut sent = zero.send(to(1), 1, &data).unwrap();
+    assert_eq!(sent, LINK_BYTES_MIN, "the burst");
+    for millisecond in 1..=100 {
+        assert_eq!(zero.send(to(1), 1, &data[sent..]).unwrap(), 0, "no time has passed");
+        now.store(millisecond, Ordering::Relaxed);
+        sent += zero.send(to(1), 1, &data[sent..]).unwrap();
+        one.poll().unwrap();
+        let arrived = one.readable(to(0)).unwrap().map_or(0, |it| it.bytes.len());
+        one.consume(to(0), arrived);
+    }
+    let expected = LINK_BYTES_MIN + 100 * 1000;
+    assert!((expected - 16..=expected).contains(&sent), "{sent} bytes in 100 ms");
+}
+
+#[test]
+fn a_cut_is_an_error_and_silence_is_not() {
+    let (zero, mut one) = pair();
+    let ends = vec![End { link: to(1), after_bytes: 64, how: How::Cut }];
+    let mut zero = Fault::new(zero, Plan { ends, ..Plan::default() });
+    for _ in 0..4 {
+        assert_eq!(zero.send(to(1), 1, &[0; 16]).unwrap(), 16);
+    }
+    let error = zero.send(to(1), 1, &[0; 16]).unwrap_err();
+    assert!(matches!(error.fault, LinkFault::Closed), "{error}");
+    assert!(zero.readable(to(1)).is_err());
+    one.poll().unwrap();
+    assert!(one.readable(to(0)).unwrap().is_some(), "what went before arrives");
+
+    let (zero, mut one) = pair();
+    let mut zero = Fault::new(zero, Plan::default());
+    zero.end(to(1), How::Silent);
+    assert_eq!(zero.send(to(1), 1, &[0; 100_000]).unwrap(), LINK_BYTES_MIN);
+    assert_eq!(zero.send(to(1), 1, &[0; 100]).unwrap(), 0);
+    one.poll().unwrap();
+    assert!(one.readable(to(0)).unwrap().is_none());
+}
+
+#[test]
+fn the_same_plan_gives_the_same_faults() {
+    let run = |seed| {
+        let (zero, mut one) = pair();
+        let plan = Plan { seed, hide_per_mille: 300, shorten_per_mille: 500, ends: Vec::new() };
+        let mut zero = Fault::new(zero, plan);
+        let mut accepted = Vec::new();
+        for _ in 0..50 {
+            accepted.push(zero.send(to(1), 1, &[0; 1000]).unwrap());
+            one.poll().unwrap();
+        }
+        accepted
+    };
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(2));
+    assert!(run(3).contains(&0) && run(3).contains(&1000) && run(3).contains(&16));
+}

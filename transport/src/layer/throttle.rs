@@ -1,0 +1,168 @@
+//! Makes a transport as slow as a network that is not at hand.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use ringfold_types::limits::{FRAGMENT_ALIGN, LINK_BYTES_MIN};
+use rustix::event::epoll;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+
+use crate::contract::{Capabilities, Fragment, Link, LinkError, Transport};
+
+/// How much each link may carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Bytes per second, at least 1.
+    pub bytes_per_second: u64,
+    /// Bytes that may go at once after a pause; at least `limits::LINK_BYTES_MIN` are allowed.
+    pub burst_bytes: usize,
+}
+
+/// A transport each of whose links sends no faster than a rate: a bucket that fills at that rate,
+/// and from which what is sent is taken.
+pub struct Throttle<T> {
+    inner: T,
+    rate: Rate,
+    /// Time since some beginning.
+    clock: Box<dyn Fn() -> Duration + Send>,
+    buckets: BTreeMap<Link, Bucket>,
+    /// Rings when `inner` does, or when a link that was refused may send again.
+    wake: OwnedFd,
+    timer: OwnedFd,
+}
+
+#[derive(Debug)]
+struct Bucket {
+    bytes: f64,
+    filled_at: Duration,
+}
+
+impl<T: Transport> Throttle<T> {
+    /// Wraps `inner`, by the system's clock.
+    ///
+    /// # Errors
+    /// The system has no descriptors left.
+    pub fn new(inner: T, rate: Rate) -> io::Result<Self> {
+        let start = Instant::now();
+        Self::with_clock(inner, rate, Box::new(move || start.elapsed()))
+    }
+
+    /// Wraps `inner`, by `clock`: the time since some beginning, which never goes back. Parked
+    /// callers are still woken by the system's clock.
+    ///
+    /// # Errors
+    /// The system has no descriptors left.
+    pub fn with_clock(
+        inner: T,
+        rate: Rate,
+        clock: Box<dyn Fn() -> Duration + Send>,
+    ) -> io::Result<Self> {
+        let wake = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        for fd in [inner.wake_fd(), timer.as_fd()] {
+            epoll::add(&wake, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        }
+        let burst_bytes = rate.burst_bytes.max(LINK_BYTES_MIN);
+        let rate = Rate { bytes_per_second: rate.bytes_per_second.max(1), burst_bytes };
+        Ok(Self { inner, rate, clock, buckets: BTreeMap::new(), wake, timer })
+    }
+
+    /// Sets the timer; zero stops it.
+    fn wake_in(&self, delay: Duration) {
+        let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let once = Timespec::try_from(delay).unwrap_or(never);
+        let times = Itimerspec { it_interval: never, it_value: once };
+        // It fails only for times that are none.
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &times).ok();
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "rates and bursts need no more than 52 bits")]
+impl<T: Transport> Transport for Throttle<T> {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
+        let now = (self.clock)();
+        let (rate, burst) = (self.rate.bytes_per_second as f64, self.rate.burst_bytes as f64);
+        let bucket = self.buckets.entry(link).or_insert(Bucket { bytes: burst, filled_at: now });
+        let since = now.saturating_sub(bucket.filled_at).as_secs_f64();
+        bucket.bytes = (bucket.bytes + since * rate).min(burst);
+        bucket.filled_at = now;
+        #[expect(clippy::cast_possible_truncation, reason = "at most the burst")]
+        #[expect(clippy::cast_sign_loss, reason = "never below zero")]
+        let allowed = match bucket.bytes as usize {
+            enough if enough >= bytes.len() => bytes.len(),
+            part => part - part % FRAGMENT_ALIGN,
+        };
+        if allowed == 0 {
+            let missing = bytes.len().min(FRAGMENT_ALIGN) as f64 - bucket.bytes;
+            let delay = Duration::from_secs_f64((missing / rate).max(1e-6));
+            self.wake_in(delay);
+            return Ok(0);
+        }
+        let accepted = self.inner.send(link, tag, &bytes[..allowed])?;
+        bucket.bytes -= accepted as f64;
+        Ok(accepted)
+    }
+
+    fn readable(&self, link: Link) -> Result<Option<Fragment<'_>>, LinkError> {
+        self.inner.readable(link)
+    }
+
+    fn consume(&mut self, link: Link, bytes: usize) {
+        self.inner.consume(link, bytes);
+    }
+
+    fn recv(
+        &mut self,
+        link: Link,
+        tag: u32,
+        dst: &mut [u8],
+    ) -> Result<Option<(u32, usize)>, LinkError> {
+        self.inner.recv(link, tag, dst)
+    }
+
+    fn poll(&mut self) -> Result<bool, LinkError> {
+        self.inner.poll()
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.inner.is_flushed()
+    }
+
+    fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    fn arm(&mut self) {
+        self.inner.arm();
+    }
+
+    fn disarm(&mut self) {
+        self.wake_in(Duration::ZERO);
+        self.inner.disarm();
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Throttle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Throttle")
+            .field("inner", &self.inner)
+            .field("rate", &self.rate)
+            .field("buckets", &self.buckets)
+            .finish_non_exhaustive()
+    }
+}

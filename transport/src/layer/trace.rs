@@ -1,0 +1,122 @@
+//! Says what goes through a transport, to the log and in numbers.
+
+use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
+
+use crate::contract::{Capabilities, Fragment, Link, LinkError, Transport};
+
+/// A transport whose traffic is logged at the level `TRACE`, and counted.
+#[derive(Debug)]
+pub struct Trace<T> {
+    inner: T,
+    links: BTreeMap<Link, Counts>,
+}
+
+/// What went over a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Calls of `send` that accepted something.
+    pub sends: u64,
+    /// Bytes that they accepted.
+    pub sent_bytes: u64,
+    /// Calls of `send` that accepted nothing.
+    pub refusals: u64,
+    /// Calls of `consume` and `recv` that took something.
+    pub receives: u64,
+    /// Bytes that they took.
+    pub received_bytes: u64,
+}
+
+impl<T: Transport> Trace<T> {
+    /// Wraps `inner`.
+    #[must_use]
+    pub const fn new(inner: T) -> Self {
+        Self { inner, links: BTreeMap::new() }
+    }
+
+    /// What went over `link` so far.
+    #[must_use]
+    pub fn counts(&self, link: Link) -> Counts {
+        self.links.get(&link).copied().unwrap_or_default()
+    }
+
+    fn received(&mut self, link: Link, bytes: usize) {
+        let counts = self.links.entry(link).or_default();
+        counts.receives += 1;
+        counts.received_bytes += bytes as u64;
+    }
+}
+
+impl<T: Transport> Transport for Trace<T> {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
+        let result = self.inner.send(link, tag, bytes);
+        let (peer, lane, offered) = (link.peer.0, link.lane.0, bytes.len());
+        let counts = self.links.entry(link).or_default();
+        match &result {
+            // A caller that waits tries again and again; that is no news.
+            Ok(0) => counts.refusals += 1,
+            Ok(accepted) => {
+                counts.sends += 1;
+                counts.sent_bytes += *accepted as u64;
+                tracing::trace!(peer, lane, tag, offered, accepted, "send");
+            }
+            Err(error) => tracing::trace!(peer, lane, tag, offered, %error, "send"),
+        }
+        result
+    }
+
+    fn readable(&self, link: Link) -> Result<Option<Fragment<'_>>, LinkError> {
+        self.inner.readable(link)
+    }
+
+    fn consume(&mut self, link: Link, bytes: usize) {
+        self.inner.consume(link, bytes);
+        tracing::trace!(peer = link.peer.0, lane = link.lane.0, bytes, "consume");
+        self.received(link, bytes);
+    }
+
+    fn recv(
+        &mut self,
+        link: Link,
+        tag: u32,
+        dst: &mut [u8],
+    ) -> Result<Option<(u32, usize)>, LinkError> {
+        let result = self.inner.recv(link, tag, dst);
+        if let Ok(Some((found, bytes))) = &result {
+            let (peer, lane) = (link.peer.0, link.lane.0);
+            tracing::trace!(peer, lane, tag, found, bytes, room = dst.len(), "recv");
+            if *bytes > 0 {
+                self.received(link, *bytes);
+            }
+        }
+        result
+    }
+
+    fn poll(&mut self) -> Result<bool, LinkError> {
+        self.inner.poll()
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.inner.is_flushed()
+    }
+
+    fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.inner.wake_fd()
+    }
+
+    fn arm(&mut self) {
+        self.inner.arm();
+    }
+
+    fn disarm(&mut self) {
+        self.inner.disarm();
+    }
+}
