@@ -1,1 +1,151 @@
-//! stub
+//! Meeting: any order, missing and lying peers, strangers. What connected ends must do is in
+//! `tests/conformance`, what rings must do in `ring/tests.rs`.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use ringfold_types::limits::LANES_MAX;
+use ringfold_types::{Lane, Rank};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, connect, send, socket_with};
+
+use super::address::Address;
+use super::proof::Hello;
+use super::{Config, ConnectError, Pending, Shm};
+use crate::contract::{Link, LinkFault, Transport as _};
+
+const KEY: [u8; 32] = [5; 32];
+
+fn listen(rank: usize, key: [u8; 32], lanes: usize) -> Pending {
+    Shm::listen(Config { key, rank: Rank::at(rank), lanes }).unwrap()
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(30)
+}
+
+fn addresses(pending: &[Pending]) -> Vec<(Rank, String)> {
+    pending.iter().enumerate().map(|(rank, end)| (Rank::at(rank), end.address())).collect()
+}
+
+fn stranger(address: &str) -> OwnedFd {
+    let socket =
+        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+    let socket = socket.unwrap();
+    connect(&socket, &Address::parse(address).unwrap().socket().unwrap()).unwrap();
+    socket
+}
+
+/// Both ends' outcomes, of ranks that begin at different times.
+fn meet(mut ends: Vec<Pending>, late: usize) -> Vec<Result<Shm, ConnectError>> {
+    let peers = addresses(&ends);
+    std::thread::scope(|scope| {
+        let ends = ends.drain(..).enumerate();
+        let threads: Vec<_> = ends
+            .map(|(rank, end)| {
+                let peers = &peers;
+                scope.spawn(move || {
+                    if rank == late {
+                        std::thread::sleep(Duration::from_millis(50));
+                    }
+                    end.connect(peers, Instant::now() + Duration::from_millis(1500))
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn ranks_meet_whoever_is_late() {
+    for late in 0..4 {
+        let ends = (0..4).map(|rank| listen(rank, KEY, 2)).collect();
+        for (rank, end) in meet(ends, late).into_iter().enumerate() {
+            let end = end.unwrap();
+            for peer in 0..5 {
+                assert_eq!(end.reaches(Rank::at(peer)), peer != rank && peer < 4);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rank_alone_needs_nobody() {
+    let mut alone = listen(0, KEY, 1).connect(&[], Instant::now()).unwrap();
+    let link = Link { peer: Rank(7), lane: Lane(0) };
+    assert!(matches!(alone.send(link, 0, &[1]).unwrap_err().fault, LinkFault::Unreachable(_)));
+    assert!(matches!(alone.readable(link).unwrap_err().fault, LinkFault::Unreachable(_)));
+}
+
+#[test]
+fn lanes_beyond_the_agreed_are_errors() {
+    let ends = meet((0..2).map(|rank| listen(rank, KEY, 2)).collect(), 0);
+    let mut end = ends.into_iter().next().unwrap().unwrap();
+    let link = Link { peer: Rank(1), lane: Lane(2) };
+    assert!(end.send(link, 0, &[1]).is_err() && end.readable(link).is_err());
+    for lanes in [0, LANES_MAX + 1] {
+        assert!(Shm::listen(Config { key: KEY, rank: Rank(0), lanes }).is_err());
+    }
+}
+
+#[test]
+fn a_missing_peer_is_named() {
+    let ends: Vec<_> = (0..3).map(|rank| listen(rank, KEY, 1)).collect();
+    let peers = addresses(&ends);
+    let first = ends.into_iter().next().unwrap();
+    let error = first.connect(&peers, Instant::now() + Duration::from_millis(50)).unwrap_err();
+    assert!(matches!(&error, ConnectError::Deadline { missing } if *missing == [Rank(1), Rank(2)]));
+    assert!(error.to_string().contains("rank 1, 2"), "{error}");
+    // The first has gone; whoever would connect to it learns so at once.
+    let error = listen(1, KEY, 1).connect(&peers, soon()).unwrap_err();
+    assert!(matches!(error, ConnectError::Unreachable { peer: Rank(0), .. }), "{error}");
+    let error = listen(1, KEY, 1).connect(&[(Rank(0), "x".into())], soon()).unwrap_err();
+    assert!(matches!(error, ConnectError::Address { peer: Rank(0), .. }), "{error}");
+}
+
+#[test]
+fn who_does_not_know_the_key_stays_out() {
+    let outcome = meet(vec![listen(0, KEY, 1), listen(1, [6; 32], 1)], 2);
+    let [first, second] = <[_; 2]>::try_from(outcome).unwrap();
+    assert!(matches!(second.unwrap_err(), ConnectError::Unproven { peer: Rank(0) }));
+    assert!(
+        matches!(first.unwrap_err(), ConnectError::Deadline { missing } if missing == [Rank(1)])
+    );
+}
+
+#[test]
+fn other_lanes_are_refused() {
+    let outcome = meet(vec![listen(0, KEY, 1), listen(1, KEY, 2)], 2);
+    assert!(outcome.into_iter().all(|end| end.is_err()));
+}
+
+/// Silence, garbage, half a handshake, stolen hellos: the ranks meet nevertheless.
+#[test]
+fn strangers_cost_nothing() {
+    let ends = vec![listen(0, KEY, 1), listen(1, KEY, 1)];
+    let address = ends[0].address();
+    let hello = |from, to| Hello { from: Rank(from), to: Rank(to), lanes: 1, nonce: [0; 32] };
+    let words: Vec<Vec<u8>> = vec![
+        vec![],
+        vec![0xff; 1],
+        vec![0xff; 60_000],
+        hello(1, 0).encode().to_vec(),
+        hello(0, 0).encode().to_vec(),
+        hello(9, 0).encode().to_vec(),
+        hello(1, 3).encode().to_vec(),
+    ];
+    let strangers: Vec<OwnedFd> = (0..140)
+        .map(|at| {
+            let socket = stranger(&address);
+            for word in [&words[at % words.len()], &words[at / words.len() % words.len()]] {
+                if !word.is_empty() {
+                    send(&socket, word, SendFlags::NOSIGNAL).unwrap();
+                }
+            }
+            socket
+        })
+        .collect();
+    for end in meet(ends, 2) {
+        end.unwrap();
+    }
+    drop(strangers);
+}
