@@ -118,6 +118,7 @@ impl Args {
 }
 
 /// A size with a binary suffix and, as nccl-tests allows, a fraction.
+#[expect(clippy::cast_possible_truncation, reason = "checked to be in range")]
 fn parse_bytes(text: &str) -> Result<usize, String> {
     let (number, unit) = match text.char_indices().next_back() {
         Some((at, 'k' | 'K')) => (&text[..at], 1_u64 << 10),

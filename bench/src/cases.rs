@@ -53,7 +53,7 @@ impl Cases {
         let count = match self.collective {
             Collective::AllGather | Collective::ReduceScatter => {
                 // As nccl-tests does: blocks begin at multiples of 16 bytes.
-                elements / self.ranks & !(16 / data_type.bytes() - 1)
+                (elements / self.ranks) & !(16 / data_type.bytes() - 1)
             }
             _ => elements,
         };

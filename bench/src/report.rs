@@ -49,9 +49,7 @@ pub(crate) fn head(
              {g:>6}  {h:>6}  {i:>6} {units}"
         ));
     }
-    let text_with_cpu =
-        if args.report_cputime == 1 { text.replace("   time", "cputime") } else { text };
-    text_with_cpu
+    if args.report_cputime == 1 { text.replace("   time", "cputime") } else { text }
 }
 
 const HEAD: [&str; 9] =
@@ -133,6 +131,7 @@ fn number(value: f64, width: usize) -> String {
 }
 
 /// Six significant digits, as C's `%g` prints.
+#[expect(clippy::cast_possible_truncation, reason = "a decimal exponent")]
 fn general(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return format!("{value}");

@@ -2,6 +2,7 @@
 
 /// The `share` (0 to 1) percentile of `times`, which are sorted here: the smallest that is not
 /// exceeded by more than the rest of the share.
+#[expect(clippy::cast_possible_truncation, reason = "at most the length")]
 pub(crate) fn percentile(times: &mut [f64], share: f64) -> f64 {
     times.sort_by(f64::total_cmp);
     let rank = (share * times.len() as f64).ceil() as usize;

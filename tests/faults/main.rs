@@ -1,6 +1,8 @@
 //! What survivors get when a rank dies, falls silent, differs or is late, over every transport: the
 //! same typed verdict on each of them, in bounded time.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod processes;
 
 use std::fs;
@@ -108,7 +110,8 @@ fn strangers_on_any_port_cost_nothing() {
                 } else if round % 3 == 1 {
                     stranger.write_all(&[0xff; 64]).ok();
                     stranger.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
-                    stranger.read(&mut [0; 64]).ok();
+                    // Whatever it hears, if anything.
+                    stranger.read_exact(&mut [0; 1]).ok();
                 }
             }
         }

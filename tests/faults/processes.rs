@@ -39,7 +39,7 @@ impl Job {
                 .env("WORLD_SIZE", size.to_string())
                 .env("MASTER_ADDR", "127.0.0.1")
                 .env("MASTER_PORT", port.to_string())
-                .env("RINGFOLD_SECRET", "5ec2e7".repeat(11)[..64].to_owned())
+                .env("RINGFOLD_SECRET", &"5ec2e7".repeat(11)[..64])
                 .env("RINGFOLD_TRANSPORT", transport)
                 .envs(settings.iter().copied())
                 .stdin(Stdio::null())

@@ -7,6 +7,7 @@ pub(super) type Number = [u8; 8];
 
 /// `value`, rounded to the nearest number that the type has, ties to even. It must be in the type's
 /// range.
+#[expect(clippy::cast_possible_truncation, reason = "to round is the purpose")]
 pub(super) fn encode(data_type: DataType, value: f64) -> Number {
     let bits = match data_type {
         DataType::F64 => value.to_bits(),
@@ -30,6 +31,7 @@ pub(super) fn wrap(data_type: DataType, value: i64) -> i64 {
 }
 
 /// The bits of a float with these many exponent and mantissa bits.
+#[expect(clippy::cast_possible_truncation, reason = "a few bits, in range")]
 fn float_bits(value: f64, exponent_bits: u32, mantissa_bits: i32) -> u64 {
     let sign = u64::from(value.is_sign_negative()) << (exponent_bits.cast_signed() + mantissa_bits);
     let size = value.abs();

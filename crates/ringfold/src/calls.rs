@@ -164,7 +164,6 @@ impl Communicator {
         root: Rank,
     ) -> Result<(), Error> {
         let call = movement::<T>(Collective::Broadcast, output.len(), root);
-        if self.rank() == root {}
         self.perform(&call, apart(input, output))
     }
 
@@ -196,7 +195,6 @@ impl Communicator {
         root: Rank,
     ) -> Result<(), Error> {
         let call = reduction::<T>(Collective::Reduce, input.len(), op, root);
-        if self.rank() == root {}
         self.perform(&call, apart(input, output))
     }
 

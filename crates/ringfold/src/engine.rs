@@ -154,8 +154,7 @@ fn perform(
 ) -> Result<usize, Trouble> {
     let call = task.schedule.call();
     let bytes = |form: Form| form.data_type(call).bytes();
-    #[expect(clippy::cast_possible_truncation, reason = "at most LANES_MAX")]
-    let link = |peer| Link { peer, lane: Lane(lane as u8) };
+    let link = |peer| link(peer, lane);
     match *action {
         Action::Send { to, src } => {
             let sent = router.to(link(to)).send(link(to), task.tag, memory.read(src))?;
@@ -176,51 +175,58 @@ fn perform(
             Ok(dst.len)
         }
         Action::Reduce { dst, sources, done } => {
-            let mut arrived: [&[u8]; SOURCES_MAX] = [&[]; SOURCES_MAX];
-            let mut elements = dst.len;
-            for (arrived, source) in arrived.iter_mut().zip(sources) {
-                if let Source::Wire(from, form) = *source {
-                    let Some(fragment) = router.readable(link(from))? else { return Ok(0) };
-                    if fragment.tag != task.tag {
-                        return Err(Trouble::Stranger(from));
-                    }
-                    *arrived = fragment.bytes;
-                    elements = elements.min(fragment.bytes.len() / bytes(form));
-                }
+            let reduction = Reduction { dst, sources, done, lane };
+            // Most reductions have few sources; a short table costs less to lay out.
+            if sources.len() <= FEW {
+                reduce::<FEW>(router, task, memory, reduction)
+            } else {
+                reduce::<SOURCES_MAX>(router, task, memory, reduction)
             }
-            if elements == 0 {
-                return Ok(0);
-            }
-            combine(task, memory, &arrived, Reduction { dst: dst.take(elements), sources, done });
-            for source in sources {
-                if let Source::Wire(from, form) = *source {
-                    router.to(link(from)).consume(link(from), elements * bytes(form));
-                }
-            }
-            Ok(elements)
         }
     }
 }
 
+/// Sources of a reduction that is not a wide one.
+const FEW: usize = 4;
+
+#[derive(Clone, Copy)]
 struct Reduction<'s> {
     dst: Slice,
     sources: &'s [Source],
     done: usize,
+    lane: usize,
 }
 
-fn combine(
+/// Combines as many elements as all of at most `N` sources have; how many that was.
+fn reduce<const N: usize>(
+    router: &mut Router,
     task: &Task<'_>,
     memory: &mut Memory<'_>,
-    arrived: &[&[u8]; SOURCES_MAX],
-    Reduction { dst, sources, done }: Reduction<'_>,
-) {
-    let call = task.schedule.call();
+    Reduction { dst, sources, done, lane }: Reduction<'_>,
+) -> Result<usize, Trouble> {
+    let bytes = |form: Form| form.data_type(task.schedule.call()).bytes();
+    let mut arrived: [&[u8]; N] = [&[]; N];
+    let mut elements = dst.len;
+    for (arrived, source) in arrived.iter_mut().zip(sources) {
+        if let Source::Wire(from, form) = *source {
+            let Some(fragment) = router.readable(link(from, lane))? else { return Ok(0) };
+            if fragment.tag != task.tag {
+                return Err(Trouble::Stranger(from));
+            }
+            *arrived = fragment.bytes;
+            elements = elements.min(fragment.bytes.len() / bytes(form));
+        }
+    }
+    if elements == 0 {
+        return Ok(0);
+    }
+    let dst = dst.take(elements);
     let (into, rest) = memory.split(dst);
-    let mut operands = [Operand::Destination; SOURCES_MAX];
+    let mut operands = [Operand::Destination; N];
     for ((operand, source), arrived) in operands.iter_mut().zip(sources).zip(arrived) {
         let (bytes, form) = match *source {
-            Source::Wire(_, form) => (&arrived[..dst.len * form.data_type(call).bytes()], form),
-            Source::Local(whole) => match rest.find(whole.skip(done).take(dst.len)) {
+            Source::Wire(_, form) => (&arrived[..elements * bytes(form)], form),
+            Source::Local(whole) => match rest.find(whole.skip(done).take(elements)) {
                 Place::Destination => continue,
                 Place::Bytes(bytes) => (bytes, Form::of(whole.buffer)),
             },
@@ -228,6 +234,18 @@ fn combine(
         *operand = Operand::Bytes { bytes, form: kernel_form(form) };
     }
     task.kernel.combine(into, kernel_form(Form::of(dst.buffer)), &operands[..sources.len()]);
+    for source in sources {
+        if let Source::Wire(from, form) = *source {
+            let link = link(from, lane);
+            router.to(link).consume(link, elements * bytes(form));
+        }
+    }
+    Ok(elements)
+}
+
+fn link(peer: Rank, lane: usize) -> Link {
+    #[expect(clippy::cast_possible_truncation, reason = "at most LANES_MAX")]
+    Link { peer, lane: Lane(lane as u8) }
 }
 
 const fn kernel_form(form: Form) -> ringfold_reduce::Form {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -220,7 +220,11 @@ impl fmt::Debug for Secret {
     }
 }
 
-pub(crate) fn contents(file: File) -> io::Result<Zeroizing<Vec<u8>>> {
+pub(crate) fn contents(mut file: File) -> io::Result<Zeroizing<Vec<u8>>> {
+    // An inherited descriptor shares its place with whoever read it before us: another program of
+    // the same rank, or this one's last communicator. A pipe has no place, and is read once.
+    file.rewind()
+        .or_else(|e| if e.kind() == io::ErrorKind::NotSeekable { Ok(()) } else { Err(e) })?;
     let mut text = Zeroizing::new(Vec::with_capacity(128));
     file.take(TEXT_BYTES_MAX).read_to_end(&mut text)?;
     Ok(text)
