@@ -88,7 +88,7 @@ fn all_algorithms(via: Via, collective: Collective, sizes: &[usize]) {
                         let (rank, name) = (comm.rank(), algorithm.name);
                         assert_eq!(
                             wrong, 0,
-                            "{call} by {name}, in place {in_place}, on rank {rank} of {size}, {via:?}"
+                            "{call} by {name}, in place {in_place}, rank {rank} of {size}, {via:?}"
                         );
                     }
                 }
@@ -159,7 +159,7 @@ fn a_barrier_holds_everyone_back() {
 #[test]
 fn every_rank_gets_the_same_bits_in_every_run() {
     // Values whose sum depends on the order of addition.
-    let value = |rank: u32, i: usize| (f64::from(rank * 7919) + i as f64).sin() as f32 * 1e3;
+    let value = |rank: u32, i: usize| ((rank * 7919) as f32 + i as f32).sin() * 1e3;
     for algorithm in Algorithm::of(Collective::AllReduce) {
         let settings = [("RINGFOLD_ALGO", &*format!("allreduce:{}", algorithm.name))];
         let run = || {
