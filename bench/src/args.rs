@@ -44,16 +44,19 @@ pub(crate) struct Args {
     pub(crate) root: String,
     /// 1: wait for all ranks after every call; 2: as 0, as every call blocks; 3: wait for all ranks
     /// after every call, without counting that
-    #[arg(short = 'z', long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3))]
+    #[arg(short = 'z', long, default_value_t = 0)]
+    #[arg(value_parser = clap::value_parser!(u8).range(0..=3))]
     pub(crate) blocking: u8,
     /// Seconds after which a call fails; 0: as RINGFOLD_TIMEOUT says
     #[arg(short = 'T', long, default_value_t = 0)]
     pub(crate) timeout: u64,
     /// Time of which rank: 0 rank 0's, 1 the mean, 2 the least, 3 the most
-    #[arg(short = 'a', long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=3))]
+    #[arg(short = 'a', long, default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u8).range(0..=3))]
     pub(crate) average: u8,
     /// 1: report the CPU time of the calling thread instead
-    #[arg(short = 'C', long = "report_cputime", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=1))]
+    #[arg(short = 'C', long = "report_cputime", default_value_t = 0)]
+    #[arg(value_parser = clap::value_parser!(u8).range(0..=1))]
     pub(crate) report_cputime: u8,
     /// Write the results to this file too, which must end in .json
     #[arg(short = 'J', long = "output_file")]

@@ -39,8 +39,8 @@ pub(crate) fn head(
     line("#".to_owned());
     let extra = extra_head(args);
     line(format!(
-        "# {:10}  {:>12}  {:>8}  {:>6}  {:>6}           out-of-place                       in-place          {}",
-        "", "", "", "", "", extra[0]
+        "# {:10}  {:>12}  {:>8}  {:>6}  {:>6}           out-of-place{:23}in-place          {}",
+        "", "", "", "", "", "", extra[0]
     ));
     for (names, units) in [(HEAD, &extra[1]), (UNITS, &extra[2])] {
         let [a, b, c, d, e, f, g, h, i] = names;

@@ -19,7 +19,8 @@ const OPS: [ReduceOp; 6] = [
     ReduceOp::pre_mul_sum(1.0),
 ];
 
-/// Counts that are nothing, fewer than ranks, odd, a few chunks, and more than a transport's window.
+/// Counts that are nothing, fewer than ranks, odd, a few chunks, and more than a transport's
+/// window.
 const COUNTS: [usize; 7] = [0, 1, 3, 17, 1000, 4099, 70_001];
 
 /// Performs `call` and counts the wrong elements of this rank.

@@ -1,8 +1,8 @@
 //! The collectives, as the user calls them.
 //!
-//! Each comes in place (`all_reduce`) and out of place (`all_reduce_into`). In place, the rank's own
-//! part of the one buffer is where the algorithm would have left it: allgather finds this rank's
-//! contribution in block `rank` of the buffer, reduce-scatter leaves the result there.
+//! Each comes in place (`all_reduce`) and out of place (`all_reduce_into`). In place, the rank's
+//! own part of the one buffer is where the algorithm would have left it: allgather finds this
+//! rank's contribution in block `rank` of the buffer, reduce-scatter leaves the result there.
 
 use bytemuck::{cast_slice, cast_slice_mut};
 use ringfold_reduce::{Element, scale_fits};

@@ -17,9 +17,9 @@ use crate::plans::Plans;
 
 /// This process's membership in a group of ranks.
 ///
-/// Collectives are called by all ranks of the communicator, in the same order, with the same counts,
-/// types, operations and roots. They block until this rank's part is done. One thread uses a
-/// communicator at a time.
+/// Collectives are called by all ranks of the communicator, in the same order, with the same
+/// counts, types, operations and roots. They block until this rank's part is done. One thread uses
+/// a communicator at a time.
 ///
 /// To drop it is to leave in good order, except while panicking: then the other ranks are told
 /// that this one has failed.
@@ -213,8 +213,8 @@ impl Drop for Communicator {
     }
 }
 
-/// Applies the scale of a `PreMulSum` to the input. An allreduce scales on the way to the output and
-/// goes on in place; the others need a copy, as the caller's input stays as it is.
+/// Applies the scale of a `PreMulSum` to the input. An allreduce scales on the way to the output
+/// and goes on in place; the others need a copy, as the caller's input stays as it is.
 fn prescale<'a>(call: &Call, user: User<'a>, copy: &'a mut Bytes) -> User<'a> {
     let ReduceOp::PreMulSum(factor) = call.op else { return user };
     let (data_type, factor) = (call.data_type, factor.factor());

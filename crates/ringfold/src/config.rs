@@ -23,7 +23,8 @@ pub struct Config {
     /// `RINGFOLD_TIMEOUT`: seconds that one call may take before the ranks are asked who is missing
     /// and the job fails. Default: 600.
     pub timeout: Duration,
-    /// `RINGFOLD_JOIN_TIMEOUT`: seconds within which all ranks must have come together. Default: 60.
+    /// `RINGFOLD_JOIN_TIMEOUT`: seconds within which all ranks must have come together. Default:
+    /// 60.
     pub join_timeout: Duration,
     /// `RINGFOLD_SOCKET_IFNAME`: network interfaces that may be used, as name prefixes separated by
     /// commas; after `^` those that may not be, after `=` exact names. Default: any.
@@ -32,9 +33,10 @@ pub struct Config {
     /// `TRACE`. If it is set, a `tracing` subscriber is installed unless the program has one;
     /// otherwise that is left to the program.
     pub debug: Option<tracing::Level>,
-    /// What launchers say (`RINGFOLD_RANK`, `SLURM_PROCID`, `PMI_FD`, `OMPI_COMM_WORLD_RANK`, `RANK`
-    /// …) and where the secret is (`RINGFOLD_SECRET_FD`, `RINGFOLD_SECRET`, `RINGFOLD_SECRET_FILE`,
-    /// `HOME`): the whole environment, of which `ringfold_bootstrap` picks what it knows.
+    /// What launchers say (`RINGFOLD_RANK`, `SLURM_PROCID`, `PMI_FD`, `OMPI_COMM_WORLD_RANK`,
+    /// `RANK` and so on) and where the secret is (`RINGFOLD_SECRET_FD`, `RINGFOLD_SECRET`,
+    /// `RINGFOLD_SECRET_FILE`, `HOME`): the whole environment, of which `ringfold_bootstrap` picks
+    /// what it knows.
     pub environment: BTreeMap<String, String>,
 }
 

@@ -1,8 +1,8 @@
 //! ringfold, a collective communication library: what training jobs `use`.
 //!
 //! A [`Communicator`] is one process's membership in a group of ranks. It is made from what the
-//! launcher left in the environment (`ringrun`, `torchrun`, `srun`, `mpiexec`; alone it is a group of
-//! one), and offers the collectives: all-reduce, all-gather, reduce-scatter, broadcast, reduce,
+//! launcher left in the environment (`ringrun`, `torchrun`, `srun`, `mpiexec`; alone it is a group
+//! of one), and offers the collectives: all-reduce, all-gather, reduce-scatter, broadcast, reduce,
 //! barrier.
 //!
 //! ```

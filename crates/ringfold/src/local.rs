@@ -16,8 +16,8 @@ use crate::plans::Plans;
 use crate::router::Router;
 use crate::wait::Patience;
 
-/// Runs `rank_main` on `size` threads, each with its rank of one communicator, and returns what they
-/// returned, in rank order. Settings are those of the environment, as for
+/// Runs `rank_main` on `size` threads, each with its rank of one communicator, and returns what
+/// they returned, in rank order. Settings are those of the environment, as for
 /// [`Communicator::init`]. A panic on one thread fails the calls of the others, and is passed on
 /// when all have ended.
 ///
