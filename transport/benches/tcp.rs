@@ -1,6 +1,6 @@
 //! A link over loopback against a bare socket that does the same, alternately in one run:
-//! `cargo bench -p ringfold-transport --bench tcp`. Each line is of short bursts for some seconds; it
-//! prints medians, and the first deciles, which a busy machine disturbs less, with their ratio.
+//! `cargo bench -p ringfold-transport --bench tcp`. Each line is of short bursts for some seconds;
+//! it prints medians, and the first deciles, which a busy machine disturbs less, with their ratio.
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on says where")]
 #![expect(clippy::print_stdout, reason = "its figures are for people")]
 

@@ -222,7 +222,8 @@ impl Meeting {
         Ok(())
     }
 
-    /// Whether more strangers can be heard. The others wait in the backlog, where they cost nothing.
+    /// Whether more strangers can be heard. The others wait in the backlog, where they cost
+    /// nothing.
     fn has_room(&self) -> bool {
         let strangers = self.handshakes.iter().filter(|handshake| handshake.expires.is_some());
         strangers.count() < HANDSHAKES_MAX

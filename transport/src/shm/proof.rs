@@ -78,7 +78,8 @@ impl JobKey {
         Self(Zeroizing::new(key))
     }
 
-    /// What `side` writes in a conversation that began with `hello` and was challenged with `nonce`.
+    /// What `side` writes in a conversation that began with `hello` and was challenged with
+    /// `nonce`.
     pub(super) fn prove(&self, side: Side, hello: &Hello, nonce: &[u8]) -> [u8; PROOF_BYTES] {
         self.mac(side, hello, nonce).finalize().into_bytes().into()
     }

@@ -94,9 +94,9 @@ fn ring(memory: &Arc<Mapping>, block: usize, lane: usize) -> Ring<Arc<Mapping>> 
     let at = block + lane * RING_BYTES;
     assert!(at + RING_BYTES <= memory.bytes());
     // SAFETY: in bounds by the assertion; page-aligned, as the block and `RING_BYTES` are; the
-    // mapping is writable and lives as long as the `Arc` in the ring. Segments are zeroed when made,
-    // and this rank makes one half of each ring (`Segment::consumers`, `Remote::map`), a peer that
-    // holds the job's secret the other.
+    // mapping is writable and lives as long as the `Arc` in the ring. Segments are zeroed when
+    // made, and this rank makes one half of each ring (`Segment::consumers`, `Remote::map`), a peer
+    // that holds the job's secret the other.
     unsafe { Ring::new(memory.base().add(at), Arc::clone(memory)) }
 }
 

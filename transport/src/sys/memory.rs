@@ -37,9 +37,9 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Maps `bytes` bytes of `file` from `offset` on, which must be a multiple of the page size. The
-    /// file must be as `sealed_memory` makes it: one that could be shrunk would let its owner kill
-    /// us by a bus error.
+    /// Maps `bytes` bytes of `file` from `offset` on, which must be a multiple of the page size.
+    /// The file must be as `sealed_memory` makes it: one that could be shrunk would let its owner
+    /// kill us by a bus error.
     pub(crate) fn new(
         file: impl AsFd,
         offset: u64,

@@ -1,7 +1,7 @@
 //! Connections that have not yet proven themselves: those of peers, and those of strangers.
 //!
-//! There are at most `limits::HANDSHAKES_MAX`, each for `limits::HANDSHAKE_MS`; further ones wait in
-//! the kernel. Where all places are taken, the oldest gives way after a grace period, so that a
+//! There are at most `limits::HANDSHAKES_MAX`, each for `limits::HANDSHAKE_MS`; further ones wait
+//! in the kernel. Where all places are taken, the oldest gives way after a grace period, so that a
 //! crowd of strangers that say nothing does not keep the peers out.
 
 use std::os::fd::OwnedFd;

@@ -55,9 +55,9 @@ pub struct Liveness {
     /// seconds, at least 4. `None` to wait for ever. Default 30 s.
     pub idle: Option<Duration>,
     /// Time after which bytes that the peer's kernel did not take break the connection. The kernel
-    /// cannot tell a cut cable from a peer that reads nothing while its window is full, so this must
-    /// exceed the time that a rank may be late. `None` for the kernel's own, about 15 minutes, which
-    /// spares late peers. Default `None`.
+    /// cannot tell a cut cable from a peer that reads nothing while its window is full, so this
+    /// must exceed the time that a rank may be late. `None` for the kernel's own, about 15 minutes,
+    /// which spares late peers. Default `None`.
     pub unanswered: Option<Duration>,
 }
 

@@ -20,8 +20,8 @@ pub(super) struct Writer {
     payload: usize,
     /// Bytes of the frame under way that were not accepted.
     left: usize,
-    /// Bytes after the accepted ones that the kernel has already. They are fewer than the alignment,
-    /// and are offered again.
+    /// Bytes after the accepted ones that the kernel has already. They are fewer than the
+    /// alignment, and are offered again.
     skip: usize,
     /// The kernel may take bytes. Events are told once, so this remembers them.
     pub(super) writable: bool,

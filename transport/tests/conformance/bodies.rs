@@ -31,8 +31,8 @@ fn fill(a: &mut dyn Transport, b: &mut dyn Transport, lane: usize, tag: u32) -> 
     total
 }
 
-/// Consumes the `sent` bytes that `fill` sent, checking them, and the rest of the last message: what
-/// was begun must be sent to its end.
+/// Consumes the `sent` bytes that `fill` sent, checking them, and the rest of the last message:
+/// what was begun must be sent to its end.
 fn drain(a: &mut dyn Transport, b: &mut dyn Transport, lane: usize, tag: u32, mut sent: usize) {
     let mut arrived = 0;
     let expected = message(tag, 64 * 1024);

@@ -35,7 +35,8 @@ struct Front {
 }
 
 // SAFETY: a consumer is the only one that writes the ring's credit and reads its payloads, from
-// whichever thread it is used; all that it shares with the producer is atomic or ordered by atomics.
+// whichever thread it is used; all that it shares with the producer is atomic or ordered by
+// atomics.
 unsafe impl<M: Send> Send for Consumer<M> {}
 
 impl<M> Consumer<M> {

@@ -1,8 +1,8 @@
 //! Accepted bytes that wait on the producer's side for cells.
 //!
-//! A link accepts `LINK_BYTES_MIN` bytes before any is consumed, even one byte at a time; a ring has
-//! too few cells for that, and more would spread the common case over more cache. So the rest of
-//! such a burst waits here. Memory is allocated when it is first needed, which is hardly ever.
+//! A link accepts `LINK_BYTES_MIN` bytes before any is consumed, even one byte at a time; a ring
+//! has too few cells for that, and more would spread the common case over more cache. So the rest
+//! of such a burst waits here. Memory is allocated when it is first needed, which is hardly ever.
 
 use std::collections::VecDeque;
 

@@ -57,8 +57,8 @@ impl<M> Producer<M> {
         }
     }
 
-    /// Announces a front part of `bytes` (not empty) in one cell; returns how long it is, a multiple
-    /// of the fragment alignment unless it is all. 0 if there is no room.
+    /// Announces a front part of `bytes` (not empty) in one cell; returns how long it is, a
+    /// multiple of the fragment alignment unless it is all. 0 if there is no room.
     #[inline]
     pub(crate) fn push(&mut self, tag: u32, bytes: &[u8]) -> Result<usize, Broken> {
         if self.overflow.is_empty() && bytes.len() <= INLINE_BYTES && self.cells_left() > 0 {

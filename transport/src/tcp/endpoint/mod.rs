@@ -420,8 +420,8 @@ impl Transport for Tcp {
 }
 
 impl Drop for Tcp {
-    /// Brings what was accepted on its way, for at most `limits::HANDSHAKE_MS`: a link's first bytes
-    /// leave only when the peer has answered.
+    /// Brings what was accepted on its way, for at most `limits::HANDSHAKE_MS`: a link's first
+    /// bytes leave only when the peer has answered.
     fn drop(&mut self) {
         let deadline = Instant::now() + Duration::from_millis(HANDSHAKE_MS);
         while !self.is_flushed() && !std::thread::panicking() {

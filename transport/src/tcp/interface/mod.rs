@@ -1,7 +1,7 @@
 //! Which of the host's interfaces the ranks talk through, and why that one.
 //!
-//! `interfaces` asks the kernel what there is; `choose` decides, without looking at anything else, so
-//! that the choice can be tested and told.
+//! `interfaces` asks the kernel what there is; `choose` decides, without looking at anything else,
+//! so that the choice can be tested and told.
 
 mod netlink;
 

@@ -1,8 +1,8 @@
 //! Where arriving bytes wait: the decoder of frames, without a socket.
 //!
-//! Bytes are appended at the back as the socket gives them (`free`, `filled`), and lent at the front
-//! as fragments of one frame (`lent`, `take`). No element straddles two fragments: what is lent ends
-//! at a multiple of `limits::FRAGMENT_ALIGN` within its frame, or at the frame's end.
+//! Bytes are appended at the back as the socket gives them (`free`, `filled`), and lent at the
+//! front as fragments of one frame (`lent`, `take`). No element straddles two fragments: what is
+//! lent ends at a multiple of `limits::FRAGMENT_ALIGN` within its frame, or at the frame's end.
 
 use ringfold_types::limits::FRAGMENT_ALIGN;
 
