@@ -34,6 +34,9 @@ const HUNCHES_MAX: u32 = 16;
 const EVENTS: usize = 64;
 
 /// A rank's connections to all others. See the module's head; made by `Listening::connect`.
+///
+/// Its methods panic if a link names this rank itself, which has no link, or a lane beyond
+/// `Config::lanes`. Dropping it waits up to `limits::HANDSHAKE_MS` for accepted bytes to leave.
 #[derive(Debug)]
 pub struct Tcp {
     me: Me,
