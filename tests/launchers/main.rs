@@ -1,0 +1,173 @@
+//! allreduce-perf under real launchers, with no settings but theirs. Not for every day: it wants
+//! root and other people's programs, so each test is ignored unless asked for:
+//!
+//! ```text
+//! apt-get install mpich openmpi-bin munge slurmctld slurmd slurm-client iproute2
+//! cargo test -p ringfold-tests --test launchers -- --ignored --test-threads 1
+//! ```
+//!
+//! What is not installed is skipped aloud. `RINGFOLD_TEST_REQUIRE=mpich,openmpi,slurm,netns` (and
+//! `torchrun`, where torch is) makes that a failure.
+
+use std::net::TcpListener;
+use std::process::Command;
+
+use ringfold_tests::Job;
+
+use crate::hosts::Hosts;
+use crate::perf::{ARGS, DEADLINE, assert_right, perf};
+use crate::place::Place;
+use crate::slurm::Slurm;
+
+mod hosts;
+mod needed;
+mod perf;
+mod place;
+mod slurm;
+
+/// Runs `command` with a new home and the ranks' log, to its end, and checks what it printed.
+fn run(command: &mut Command, launcher: &str, ranks: usize) {
+    let home = Place::new("home");
+    command.env("HOME", home.path()).env("RINGFOLD_DEBUG", "INFO");
+    assert_right(&Job::start(command).finish(DEADLINE), launcher, ranks);
+}
+
+#[test]
+#[ignore = "wants mpich"]
+fn hydra() {
+    if !needed::are_there("mpich", &["mpiexec.mpich"]) {
+        return;
+    }
+    for ranks in [1, 3, 4] {
+        let mut command = Command::new("mpiexec.mpich");
+        command.args(["-n", &ranks.to_string()]).arg(perf()).args(ARGS);
+        run(&mut command, "Hydra (PMI-1)", ranks);
+    }
+}
+
+#[test]
+#[ignore = "wants openmpi-bin"]
+fn open_mpi() {
+    if !needed::are_there("openmpi", &["mpirun.openmpi"]) {
+        return;
+    }
+    for ranks in [1, 4] {
+        let mut command = Command::new("mpirun.openmpi");
+        command.args(["--oversubscribe", "--allow-run-as-root", "-n", &ranks.to_string()]);
+        run(command.arg(perf()).args(ARGS), "Open MPI", ranks);
+    }
+}
+
+#[test]
+#[ignore = "wants torch for python3"]
+fn torchrun() {
+    if !needed::succeeds("torchrun", &["python3", "-c", "import torch.distributed.run"]) {
+        return;
+    }
+    let mut command = Command::new("python3");
+    command.args(["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]);
+    run(command.arg("--no-python").arg(perf()).args(ARGS), "torchrun", 4);
+}
+
+/// What torchrun sets, while its agent's store listens on the port that it names.
+#[test]
+#[ignore = "belongs to the launchers"]
+fn what_torchrun_sets() {
+    let own_name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    for address in ["127.0.0.1", "localhost", own_name.trim()] {
+        let store = TcpListener::bind(("0.0.0.0", 0)).unwrap();
+        let port = store.local_addr().unwrap().port();
+        let home = Place::new("home");
+        let start = |rank: usize| {
+            let settings = [
+                ("RANK", rank.to_string()),
+                ("LOCAL_RANK", rank.to_string()),
+                ("GROUP_RANK", "0".into()),
+                ("ROLE_RANK", rank.to_string()),
+                ("WORLD_SIZE", "4".into()),
+                ("LOCAL_WORLD_SIZE", "4".into()),
+                ("MASTER_ADDR", address.into()),
+                ("MASTER_PORT", port.to_string()),
+                ("TORCHELASTIC_RESTART_COUNT", "0".into()),
+                ("TORCHELASTIC_MAX_RESTARTS", "0".into()),
+                ("TORCHELASTIC_RUN_ID", "none".into()),
+                ("TORCHELASTIC_USE_AGENT_STORE", "True".into()),
+                ("RINGFOLD_DEBUG", "INFO".into()),
+            ];
+            Job::start(Command::new(perf()).args(ARGS).envs(settings).env("HOME", home.path()))
+        };
+        let jobs: Vec<Job> = (0..4).map(start).collect();
+        let mut outcomes = jobs.into_iter().map(|job| job.finish(DEADLINE));
+        let mut all = outcomes.next().unwrap();
+        for outcome in outcomes {
+            assert!(outcome.status.success(), "{address}: {outcome:?}");
+            all.stdout.push_str(&outcome.stdout);
+            all.stderr.push_str(&outcome.stderr);
+        }
+        assert_right(&all, "torchrun", 4);
+        store.set_nonblocking(true).unwrap();
+        assert!(store.accept().is_err(), "{address}: a rank has called torch's store");
+    }
+}
+
+#[test]
+#[ignore = "wants root, munge, slurmctld, slurmd and slurm-client"]
+fn slurm_steps() {
+    let Some(slurm) = Slurm::start() else { return };
+    for (ranks, mpi) in [(4, "--mpi=none"), (1, "--mpi=none"), (4, "--mpi=pmi2")] {
+        let mut command = slurm.command("srun");
+        command.args([mpi, "-n", &ranks.to_string()]).arg(perf()).args(ARGS);
+        run(&mut command, "Slurm", ranks);
+    }
+}
+
+/// The launcher within the allocation counts, though Slurm's variables are set too.
+#[test]
+#[ignore = "wants root, Slurm as above, and mpich"]
+fn hydra_within_slurm() {
+    if !needed::are_there("mpich", &["mpiexec.mpich"]) {
+        return;
+    }
+    let Some(slurm) = Slurm::start() else { return };
+    for how in ["fork", "slurm"] {
+        let mut command = slurm.command("salloc");
+        command.args(["-n", "4", "mpiexec.mpich", "-launcher", how, "-n", "4"]);
+        run(command.arg(perf()).args(ARGS), "Hydra (PMI-1)", 4);
+    }
+}
+
+#[test]
+#[ignore = "wants root and ip"]
+fn two_hosts_share_memory_within_and_tcp_between() {
+    let Some(hosts) = Hosts::join() else { return };
+    let outcome = Job::start(&mut hosts.ringrun(ARGS)).finish(DEADLINE);
+    assert_right(&outcome, "ringrun", 4);
+    for rank in 0..4 {
+        for peer in (0..4).filter(|peer| *peer != rank) {
+            let transport = if rank / 2 == peer / 2 { "shm" } else { "tcp" };
+            let line = format!("rank {rank}: rank {peer} by {transport}\n");
+            assert_eq!(outcome.stderr.matches(&line).count(), 1, "{line}{outcome:?}");
+        }
+    }
+    hosts.assert_deserted();
+}
+
+#[test]
+#[ignore = "wants root and ip"]
+fn a_rank_killed_on_the_other_host_is_named() {
+    let Some(hosts) = Hosts::join() else { return };
+    let job = Job::start(&mut hosts.ringrun(&["-b", "8", "-e", "8", "-n", "100000000", "-c", "0"]));
+    let line = job.wait_for_line(DEADLINE, |line| line.starts_with("#  Rank  3 "));
+    job.wait_for_line(DEADLINE, |line| line.trim_end().ends_with("(GB/s)"));
+    let pid = line.split_whitespace().skip_while(|word| *word != "Pid").nth(1).unwrap();
+    hosts.kill(pid.parse().unwrap());
+    let outcome = job.finish(DEADLINE);
+    assert_eq!(outcome.status.code(), Some(128 + 9), "{outcome:?}");
+    let fate = format!("rank 3 (pid {pid}, host {}) was killed by signal 9", hosts.names[1]);
+    assert!(outcome.stderr.trim_end().lines().last().unwrap().contains(&fate), "{outcome:?}");
+    for rank in 0..3 {
+        let verdict = format!("on rank {rank}: the process of rank 3 is gone");
+        assert!(outcome.stderr.contains(&verdict), "{verdict}: {outcome:?}");
+    }
+    hosts.assert_deserted();
+}
