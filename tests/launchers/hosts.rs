@@ -1,5 +1,9 @@
 //! Two network namespaces joined by a cable: two hosts, as far as ringfold can tell.
 
+use std::ffi::OsStr;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -9,16 +13,17 @@ use ringfold_tests::program;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::needed;
-use crate::perf::{DEADLINE, perf};
+use crate::perf::DEADLINE;
 use crate::place::Place;
 
 /// Each has `eth0`, and nothing else of this machine has a part in it.
 pub(crate) struct Hosts {
     pub(crate) names: [String; 2],
-    home: Place,
+    place: Place,
 }
 
-const INSIDE: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
+/// Their addresses on the cable. There is no way to anywhere else.
+pub(crate) const INSIDE: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
 
 impl Hosts {
     /// `None` where this may not be done.
@@ -32,7 +37,7 @@ impl Hosts {
             return None;
         }
         let names = [format!("{id}a"), format!("{id}b")];
-        let this = Self { names, home: Place::new("home") };
+        let this = Self { names, place: Place::new("hosts") };
         let [a, b] = &this.names;
         ip(&format!("netns add {b}"));
         ip(&format!("-n {a} link add eth0 type veth peer name eth0 netns {b}"));
@@ -55,15 +60,36 @@ impl Hosts {
         }
     }
 
-    /// `ringrun` on the first, of allreduce-perf as two ranks on either.
-    pub(crate) fn ringrun(&self, args: &[&str]) -> Command {
-        let [a, b] = &self.names;
+    /// A command on the first, with a new home and the ranks' log.
+    pub(crate) fn on_first(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", a]).arg(program::binary("ringrun"));
-        command.args(["--agent", "ip netns exec", "--rendezvous-addr", INSIDE[0]]);
-        command.args(["--host", &format!("{a}:2,{b}:2")]).arg(perf()).args(args);
-        command.env("HOME", self.home.path()).env("RINGFOLD_DEBUG", "INFO");
+        command.args(["netns", "exec", &self.names[0]]).arg(program);
+        command.env("HOME", self.place.path()).env("RINGFOLD_DEBUG", "INFO");
         command
+    }
+
+    /// `ringrun` on the first, for two ranks on either.
+    pub(crate) fn ringrun(&self) -> Command {
+        let mut command = self.on_first(program::binary("ringrun"));
+        command.args(["--agent", "ip netns exec", "--rendezvous-addr", INSIDE[0]]);
+        command.args(["--host", &self.slots()]);
+        command
+    }
+
+    /// Two on either, as launchers write it.
+    pub(crate) fn slots(&self) -> String {
+        let [a, b] = &self.names;
+        format!("{a}:2,{b}:2")
+    }
+
+    /// A program that is called as ssh is.
+    pub(crate) fn agent(&self) -> PathBuf {
+        let path = self.place.path().join("agent");
+        let text = "#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\n\
+                    host=$1; shift\nexec ip netns exec \"$host\" sh -c \"$*\"\n";
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        path
     }
 
     /// Kills a process of the second.

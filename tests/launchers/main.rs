@@ -8,6 +8,7 @@
 //!
 //! What is not installed is skipped aloud. `RINGFOLD_TEST_REQUIRE=mpich,openmpi,slurm,netns` (and
 //! `torchrun`, where torch is) makes that a failure.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -138,10 +139,43 @@ fn hydra_within_slurm() {
 
 #[test]
 #[ignore = "wants root and ip"]
-fn two_hosts_share_memory_within_and_tcp_between() {
+fn ringrun_on_two_hosts() {
     let Some(hosts) = Hosts::join() else { return };
-    let outcome = Job::start(&mut hosts.ringrun(ARGS)).finish(DEADLINE);
-    assert_right(&outcome, "ringrun", 4);
+    run_on(&hosts, hosts.ringrun().arg(perf()).args(ARGS), "ringrun");
+}
+
+#[test]
+#[ignore = "wants root, ip and mpich"]
+fn hydra_on_two_hosts() {
+    if !needed::are_there("mpich", &["mpiexec.mpich"]) {
+        return;
+    }
+    let Some(hosts) = Hosts::join() else { return };
+    let mut command = hosts.on_first("mpiexec.mpich");
+    command.args(["-launcher", "ssh", "-launcher-exec"]).arg(hosts.agent());
+    command.args(["-localhost", hosts::INSIDE[0], "-hosts", &hosts.slots(), "-n", "4"]);
+    run_on(&hosts, command.arg(perf()).args(ARGS), "Hydra (PMI-1)");
+}
+
+#[test]
+#[ignore = "wants root, ip and openmpi-bin"]
+fn open_mpi_on_two_hosts() {
+    if !needed::are_there("openmpi", &["mpirun.openmpi"]) {
+        return;
+    }
+    let Some(hosts) = Hosts::join() else { return };
+    let mut command = hosts.on_first("mpirun.openmpi");
+    command.args(["--allow-run-as-root", "--mca", "plm_rsh_agent"]).arg(hosts.agent());
+    command.args(["-x", &format!("MASTER_ADDR={}", hosts::INSIDE[0]), "-x", "RINGFOLD_DEBUG"]);
+    command.args(["--host", &hosts.slots(), "-n", "4"]);
+    run_on(&hosts, command.arg(perf()).args(ARGS), "Open MPI");
+}
+
+/// Runs `command`, which starts two ranks on either of `hosts`: they share memory within and use TCP
+/// between.
+fn run_on(hosts: &Hosts, command: &mut Command, launcher: &str) {
+    let outcome = Job::start(command).finish(DEADLINE);
+    assert_right(&outcome, launcher, 4);
     for rank in 0..4 {
         for peer in (0..4).filter(|peer| *peer != rank) {
             let transport = if rank / 2 == peer / 2 { "shm" } else { "tcp" };
@@ -156,7 +190,8 @@ fn two_hosts_share_memory_within_and_tcp_between() {
 #[ignore = "wants root and ip"]
 fn a_rank_killed_on_the_other_host_is_named() {
     let Some(hosts) = Hosts::join() else { return };
-    let job = Job::start(&mut hosts.ringrun(&["-b", "8", "-e", "8", "-n", "100000000", "-c", "0"]));
+    let endless = ["-b", "8", "-e", "8", "-n", "100000000", "-c", "0"];
+    let job = Job::start(hosts.ringrun().arg(perf()).args(endless));
     let line = job.wait_for_line(DEADLINE, |line| line.starts_with("#  Rank  3 "));
     job.wait_for_line(DEADLINE, |line| line.trim_end().ends_with("(GB/s)"));
     let pid = line.split_whitespace().skip_while(|word| *word != "Pid").nth(1).unwrap();

@@ -1,8 +1,8 @@
 //! Which address to listen on, and under which one the others find it.
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::time::Duration;
+use std::{fs, io};
 
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream};
@@ -45,11 +45,28 @@ pub fn source_toward(place: &str) -> io::Result<IpAddr> {
     Err(last)
 }
 
-/// The address by which other hosts most likely reach this one: that of the default route, or the
-/// loopback address where there is none.
+/// The address by which other hosts most likely reach this one: that of the default route; where
+/// there is none, as in a cluster with a network of its own, that in the first network there is; or
+/// the loopback address.
 #[must_use]
 pub fn default_source() -> IpAddr {
-    source_toward(ELSEWHERE).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+    let default = source_toward(ELSEWHERE).ok();
+    default.or_else(nearby_source).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+}
+
+fn nearby_source() -> Option<IpAddr> {
+    let routes = fs::read_to_string("/proc/net/route").ok()?;
+    let mut sources = inside(&routes).filter_map(|ip| source_toward(&format!("{ip}:9")).ok());
+    sources.find(|ip| !ip.is_loopback())
+}
+
+/// An address in each network of `routes`, the system's table: a heading, then a line per route with
+/// its destination in the second column, as memory has it.
+fn inside(routes: &str) -> impl Iterator<Item = Ipv4Addr> {
+    let destinations = routes.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1));
+    let numbers = destinations.filter_map(|word| u32::from_str_radix(word, 16).ok());
+    // The network's own address is nobody's.
+    numbers.map(|number| Ipv4Addr::from(u32::from_be(number) | 1))
 }
 
 /// This host's name, as the system has it.
@@ -104,4 +121,18 @@ pub(crate) fn tune(stream: &TcpStream) -> io::Result<()> {
     let keepalive = TcpKeepalive::new().with_time(QUIET).with_interval(PROBE);
     socket.set_tcp_keepalive(&keepalive.with_retries(PROBES))?;
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_are_found_in_the_table_of_routes() {
+        let number = u32::from(Ipv4Addr::new(10, 99, 8, 0)).to_be();
+        let table =
+            format!("Iface\tDestination\tGateway\neth0\t{number:08X}\t00000000\neth1\nx y\n");
+        assert_eq!(inside(&table).collect::<Vec<_>>(), [Ipv4Addr::new(10, 99, 8, 1)]);
+        assert_eq!(inside("").count(), 0);
+    }
 }
