@@ -139,6 +139,7 @@ impl Communicator {
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         self.seq += 1;
         control.entered(self.seq, &call, entry.code);
+        tracing::trace!("{call} #{} by {}", self.seq, entry.schedule.algorithm());
         let task = Task {
             schedule: &entry.schedule,
             kernel: entry.kernel,
