@@ -36,16 +36,16 @@ impl Router {
 
     #[inline]
     pub(crate) fn readable(&self, link: Link) -> Result<Option<Fragment<'_>>, LinkError> {
-        self.transports[self.route[link.peer.index()]].readable(link)
+        self.transports[self.route[link.peer.index()]].as_ref().readable(link)
     }
 
     /// Polls every transport; whether anything happened.
     pub(crate) fn poll(&mut self) -> Result<bool, LinkError> {
-        self.transports.iter_mut().try_fold(false, |moved, via| Ok(via.poll()? || moved))
+        self.transports.iter_mut().try_fold(false, |moved, via| Ok(via.as_mut().poll()? || moved))
     }
 
     pub(crate) fn is_flushed(&self) -> bool {
-        self.transports.iter().all(|via| via.is_flushed())
+        self.transports.iter().all(|via| via.as_ref().is_flushed())
     }
 
     pub(crate) fn arm(&mut self) {
