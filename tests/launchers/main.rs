@@ -171,8 +171,8 @@ fn open_mpi_on_two_hosts() {
     run_on(&hosts, command.arg(perf()).args(ARGS), "Open MPI");
 }
 
-/// Runs `command`, which starts two ranks on either of `hosts`: they share memory within and use TCP
-/// between.
+/// Runs `command`, which starts two ranks on either of `hosts`: they share memory within and use
+/// TCP between.
 fn run_on(hosts: &Hosts, command: &mut Command, launcher: &str) {
     let outcome = Job::start(command).finish(DEADLINE);
     assert_right(&outcome, launcher, 4);

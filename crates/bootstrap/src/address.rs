@@ -60,8 +60,8 @@ fn nearby_source() -> Option<IpAddr> {
     sources.find(|ip| !ip.is_loopback())
 }
 
-/// An address in each network of `routes`, the system's table: a heading, then a line per route with
-/// its destination in the second column, as memory has it.
+/// An address in each network of `routes`, the system's table: a heading, then a line per route
+/// with its destination in the second column, as memory has it.
 fn inside(routes: &str) -> impl Iterator<Item = Ipv4Addr> {
     let destinations = routes.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1));
     let numbers = destinations.filter_map(|word| u32::from_str_radix(word, 16).ok());
