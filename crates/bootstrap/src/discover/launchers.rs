@@ -69,13 +69,15 @@ pub(super) fn hydra(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     let socket = inherited::duplicate(fd);
     let socket = socket.map_err(|source| DiscoverError::Socket { fd, source })?;
     let client = pmi::Client::open(socket, PMI_PATIENCE)?;
-    Ok(Identity {
-        rank,
-        size,
-        job: format!("pmi:{}", client.space()),
-        rendezvous: Rendezvous::Kvs(client),
-        launcher: Launcher::Hydra,
-    })
+    let job = format!("pmi:{}", client.space());
+    let rendezvous = if size == 1 {
+        // Hydra holds a process that leaves without this for a failure.
+        client.finalize()?;
+        Rendezvous::Alone
+    } else {
+        Rendezvous::Kvs(client)
+    };
+    Ok(Identity { rank, size, job, rendezvous, launcher: Launcher::Hydra })
 }
 
 /// `OMPI_COMM_WORLD_*`; the meeting place is `MASTER_ADDR`, or here if every rank is.

@@ -51,7 +51,7 @@ pub fn discover(variable: &dyn Fn(&str) -> Option<String>) -> Result<Identity, D
     if rank.index() >= size || size > limits::RANKS_MAX {
         return Err(DiscoverError::NoRank { launcher: identity.launcher, rank, size });
     }
-    if size == 1 && !matches!(identity.rendezvous, Rendezvous::Kvs(_)) {
+    if size == 1 {
         return Ok(Identity { rendezvous: Rendezvous::Alone, ..identity });
     }
     Ok(identity)

@@ -151,6 +151,20 @@ fn hydra_speaks_on_an_inherited_socket() {
 }
 
 #[test]
+fn the_only_rank_takes_leave_of_hydra() {
+    use crate::pmi::tests::{OPENING, launcher};
+    const SCRIPT: [(&str, &str); 5] =
+        [OPENING[0], OPENING[1], OPENING[2], OPENING[3], ("cmd=finalize", "cmd=finalize_ack\n")];
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let server = launcher(theirs, &SCRIPT);
+    let fd = ours.as_raw_fd().to_string();
+    let me = found(&[("PMI_FD", &fd), ("PMI_RANK", "0"), ("PMI_SIZE", "1")]).unwrap();
+    assert!(matches!(me.rendezvous, Rendezvous::Alone));
+    drop(ours);
+    server.join().unwrap();
+}
+
+#[test]
 fn nonsense_is_refused() {
     for (name, value) in [("RANK", "two"), ("WORLD_SIZE", "-1"), ("MASTER_PORT", "70000")] {
         let mut vars: BTreeMap<_, _> = TORCHRUN.into_iter().collect();
