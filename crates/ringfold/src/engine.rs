@@ -73,6 +73,7 @@ impl Engine {
         let mut deadline = None;
         loop {
             if self.sweep(task, memory)? {
+                self.patience.learn(idle);
                 idle = Idle::default();
             }
             if self.machine.is_done() && self.router.is_flushed() {

@@ -12,7 +12,12 @@ pub(crate) struct Patience {
     spin: Duration,
     /// and after that, rounds in which other threads may run first.
     yields: u32,
+    /// The longest time that `spin` may grow to.
+    spin_max: Duration,
 }
+
+/// The shortest time to spin, where spinning was in vain again and again.
+const SPIN_MIN: Duration = Duration::from_micros(1);
 
 /// What to do about having nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,9 +43,20 @@ impl Patience {
     /// is usually on its way already; where not, the sender may need this very core.
     pub(crate) const fn new(ranks: usize, cores: usize) -> Self {
         if ranks <= cores {
-            Self { spin: Duration::from_micros(50), yields: 20 }
+            let spin_max = Duration::from_micros(50);
+            Self { spin: spin_max, yields: 20, spin_max }
         } else {
-            Self { spin: Duration::ZERO, yields: 8 }
+            Self { spin: Duration::ZERO, yields: 8, spin_max: Duration::ZERO }
+        }
+    }
+
+    /// Learns from a wait that is over. Who waited in vain until it let others run may have kept the
+    /// very core that its peer needed: a busy machine has fewer cores for us than it has.
+    pub(crate) fn learn(&mut self, idle: Idle) {
+        if idle.yielded > 0 {
+            self.spin = (self.spin / 2).max(SPIN_MIN).min(self.spin_max);
+        } else if idle.since.is_some() {
+            self.spin = (self.spin * 2).min(self.spin_max);
         }
     }
 }
@@ -81,4 +97,35 @@ pub(crate) fn park<const N: usize>(fds: &[Option<BorrowedFd<'_>>; N], limit: Dur
     };
     // Interrupted or not: the caller looks for itself.
     poll(&mut set, Some(&limit)).ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a rank does in `rounds` fruitless rounds.
+    fn wait(patience: Patience, rounds: usize) -> (Idle, Vec<Stage>) {
+        let mut idle = Idle::default();
+        let stages = (0..rounds).filter_map(|_| idle.next(patience)).collect();
+        (idle, stages)
+    }
+
+    #[test]
+    fn ranks_without_a_core_of_their_own_never_spin() {
+        let (_, stages) = wait(Patience::new(8, 2), 20);
+        assert_eq!(stages[..8], [Stage::Yield; 8]);
+        assert!(stages[8..].iter().all(|stage| *stage == Stage::Park));
+    }
+
+    #[test]
+    fn spinning_in_vain_gets_shorter_and_comes_back() {
+        let mut patience = Patience::new(2, 2);
+        let longest = patience.spin;
+        let in_vain = Idle { rounds: 1000, since: Some(Instant::now()), yielded: 1 };
+        (0..20).for_each(|_| patience.learn(in_vain));
+        assert_eq!(patience.spin, SPIN_MIN);
+        let worth_it = Idle { yielded: 0, ..in_vain };
+        (0..20).for_each(|_| patience.learn(worth_it));
+        assert_eq!(patience.spin, longest);
+    }
 }
