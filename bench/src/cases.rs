@@ -77,9 +77,9 @@ fn sizes(args: &Args) -> Result<Vec<usize>, String> {
     let next = |size: &usize| {
         let next = if args.stepfactor > 1 {
             // Nothing times anything is nothing: step over it.
-            (size * args.stepfactor).max(1)
+            size.saturating_mul(args.stepfactor).max(1)
         } else {
-            size + args.stepbytes.max(1)
+            size.saturating_add(args.stepbytes.max(1))
         };
         (next <= last).then_some(next)
     };

@@ -3,10 +3,10 @@
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use ringfold::{Collective, Communicator, Rank};
+use ringfold::{Collective, Communicator, Rank, limits::RANKS_MAX};
 
 use crate::args::Args;
 use crate::cases::Cases;
@@ -36,6 +36,10 @@ pub fn perf_main(collective: Collective) -> ExitCode {
         complain(&format!("this flag of nccl-tests has no meaning here: {reason}"));
         return ExitCode::from(2);
     }
+    if let Err(what) = check(&args, collective) {
+        complain(&what);
+        return ExitCode::from(2);
+    }
     let done = match args.ranks {
         Some(ranks) => ranks::start(ranks),
         None => rank_main(&args, collective),
@@ -49,6 +53,17 @@ pub fn perf_main(collective: Collective) -> ExitCode {
 #[expect(clippy::print_stderr, reason = "a command-line tool speaks to its user")]
 pub(crate) fn complain(message: &str) {
     eprintln!("error: {message}");
+}
+
+/// What is wrong with the command line, as far as that can be known before the ranks have met.
+fn check(args: &Args, collective: Collective) -> Result<(), String> {
+    Cases::new(args, collective, RANKS_MAX)?;
+    match &args.output_file {
+        Some(path) if path.extension().is_none_or(|extension| extension != "json") => {
+            Err(format!("-J {}: the name must end in .json", path.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn rank_main(args: &Args, collective: Collective) -> anyhow::Result<ExitCode> {
@@ -67,12 +82,16 @@ fn rank_main(args: &Args, collective: Collective) -> anyhow::Result<ExitCode> {
 
     let mut runner = Runner::new(&mut comm, args, cases.max_bytes());
     let mut rows = Vec::new();
+    // Over all cycles; the rows are the last one's.
+    let mut wrong = 0;
     let mut cycle = 0;
     while args.run_cycles == 0 || cycle < args.run_cycles {
         rows.clear();
         time_all(&mut runner, &cases, is_first, &mut |row| {
             writeln!(out, "{}", report::row(args, row))?;
             out.flush()?;
+            let halves = [row.out_of_place, row.in_place];
+            wrong += halves.into_iter().filter_map(|half| half.wrong).sum::<u64>();
             rows.push(row.clone());
             Ok(())
         })?;
@@ -80,13 +99,9 @@ fn rank_main(args: &Args, collective: Collective) -> anyhow::Result<ExitCode> {
     }
 
     let halves = || rows.iter().flat_map(|row| [row.out_of_place, row.in_place]);
-    let wrong = halves().filter_map(|half| half.wrong).sum();
     let average = halves().map(|half| half.busbw).sum::<f64>() / (2 * rows.len().max(1)) as f64;
     write!(out, "{}", report::foot(collective, wrong, average))?;
     if let Some(path) = args.output_file.as_ref().filter(|_| is_first) {
-        if path.extension().is_none_or(|extension| extension != "json") {
-            bail!("-J {}: the name must end in .json", path.display());
-        }
         let command = std::env::args().collect();
         let (end, devices, rows) = (timestamp(), &devices[..], &rows[..]);
         let outcome = Outcome { start, end, command, devices, rows, wrong, average };

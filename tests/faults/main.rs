@@ -37,7 +37,7 @@ fn killed_in_the_middle_of_a_gibibyte() {
             job.ranks[victim].signal(Signal::KILL);
             let (verdicts, last) = job.verdicts(victim);
             println!("{transport}: rank {victim} killed, all know after {:?}", last - killed);
-            all_say(&verdicts, &[&format!("rank {victim}")]);
+            all_say(&verdicts, &[&format!("the process of rank {victim} is gone")]);
             assert!(last - killed < SOON);
         }
     }
@@ -85,7 +85,7 @@ fn a_rank_that_exits_without_a_word_has_died() {
     for transport in TRANSPORTS {
         let job = Job::start(3, transport, &["exit"], &[]);
         let (verdicts, _) = job.verdicts(1);
-        all_say(&verdicts, &["rank 1"]);
+        all_say(&verdicts, &["the process of rank 1 is gone"]);
     }
 }
 
@@ -118,7 +118,7 @@ fn strangers_on_any_port_cost_nothing() {
         // The job still runs: it dies of what we do next, not of what we did before.
         job.ranks[2].signal(Signal::KILL);
         let (verdicts, _) = job.verdicts(2);
-        all_say(&verdicts, &["rank 2"]);
+        all_say(&verdicts, &["the process of rank 2 is gone"]);
     }
 }
 

@@ -41,6 +41,9 @@ fn wrong(comm: &mut Communicator, call: &Call, in_place: bool, seed: u64) -> usi
         if call.collective == Collective::AllGather { rank.index() * input_len } else { 0 };
     buffer[input_at..input_at + input_len].copy_from_slice(&input);
     comm.perform(&call, Buffers::InPlace(&mut buffer)).unwrap();
+    if call.collective == Collective::Reduce && rank != call.root {
+        assert_eq!(buffer, input, "{call} in place wrote to a rank that is not its root");
+    }
     let scattered = call.collective == Collective::ReduceScatter;
     let output_at = if scattered { rank.index() * output_len } else { 0 };
     if scattered {

@@ -209,7 +209,11 @@ impl Communicator {
 
     /// The call, if its parts fit each other.
     fn valid(&self, call: Call) -> Result<Call, Error> {
-        let Call { collective, count, data_type, op, root } = call;
+        let Call { collective, count, data_type, .. } = call;
+        // What has no meaning must not make a difference.
+        let op = if collective.reduces() { call.op } else { ReduceOp::Sum };
+        let root = if collective.has_root() { call.root } else { Rank(0) };
+        let call = Call { op, root, ..call };
         if root.index() >= self.size() {
             let what = format!("there is no root {root} among {} ranks", self.size());
             return Err(self.argument(collective, what));

@@ -8,7 +8,7 @@ use ringfold_reduce::scale;
 use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective, Rank, ReduceOp};
 
-use crate::config::Config;
+use crate::config::{Config, LONGEST};
 use crate::engine::{Engine, Task, Trouble};
 use crate::error::{Error, Failure};
 use crate::join::join;
@@ -118,8 +118,8 @@ impl Communicator {
     }
 
     /// How long a call may take before the ranks are asked who is missing.
-    pub const fn set_timeout(&mut self, timeout: Duration) {
-        self.timeout = timeout;
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout.min(LONGEST);
     }
 
     /// Leaves in good order. Rank 0 carries the control plane and waits, bounded, for the others to

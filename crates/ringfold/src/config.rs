@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::env;
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use ringfold_collectives::select::{Constraints, InvalidConstraints};
 
 /// The settings. One field per variable; every rank of a job should have the same.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct Config {
     /// `RINGFOLD_TRANSPORT`: which transports may be used, as in `tcp` or `shm,tcp`. Between two
@@ -39,6 +40,24 @@ pub struct Config {
     /// what it knows.
     pub environment: BTreeMap<String, String>,
 }
+
+impl fmt::Debug for Config {
+    /// Leaves the environment out: it may hold the secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("transports", &self.transports)
+            .field("algorithms", &self.algorithms)
+            .field("chunk_bytes", &self.chunk_bytes)
+            .field("timeout", &self.timeout)
+            .field("join_timeout", &self.join_timeout)
+            .field("socket_ifname", &self.socket_ifname)
+            .field("debug", &self.debug)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The longest time that anything is waited for: as good as for ever, and yet no clock overflows.
+pub(crate) const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// Which transports may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +172,7 @@ fn seconds(variable: &'static str, value: &str) -> Result<Duration, ConfigError>
         .ok()
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .filter(|time| !time.is_zero())
+        .map(|time| time.min(LONGEST))
         .ok_or_else(|| ConfigError::Value { variable, value: value.to_owned(), wanted })
 }
 
@@ -183,12 +203,19 @@ mod tests {
     fn values_are_taken() {
         assert_eq!(with("RINGFOLD_CHUNK", "64K").unwrap().chunk_bytes, Some(65536));
         assert_eq!(with("RINGFOLD_TIMEOUT", "0.5").unwrap().timeout, Duration::from_millis(500));
+        assert_eq!(with("RINGFOLD_TIMEOUT", "1e19").unwrap().timeout, LONGEST);
         let tcp_only = Transports { shm: false, tcp: true };
         assert_eq!(with("RINGFOLD_TRANSPORT", "tcp").unwrap().transports, tcp_only);
         assert_eq!(
             with("RINGFOLD_TRANSPORT", "").unwrap().transports,
             Config::default().transports
         );
+    }
+
+    #[test]
+    fn settings_can_be_logged_without_the_secret() {
+        let config = with("RINGFOLD_SECRET", "5ec2e7").unwrap();
+        assert!(!format!("{config:?}").contains("5ec2e7"));
     }
 
     #[test]

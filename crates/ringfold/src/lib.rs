@@ -43,6 +43,7 @@ pub use join::InitError;
 pub use ringfold_bootstrap::Verdict;
 pub use ringfold_reduce::{Element, F8E4M3, F8E5M2};
 pub use ringfold_topology::Layout;
+pub use ringfold_types::limits;
 pub use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Scale};
 
 /// The README's program compiles and runs.

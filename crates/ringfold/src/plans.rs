@@ -58,6 +58,12 @@ impl Plans {
         layout: &Layout,
         rank: Rank,
     ) -> Result<&Entry, Error> {
+        // The scale is applied before the schedule begins: every scale has the same plan.
+        let op = match call.op {
+            ReduceOp::PreMulSum(_) => ReduceOp::pre_mul_sum(1.0),
+            op => op,
+        };
+        let call = &Call { op, ..*call };
         let at = match self.latest {
             Some((latest, at)) if latest == *call => at,
             _ => self.find(call, layout, rank)?,
@@ -71,7 +77,8 @@ impl Plans {
             Some(at) => *at,
             None => {
                 let entry = self.make(call, layout, rank)?;
-                let steps: usize = entry.schedule.lanes().iter().map(Vec::len).sum();
+                // An entry takes memory even if it has no steps.
+                let steps = 16 + entry.schedule.lanes().iter().map(Vec::len).sum::<usize>();
                 if self.steps + steps > STEPS_KEPT {
                     self.entries.clear();
                     self.index.clear();
@@ -88,7 +95,6 @@ impl Plans {
     }
 
     fn make(&self, call: &Call, layout: &Layout, rank: Rank) -> Result<Entry, Error> {
-        // The scale is applied before the schedule begins.
         let op = if let ReduceOp::PreMulSum(_) = call.op { ReduceOp::Sum } else { call.op };
         let planned = Call { op, ..*call };
         let algorithm = ringfold_collectives::select::select(&planned, layout, &self.constraints);

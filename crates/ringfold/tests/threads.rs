@@ -50,6 +50,22 @@ fn ranks_that_differ_are_told_who_said_what() {
 }
 
 #[test]
+fn a_difference_that_nobody_waited_for_is_found_by_the_next_call() {
+    let verdicts = local::run(2, |comm| {
+        // Each only sends, so each returns.
+        let root = comm.rank();
+        comm.broadcast(&mut [root.0; 3], root).unwrap();
+        let error = comm.all_reduce(&mut [1.0_f32; 3], ReduceOp::Sum).unwrap_err();
+        let Error::Failed(failure) = &error else { panic!("{error}") };
+        failure.verdict.to_string()
+    });
+    for verdict in verdicts.unwrap() {
+        let words = ["#1", "broadcast", "root 0", "root 1"];
+        assert!(words.iter().all(|word| verdict.contains(word)), "{verdict}");
+    }
+}
+
+#[test]
 fn a_rank_that_panics_fails_the_others() {
     let rank_main = |comm: &mut Communicator| {
         assert!(comm.rank() != Rank(1), "this rank gives up");

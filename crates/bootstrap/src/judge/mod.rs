@@ -3,6 +3,8 @@
 //! Pure: time comes in as milliseconds, what to do goes out as `Action`. The hub runs it over TCP,
 //! `local` under a mutex; the verdicts are the same.
 
+use std::collections::BTreeMap;
+
 use ringfold_types::{Rank, limits};
 use serde::{Deserialize, Serialize};
 
@@ -71,6 +73,32 @@ struct Inquiry {
     by: Rank,
     since_ms: u64,
     answers: Vec<Option<History>>,
+}
+
+impl Inquiry {
+    /// Ranks whose calls differed may all have returned from them, where nobody waited for what
+    /// never came; the bytes that were left then disturb a later call. If any earlier call differed,
+    /// it is the one in question.
+    fn blame_the_first_difference(&mut self, standing: &[Standing]) {
+        let asked = Evidence::gather(self, standing).seq.unwrap_or(u64::MAX);
+        let mut said: BTreeMap<u64, (&[u64; 3], u8)> = BTreeMap::new();
+        let mut first = asked;
+        for (answer, standing) in self.answers.iter().zip(standing) {
+            let history = match (answer, standing) {
+                (_, Standing::Left(history)) | (Some(history), Standing::Present) => history,
+                (None, Standing::Present) => continue,
+            };
+            for call in history.calls.iter().filter(|call| call.seq < asked) {
+                let this = (&call.words, call.algorithm);
+                if *said.entry(call.seq).or_insert(this) != this {
+                    first = first.min(call.seq);
+                }
+            }
+        }
+        if first < asked {
+            self.seq = Some(first);
+        }
+    }
 }
 
 /// A link that failed, while we wait whether an end of it dies.
@@ -210,7 +238,8 @@ impl Judge {
     }
 
     fn conclude(&mut self, now_ms: u64) -> Option<Action> {
-        let inquiry = self.inquiry.take()?;
+        let mut inquiry = self.inquiry.take()?;
+        inquiry.blame_the_first_difference(&self.standing);
         let evidence = Evidence::gather(&inquiry, &self.standing);
         let verdict = self
             .mismatch(&evidence)
