@@ -106,15 +106,29 @@ fn who_has_not_entered_is_absent_wherever_it_is() {
     let answers = [
         history(&[(6, 8, true), (7, 8, false)]),
         history(&[]),
-        history(&[(6, 9, false)]),
+        history(&[(6, 8, false)]),
         history(&[(6, 8, true)]),
     ];
     assert_eq!(
         tried(&mut judge(4), overdue(7), &answers).to_string(),
         "not every rank has entered allreduce [f32 x 8, sum] #7: rank 1 (host h0) has made no call \
-         yet; rank 2 (host h1) is inside allreduce [f32 x 9, sum] #6; rank 3 (host h1) has made no \
+         yet; rank 2 (host h1) is inside allreduce [f32 x 8, sum] #6; rank 3 (host h1) has made no \
          call since allreduce [f32 x 8, sum] #6"
     );
+}
+
+#[test]
+fn an_earlier_difference_is_the_cause_of_later_trouble() {
+    let rest = history(&[(6, 8, true), (7, 8, false)]);
+    let odd = history(&[(6, 9, true), (7, 8, false)]);
+    for complaint in [overdue(7), Complaint::Mismatch { seq: 7, peer: 1 }] {
+        let verdict = tried(&mut judge(3), complaint, &[rest.clone(), odd.clone(), rest.clone()]);
+        assert_eq!(
+            verdict.to_string(),
+            "ranks differ in call #6: ranks 0, 2 called allreduce [f32 x 8, sum]; rank 1 called \
+             allreduce [f32 x 9, sum]"
+        );
+    }
 }
 
 #[test]
