@@ -35,9 +35,11 @@ impl Finished {
     }
 }
 
-/// `ringrun` with these arguments and nothing as input.
+/// `ringrun` with these arguments and nothing as input. Whoever runs the tests may ignore signals
+/// (`nohup`, or a shell's `&`), which a launcher respects; these tests are about those that do not.
 pub(crate) fn ringrun(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ringrun"));
+    let mut command = Command::new("env");
+    command.arg("--default-signal=INT,TERM,HUP").arg(env!("CARGO_BIN_EXE_ringrun"));
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
