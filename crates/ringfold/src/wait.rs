@@ -50,8 +50,8 @@ impl Patience {
         }
     }
 
-    /// Learns from a wait that is over. Who waited in vain until it let others run may have kept the
-    /// very core that its peer needed: a busy machine has fewer cores for us than it has.
+    /// Learns from a wait that is over. Who waited in vain until it let others run may have kept
+    /// the very core that its peer needed: a busy machine has fewer cores for us than it has.
     pub(crate) fn learn(&mut self, idle: Idle) {
         if idle.yielded > 0 {
             self.spin = (self.spin / 2).max(SPIN_MIN).min(self.spin_max);

@@ -77,8 +77,8 @@ struct Inquiry {
 
 impl Inquiry {
     /// Ranks whose calls differed may all have returned from them, where nobody waited for what
-    /// never came; the bytes that were left then disturb a later call. If any earlier call differed,
-    /// it is the one in question.
+    /// never came; the bytes that were left then disturb a later call. If any earlier call
+    /// differed, it is the one in question.
     fn blame_the_first_difference(&mut self, standing: &[Standing]) {
         let asked = Evidence::gather(self, standing).seq.unwrap_or(u64::MAX);
         let mut said: BTreeMap<u64, (&[u64; 3], u8)> = BTreeMap::new();
