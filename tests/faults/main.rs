@@ -100,9 +100,11 @@ fn strangers_on_any_port_cost_nothing() {
         let mut noise = Noise(0x5eed);
         println!("seed {:#x}, ports {ports:?}", noise.0);
         let mut held = Vec::new();
+        let mut connected = 0;
         for port in ports {
             for round in 0..150 {
                 let Ok(mut stranger) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+                connected += 1;
                 let garbage: Vec<u8> = (0..round * 7 % 300).map(|_| noise.byte()).collect();
                 stranger.write_all(&garbage).ok();
                 if round % 3 == 0 {
@@ -115,7 +117,9 @@ fn strangers_on_any_port_cost_nothing() {
                 }
             }
         }
+        assert_eq!(connected == 0, transport == "shm", "{transport}: {connected} connections");
         // The job still runs: it dies of what we do next, not of what we did before.
+        assert!(job.ranks.iter().all(|rank| rank.says_nothing()), "a rank has failed already");
         job.ranks[2].signal(Signal::KILL);
         let (verdicts, _) = job.verdicts(2);
         all_say(&verdicts, &["the process of rank 2 is gone"]);

@@ -79,6 +79,11 @@ impl Process {
         kill_process(pid, signal).unwrap();
     }
 
+    /// Whether it has said nothing that was not waited for.
+    pub(crate) fn says_nothing(&self) -> bool {
+        self.lines.try_recv().is_err()
+    }
+
     /// What follows `word` on the first line that begins with it.
     pub(crate) fn line(&self, word: &str) -> String {
         let until = Instant::now() + PATIENCE;
