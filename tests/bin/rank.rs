@@ -4,7 +4,8 @@
 //! * `allreduce BYTES`: all-reduces so many bytes again and again, until it fails;
 //! * `differ`: rank 1 broadcasts while the others all-reduce;
 //! * `late SECONDS`: rank 1 sleeps before the second call;
-//! * `exit`: rank 1 leaves without a word after the first call.
+//! * `exit`: rank 1 leaves without a word after the first call;
+//! * `again TIMES`: makes so many more communicators, each other one before it leaves the last.
 #![expect(clippy::print_stdout, reason = "standard output is how it reports")]
 
 use std::process::ExitCode;
@@ -48,6 +49,19 @@ fn run(args: &[String]) -> Result<(), Error> {
         Some("late") if is_odd_one => {
             std::thread::sleep(Duration::from_secs(number(1) as u64));
             comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum)
+        }
+        Some("again") => {
+            let mut last = Some(comm);
+            for round in 0..number(1) {
+                let before = last.take().filter(|_| round % 2 == 0);
+                let mut comm = Communicator::init()?;
+                if let Some(mut comm) = before {
+                    comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum)?;
+                }
+                comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum)?;
+                last = Some(comm);
+            }
+            Ok(())
         }
         Some("exit") if is_odd_one => {
             println!("started");

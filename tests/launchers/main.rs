@@ -13,7 +13,7 @@
 use std::net::TcpListener;
 use std::process::Command;
 
-use ringfold_tests::Job;
+use ringfold_tests::{Job, program};
 
 use crate::hosts::Hosts;
 use crate::perf::{ARGS, DEADLINE, assert_right, perf};
@@ -33,6 +33,15 @@ fn run(command: &mut Command, launcher: &str, ranks: usize) {
     assert_right(&Job::start(command).finish(DEADLINE), launcher, ranks);
 }
 
+/// Runs, by `command`, ranks that make several communicators.
+fn run_again(command: &mut Command, ranks: usize) {
+    let home = Place::new("home");
+    command.env("HOME", home.path()).arg(program::binary("rank")).args(["again", "4"]);
+    let outcome = Job::start(command).finish(DEADLINE);
+    assert!(outcome.status.success(), "{outcome:?}");
+    assert_eq!(outcome.stdout.matches("done\n").count(), ranks, "{outcome:?}");
+}
+
 #[test]
 #[ignore = "wants mpich"]
 fn hydra() {
@@ -43,6 +52,9 @@ fn hydra() {
         let mut command = Command::new("mpiexec.mpich");
         command.args(["-n", &ranks.to_string()]).arg(perf()).args(ARGS);
         run(&mut command, "Hydra (PMI-1)", ranks);
+        let mut command = Command::new("mpiexec.mpich");
+        command.args(["-n", &ranks.to_string()]);
+        run_again(&mut command, ranks);
     }
 }
 
@@ -56,6 +68,9 @@ fn open_mpi() {
         let mut command = Command::new("mpirun.openmpi");
         command.args(["--oversubscribe", "--allow-run-as-root", "-n", &ranks.to_string()]);
         run(command.arg(perf()).args(ARGS), "Open MPI", ranks);
+        let mut command = Command::new("mpirun.openmpi");
+        command.args(["--oversubscribe", "--allow-run-as-root", "-n", &ranks.to_string()]);
+        run_again(&mut command, ranks);
     }
 }
 
@@ -119,6 +134,9 @@ fn slurm_steps() {
         let mut command = slurm.command("srun");
         command.args([mpi, "-n", &ranks.to_string()]).arg(perf()).args(ARGS);
         run(&mut command, "Slurm", ranks);
+        let mut command = slurm.command("srun");
+        command.args([mpi, "-n", &ranks.to_string()]);
+        run_again(&mut command, ranks);
     }
 }
 

@@ -2,7 +2,7 @@
 //! panic, nor allocate more than its input is worth.
 
 use crate::message::{FromHub, ToHub, decode};
-use crate::rendezvous::ToLauncher;
+use crate::rendezvous::{FromLauncher, ToLauncher};
 use crate::{History, Judge, Verdict};
 
 pub use crate::channel::{Assembler, BadFrame, Greeting};
@@ -33,7 +33,7 @@ pub fn is_launcher_message(bytes: &[u8]) -> bool {
 /// Whether the bytes are the launcher's answer.
 #[must_use]
 pub fn is_launcher_answer(bytes: &[u8]) -> bool {
-    decode::<std::net::SocketAddr>(bytes).is_some()
+    decode::<FromLauncher>(bytes).is_some()
 }
 
 /// The history that the bytes are, to be handed to a `Judge`.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ringfold_types::{Rank, limits};
 use tokio::sync::mpsc;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::gate::{Guest, Strangers};
@@ -49,7 +49,7 @@ pub(crate) struct Entrance {
     pub(crate) strangers: Arc<Strangers>,
     pub(crate) deadline: Instant,
     /// What lets them in; it is stopped when nobody is missing any more.
-    pub(crate) door: AbortHandle,
+    pub(crate) door: JoinHandle<()>,
 }
 
 impl Hub {
@@ -98,11 +98,14 @@ impl Hub {
     }
 
     /// Brings the ranks together, then watches until rank 0 has left.
-    pub(crate) async fn run(mut self, entrance: Entrance) {
-        let door = entrance.door.clone();
-        let gathered = self.gather(entrance).await;
-        // With nobody to wait for there is no port for strangers either.
-        door.abort();
+    pub(crate) async fn run(mut self, mut entrance: Entrance) {
+        let gathered = self.gather(&mut entrance).await;
+        // With nobody to wait for there is no port for strangers either. It is closed before anyone
+        // hears that all are there: who then knocks for the next communicator must not knock here.
+        entrance.door.abort();
+        if entrance.door.await.is_err_and(|e| e.is_panic()) {
+            tracing::error!("what let the ranks in has panicked");
+        }
         match gathered {
             Err(refusal) => self.tell_all(&FromHub::Refused(refusal)),
             Ok(()) => {
@@ -115,7 +118,7 @@ impl Hub {
         self.dismiss().await;
     }
 
-    async fn gather(&mut self, mut entrance: Entrance) -> Result<(), Refusal> {
+    async fn gather(&mut self, entrance: &mut Entrance) -> Result<(), Refusal> {
         while self.seats.len() < self.hosts.len() {
             tokio::select! {
                 Some(guest) = entrance.guests.recv() => self.welcome(guest),

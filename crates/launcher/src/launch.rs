@@ -87,7 +87,7 @@ async fn launch(job: &Job) -> Result<Outcome, LaunchError> {
     let remote = plan.hosts.iter().map(|share| &*share.host).find(|host| *host != here);
     let meeting = rendezvous::open(remote, job.rendezvous.as_deref()).await?;
     let order = Order::new(job, &plan, &meeting.address)?;
-    let mut meeting = meeting.serve(&order.secret, order.job.clone(), plan.size);
+    let meeting = meeting.serve(&order.secret, order.job.clone(), plan.size);
     let mut signals = Signals::listen()?;
     let _reaping = Reaping::begin()?;
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfold_bootstrap::Secret;
 use ringfold_bootstrap::rendezvous::{Report, serve};
@@ -26,11 +27,18 @@ impl Meeting {
     /// Lets the ranks of `job` find each other there, until the result is dropped.
     pub(crate) fn serve(self, secret: &[u8; SECRET_BYTES], job: String, size: usize) -> Serving {
         let secret = Secret::new(*secret);
-        let (tell, reports) = mpsc::unbounded_channel();
+        let (tell, mut reports) = mpsc::unbounded_channel();
+        let verdict = Arc::new(Mutex::new(None));
+        let said = Arc::clone(&verdict);
         let task = tokio::spawn(async move {
-            serve(self.listener, secret, &job, size, tell).await;
+            let note = async {
+                while let Some(report) = reports.recv().await {
+                    noted(&mut said.lock().unwrap_or_else(PoisonError::into_inner), report);
+                }
+            };
+            tokio::join!(serve(self.listener, secret, &job, size, tell), note);
         });
-        Serving { task, reports }
+        Serving { task, verdict }
     }
 }
 
@@ -38,17 +46,22 @@ impl Meeting {
 #[derive(Debug)]
 pub(crate) struct Serving {
     task: JoinHandle<()>,
-    reports: mpsc::UnboundedReceiver<Report>,
+    verdict: Arc<Mutex<Option<String>>>,
 }
 
 impl Serving {
     /// What rank 0 has said went wrong, if it has.
-    pub(crate) fn report(&mut self) -> Option<String> {
-        let reports = std::iter::from_fn(|| self.reports.try_recv().ok());
-        reports.into_iter().find_map(|report| match report {
-            Report::Verdict { text, .. } => Some(text),
-            _ => None,
-        })
+    pub(crate) fn report(&self) -> Option<String> {
+        self.verdict.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The first verdict is the cause of those that follow, until the ranks have met once more.
+fn noted(verdict: &mut Option<String>, report: Report) {
+    match report {
+        Report::Verdict { text, .. } => drop(verdict.get_or_insert(text)),
+        Report::Joined => *verdict = None,
+        _ => {}
     }
 }
 

@@ -55,6 +55,12 @@ impl Communicator {
     /// environment; a group of one if nothing did. To be called by every rank. Blocks until all are
     /// there.
     ///
+    /// It may be called again, whether earlier communicators are still there or not; each is a
+    /// group of its own. All ranks make their communicators in the same order, so that the n-th of
+    /// one meets the n-th of the others. The next program that a rank runs under the same launcher,
+    /// as in `ringrun -n 2 sh -c 'one; two'`, may call it too; not so under Hydra, whose PMI-1
+    /// serves one program.
+    ///
     /// # Errors
     /// [`Error::Config`] or [`Error::Init`].
     pub fn init() -> Result<Self, Error> {

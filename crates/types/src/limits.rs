@@ -50,6 +50,9 @@ pub const LINK_GRACE_MS: u64 = 300;
 /// milliseconds.
 pub const HUB_SILENCE_MS: u64 = 2_000;
 
+/// Communicators of one job that may be there at the same time, where `ringrun` is asked for each.
+pub const HUBS_MAX: usize = 1_024;
+
 /// Bytes of one line of a launcher's key-value protocol (PMI-1).
 pub const PMI_LINE_BYTES_MAX: usize = 4_096;
 

@@ -1,5 +1,6 @@
 //! One function per launcher: from its variables to an identity.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use ringfold_types::Rank;
@@ -61,13 +62,23 @@ pub(super) fn torch(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     })
 }
 
-/// `PMI_FD`, `PMI_RANK`, `PMI_SIZE`, and the conversation on that descriptor.
+/// `PMI_FD`, `PMI_RANK`, `PMI_SIZE`, and the conversation on that descriptor, or what came of it:
+/// later communicators of the process meet where its first one did.
 pub(super) fn hydra(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     let need = Need { launcher: Launcher::Hydra, because: "PMI_FD", vars };
     let (rank, size) = (need.rank("PMI_RANK")?, need.number("PMI_SIZE")?);
     let fd = need.number("PMI_FD")?;
     let socket = inherited::duplicate(fd);
     let socket = socket.map_err(|source| DiscoverError::Socket { fd, source })?;
+    if let Some(pmi::Met { space, hub }) = pmi::met(&socket) {
+        let meet = |hub: SocketAddr| Rendezvous::Ports {
+            host: hub.ip().to_string(),
+            ports: ports_from(hub.port(), 0),
+        };
+        let rendezvous = hub.map_or(Rendezvous::Alone, meet);
+        let job = format!("pmi:{space}");
+        return Ok(Identity { rank, size, job, rendezvous, launcher: Launcher::Hydra });
+    }
     let client = pmi::Client::open(socket, PMI_PATIENCE)?;
     let job = format!("pmi:{}", client.space());
     let rendezvous = if size == 1 {

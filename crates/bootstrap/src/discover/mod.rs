@@ -26,7 +26,7 @@ mod launchers;
 pub use hostlist::{HostListError as InvalidHostList, expand as expand_hosts};
 
 /// Reads the launcher's variables, which `variable` hands out; where the launcher speaks PMI-1,
-/// begins that conversation, so it is to be called once.
+/// begins that conversation, or remembers what came of the one that is over.
 ///
 /// # Errors
 /// A launcher's variables are incomplete or make no sense; the text says which one to set.

@@ -119,6 +119,12 @@ pub enum JoinError {
         /// What the system says.
         source: io::Error,
     },
+    /// The launcher takes no more communicators of this job.
+    #[error(
+        "{} communicators of this job are there already; let some leave before making the next",
+        limits::HUBS_MAX
+    )]
+    TooMany,
     /// The launcher's key-value space failed.
     #[error("the launcher's key-value space (PMI-1) failed: {0}")]
     Pmi(#[from] crate::pmi::PmiError),

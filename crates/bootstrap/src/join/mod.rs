@@ -173,7 +173,7 @@ impl Joiner {
             guests,
             strangers,
             deadline: self.deadline,
-            door: tokio::spawn(door).abort_handle(),
+            door: tokio::spawn(door),
         }));
         Ok(line)
     }
@@ -202,8 +202,10 @@ impl Joiner {
                 let hub = self.advertised(&listener, here)?;
                 let (host, port) = self.split(&launcher)?;
                 let channel = self.search(Purpose::Rendezvous, host, &[port]).await?;
-                let reports = rendezvous::publish(channel, hub).await;
-                Ok((listener, Some(reports.map_err(self.unroutable(&launcher))?)))
+                let answer = timeout_at(self.deadline, rendezvous::publish(channel, hub)).await;
+                let late = |_| Err(io::Error::other("the launcher does not answer"));
+                let reports = answer.unwrap_or_else(late).map_err(self.unroutable(&launcher))?;
+                Ok((listener, Some(reports.ok_or(JoinError::TooMany)?)))
             }
             Rendezvous::Kvs(mut client) => {
                 let here = match bind {
@@ -212,8 +214,10 @@ impl Joiner {
                     None => address::default_source(),
                 };
                 let listener = self.listen(Some(here), &[0], here.to_string())?;
-                client.put(HUB_KEY, &self.advertised(&listener, here)?.to_string())?;
+                let hub = self.advertised(&listener, here)?;
+                client.put(HUB_KEY, &hub.to_string())?;
                 self.barrier(&mut client)?;
+                client.led_to(hub);
                 client.finalize()?;
                 Ok((listener, None))
             }
@@ -228,7 +232,7 @@ impl Joiner {
             Rendezvous::Ask { address: launcher } => {
                 let (host, port) = self.split(&launcher)?;
                 let channel = self.search(Purpose::Rendezvous, host, &[port]).await?;
-                let asked = timeout_at(self.deadline, rendezvous::ask(channel)).await;
+                let asked = timeout_at(self.deadline, rendezvous::ask(channel, self.rank.0)).await;
                 let late = |_| Err(io::Error::other("rank 0 has not told the launcher its place"));
                 let hub = asked.unwrap_or_else(late).map_err(self.unroutable(&launcher))?;
                 Ok((hub.ip().to_string(), vec![hub.port()]))
@@ -236,8 +240,9 @@ impl Joiner {
             Rendezvous::Kvs(mut client) => {
                 self.barrier(&mut client)?;
                 let hub = client.get(HUB_KEY)?;
-                client.finalize()?;
                 let hub: SocketAddr = hub.parse().map_err(|_| self.no_hub(&hub, "no address"))?;
+                client.led_to(hub);
+                client.finalize()?;
                 Ok((hub.ip().to_string(), vec![hub.port()]))
             }
         }

@@ -3,11 +3,16 @@
 //! get it.
 
 use std::io::{self, Read, Write};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use ringfold_types::limits;
+
+mod again;
+
+pub(crate) use again::{Met, met};
 
 /// A connection to the launcher's key-value space.
 #[derive(Debug)]
@@ -17,6 +22,7 @@ pub struct Client {
     space: String,
     value_bytes_max: usize,
     is_one_host: bool,
+    hub: Option<SocketAddr>,
 }
 
 /// Why the key-value space does not serve.
@@ -62,8 +68,14 @@ impl Client {
         let io = |source| PmiError::Io { command: "init".into(), source };
         stream.set_read_timeout(Some(patience)).map_err(io)?;
         let space = String::new();
-        let mut client =
-            Self { stream, unread: Vec::new(), space, value_bytes_max: 0, is_one_host: false };
+        let mut client = Self {
+            stream,
+            unread: Vec::new(),
+            space,
+            value_bytes_max: 0,
+            is_one_host: false,
+            hub: None,
+        };
         client.ask("cmd=init pmi_version=1 pmi_subversion=1", "cmd=response_to_init", &["rc=0"])?;
         let maxes = client.ask("cmd=get_maxes", "cmd=maxes", &[])?;
         let max = field(&maxes, "vallen_max").and_then(|v| v.parse().ok());
@@ -129,12 +141,21 @@ impl Client {
         self.ask("cmd=barrier_in", "cmd=barrier_out", &[]).map(drop)
     }
 
+    /// Where the hub is that this conversation led to: what remains of it for the next time.
+    pub(crate) const fn led_to(&mut self, hub: SocketAddr) {
+        self.hub = Some(hub);
+    }
+
     /// Ends the conversation, as the launcher expects of whoever began one.
     ///
     /// # Errors
     /// The launcher does not acknowledge it.
     pub fn finalize(mut self) -> Result<(), PmiError> {
-        self.ask("cmd=finalize", "cmd=finalize_ack", &[]).map(drop)
+        self.ask("cmd=finalize", "cmd=finalize_ack", &[])?;
+        if let Some(which) = again::which(&self.stream) {
+            again::remember(which, Met { space: self.space, hub: self.hub });
+        }
+        Ok(())
     }
 
     fn ask(

@@ -44,6 +44,22 @@ fn everyone_gets_everyone_s_card_and_exchanges() {
 }
 
 #[test]
+fn ranks_meet_again_at_the_same_port() {
+    let job = Job::new(3);
+    let first = job.joined(&[0, 1, 2]);
+    // While the first one lives, and at once after others have left.
+    leave(job.joined(&[1, 2, 0]));
+    let again: Vec<_> = (0..3)
+        .map(|rank| {
+            let job = job.clone();
+            thread::spawn(move || (0..20).for_each(|_| job.join(rank).unwrap().0.leave()))
+        })
+        .collect();
+    again.into_iter().for_each(|thread| thread.join().unwrap());
+    leave(first);
+}
+
+#[test]
 fn alone_there_is_nobody_to_meet() {
     let (control, all) = ringfold_bootstrap::Control::join(
         Identity::alone(),

@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use ringfold_bootstrap::rendezvous::{Report, serve};
-use ringfold_bootstrap::{Control, Identity, Launcher, Options, Rendezvous, Secret, pmi};
+use ringfold_bootstrap::{Control, Identity, Launcher, Options, Rendezvous, Secret, discover, pmi};
 use ringfold_types::Rank;
 use tokio::sync::mpsc;
 
@@ -100,6 +100,37 @@ fn a_rank_that_asks_before_rank_0_is_there_waits() {
     leave(controls);
 }
 
+#[test]
+fn ranks_meet_as_often_as_they_like_and_leave_in_any_order() {
+    let secret = Secret::generate().unwrap();
+    let (place, _told) = ringrun(&secret, 3);
+    let meet = || join_all((0..3).map(|r| asks(place, r, 3)).collect(), &secret);
+    let first = meet();
+    let second = meet();
+    // The first one goes on beside the second.
+    first[2].complain(ringfold_bootstrap::Complaint::Abort { reason: "enough".into() });
+    common_verdict(&first);
+    assert!(second.iter().all(|control| control.verdict().is_none()));
+    leave(first);
+    leave(second);
+    for _ in 0..3 {
+        leave(meet());
+    }
+}
+
+#[test]
+fn ranks_that_were_not_all_there_meet_at_the_next_attempt() {
+    let secret = Secret::generate().unwrap();
+    let (place, _told) = ringrun(&secret, 2);
+    let options = Options { timeout: Duration::from_millis(300), ..Options::default() };
+    let gave_up = Control::join(asks(place, 0, 2), secret.clone(), Vec::new(), options);
+    assert_eq!(
+        gave_up.unwrap_err().to_string(),
+        "1 of 2 ranks joined within 300ms; missing: rank 1"
+    );
+    leave(join_all(vec![asks(place, 1, 2), asks(place, 0, 2)], &secret));
+}
+
 /// Serves one rank as Hydra's proxy does.
 fn proxy(socket: UnixStream, space: Arc<Mutex<HashMap<String, String>>>, barrier: Arc<Barrier>) {
     let mut out = socket.try_clone().unwrap();
@@ -122,7 +153,10 @@ fn proxy(socket: UnixStream, space: Arc<Mutex<HashMap<String, String>>>, barrier
                 Some(v) => format!("cmd=get_result rc=0 msg=success value={v}"),
                 None => "cmd=get_result rc=-1 msg=key_not_found value=unknown".into(),
             },
-            "finalize" => "cmd=finalize_ack".into(),
+            "finalize" => {
+                writeln!(out, "cmd=finalize_ack").unwrap();
+                return;
+            }
             other => panic!("unknown command {other}"),
         };
         writeln!(out, "{answer}").unwrap();
@@ -135,21 +169,28 @@ fn a_key_value_space_tells_where_the_hub_is() {
     let space = Arc::new(Mutex::new(HashMap::new()));
     space.lock().unwrap().insert("PMI_process_mapping".into(), format!("(vector,(0,1,{SIZE}))"));
     let barrier = Arc::new(Barrier::new(SIZE));
-    let mut identities = Vec::new();
-    for rank in 0..SIZE {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let (space, barrier) = (Arc::clone(&space), Arc::clone(&barrier));
-        thread::spawn(move || proxy(theirs, space, barrier));
-        let client = pmi::Client::open(OwnedFd::from(ours), PATIENCE).unwrap();
-        identities.push(Identity {
-            rank: Rank::at(rank),
-            size: SIZE,
-            job: format!("pmi:{}", client.space()),
-            rendezvous: Rendezvous::Kvs(client),
-            launcher: Launcher::Hydra,
-        });
+    let sockets: Vec<_> = (0..SIZE)
+        .map(|_| {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let (space, barrier) = (Arc::clone(&space), Arc::clone(&barrier));
+            thread::spawn(move || proxy(theirs, space, barrier));
+            ours
+        })
+        .collect();
+    let identity = |(rank, socket): (usize, &UnixStream)| {
+        let variable = |name: &str| match name {
+            "PMI_FD" => Some(socket.as_raw_fd().to_string()),
+            "PMI_RANK" => Some(rank.to_string()),
+            "PMI_SIZE" => Some(SIZE.to_string()),
+            _ => None,
+        };
+        discover(&variable).unwrap()
+    };
+    let secret = Secret::generate().unwrap();
+    // The proxy takes one conversation; the second time the ranks know where to meet.
+    for _ in 0..2 {
+        leave(join_all(sockets.iter().enumerate().map(identity).collect(), &secret));
     }
-    leave(join_all(identities, &Secret::generate().unwrap()));
     let hub: SocketAddr = space.lock().unwrap()["ringfold-hub"].parse().unwrap();
     assert!(hub.ip().is_loopback(), "all ranks are on one host");
 }

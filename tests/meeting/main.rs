@@ -1,0 +1,60 @@
+//! How ranks that are processes come together: as often as they like.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::net::TcpListener;
+use std::process::Command;
+use std::time::Duration;
+
+use ringfold_tests::{Job, Outcome, program};
+
+/// Long enough for a loaded machine.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+fn ringrun(ranks: usize) -> Command {
+    let mut command = Command::new(program::binary("ringrun"));
+    command.args(["-n", &ranks.to_string(), "--timeout", "60"]);
+    command
+}
+
+/// Ranks that find each other by torch's variables, and their outcomes.
+fn by_hand(ranks: usize, settings: impl Fn(usize, &mut Command)) -> Vec<Outcome> {
+    let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let start = |rank: usize| {
+        let mut command = Command::new(program::binary("rank"));
+        command
+            .env("RANK", rank.to_string())
+            .env("WORLD_SIZE", ranks.to_string())
+            .env("MASTER_ADDR", "127.0.0.1")
+            .env("MASTER_PORT", port.to_string())
+            .env("RINGFOLD_SECRET", &"5ec2e7".repeat(11)[..64]);
+        settings(rank, &mut command);
+        Job::start(&mut command)
+    };
+    let jobs: Vec<Job> = (0..ranks).map(start).collect();
+    jobs.into_iter().map(|job| job.finish(DEADLINE)).collect()
+}
+
+#[test]
+fn a_program_makes_several_communicators() {
+    let mut command = ringrun(3);
+    let outcome = Job::start(command.arg(program::binary("rank")).args(["again", "4"]));
+    let outcome = outcome.finish(DEADLINE);
+    assert!(outcome.status.success(), "{outcome:?}");
+    assert_eq!(outcome.stdout, "done\n".repeat(3), "{outcome:?}");
+    let again = |_, command: &mut Command| {
+        command.args(["again", "4"]);
+    };
+    for outcome in by_hand(3, again) {
+        assert!(outcome.status.success(), "{outcome:?}");
+    }
+}
+
+#[test]
+fn the_next_program_of_a_script_meets_anew() {
+    let rank = program::binary("rank");
+    let script = format!("{0} again 1 && {0} again 1", rank.display());
+    let outcome = Job::start(ringrun(2).args(["sh", "-c", &script])).finish(DEADLINE);
+    assert!(outcome.status.success(), "{outcome:?}");
+    assert_eq!(outcome.stdout, "done\n".repeat(4), "{outcome:?}");
+}
