@@ -1,0 +1,93 @@
+//! What waiting costs: CPU seconds, of all threads of its process, that a rank spends in a barrier
+//! while its peer comes 100 ms late, over shared memory and over TCP.
+//!
+//! `cargo bench -p ringfold-bench --bench waiting`
+#![expect(clippy::unwrap_used, reason = "a bench fails by panicking")]
+#![expect(clippy::print_stdout, reason = "a bench prints what it measured")]
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use ringfold::{Communicator, Config};
+use rustix::time::{ClockId, clock_gettime};
+
+/// How much later the peer comes.
+const LATE: Duration = Duration::from_millis(100);
+
+/// What a wait of that length may cost.
+const CPU_MAX_MS: f64 = 5.0;
+
+const ROUNDS: usize = 11;
+
+fn main() {
+    let words: Vec<String> = std::env::args().collect();
+    // This program starts itself as the late rank.
+    if let [_, role, transport, port] = &words[..]
+        && role == "late"
+    {
+        return come_late(transport, port);
+    }
+    let within = ["shm", "tcp"].map(wait);
+    assert!(within.iter().all(|good| *good), "waiting costs too much");
+}
+
+fn join(rank: usize, transport: &str, port: &str) -> Communicator {
+    let environment = [
+        ("RANK", rank.to_string()),
+        ("WORLD_SIZE", "2".to_owned()),
+        ("MASTER_ADDR", "127.0.0.1".to_owned()),
+        ("MASTER_PORT", port.to_owned()),
+        ("RINGFOLD_TRANSPORT", transport.to_owned()),
+        ("RINGFOLD_SECRET", "5ec2e7".repeat(11)[..64].to_owned()),
+    ];
+    let environment: BTreeMap<_, _> =
+        environment.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    Communicator::init_with(&Config::from_map(environment).unwrap()).unwrap()
+}
+
+fn come_late(transport: &str, port: &str) {
+    let mut comm = join(1, transport, port);
+    for _ in 0..ROUNDS {
+        comm.barrier().unwrap();
+        sleep(LATE);
+        comm.barrier().unwrap();
+    }
+    comm.leave();
+}
+
+/// Prints what waiting costs; whether that is little enough.
+fn wait(transport: &str) -> bool {
+    let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let port = port.to_string();
+    let mut late = Command::new(std::env::current_exe().unwrap())
+        .args(["late", transport, &port])
+        .spawn()
+        .unwrap();
+    let mut comm = join(0, transport, &port);
+    let mut spent: Vec<(f64, f64)> = (0..ROUNDS)
+        .map(|_| {
+            comm.barrier().unwrap();
+            let (start, before) = (Instant::now(), cpu_ms());
+            comm.barrier().unwrap();
+            (cpu_ms() - before, start.elapsed().as_secs_f64() * 1e3)
+        })
+        .collect();
+    comm.leave();
+    assert!(late.wait().unwrap().success());
+    spent.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let ((middle, wall), (most, _)) = (spent[ROUNDS / 2], spent[ROUNDS - 1]);
+    println!(
+        "{transport}: {middle:.2} ms of CPU in a wait of {wall:.0} ms, at most {most:.2}, of \
+         {ROUNDS}; {CPU_MAX_MS} are allowed"
+    );
+    middle < CPU_MAX_MS
+}
+
+/// CPU time of this process.
+fn cpu_ms() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
+}

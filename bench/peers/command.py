@@ -1,0 +1,160 @@
+"""The command line, and what it makes happen."""
+
+import argparse
+import contextlib
+import datetime
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import install
+import libraries
+import measure
+import processes
+import report
+import sizes
+
+COLLECTIVES = list(report.TITLES)
+
+
+def arguments(words):
+    """What was typed."""
+    parser = argparse.ArgumentParser(prog="bench/peers/run", description=__doc__)
+    listed = lambda text: text.split(",")  # noqa: E731
+    numbers = lambda text: [int(word) for word in text.split(",")]  # noqa: E731
+    some_sizes = lambda text: [sizes.parse(word) for word in text.split(",")]  # noqa: E731
+    add = parser.add_argument
+    add("--quick", action="store_true", help="5 sizes, 2 ranks, 3 rounds, buffers apart")
+    add("--collectives", type=listed, default=COLLECTIVES, help="names with commas")
+    add("--ranks", type=numbers, help="default: 2,4,8")
+    add("--sizes", type=some_sizes, help="as in 8,4K,1M; default: 8 to 128M by 4")
+    add("--place", choices=["out", "in", "out,in"], help="buffers apart, in place, or both")
+    add("--rounds", type=int, help="default: 5")
+    add("--batches", type=int, default=5, help="batches of calls in a round")
+    add("--seconds", type=float, default=2.0, help="after which a cell begins no more batches")
+    add("--calls", type=int, help="most calls of a batch")
+    add("--patience", type=float, default=60.0, help="seconds without a result that are too many")
+    add("--peers", type=listed, default=["openmpi", "mpich", "impi"], help="names with commas")
+    add("--gloo", action="store_true", help="with Gloo too: installs PyTorch, 5 GB")
+    add("--transport", choices=["shm", "tcp"], default="shm", help="one host, or several")
+    add("--shape", metavar="RATE", help="with tcp: what each host's link carries, as in 1gbit")
+    add("--mtu", type=int, default=1500, help="with tcp: of the hosts' links")
+    add("--cache", type=Path, default=install.cache_folder(), help="where peers are installed")
+    add("--out", type=Path, default=install.ROOT / "target" / "peers", help="for the results")
+    add("--no-build", action="store_true", help="take ringfold's binaries as they are")
+    add("--wait", action="store_true", help="only: CPU time of a rank that waits")
+    args = parser.parse_args(words)
+    if args.shape and args.transport != "tcp":
+        parser.error("--shape is for --transport tcp")
+    for name in [*args.collectives, *args.peers]:
+        if name not in [*COLLECTIVES, *libraries.PEERS]:
+            parser.error(f"there is no {name}")
+    args.ranks = args.ranks or ([2] if args.quick else [2, 4, 8])
+    args.sizes = args.sizes or (sizes.QUICK if args.quick else sizes.ALL)
+    args.place = args.place or ("out" if args.quick else "out,in")
+    args.rounds = args.rounds or (3 if args.quick else 5)
+    if args.gloo:
+        args.peers = [*args.peers, "gloo"]
+    return args
+
+
+def say(message):
+    """For who watches; results go to files."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def main(words):
+    """The exit status."""
+    args = arguments(words)
+    processes.adopt_orphans()
+    if args.wait:
+        return wait_check()
+    try:
+        return compare(args)
+    except install.Missing as error:
+        say(f"error: {error}")
+        return 1
+
+
+def wait_check():
+    """CPU time of a rank that waits, over all transports."""
+    command = ["cargo", "bench", "-q", "-p", "ringfold-bench", "--bench", "waiting"]
+    return subprocess.run(command, cwd=install.ROOT, check=False).returncode
+
+
+def compare(args):
+    """Everything else."""
+    args.cache.mkdir(parents=True, exist_ok=True)
+    ours = libraries.Ringfold(install.ringfold(not args.no_build))
+    compared = [ours]
+    for name in dict.fromkeys(args.peers):
+        try:
+            compared.append(libraries.peer(name, args.cache))
+            say(f"{name}: {compared[-1].title}")
+        except install.Missing as error:
+            say(f"{name}: left out: {error}")
+    limit = libraries.Limit(install.own_program("limit", args.cache))
+    with contextlib.ExitStack() as stack:
+        hosts = None
+        if args.transport == "shm":
+            compared.append(limit)
+        all_series = []
+        about = describe(args, limit)
+        for ranks in args.ranks:
+            for collective in args.collectives:
+                series = measure.Series(job(args, collective, ranks, hosts), say, args.patience)
+                series.measure(compared, args.rounds)
+                all_series.append(series)
+                written = report.Report(about, compared, all_series)
+                names = written.write(args.out)
+                say(f"{collective} x {ranks}: done")
+        del stack
+    say(f"{args.out}: {' '.join(names)}")
+    return 0
+
+
+def job(args, collective, ranks, hosts):
+    """What all libraries have to do, the same for each."""
+    cores = len(os.sched_getaffinity(0))
+    most = args.calls or (500 if hosts else 200 if ranks > cores else 5000)
+    cells = tuple((size, sizes.calls(size, most)) for size in args.sizes)
+    # A broadcast has one buffer in MPI.
+    places = "in" if collective == "broadcast" else args.place
+    return libraries.Job(
+        collective, ranks, places, cells, args.seconds, args.batches, cores, hosts
+    )
+
+
+def describe(args, limit):
+    """The machine, for the head of the report."""
+    measured = []
+    known = {"handover": "ns from core to core", "exchange": "ns to exchange a line",
+             "reduce": "GB/s reduced, 2 ranks", "copy": "GB/s copied"}
+
+    def read(line):
+        key, _, value = line.partition(" ")
+        if key in known:
+            measured.append(f"{value} {known[key]}")
+
+    processes.run([limit.program, "machine"], dict(os.environ), args.patience, read)
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return {
+        "taken": now.strftime("%Y-%m-%d %H:%M UTC"),
+        "transport": args.transport,
+        "machine": f"{_processor()}, {len(os.sched_getaffinity(0))} cores, {platform.release()}",
+        "load before": load,
+        "limits": "; ".join(measured),
+        "rounds": args.rounds,
+        "command": "bench/peers/run " + " ".join(sys.argv[1:]),
+    }
+
+
+def _processor():
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as lines:
+        for line in lines:
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.machine()

@@ -1,0 +1,70 @@
+"""What the times come to. Pure: nothing here measures or prints."""
+
+import math
+import statistics
+
+
+def median(values):
+    """The middle of `values`, None if there are none."""
+    return statistics.median(values) if values else None
+
+
+def geometric_mean(values):
+    """None if there are none."""
+    return math.exp(statistics.fmean(math.log(value) for value in values)) if values else None
+
+
+def bus_factor(collective, ranks):
+    """Bytes that the busiest link carries for each byte of the size (nccl-tests' convention)."""
+    share = (ranks - 1) / ranks
+    return {"all_reduce": 2 * share, "broadcast": 1.0}.get(collective, share)
+
+
+def bus_bandwidth(collective, ranks, size, microseconds):
+    """In GB/s (1e9)."""
+    return size * bus_factor(collective, ranks) / microseconds / 1e3
+
+
+class Cell:
+    """One collective, number of ranks, place and size: the times of every library by round, None
+    where a library failed."""
+
+    def __init__(self, collective, ranks, place, size):
+        self.collective, self.ranks, self.place, self.size = collective, ranks, place, size
+        # What the buffers had in truth: at least one element for each rank.
+        self.used = size
+        self.times = {}
+
+    def add(self, library, round_number, microseconds):
+        """The time of a round; rounds before it that have none failed."""
+        times = self.times.setdefault(library, [])
+        times.extend([None] * (round_number + 1 - len(times)))
+        times[round_number] = microseconds
+
+    def time(self, library):
+        """The median over the rounds."""
+        return median([time for time in self.times.get(library, []) if time is not None])
+
+    def best(self, libraries):
+        """Which of them has the least median."""
+        timed = [library for library in libraries if self.time(library) is not None]
+        return min(timed, key=self.time, default=None)
+
+    def ratio(self, ours, peers):
+        """Our time over the best peer's: the median of the rounds' ratios. Below 1 is faster."""
+        return self.compare(ours, self.best(peers))
+
+    def compare(self, one, other):
+        """Time of one over the time of the other: the median of the rounds' ratios."""
+        pairs = zip(self.times.get(one, []), self.times.get(other, []))
+        return median([this / that for this, that in pairs if this and that])
+
+
+def mean_ratio(cells, ours, peers):
+    """The geometric mean of the ratios of `cells`, and the worst with its cell."""
+    ratios = [(cell.ratio(ours, peers), cell) for cell in cells]
+    ratios = [(ratio, cell) for ratio, cell in ratios if ratio is not None]
+    if not ratios:
+        return None, None, None
+    worst, where = max(ratios, key=lambda pair: pair[0])
+    return geometric_mean([ratio for ratio, _ in ratios]), worst, where

@@ -1,0 +1,131 @@
+"""Times one collective of Gloo, as timing.c times an MPI's: see there. The rank, the number of ranks
+and where they meet come from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
+
+Python calls Gloo for a user of PyTorch too, so its share of a call counts."""
+
+import statistics
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+
+class Timer:
+    """The same two buffers for all cells."""
+
+    def __init__(self, collective, cells):
+        self.collective = collective
+        self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
+        self.blocks = collective in ("all_gather", "reduce_scatter")
+        longest = max(self.length(self.count(size)) for size, _ in cells)
+        self.input, self.output = torch.zeros(longest), torch.zeros(longest)
+
+    def count(self, size):
+        """Elements of a call."""
+        return max(1, size // 4 // (self.ranks if self.blocks else 1))
+
+    def length(self, count):
+        """Elements of the larger buffer."""
+        return count * (self.ranks if self.blocks else 1)
+
+    def call(self, count, in_place):
+        """Something that does it once. All-reduce and broadcast have one buffer in PyTorch."""
+        length = self.length(count)
+        output, given = self.output[:length], self.input[:length]
+        own = slice(self.rank * count, (self.rank + 1) * count)
+        if self.collective == "all_reduce":
+            if in_place:
+                return lambda: dist.all_reduce(output)
+
+            def copy_and_reduce():
+                output.copy_(given)
+                dist.all_reduce(output)
+
+            return copy_and_reduce
+        if self.collective == "broadcast":
+            return lambda: dist.broadcast(output, 0)
+        if self.collective == "all_gather":
+            block = output[own] if in_place else given[:count]
+            return lambda: dist.all_gather_into_tensor(output, block)
+        if in_place:
+            return lambda: dist.reduce_scatter_tensor(output[own], output)
+        return lambda: dist.reduce_scatter_tensor(output[:count], given)
+
+    def value(self, rank, index):
+        """What a rank has at these places."""
+        return (rank + 1.0) * (index % 7 + 1)
+
+    def fill(self, count, in_place):
+        """Known inputs, and outputs that are no result."""
+        length = self.length(count)
+        own = count if self.collective == "all_gather" else length
+        self.output[:length] = -1
+        at = self.rank * count if in_place and self.collective == "all_gather" else 0
+        if self.collective != "broadcast" or self.rank == 0:
+            to = self.output if in_place else self.input
+            to[at : at + own] = self.value(self.rank, torch.arange(own)).float()
+
+    def wrong(self, count, in_place):
+        """Elements that are not what they should be, on all ranks."""
+        scatters = self.collective == "reduce_scatter"
+        length = count if scatters else self.length(count)
+        index = torch.arange(length)
+        everybody = self.ranks * (self.ranks + 1) // 2
+        if self.collective == "all_reduce":
+            expected = everybody * (index % 7 + 1)
+        elif scatters:
+            expected = everybody * ((index + self.rank * count) % 7 + 1)
+        elif self.collective == "all_gather":
+            expected = self.value(index // count, index % count)
+        else:
+            expected = self.value(0, index)
+        at = self.rank * count if scatters and in_place else 0
+        total = (self.output[at : at + length] != expected.float()).sum()
+        dist.all_reduce(total)
+        return int(total)
+
+    def measure(self, size, calls, in_place, batches, seconds):
+        """One cell; rank 0 prints it."""
+        count = self.count(size)
+        call = self.call(count, in_place)
+        self.fill(count, in_place)
+        call()
+        wrong = self.wrong(count, in_place)
+        if in_place:
+            self.output.zero_()
+        for _ in range(max(1, calls // 10)):
+            call()
+        times, spent = [], 0.0
+        while len(times) < batches and (not times or spent < seconds):
+            dist.barrier()
+            start = time.perf_counter()
+            for _ in range(calls):
+                call()
+            slowest = torch.tensor([time.perf_counter() - start], dtype=torch.float64)
+            dist.all_reduce(slowest, dist.ReduceOp.MAX)
+            spent += float(slowest)
+            times.append(float(slowest) / calls)
+        if self.rank == 0:
+            place = "in" if in_place else "out"
+            middle = statistics.median_high(times) * 1e6
+            used = 4 * self.length(count)
+            print("cell", place, size, used, calls, len(times), f"{middle:.4f}", wrong, flush=True)
+
+
+def main(words):
+    """COLLECTIVE PLACES SECONDS BATCHES BYTES:CALLS..."""
+    collective, places, seconds, batches, *rest = words
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    cells = [tuple(map(int, cell.split(":"))) for cell in rest]
+    timer = Timer(collective, cells)
+    for size, calls in cells:
+        for place in ("out", "in"):
+            if place in places.split(","):
+                timer.measure(size, calls, place == "in", int(batches), float(seconds))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

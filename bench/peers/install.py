@@ -1,0 +1,86 @@
+"""Gets the peers by pip, and builds the programs that time them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+
+
+class Missing(Exception):
+    """Something cannot be had here; says what and why."""
+
+
+def cache_folder():
+    """Where peers live unless told otherwise: outside the repository."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "ringfold-peers"
+
+
+def environment(folder, packages):
+    """A virtual environment in `folder` that has `packages`."""
+    python = folder / "bin" / "python"
+    if not python.exists():
+        _try([sys.executable, "-m", "venv", folder], "no virtual environment")
+    done = folder / "installed"
+    wanted = " ".join(packages)
+    if not done.exists() or done.read_text(encoding="utf-8") != wanted:
+        install = [python, "-m", "pip", "install", "--quiet", *packages]
+        _try(install, f"cannot install {wanted}")
+        done.write_text(wanted, encoding="utf-8")
+    return folder
+
+
+def version(folder, package):
+    """The version of an installed package."""
+    ask = "import sys, importlib.metadata as m; print(m.version(sys.argv[1]))"
+    return _try([folder / "bin" / "python", "-c", ask, package], f"no {package}").strip()
+
+
+def mpi_program(folder):
+    """timing.c against the MPI in `folder`."""
+    program = folder / "ringfold-timing"
+    library = folder / "lib"
+    paths = [f"-I{folder / 'include'}", f"-L{library}", f"-Wl,-rpath,{library}"]
+    _compile(["-O2", *paths], HERE / "timing.c", program, ["-lmpi"])
+    return program
+
+
+def own_program(name, cache):
+    """One of our own C programs, for this machine only."""
+    program = cache / name
+    _compile(["-O3", "-march=native", "-pthread"], HERE / f"{name}.c", program, [])
+    return program
+
+
+def ringfold(build):
+    """The folder with our own binaries, built from the tree as it is."""
+    if build:
+        command = ["cargo", "build", "--release", "-p", "ringfold-bench", "-p", "ringfold-launcher"]
+        if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
+            raise Missing("cargo build failed")
+    folder = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "release"
+    for name in ("ringrun", "peer-timing"):
+        if not (folder / name).exists():
+            raise Missing(f"no {name} in {folder}; run without --no-build")
+    return folder.resolve()
+
+
+def _compile(flags, source, program, libraries):
+    compiler = os.environ.get("CC", "cc")
+    command = [compiler, *flags, source, "-o", program, *libraries]
+    _try(command, f"cannot compile {source.name}")
+
+
+def _try(command, what):
+    try:
+        words = [str(word) for word in command]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=3600, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Missing(f"{what}: {error}") from error
+    if done.returncode != 0:
+        last = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no message"]
+        raise Missing(f"{what}: {last[0]}")
+    return done.stdout

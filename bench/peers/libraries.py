@@ -1,0 +1,216 @@
+"""The libraries that are compared, and how a user would start each of them."""
+
+import os
+import sys
+from dataclasses import dataclass, field
+
+import install
+
+# What launchers leave to their children must not reach another launcher's.
+FOREIGN = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "MPI_", "I_MPI_", "MPIR_", "FI_", "UCX_", "HYDRA_")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one process group has to do; `hosts` are the network's, or None on one machine."""
+
+    collective: str
+    ranks: int
+    places: str
+    cells: tuple
+    seconds: float
+    batches: int
+    cores: int
+    hosts: object = None
+
+    def words(self, *more):
+        """As all timing programs take it."""
+        cells = [f"{size}:{calls}" for size, calls in self.cells]
+        return [self.collective, *more, self.places, self.seconds, self.batches, *cells]
+
+    @property
+    def is_crowded(self):
+        """More ranks than cores."""
+        return self.ranks > self.cores
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One reasonable way to run a library. Where there are several, a trial finds the best."""
+
+    name: str
+    words: tuple = ()
+    variables: dict = field(default_factory=dict)
+
+
+class Library:
+    """`role` is ours, peer or limit."""
+
+    def __init__(self, name, title, role, program):
+        self.name, self.title, self.role, self.program = name, title, role, program
+
+    def settings(self, job):
+        """At least one."""
+        del job
+        return [Setting("default")]
+
+    def command(self, job, setting):
+        """What to start."""
+        raise NotImplementedError
+
+    def environment(self, job, setting):
+        """With which variables."""
+        del job
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
+        return clean | setting.variables
+
+
+class Ringfold(Library):
+    """Ours, under ringrun."""
+
+    def __init__(self, folder):
+        super().__init__("ringfold", "ringfold", "ours", folder / "peer-timing")
+        self.ringrun = folder / "ringrun"
+
+    def command(self, job, setting):
+        launch = [self.ringrun]
+        if job.hosts:
+            slots = ",".join(f"{name}:1" for name in job.hosts.names(job.ranks))
+            launch += ["--agent", job.hosts.enter, "--host", slots]
+            launch += ["--rendezvous-addr", job.hosts.address(0)]
+        return [*launch, "-n", job.ranks, self.program, *job.words()]
+
+    def environment(self, job, setting):
+        transport = "tcp" if job.hosts else "shm"
+        return super().environment(job, setting) | {"RINGFOLD_TRANSPORT": transport}
+
+
+class Mpi(Library):
+    """What all MPIs have in common: an mpiexec in a folder of their own."""
+
+    def __init__(self, name, title, folder):
+        super().__init__(name, title, "peer", install.mpi_program(folder))
+        self.folder = folder
+
+    def command(self, job, setting):
+        launch = [self.folder / "bin" / "mpiexec", *self.placement(job), "-n", job.ranks]
+        if job.hosts:
+            launch = [job.hosts.enter, job.hosts.names(1)[0], *launch]
+        return [*launch, *setting.words, self.program, *job.words()]
+
+    def placement(self, job):
+        """Words that say where ranks run."""
+        raise NotImplementedError
+
+    def hydra(self, job):
+        """Those of Hydra, which MPICH and Intel MPI share."""
+        if not job.hosts:
+            return []
+        hosts = ",".join(job.hosts.addresses(job.ranks))
+        agent = ["-launcher", "ssh", "-launcher-exec", job.hosts.agent]
+        return [*agent, "-hosts", hosts, "-ppn", "1", "-iface", "eth0"]
+
+
+class OpenMpi(Mpi):
+    """Open MPI. It yields by itself when told that it is oversubscribed."""
+
+    def placement(self, job):
+        if job.hosts:
+            hosts = ",".join(f"{address}:1" for address in job.hosts.addresses(job.ranks))
+            return ["--host", hosts, "--map-by", "node", "--prtemca", "plm_ssh_agent",
+                    job.hosts.agent, "--prtemca", "prte_if_include", "eth0"]
+        return ["--map-by", ":OVERSUBSCRIBE"] if job.is_crowded else []
+
+    def settings(self, job):
+        ob1 = ("--mca", "pml", "ob1", "--mca", "btl")
+        if job.hosts:
+            return [Setting("ob1 tcp", (*ob1, "tcp,self", "--mca", "btl_tcp_if_include", "eth0"))]
+        return [Setting("default"), Setting("ob1 sm", (*ob1, "sm,self"))]
+
+    def environment(self, job, setting):
+        root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        return super().environment(job, setting) | root
+
+
+class Mpich(Mpi):
+    """MPICH, ch4."""
+
+    def placement(self, job):
+        return self.hydra(job)
+
+    def settings(self, job):
+        if job.hosts:
+            ofi = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "eth0"}
+            ucx = {"MPIR_CVAR_CH4_NETMOD": "ucx", "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0"}
+            return [Setting("ofi tcp", (), ofi), Setting("ucx tcp", (), ucx)]
+        if job.is_crowded:
+            return [Setting("default"), Setting("yield", (), {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1"})]
+        return [Setting("default"), Setting("bound", ("-bind-to", "core"))]
+
+
+class IntelMpi(Mpi):
+    """Intel MPI. It pins ranks by itself."""
+
+    def placement(self, job):
+        return self.hydra(job)
+
+    def settings(self, job):
+        if job.hosts:
+            over = {"I_MPI_FABRICS": "ofi", "I_MPI_OFI_PROVIDER": "tcp", "FI_TCP_IFACE": "eth0"}
+            return [Setting("ofi tcp", (), over)]
+        shm = {"I_MPI_FABRICS": "shm"}
+        if job.is_crowded:
+            crowd = shm | {"I_MPI_PIN": "0", "I_MPI_THREAD_YIELD": "2"}
+            return [Setting("shm", (), shm), Setting("shm, yield", (), crowd)]
+        return [Setting("shm", (), shm)]
+
+    def environment(self, job, setting):
+        return super().environment(job, setting) | {"I_MPI_ROOT": str(self.folder)}
+
+
+class Gloo(Library):
+    """Gloo, as PyTorch offers it; it has no shared memory and uses TCP on one machine too."""
+
+    PORT = 29511
+
+    def __init__(self, name, title, folder):
+        super().__init__(name, title, "peer", install.HERE / "gloo_timing.py")
+        self.python = folder / "bin" / "python"
+
+    def command(self, job, setting):
+        starter = [sys.executable, install.HERE / "start.py", job.ranks]
+        address, names = "127.0.0.1", []
+        if job.hosts:
+            address, names = job.hosts.address(0), [job.hosts.enter, *job.hosts.names(job.ranks)]
+        agent = ["--hosts", *names, "--"] if names else ["--"]
+        starter += [address, self.PORT, *agent]
+        return [*starter, self.python, self.program, *job.words()]
+
+    def environment(self, job, setting):
+        interface = {"GLOO_SOCKET_IFNAME": "eth0" if job.hosts else "lo"}
+        return super().environment(job, setting) | interface
+
+
+class Limit(Library):
+    """What the machine can do: limit.c."""
+
+    def __init__(self, program):
+        super().__init__("limit", "limit of this machine", "limit", program)
+
+    def command(self, job, setting):
+        return [self.program, *job.words(job.ranks)]
+
+
+PEERS = {
+    "openmpi": ("Open MPI", ("openmpi",), OpenMpi),
+    "mpich": ("MPICH", ("mpich",), Mpich),
+    "impi": ("Intel MPI", ("impi-rt", "impi-devel"), IntelMpi),
+    "gloo": ("Gloo", ("torch", "numpy"), Gloo),
+}
+
+
+def peer(name, cache):
+    """Installs and builds the peer of that name, or raises install.Missing."""
+    title, packages, kind = PEERS[name]
+    folder = install.environment(cache / name, packages)
+    return kind(name, f"{title} {install.version(folder, packages[0])}", folder)

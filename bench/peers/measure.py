@@ -1,0 +1,96 @@
+"""Runs all libraries in turn, round after round, and collects their times."""
+
+import dataclasses
+
+import figures
+import processes
+
+# What timing programs print: place, bytes, bytes used, calls, batches, microseconds, wrong.
+FIELDS = 8
+# Sizes up to which several settings of a library are tried out.
+TRIAL_BYTES_MAX = 4 << 20
+
+
+class Series:
+    """The cells of one collective and number of ranks."""
+
+    def __init__(self, job, say, patience):
+        self.job, self.say, self.patience = job, say, patience
+        self.cells = {}
+        for place in job.places.split(","):
+            for size, _ in job.cells:
+                key = (place, size)
+                self.cells[key] = figures.Cell(job.collective, job.ranks, place, size)
+        self.settings = {}
+        # Library and size to what went wrong there.
+        self.failures = {}
+
+    def measure(self, libraries, rounds):
+        """All rounds: A B C, B C A, and so on."""
+        for library in libraries:
+            self.settings[library.name] = self._best_setting(library)
+        for number in range(rounds):
+            start = number % len(libraries)
+            for library in libraries[start:] + libraries[:start]:
+                self._round(library, number)
+
+    def _round(self, library, number):
+        setting = self.settings[library.name]
+        left = [cell for cell in self.job.cells if (library.name, cell[0]) not in self.failures]
+        starts_in_vain = 0
+        while left:
+            job = dataclasses.replace(self.job, cells=tuple(left))
+            measured, outcome = self._start(library, setting, job)
+            for (place, size), (used, time, wrong) in measured.items():
+                cell = self.cells[(place, size)]
+                cell.used = used
+                if wrong:
+                    self._fail(library, size, f"{wrong} wrong elements")
+                else:
+                    cell.add(library.name, number, time)
+            places = self.job.places.split(",")
+            done = {size for size, _ in left if all((place, size) in measured for place in places)}
+            rest = [cell for cell in left if cell[0] not in done]
+            if not rest:
+                return
+            # The first that did not finish is to blame; the others get another chance.
+            self._fail(library, rest[0][0], outcome.reason())
+            left = rest[1:]
+            starts_in_vain = 0 if measured else starts_in_vain + 1
+            if starts_in_vain == 2:
+                for size, _ in left:
+                    self._fail(library, size, "given up")
+                return
+
+    def _fail(self, library, size, reason):
+        self.failures[(library.name, size)] = reason
+        job = self.job
+        self.say(f"{library.title}: {job.collective} x {job.ranks}, {size} bytes: {reason}")
+
+    def _start(self, library, setting, job):
+        measured = {}
+
+        def read(line):
+            words = line.split()
+            if len(words) == FIELDS and words[0] == "cell":
+                place, size, used = words[1], int(words[2]), int(words[3])
+                measured[(place, size)] = (used, float(words[6]), int(words[7]))
+
+        argv, environment = library.command(job, setting), library.environment(job, setting)
+        return measured, processes.run(argv, environment, self.patience, read)
+
+    def _best_setting(self, library):
+        settings = library.settings(self.job)
+        if len(settings) == 1:
+            return settings[0]
+        small = [cell for cell in self.job.cells if cell[0] <= TRIAL_BYTES_MAX] or self.job.cells
+        some = tuple(dict.fromkeys([small[0], small[len(small) // 2], small[-1]]))
+        job = dataclasses.replace(self.job, cells=some, batches=3)
+        scores = []
+        for setting in settings:
+            measured, _ = self._start(library, setting, job)
+            times = [time for _, time, wrong in measured.values() if not wrong]
+            if times:
+                # A setting that fails somewhere is worse than any that does not.
+                scores.append((-len(times), figures.geometric_mean(times), len(scores), setting))
+        return min(scores)[-1] if scores else settings[0]

@@ -1,0 +1,126 @@
+"""Plots with two logarithmic axes, as SVG that reads on light and on dark ground."""
+
+import math
+from dataclasses import dataclass
+from xml.sax.saxutils import escape
+
+import sizes
+
+# Okabe and Ito's colours, which the colour-blind can tell apart.
+COLOURS = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c8c2c"]
+LIMIT_COLOUR = "#888888"
+STYLE = """
+text { font: 12px sans-serif; fill: #57606a }
+.title { font-size: 15px; font-weight: bold }
+.grid { stroke: #888; stroke-opacity: .25 }
+.axis { stroke: #888 }
+polyline { fill: none; stroke-linejoin: round }
+polyline, .key { stroke-width: 2 }
+.limit { stroke-dasharray: 5 4; stroke-width: 1.5 }
+@media (prefers-color-scheme: dark) { text { fill: #b1bac4 } }
+"""
+WIDTH, HEIGHT = 460, 330
+LEFT, TOP, BETWEEN = 62, 66, 84
+
+
+@dataclass
+class Line:
+    """A library's points; colours go by the order of lines."""
+
+    name: str
+    points: list
+    is_limit: bool = False
+
+
+@dataclass
+class Panel:
+    """One pair of axes: sizes below, `unit` on the left."""
+
+    title: str
+    unit: str
+    lines: list
+
+
+def document(title, panels):
+    """The whole picture, as text."""
+    full_width = LEFT + len(panels) * (WIDTH + BETWEEN)
+    full_height = TOP + HEIGHT + 84
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {full_width} {full_height}"'
+        f' width="{full_width}" height="{full_height}">',
+        f"<style>{STYLE}</style>",
+        _text(LEFT, 24, title, "start", "title"),
+    ]
+    for number, panel in enumerate(panels):
+        parts += _panel(panel, LEFT + number * (WIDTH + BETWEEN))
+    parts += _legend(panels[0].lines if panels else [], full_height - 18)
+    return "\n".join(parts + ["</svg>", ""])
+
+
+def _text(x, y, text, anchor="middle", kind=""):
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" class="{kind}">' + (
+        f"{escape(text)}</text>"
+    )
+
+
+def _rule(x1, y1, x2, y2, kind):
+    at = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
+    return f'<line {at} class="{kind}"/>'
+
+
+def _panel(panel, left):
+    points = [point for line in panel.lines for point in line.points]
+    parts = [_text(left, TOP - 14, f"{panel.title} ({panel.unit})", "start")]
+    if not points:
+        return parts + [_text(left + WIDTH / 2, TOP + HEIGHT / 2, "nothing was measured")]
+    low_x, high_x = _bounds([x for x, _ in points], 2)
+    low_y, high_y = _bounds([y for _, y in points], 10)
+
+    def place(x, y):
+        across = (math.log2(x) - low_x) / (high_x - low_x)
+        up = (math.log10(y) - low_y) / (high_y - low_y)
+        return left + across * WIDTH, TOP + HEIGHT - up * HEIGHT
+
+    for power in range(low_x, high_x + 1):
+        if (power - 3) % 4 == 0:
+            x, _ = place(2.0**power, 10.0**low_y)
+            parts.append(_rule(x, TOP, x, TOP + HEIGHT, "grid"))
+            parts.append(_text(x, TOP + HEIGHT + 18, sizes.show(2**power)))
+    for power in range(low_y, high_y + 1):
+        _, y = place(2.0**low_x, 10.0**power)
+        parts.append(_rule(left, y, left + WIDTH, y, "grid"))
+        parts.append(_text(left - 6, y + 4, f"{10.0**power:g}", "end"))
+    parts.append(_rule(left, TOP + HEIGHT, left + WIDTH, TOP + HEIGHT, "axis"))
+    parts.append(_text(left + WIDTH / 2, TOP + HEIGHT + 36, "bytes"))
+    for line, (colour, kind) in zip(panel.lines, _looks(panel.lines)):
+        places = [place(x, y) for x, y in sorted(line.points)]
+        if not places:
+            continue
+        text = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        parts.append(f'<polyline points="{text}" stroke="{colour}" class="{kind}"/>')
+        if not line.is_limit:
+            dots = (f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places)
+            parts.extend(dots)
+    return parts
+
+
+def _looks(lines):
+    """Colour and class of each line."""
+    colours = iter(COLOURS * (1 + len(lines) // len(COLOURS)))
+    return [(LIMIT_COLOUR, "limit") if line.is_limit else (next(colours), "") for line in lines]
+
+
+def _bounds(values, base):
+    low = math.floor(math.log(min(values), base) + 1e-9)
+    high = math.ceil(math.log(max(values), base) - 1e-9)
+    return low, max(high, low + 1)
+
+
+def _legend(lines, y):
+    parts, x = [], LEFT
+    for line, (colour, kind) in zip(lines, _looks(lines)):
+        ends = f'x1="{x}" y1="{y - 4}" x2="{x + 24}" y2="{y - 4}"'
+        parts.append(f'<line {ends} stroke="{colour}" class="key {kind}"/>')
+        parts.append(_text(x + 30, y, line.name, "start"))
+        x += 58 + 7 * len(line.name)
+    return parts

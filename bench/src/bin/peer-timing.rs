@@ -1,0 +1,210 @@
+//! Times one collective exactly as `bench/peers/timing.c` times a peer's; it says how, and whoever
+//! changes one changes the other. `bench/peers/run` starts both.
+//!
+//! `peer-timing COLLECTIVE PLACES SECONDS BATCHES BYTES:CALLS...`
+#![expect(clippy::print_stdout, reason = "the results")]
+#![expect(clippy::cast_precision_loss, reason = "small numbers, and means of times")]
+
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+use bytemuck::{cast_slice, cast_slice_mut};
+use ringfold::{Buffers, Call, Collective, Communicator, DataType, Error, Rank, ReduceOp};
+
+/// What was asked for.
+struct Plan {
+    collective: Collective,
+    places: String,
+    /// After which a cell begins no more batches.
+    seconds: f64,
+    batches: usize,
+    /// Bytes, and calls of a batch.
+    cells: Vec<(usize, usize)>,
+}
+
+/// What calls, and with what: the same two buffers for all cells.
+struct Timer {
+    comm: Communicator,
+    collective: Collective,
+    input: Vec<f32>,
+    output: Vec<f32>,
+}
+
+fn main() -> anyhow::Result<()> {
+    let plan = Plan::read(&std::env::args().skip(1).collect::<Vec<_>>())?;
+    let comm = Communicator::init()?;
+    let mut timer =
+        Timer { comm, collective: plan.collective, input: Vec::new(), output: Vec::new() };
+    let length = |(bytes, _): &(usize, usize)| timer.length(timer.count(*bytes));
+    let longest = plan.cells.iter().map(length).max().unwrap_or(0);
+    timer.input = vec![0.0; longest];
+    timer.output = vec![0.0; longest];
+    for &(bytes, calls) in &plan.cells {
+        for (place, in_place) in [("out", false), ("in", true)] {
+            if plan.places.contains(place) {
+                timer.measure(&plan, bytes, calls, in_place)?;
+            }
+        }
+    }
+    timer.comm.leave();
+    Ok(())
+}
+
+impl Plan {
+    fn read(args: &[String]) -> anyhow::Result<Self> {
+        let [collective, places, seconds, batches, cells @ ..] = args else {
+            bail!("peer-timing COLLECTIVE PLACES SECONDS BATCHES BYTES:CALLS...");
+        };
+        let collective = match collective.as_str() {
+            "all_reduce" => Collective::AllReduce,
+            "all_gather" => Collective::AllGather,
+            "reduce_scatter" => Collective::ReduceScatter,
+            "broadcast" => Collective::Broadcast,
+            other => bail!("{other}: not a collective that peers are compared by"),
+        };
+        let cell = |text: &String| {
+            let (bytes, calls) = text.split_once(':').context("a cell is BYTES:CALLS")?;
+            anyhow::Ok((bytes.parse()?, calls.parse::<usize>()?.max(1)))
+        };
+        Ok(Self {
+            collective,
+            places: places.clone(),
+            seconds: seconds.parse()?,
+            batches: batches.parse::<usize>()?.max(1),
+            cells: cells.iter().map(cell).collect::<anyhow::Result<_>>()?,
+        })
+    }
+}
+
+impl Timer {
+    /// Whether one of the two buffers has a block for every rank.
+    fn has_blocks(&self) -> bool {
+        matches!(self.collective, Collective::AllGather | Collective::ReduceScatter)
+    }
+
+    /// Elements of a call whose larger buffer has `bytes`; at least one.
+    fn count(&self, bytes: usize) -> usize {
+        let elements = bytes / size_of::<f32>();
+        (if self.has_blocks() { elements / self.comm.size() } else { elements }).max(1)
+    }
+
+    /// Elements of the larger buffer.
+    fn length(&self, count: usize) -> usize {
+        if self.has_blocks() { count * self.comm.size() } else { count }
+    }
+
+    fn measure(
+        &mut self,
+        plan: &Plan,
+        bytes: usize,
+        calls: usize,
+        in_place: bool,
+    ) -> Result<(), Error> {
+        let count = self.count(bytes);
+        let length = self.length(count);
+        self.fill(count, in_place);
+        self.perform(count, in_place)?;
+        let wrong = self.wrong(count, in_place)?;
+        if in_place {
+            // Sums in place would grow without end.
+            self.output[..length].fill(0.0);
+        }
+        for _ in 0..(calls / 10).max(1) {
+            self.perform(count, in_place)?;
+        }
+        let (seconds, batches) = self.time(plan, count, calls, in_place)?;
+        if self.comm.rank() == Rank(0) {
+            let place = if in_place { "in" } else { "out" };
+            let (used, time) = (length * size_of::<f32>(), seconds * 1e6);
+            println!("cell {place} {bytes} {used} {calls} {batches} {time:.4} {wrong}");
+        }
+        Ok(())
+    }
+
+    /// Seconds per call, and how many batches that is the middle of.
+    fn time(
+        &mut self,
+        plan: &Plan,
+        count: usize,
+        calls: usize,
+        in_place: bool,
+    ) -> Result<(f64, usize), Error> {
+        let (mut times, mut spent) = (Vec::with_capacity(plan.batches), 0.0);
+        while times.len() < plan.batches && (times.is_empty() || spent < plan.seconds) {
+            self.comm.barrier()?;
+            let start = Instant::now();
+            for _ in 0..calls {
+                self.perform(count, in_place)?;
+            }
+            let mut slowest = [start.elapsed().as_secs_f64()];
+            self.comm.all_reduce(&mut slowest, ReduceOp::Max)?;
+            spent += slowest[0];
+            times.push(slowest[0] / calls as f64);
+        }
+        times.sort_by(f64::total_cmp);
+        Ok((times[times.len() / 2], times.len()))
+    }
+
+    fn perform(&mut self, count: usize, in_place: bool) -> Result<(), Error> {
+        let call = Call {
+            collective: self.collective,
+            count,
+            data_type: DataType::F32,
+            op: ReduceOp::Sum,
+            root: Rank(0),
+        };
+        let ranks = self.comm.size();
+        let buffers = if in_place {
+            let length = self.length(count);
+            Buffers::InPlace(cast_slice_mut(&mut self.output[..length]))
+        } else {
+            Buffers::Apart {
+                input: cast_slice(&self.input[..call.input_len(ranks)]),
+                output: cast_slice_mut(&mut self.output[..call.output_len(ranks)]),
+            }
+        };
+        self.comm.perform(&call, buffers)
+    }
+
+    fn fill(&mut self, count: usize, in_place: bool) {
+        let rank = self.comm.rank().index();
+        let length = self.length(count);
+        self.output[..length].fill(f32::from_bits(0xa5a5_a5a5));
+        let gathers = self.collective == Collective::AllGather;
+        let own = if gathers { count } else { length };
+        let at = if in_place && gathers { rank * count } else { 0 };
+        let to = if in_place { &mut self.output } else { &mut self.input };
+        if self.collective != Collective::Broadcast || rank == 0 {
+            for (index, element) in to[at..at + own].iter_mut().enumerate() {
+                *element = value(rank, index);
+            }
+        }
+    }
+
+    /// Elements that are not what they should be, on all ranks.
+    fn wrong(&mut self, count: usize, in_place: bool) -> Result<u64, Error> {
+        let (rank, ranks) = (self.comm.rank().index(), self.comm.size());
+        let expected = |index: usize| match self.collective {
+            Collective::AllReduce => value_of_all(ranks, index),
+            Collective::ReduceScatter => value_of_all(ranks, rank * count + index),
+            Collective::AllGather => value(index / count, index % count),
+            _ => value(0, index),
+        };
+        let scatters = self.collective == Collective::ReduceScatter;
+        let at = if scatters && in_place { rank * count } else { 0 };
+        let length = if scatters { count } else { self.length(count) };
+        let result = self.output[at..at + length].iter().enumerate();
+        let mut wrong = [result.filter(|(index, got)| **got != expected(*index)).count() as u64];
+        self.comm.all_reduce(&mut wrong, ReduceOp::Sum)?;
+        Ok(wrong[0])
+    }
+}
+
+/// What a rank has at `index`; small enough that sums are exact.
+fn value(rank: usize, index: usize) -> f32 {
+    (rank + 1) as f32 * (index % 7 + 1) as f32
+}
+
+fn value_of_all(ranks: usize, index: usize) -> f32 {
+    (ranks * (ranks + 1) / 2) as f32 * (index % 7 + 1) as f32
+}
