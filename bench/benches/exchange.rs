@@ -84,7 +84,7 @@ fn side(rank: usize, port: u16, lines: &Lines) -> Vec<(f64, f64, f64)> {
         let bare = start.elapsed().as_nanos() as f64 / BATCH as f64;
         ratios.push((ours, bare, ours / bare));
     }
-    comm.leave();
+    comm.leave().unwrap();
     ratios
 }
 

@@ -108,7 +108,7 @@ fn rank_main(args: &Args, collective: Collective) -> anyhow::Result<ExitCode> {
         let text = serde_json::to_string_pretty(&document(args, &outcome))?;
         std::fs::write(path, text + "\n").with_context(|| format!("-J {}", path.display()))?;
     }
-    comm.leave();
+    comm.leave()?;
     Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -3,6 +3,7 @@
 //!
 //! * `allreduce BYTES`: all-reduces so many bytes again and again, until it fails;
 //! * `differ`: rank 1 broadcasts while the others all-reduce;
+//! * `crossed`: each rank broadcasts a number of its own, which keeps nobody waiting;
 //! * `late SECONDS`: rank 1 sleeps before the second call;
 //! * `exit`: rank 1 leaves without a word after the first call;
 //! * `again TIMES`: makes so many more communicators, each other one before it leaves the last.
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
         Err(error) => {
             let verdict = match &error {
                 Error::Failed(failure) => failure.verdict.to_string(),
+                Error::Leave { verdict, .. } => verdict.to_string(),
                 other => other.to_string(),
             };
             println!("verdict {verdict}");
@@ -46,6 +48,11 @@ fn run(args: &[String]) -> Result<(), Error> {
             }
         }
         Some("differ") if is_odd_one => comm.broadcast(&mut [1.0_f64; 10], Rank(2)),
+        Some("crossed") => {
+            let root = comm.rank();
+            comm.broadcast(&mut [root.0], root)?;
+            comm.leave()
+        }
         Some("late") if is_odd_one => {
             std::thread::sleep(Duration::from_secs(number(1) as u64));
             comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum)

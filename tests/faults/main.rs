@@ -72,6 +72,15 @@ fn ranks_that_call_different_things_are_told_who_called_what() {
 }
 
 #[test]
+fn what_differed_and_kept_nobody_waiting_is_told_to_all_who_leave() {
+    for transport in TRANSPORTS {
+        let job = Job::start(3, transport, &["crossed"], &[]);
+        let verdicts: Vec<_> = job.ranks.iter().map(|rank| rank.line("verdict ")).collect();
+        all_say(&verdicts, &["call #2", "rank 0 called broadcast", "rank 2 called", "root 1"]);
+    }
+}
+
+#[test]
 fn a_rank_that_does_not_come_is_named() {
     for transport in TRANSPORTS {
         let job = Job::start(3, transport, &["late", "30"], &[("RINGFOLD_TIMEOUT", "1")]);

@@ -57,7 +57,7 @@ impl Via {
                         let config = Config::from_map(environment).unwrap();
                         let mut comm = Communicator::init_with(&config).unwrap();
                         let result = rank_main(&mut comm);
-                        comm.leave();
+                        comm.leave().unwrap();
                         result
                     })
                 })

@@ -23,6 +23,5 @@ fn main() -> Result<(), Box<dyn Error>> {
             writeln!(out, "rank {rank}: {}", String::from_utf8_lossy(card))?;
         }
     }
-    control.leave();
-    Ok(())
+    Ok(control.leave().map_err(|verdict| verdict.to_string())?)
 }

@@ -141,14 +141,20 @@ impl Control {
         all.map_err(|e| self.verdict().map_or(e, ExchangeError::Failed))
     }
 
-    /// Says goodbye. Rank 0 carries the control plane and stays until the others have left too, at
-    /// most `Options::linger`; the others block until rank 0 has heard them, at most a second.
-    pub fn leave(mut self) {
+    /// Says goodbye, and waits for the others to: rank 0, which carries the control plane, at most
+    /// `Options::linger`, the others at most `limits::PARTING_MS`, and threads of one process not
+    /// at all. When all have, their latest calls (`limits::CALLS_REMEMBERED`) are compared, and
+    /// those who still wait hear of a difference that kept nobody waiting.
+    ///
+    /// # Errors
+    /// The verdict, whether it is new or not.
+    pub fn leave(mut self) -> Result<(), Arc<Verdict>> {
         self.left = true;
         match &mut self.link {
             Link::Local(room) => room.leave(self.rank),
             Link::Member(member) => member.leave(),
         }
+        self.verdict().map_or(Ok(()), Err)
     }
 }
 

@@ -34,6 +34,8 @@ pub(crate) struct Hub {
     reports: Option<mpsc::UnboundedSender<Report>>,
     linger: Duration,
     began: Instant,
+    /// Those that have said goodbye and wait for the others to, and how long they may.
+    leaving: BTreeMap<u32, Instant>,
     is_over: bool,
 }
 
@@ -91,6 +93,7 @@ impl Hub {
             reports,
             linger,
             began: Instant::now(),
+            leaving: BTreeMap::new(),
             is_over: false,
         };
         hub.seat(first, outbox);
@@ -219,6 +222,7 @@ impl Hub {
                 return;
             }
             let tick = judge.deadline_ms().map(|ms| self.began + Duration::from_millis(ms));
+            let parting = self.leaving.values().min().copied();
             let now = Instant::now();
             tokio::select! {
                 Some(event) = self.events.recv() => {
@@ -232,8 +236,10 @@ impl Hub {
                     let action = judge.tick(self.now_ms());
                     self.act(action);
                 }
+                () = sleep_until(parting.unwrap_or(now)), if parting.is_some() => {}
                 () = sleep_until(end.unwrap_or(now)), if end.is_some() => return,
             }
+            self.part(judge.have_all_left());
             // After a verdict nobody works on; those who can hear it have heard it soon.
             if self.is_over {
                 end = end.map(|end| end.min(Instant::now() + FLUSH));
@@ -252,8 +258,8 @@ impl Hub {
             Event::Said(rank, ToHub::Goodbye(history)) => {
                 self.report(Report::Left { rank });
                 if rank != 0 {
-                    self.tell(rank, &FromHub::Farewell);
-                    self.seats.remove(&rank);
+                    let until = Instant::now() + Duration::from_millis(limits::PARTING_MS);
+                    self.leaving.insert(rank, until);
                 }
                 judge.left(Rank(rank), history, now_ms)
             }
@@ -271,6 +277,7 @@ impl Hub {
             }
             Event::Closed(rank) => {
                 self.seats.remove(&rank);
+                self.leaving.remove(&rank);
                 judge.closed(Rank(rank))
             }
         }
@@ -291,6 +298,18 @@ impl Hub {
                 self.tell_all(&FromHub::Verdict(verdict));
             }
         }
+    }
+
+    /// Lets go who has nothing more to hear, or has waited long enough.
+    fn part(&mut self, have_all_left: bool) {
+        let (now, all) = (Instant::now(), have_all_left || self.is_over);
+        let (staying, going): (BTreeMap<_, _>, _) =
+            self.leaving.iter().partition(|(_, until)| !all && **until > now);
+        for (rank, _) in going {
+            self.tell(rank, &FromHub::Farewell);
+            self.seats.remove(&rank);
+        }
+        self.leaving = staying;
     }
 
     /// Lets those who are still here know that nobody watches any more, and rank 0 go.

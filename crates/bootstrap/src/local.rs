@@ -211,7 +211,20 @@ mod tests {
             all[1].verdict().unwrap().to_string(),
             "the connection from rank 0 to rank 1 failed: reset"
         );
-        all.into_iter().for_each(Control::leave);
+        all.into_iter().for_each(|c| drop(c.leave().unwrap_err()));
+    }
+
+    #[test]
+    fn the_last_to_leave_hears_that_calls_differed() {
+        let all = controls(2).unwrap();
+        for c in &all {
+            c.entered(1, &Call { root: c.rank(), ..barrier() }, 0);
+            c.finished(1);
+        }
+        let mut left = all.into_iter().map(Control::leave);
+        assert_eq!(left.next(), Some(Ok(())));
+        let verdict = left.next().unwrap().unwrap_err();
+        assert!(matches!(&*verdict, Verdict::Mismatch { seq: 1, .. }), "{verdict}");
     }
 
     #[test]
@@ -224,7 +237,7 @@ mod tests {
                     let all = control.exchange(mine, Duration::from_secs(30)).unwrap();
                     assert_eq!(all, (0..5).map(|r| vec![round, r]).collect::<Vec<_>>());
                 }
-                control.leave();
+                control.leave().unwrap();
             }));
         }
         threads.into_iter().for_each(|t| t.join().unwrap());

@@ -16,8 +16,8 @@ use crate::judge::Complaint;
 use crate::message::{FromHub, ToHub, decode};
 use crate::verdict::{Place, Verdict, Whereabouts, Who};
 
-/// How long a goodbye waits until the hub has heard it.
-const GOODBYE: Duration = Duration::from_secs(1);
+/// How long a goodbye waits for the hub's farewell: as long as that waits for others, and a little.
+const GOODBYE: Duration = Duration::from_millis(2 * limits::PARTING_MS);
 
 /// The caller's side: a handle on the control thread.
 #[derive(Debug)]

@@ -132,12 +132,16 @@ fn count(number: usize, others: bool) -> String {
     }
 }
 
-/// The report, if there is one, and a line for the verdict; empty for a success. No newline at the
-/// end.
+/// The report, if there is one, and a line for the verdict; for a success only the report, as the
+/// ranks returned 0 in spite of it. No newline at the end.
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(report) = self.report.as_ref().filter(|_| self.verdict != Verdict::Success) {
-            writeln!(f, "the ranks agree: {}", report.escape_debug())?;
+        if let Some(report) = &self.report {
+            let (before, after) = match self.verdict {
+                Verdict::Success => ("every rank returned 0, though ", ""),
+                _ => ("", "\n"),
+            };
+            write!(f, "{before}the ranks agree: {}{after}", report.escape_debug())?;
         }
         match &self.verdict {
             Verdict::Success => return Ok(()),
@@ -259,5 +263,8 @@ mod tests {
         assert_eq!(it.exit_code(), 127);
         let it = outcome(Verdict::Success, &[done]);
         assert_eq!((it.to_string(), it.exit_code()), (String::new(), 0));
+        let it = Outcome { report: Some("ranks differ".into()), ..it };
+        let line = "every rank returned 0, though the ranks agree: ranks differ";
+        assert_eq!((it.to_string().as_str(), it.exit_code()), (line, 0));
     }
 }

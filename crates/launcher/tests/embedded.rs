@@ -101,7 +101,7 @@ fn rank() -> ExitCode {
     let (control, cards) = Control::join(identity, secret, card, Options::default()).unwrap();
     assert!((0..size).all(|at| cards[at] == Rank::at(at).0.to_le_bytes()));
     if std::env::args().nth(2).as_deref() != Some("die") {
-        control.leave();
+        control.leave().unwrap();
         return ExitCode::SUCCESS;
     }
     if rank == Rank(1) {
@@ -110,6 +110,6 @@ fn rank() -> ExitCode {
     let mut wake = [PollFd::from_borrowed_fd(control.wake_fd(), PollFlags::IN)];
     poll(&mut wake, None).unwrap();
     assert!(control.verdict().is_some());
-    control.leave();
+    control.leave().unwrap_err();
     ExitCode::FAILURE
 }

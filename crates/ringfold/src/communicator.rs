@@ -21,8 +21,8 @@ use crate::plans::Plans;
 /// counts, types, operations and roots. They block until this rank's part is done. One thread uses
 /// a communicator at a time.
 ///
-/// To drop it is to leave in good order, except while panicking: then the other ranks are told
-/// that this one has failed.
+/// To drop it is to [leave](Self::leave) in good order, except while panicking: then the other
+/// ranks are told that this one has failed.
 #[derive(Debug)]
 pub struct Communicator {
     rank: Rank,
@@ -128,11 +128,25 @@ impl Communicator {
         self.timeout = timeout.min(LONGEST);
     }
 
-    /// Leaves in good order. Rank 0 carries the control plane and waits, bounded, for the others to
-    /// leave too.
-    pub fn leave(mut self) {
-        if let Some(control) = self.control.take() {
-            control.leave();
+    /// Leaves in good order: waits for the others to leave too (rank 0, which carries the control
+    /// plane, at most five seconds, the others a second), then compares with them what each has
+    /// called of late. So a difference that no call has noticed, because nobody waited for what
+    /// never came, does not pass for success.
+    ///
+    /// # Errors
+    /// [`Error::Leave`] if the job has failed and no call of this communicator has said so.
+    pub fn leave(mut self) -> Result<(), Error> {
+        self.part()
+    }
+
+    fn part(&mut self) -> Result<(), Error> {
+        match self.control.take().map(Control::leave) {
+            Some(Err(verdict)) if self.failed.is_none() => {
+                let error = Error::Leave { rank: self.rank, verdict };
+                tracing::error!("{error}");
+                Err(error)
+            }
+            _ => Ok(()),
         }
     }
 
@@ -212,10 +226,10 @@ impl Communicator {
 
 impl Drop for Communicator {
     fn drop(&mut self) {
-        if let Some(control) = self.control.take()
-            && !std::thread::panicking()
-        {
-            control.leave();
+        // While panicking, the control is dropped as it is, which tells the others.
+        if !std::thread::panicking() {
+            // What went wrong is in the log; there is nobody left to return it to.
+            self.part().unwrap_or_default();
         }
     }
 }

@@ -27,6 +27,14 @@ pub enum Error {
     /// communicator the same error. The contents of output buffers are undefined.
     #[error(transparent)]
     Failed(Arc<Failure>),
+    /// The job has failed, as this rank heard when it left. Its calls had returned without error.
+    #[error("rank {rank}, on leaving: {verdict}")]
+    Leave {
+        /// This rank.
+        rank: Rank,
+        /// What happened.
+        verdict: Arc<Verdict>,
+    },
     /// A setting makes no sense.
     #[error(transparent)]
     Config(Arc<ConfigError>),

@@ -22,7 +22,8 @@ use crate::wait::Patience;
 /// when all have ended.
 ///
 /// # Errors
-/// A setting makes no sense, or the system lacks descriptors.
+/// A setting makes no sense, the system lacks descriptors, or the ranks turned out, as they left,
+/// to have called different things.
 ///
 /// # Panics
 /// If a rank panics, or `size` is 0.
@@ -65,14 +66,15 @@ pub fn run_with<R: Send>(
             .map(|mut comm| {
                 scope.spawn(move || {
                     let result = rank_main(&mut comm);
-                    comm.leave();
-                    result
+                    (result, comm.leave())
                 })
             })
             .collect();
         threads.into_iter().map(thread::ScopedJoinHandle::join).collect()
     });
-    Ok(results.into_iter().map(|result| result.unwrap_or_else(|e| resume_unwind(e))).collect())
+    let results: Vec<_> =
+        results.into_iter().map(|result| result.unwrap_or_else(|e| resume_unwind(e))).collect();
+    results.into_iter().map(|(result, left)| left.map(|()| result)).collect()
 }
 
 fn communicators(config: &Config, size: usize) -> Result<Vec<Communicator>, Error> {

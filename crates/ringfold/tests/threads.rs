@@ -66,6 +66,20 @@ fn a_difference_that_nobody_waited_for_is_found_by_the_next_call() {
 }
 
 #[test]
+fn a_difference_that_no_call_found_is_found_on_leaving() {
+    let both_called = std::sync::Barrier::new(2);
+    let result = local::run(2, |comm| {
+        let root = comm.rank();
+        comm.broadcast(&mut [root.0; 3], root).unwrap();
+        both_called.wait();
+    });
+    let error = result.unwrap_err();
+    assert!(matches!(error, Error::Leave { .. }), "{error}");
+    let words = ["#1", "broadcast", "root 0", "root 1"];
+    assert!(words.iter().all(|word| error.to_string().contains(word)), "{error}");
+}
+
+#[test]
 fn a_rank_that_panics_fails_the_others() {
     let rank_main = |comm: &mut Communicator| {
         assert!(comm.rank() != Rank(1), "this rank gives up");

@@ -50,6 +50,10 @@ pub const LINK_GRACE_MS: u64 = 300;
 /// milliseconds.
 pub const HUB_SILENCE_MS: u64 = 2_000;
 
+/// Time that a rank which leaves waits for the others to leave too, so that all hear whether their
+/// calls were the same, in milliseconds.
+pub const PARTING_MS: u64 = 1_000;
+
 /// Communicators of one job that may be there at the same time, where `ringrun` is asked for each.
 pub const HUBS_MAX: usize = 1_024;
 

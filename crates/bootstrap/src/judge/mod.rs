@@ -153,13 +153,14 @@ impl Judge {
         self.conclude_if_answered(now_ms)
     }
 
-    /// A rank says goodbye, with its last history.
+    /// A rank says goodbye, with its last history. After the last one the histories are compared:
+    /// what differed may have kept nobody waiting, so that nobody has complained.
     pub fn left(&mut self, from: Rank, history: History, now_ms: u64) -> Option<Action> {
         if self.done {
             return None;
         }
         *self.standing.get_mut(from.index())? = Standing::Left(tidied(history));
-        self.conclude_if_answered(now_ms)
+        self.conclude_if_answered(now_ms).or_else(|| self.compare())
     }
 
     /// A rank's connection closed. After a goodbye that is how it should be.
@@ -210,6 +211,12 @@ impl Judge {
         self.standing.len()
     }
 
+    /// Whether every rank has said goodbye.
+    #[must_use]
+    pub fn have_all_left(&self) -> bool {
+        self.standing.iter().all(|standing| matches!(standing, Standing::Left(_)))
+    }
+
     /// Whether the rank is neither dead nor gone.
     #[must_use]
     pub fn is_present(&self, rank: Rank) -> bool {
@@ -249,6 +256,37 @@ impl Judge {
             .or_else(|| self.broken.as_ref().map(|b| self.link_verdict(b)))
             .unwrap_or_else(|| evidence.stalled());
         self.pronounce(verdict)
+    }
+
+    /// Once all have left in peace: whether each made the same calls, as far as is remembered.
+    fn compare(&mut self) -> Option<Action> {
+        if !self.have_all_left() || self.broken.is_some() {
+            return None;
+        }
+        let lasts = self.standing.iter().map(|standing| match standing {
+            Standing::Left(history) => history.last().map_or(0, |last| last.seq.saturating_add(1)),
+            Standing::Present => 0,
+        });
+        let (fewest, most) = (lasts.clone().min()?, lasts.max()?);
+        let answers = self.standing.iter().map(|_| None).collect();
+        let mut inquiry = Inquiry { seq: Some(most), by: Rank(0), since_ms: 0, answers };
+        inquiry.blame_the_first_difference(&self.standing);
+        if inquiry.seq == Some(most) {
+            // What each has made is the same; some have made fewer.
+            inquiry.seq = self.first_call(fewest);
+        }
+        let evidence = Evidence::gather(&inquiry, &self.standing);
+        let verdict = self.mismatch(&evidence).or_else(|| self.absent(&evidence))?;
+        self.pronounce(verdict)
+    }
+
+    /// The first call that any rank which left remembers, from number `seq` on.
+    fn first_call(&self, seq: u64) -> Option<u64> {
+        let calls = self.standing.iter().flat_map(|standing| match standing {
+            Standing::Left(history) => history.calls.as_slice(),
+            Standing::Present => &[],
+        });
+        calls.map(|call| call.seq).filter(|call| *call >= seq).min()
     }
 
     fn mismatch(&self, evidence: &Evidence<'_>) -> Option<Verdict> {

@@ -153,13 +153,58 @@ fn to_drop_without_leaving_is_to_fail() {
 #[test]
 fn a_rank_that_left_is_not_dead_but_missing() {
     let mut controls = Job::new(3).joined(&[0, 1, 2]);
-    controls.remove(1).leave();
+    controls.remove(1).leave().unwrap();
     controls.iter().for_each(|c| c.entered(0, &call(8), 0));
     assert_eq!(controls[0].verdict(), None);
     controls[1].complain(Complaint::Overdue { seq: 0 });
     let text = common_verdict(&controls).to_string();
     assert!(text.ends_with("#0: rank 1 has left the job"), "{text}");
     leave(controls);
+}
+
+#[test]
+fn calls_that_differed_and_kept_nobody_waiting_are_told_to_all_who_leave() {
+    let controls = Job::new(3).joined(&[0, 1, 2]);
+    for (control, count) in controls.iter().zip([8, 8, 0]) {
+        for seq in 1..=100 {
+            control.entered(seq, &call(if seq == 98 { count } else { 1 }), 0);
+            control.finished(seq);
+        }
+    }
+    for left in leave(controls) {
+        assert_eq!(
+            left.unwrap_err().to_string(),
+            "ranks differ in call #98: ranks 0-1 called allreduce [f32 x 8, sum]; rank 2 called \
+             allreduce [f32 x 0, sum]"
+        );
+    }
+}
+
+#[test]
+fn a_call_that_a_rank_never_made_is_told_to_all_who_leave() {
+    let controls = Job::new(3).joined(&[0, 1, 2]);
+    for (control, calls) in controls.iter().zip([2, 3, 3]) {
+        for seq in 1..=calls {
+            control.entered(seq, &call(seq as usize), 0);
+            control.finished(seq);
+        }
+    }
+    for left in leave(controls) {
+        assert_eq!(
+            left.unwrap_err().to_string(),
+            "not every rank has entered allreduce [f32 x 3, sum] #3: rank 0 has left the job"
+        );
+    }
+}
+
+#[test]
+fn ranks_that_called_the_same_part_in_peace() {
+    let controls = Job::new(3).joined(&[0, 1, 2]);
+    for control in &controls[..] {
+        (1..=3).for_each(|seq| control.entered(seq, &call(8), 0));
+    }
+    assert_eq!(leave(controls), [Ok(()), Ok(()), Ok(())]);
+    assert_eq!(leave(Job::new(2).joined(&[0, 1])), [Ok(()), Ok(())]);
 }
 
 #[test]

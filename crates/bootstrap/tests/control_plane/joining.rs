@@ -35,7 +35,7 @@ fn everyone_gets_everyone_s_card_and_exchanges() {
                         );
                     }
                     assert_eq!(control.verdict(), None);
-                    control.leave();
+                    control.leave().unwrap();
                 })
             })
             .collect();
@@ -52,7 +52,7 @@ fn ranks_meet_again_at_the_same_port() {
     let again: Vec<_> = (0..3)
         .map(|rank| {
             let job = job.clone();
-            thread::spawn(move || (0..20).for_each(|_| job.join(rank).unwrap().0.leave()))
+            thread::spawn(move || (0..20).for_each(|_| job.join(rank).unwrap().0.leave().unwrap()))
         })
         .collect();
     again.into_iter().for_each(|thread| thread.join().unwrap());
@@ -70,7 +70,7 @@ fn alone_there_is_nobody_to_meet() {
     .unwrap();
     assert_eq!(all, [b"me"]);
     assert_eq!(control.exchange(vec![1], PATIENCE).unwrap(), [[1]]);
-    control.leave();
+    control.leave().unwrap();
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn rank_0_leaves_first_and_nobody_takes_that_for_a_death() {
     job.options.linger = Duration::from_millis(200);
     let mut controls = job.joined(&[0, 1, 2]);
     // It lingers, then lets go of those who are still at work.
-    controls.remove(0).leave();
+    controls.remove(0).leave().unwrap();
     for control in &controls {
         assert_eq!(control.verdict(), None);
         control.complain(ringfold_bootstrap::Complaint::Overdue { seq: 0 });

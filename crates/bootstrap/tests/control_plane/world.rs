@@ -132,7 +132,7 @@ fn as_a_process() {
     job.secret = Secret::parse(words[3].as_bytes()).unwrap();
     let (control, _) = job.join(words[0].parse().unwrap()).unwrap();
     println!("verdict: {}", verdict(&control));
-    control.leave();
+    control.leave().unwrap_err();
 }
 
 /// Waits for the verdict as a thread does that has nothing else to do.
@@ -152,10 +152,10 @@ pub(crate) fn common_verdict(controls: &[Control]) -> Arc<Verdict> {
     first
 }
 
-/// They leave at the same time, as ranks do.
-pub(crate) fn leave(controls: Vec<Control>) {
+/// They leave at the same time, as ranks do; what each hears of the others.
+pub(crate) fn leave(controls: Vec<Control>) -> Vec<Result<(), Arc<Verdict>>> {
     let threads: Vec<_> = controls.into_iter().map(|c| thread::spawn(move || c.leave())).collect();
-    threads.into_iter().for_each(|t| t.join().unwrap());
+    threads.into_iter().map(|t| t.join().unwrap()).collect()
 }
 
 pub(crate) fn free_port() -> u16 {
