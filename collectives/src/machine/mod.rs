@@ -127,6 +127,19 @@ impl Machine {
         self.overlay = overlay;
     }
 
+    /// Takes everything for done.
+    pub fn rest(&mut self) {
+        self.lanes.iter_mut().for_each(|lane| lane.asked = Asked::Finished);
+        self.unfinished = 0;
+    }
+
+    /// Takes for done, right after `start`, what lane 0 does before `step`, and `done` elements of
+    /// that. The caller has done it itself, and all it sent has left.
+    pub fn skip_to(&mut self, step: usize, done: usize) {
+        self.lanes[0].step = step;
+        self.lanes[0].done = done;
+    }
+
     /// Whether all lanes have finished.
     #[must_use]
     pub const fn is_done(&self) -> bool {
@@ -193,7 +206,7 @@ impl Machine {
                 state.done = 0;
             }
             Asked::Step => match schedule.lanes()[lane][state.step] {
-                Step::Send { to, src } => state.post(to, src.skip(elements)),
+                Step::Send { to, src } => state.post(to, src.skip(state.done + elements)),
                 _ if elements == 0 => state.asked = Asked::Blocked,
                 _ => state.done += elements,
             },
@@ -259,6 +272,7 @@ impl LaneState {
         self.posted.push(Posted { to, src });
         self.cursor = self.posted.len();
         self.step += 1;
+        self.done = 0;
     }
 }
 

@@ -246,3 +246,30 @@ fn more_than_asked_is_refused() {
     let schedule = written(1, |steps| steps.recv(Rank(1), output(0, 4)));
     drop(sweep(&mut started(&schedule, None), &schedule, |_| 5));
 }
+
+#[test]
+fn what_was_done_without_the_machine_is_not_done_again() {
+    let schedule = written(1, |steps| {
+        steps.send(Rank(1), input(0, 10));
+        steps.send(Rank(2), input(0, 10));
+        steps.recv(Rank(2), output(0, 10));
+    });
+    let mut machine = started(&schedule, None);
+    machine.skip_to(1, 4);
+    let two = |action: &Action<'_>| match action {
+        Action::Send { .. } => 2,
+        _ => 0,
+    };
+    let asked = sweep(&mut machine, &schedule, two);
+    assert_eq!(asked, [send(2, input(4, 6)), recv(2, output(0, 10))]);
+    let asked = sweep(&mut machine, &schedule, |_| 0);
+    assert_eq!(asked, [send(2, input(6, 4)), recv(2, output(0, 10))], "the rest of the send");
+    let all = |action: &Action<'_>| match action {
+        Action::Send { src, .. } => src.len,
+        Action::Recv { dst, .. } => dst.len,
+        _ => 0,
+    };
+    sweep(&mut machine, &schedule, all);
+    sweep(&mut machine, &schedule, all);
+    assert!(machine.is_done());
+}

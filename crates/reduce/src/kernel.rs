@@ -176,13 +176,13 @@ impl Kernel {
         }
         let mut job = Job { dst, form: dst_form, count, operands, finish: self.finish };
         match self.vectors {
-            None => (self.scalar)(&mut job, 0..count),
-            Some(vectors) => {
+            Some(vectors) if count > scalar::FEW => {
                 let head = unaligned_head(job.dst, width);
                 (self.scalar)(&mut job, 0..head);
                 let done = vectors.run(&mut job, head);
                 (self.scalar)(&mut job, done..count);
             }
+            _ => (self.scalar)(&mut job, 0..count),
         }
     }
 }

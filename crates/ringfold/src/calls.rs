@@ -10,7 +10,7 @@ use ringfold_types::{Call, Collective, Rank, ReduceOp};
 
 use crate::communicator::Communicator;
 use crate::error::Error;
-use crate::memory::User;
+use crate::memory::{Shape, User};
 
 /// The memory of an untyped call: bytes of whole elements, of any alignment.
 #[derive(Debug)]
@@ -35,33 +35,28 @@ impl Communicator {
     /// # Errors
     /// [`Error::Argument`] or [`Error::Failed`].
     pub fn perform(&mut self, call: &Call, buffers: Buffers<'_>) -> Result<(), Error> {
-        let (size, rank, bytes) = (self.size(), self.rank(), call.data_type.bytes());
-        let call = self.valid(*call)?;
-        let (input_len, output_len) = (call.input_len(size), call.output_len(size));
-        match buffers {
+        let shape = match &buffers {
             Buffers::Apart { input, output } => {
-                let silent = call.collective == Collective::Broadcast && rank != call.root;
-                let deaf = call.collective == Collective::Reduce && rank != call.root;
-                if !silent {
-                    self.expect_len(&call, "input", input.len(), input_len * bytes)?;
-                }
-                if !deaf {
-                    self.expect_len(&call, "output", output.len(), output_len * bytes)?;
-                }
-                self.run(call, User::Apart { input, output })
+                Shape { in_place: false, input: input.len(), output: output.len() }
             }
             Buffers::InPlace(buffer) => {
-                let wanted = input_len.max(output_len) * bytes;
-                self.expect_len(&call, "buffer", buffer.len(), wanted)?;
-                let own = rank.index() * call.count * bytes;
+                Shape { in_place: true, input: buffer.len(), output: buffer.len() }
+            }
+        };
+        let user = match buffers {
+            Buffers::Apart { input, output } => User::Apart { input, output },
+            Buffers::InPlace(bytes) => {
+                // Within the buffer, once the call and its shape are found to be good.
+                let own = || self.rank().index() * call.count * call.data_type.bytes();
                 let (input_at, output_at) = match call.collective {
-                    Collective::AllGather => (own, 0),
-                    Collective::ReduceScatter => (0, own),
+                    Collective::AllGather => (own(), 0),
+                    Collective::ReduceScatter => (0, own()),
                     _ => (0, 0),
                 };
-                self.run(call, User::Together { bytes: buffer, input_at, output_at })
+                User::Together { bytes, input_at, output_at }
             }
-        }
+        };
+        self.run(call, shape, user)
     }
 
     /// Replaces `buffer` on every rank by the reduction of all ranks' buffers.
@@ -207,8 +202,8 @@ impl Communicator {
         self.perform(&call, apart::<u8>(&[], &mut []))
     }
 
-    /// The call, if its parts fit each other.
-    fn valid(&self, call: Call) -> Result<Call, Error> {
+    /// The call with what has no meaning left out, if its parts and its buffers fit each other.
+    pub(crate) fn valid(&self, call: Call, shape: Shape) -> Result<Call, Error> {
         let Call { collective, count, data_type, .. } = call;
         // What has no meaning must not make a difference.
         let op = if collective.reduces() { call.op } else { ReduceOp::Sum };
@@ -222,13 +217,26 @@ impl Communicator {
         if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
             return Err(self.argument(collective, format!("{count} elements are too many")));
         }
-        match op {
-            ReduceOp::PreMulSum(factor) if !scale_fits(data_type, factor.factor()) => {
-                let what = format!("{} cannot be a factor of {data_type}", factor.factor());
-                Err(self.argument(collective, what))
-            }
-            _ => Ok(call),
+        if let ReduceOp::PreMulSum(factor) = op
+            && !scale_fits(data_type, factor.factor())
+        {
+            let what = format!("{} cannot be a factor of {data_type}", factor.factor());
+            return Err(self.argument(collective, what));
         }
+        let bytes = data_type.bytes();
+        let (input, output) = (call.input_len(self.size()), call.output_len(self.size()));
+        if shape.in_place {
+            self.expect_len(&call, "buffer", shape.input, input.max(output) * bytes)?;
+        } else {
+            let is_root = self.rank() == call.root;
+            if collective != Collective::Broadcast || is_root {
+                self.expect_len(&call, "input", shape.input, input * bytes)?;
+            }
+            if collective != Collective::Reduce || is_root {
+                self.expect_len(&call, "output", shape.output, output * bytes)?;
+            }
+        }
+        Ok(call)
     }
 
     fn block_len(&self, collective: Collective, len: usize) -> Result<usize, Error> {

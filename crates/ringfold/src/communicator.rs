@@ -12,7 +12,7 @@ use crate::config::{Config, LONGEST};
 use crate::engine::{Engine, Task, Trouble};
 use crate::error::{Error, Failure};
 use crate::join::join;
-use crate::memory::{Memory, User};
+use crate::memory::{Memory, Shape, User};
 use crate::plans::Plans;
 
 /// This process's membership in a group of ranks.
@@ -150,15 +150,19 @@ impl Communicator {
         }
     }
 
-    /// Runs one call over `user`'s memory.
-    pub(crate) fn run(&mut self, call: Call, user: User<'_>) -> Result<(), Error> {
+    /// Runs one call over `user`'s memory, which has that `shape`.
+    pub(crate) fn run(&mut self, call: &Call, shape: Shape, user: User<'_>) -> Result<(), Error> {
+        if !self.plans.repeats(call, shape) {
+            let good = self.valid(*call, shape)?;
+            self.plans.enter((call, shape), &good, &self.layout, self.rank)?;
+        }
+        let entry = self.plans.latest();
         if let Some(failure) = &self.failed {
             return Err(Error::Failed(Arc::clone(failure)));
         }
-        let entry = self.plans.entry(&call, &self.layout, self.rank)?;
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         self.seq += 1;
-        control.entered(self.seq, &call, entry.code);
+        control.entered(self.seq, &entry.call, entry.code);
         tracing::trace!("{call} #{} by {}", self.seq, entry.schedule.algorithm());
         let task = Task {
             schedule: &entry.schedule,
@@ -167,8 +171,8 @@ impl Communicator {
             timeout: self.timeout,
             control,
         };
-        let user = prescale(&call, user, &mut self.scaled);
-        let (element, accumulator) = entry.element_bytes();
+        let user = prescale(call, user, &mut self.scaled);
+        let (element, accumulator) = entry.element_bytes;
         let scratch = self.scratch.exactly(entry.schedule.scratch_len() * accumulator);
         let mut memory = Memory::new(user, scratch, element, accumulator);
         match self.engine.run(&task, &mut memory) {
@@ -177,6 +181,7 @@ impl Communicator {
                 Ok(())
             }
             Err(trouble) => {
+                let call = entry.call;
                 let verdict = self.judge(trouble);
                 let failure = Arc::new(Failure { rank: self.rank, call, seq: self.seq, verdict });
                 tracing::error!("{failure}");

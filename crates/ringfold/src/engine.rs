@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::{Control, Verdict};
-use ringfold_collectives::{Action, Form, Machine, Schedule, Source};
+use ringfold_collectives::{Action, Form, Machine, Schedule, Source, Step};
 use ringfold_reduce::{Kernel, Operand};
 use ringfold_transport::{Link, LinkError};
 use ringfold_types::limits::SOURCES_MAX;
@@ -67,7 +67,14 @@ impl Engine {
 
     /// Runs `task` to its end. Blocks.
     pub(crate) fn run(&mut self, task: &Task<'_>, memory: &mut Memory<'_>) -> Result<(), Trouble> {
-        self.machine.start(task.schedule, memory.overlay());
+        if let Some((step, done)) = self.dash(task, memory)? {
+            self.machine.start(task.schedule, memory.overlay());
+            self.machine.skip_to(step, done);
+        } else if self.router.is_flushed() {
+            return Ok(());
+        } else {
+            self.machine.rest();
+        }
         let mut idle = Idle::default();
         // Most calls never wait long enough to look at the clock.
         let mut deadline = None;
@@ -97,6 +104,34 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// Does the steps of a short call, one after another, as long as each can be done whole and at
+    /// once, or nearly so. Returns the step at which the machine goes on, and how much of it is
+    /// done; `None` if there is nothing left.
+    #[inline]
+    fn dash(
+        &mut self,
+        task: &Task<'_>,
+        memory: &mut Memory<'_>,
+    ) -> Result<Option<(usize, usize)>, Trouble> {
+        let [steps] = task.schedule.lanes() else { return Ok(Some((0, 0))) };
+        let mut tries = self.patience.tries();
+        for (index, step) in steps.iter().enumerate() {
+            loop {
+                match whole(&mut self.router, task, memory, step)? {
+                    Whole::Done => break,
+                    Whole::Part(done) => return Ok(Some((index, done))),
+                    Whole::Wait if tries == 0 => return Ok(Some((index, 0))),
+                    Whole::Wait => {
+                        tries -= 1;
+                        self.router.poll()?;
+                        std::hint::spin_loop();
+                    }
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Sleeps until a peer or a verdict wakes this rank, unless something moves after all; whether
@@ -145,6 +180,65 @@ fn look(task: &Task<'_>) -> Result<(), Trouble> {
     task.control.verdict().map_or(Ok(()), |verdict| Err(Trouble::Verdict(verdict)))
 }
 
+/// What became of a step that was to be done whole.
+enum Whole {
+    Done,
+    /// Its peers have not sent anything yet.
+    Wait,
+    /// It takes a machine to do it; so many elements are done.
+    Part(usize),
+}
+
+/// The longest message of a short call, in bytes.
+const SHORT_BYTES: usize = 4096;
+
+/// Does a step if all of it is possible at once.
+#[inline]
+fn whole(
+    router: &mut Router,
+    task: &Task<'_>,
+    memory: &mut Memory<'_>,
+    step: &Step,
+) -> Result<Whole, Trouble> {
+    match *step {
+        Step::Send { to, src } => {
+            let (link, bytes) = (link(to, 0), memory.read(src));
+            let sent = router.to(link).send(link, task.tag, bytes)?;
+            if sent == bytes.len() {
+                return Ok(Whole::Done);
+            }
+            Ok(Whole::Part(sent >> memory.shift(Form::of(src.buffer))))
+        }
+        Step::Recv { from, dst } => {
+            let (link, dst) = (link(from, 0), memory.write(dst));
+            if dst.len() > SHORT_BYTES {
+                return Ok(Whole::Part(0));
+            }
+            let Some(fragment) = router.readable(link)? else { return Ok(Whole::Wait) };
+            if fragment.tag != task.tag {
+                return Err(Trouble::Stranger(from));
+            }
+            let Some(bytes) = fragment.bytes.get(..dst.len()) else { return Ok(Whole::Part(0)) };
+            dst.copy_from_slice(bytes);
+            router.to(link).consume(link, dst.len());
+            Ok(Whole::Done)
+        }
+        Step::Copy { src, dst } => {
+            memory.copy(src, dst);
+            Ok(Whole::Done)
+        }
+        Step::Reduce { dst, ref sources } => {
+            let sources = task.schedule.sources(sources);
+            if sources.len() > FEW || memory.write(dst).len() > SHORT_BYTES {
+                return Ok(Whole::Part(0));
+            }
+            let reduction = Reduction { dst, sources, done: 0, lane: 0, least: dst.len };
+            let all = reduce::<FEW>(router, task, memory, reduction)? == dst.len;
+            Ok(if all { Whole::Done } else { Whole::Wait })
+        }
+    }
+}
+
 /// Does as much of an action as is possible at once; how many elements that was.
 fn perform(
     router: &mut Router,
@@ -153,20 +247,18 @@ fn perform(
     lane: usize,
     action: &Action<'_>,
 ) -> Result<usize, Trouble> {
-    let call = task.schedule.call();
-    let bytes = |form: Form| form.data_type(call).bytes();
     let link = |peer| link(peer, lane);
     match *action {
         Action::Send { to, src } => {
             let sent = router.to(link(to)).send(link(to), task.tag, memory.read(src))?;
-            Ok(sent / bytes(Form::of(src.buffer)))
+            Ok(sent >> memory.shift(Form::of(src.buffer)))
         }
         Action::Recv { from, dst } => {
             let received = router.to(link(from)).recv(link(from), task.tag, memory.write(dst))?;
             match received {
                 None => Ok(0),
                 Some((tag, received)) if tag == task.tag => {
-                    Ok(received / bytes(Form::of(dst.buffer)))
+                    Ok(received >> memory.shift(Form::of(dst.buffer)))
                 }
                 Some(_) => Err(Trouble::Stranger(from)),
             }
@@ -176,7 +268,7 @@ fn perform(
             Ok(dst.len)
         }
         Action::Reduce { dst, sources, done } => {
-            let reduction = Reduction { dst, sources, done, lane };
+            let reduction = Reduction { dst, sources, done, lane, least: 1 };
             // Most reductions have few sources; a short table costs less to lay out.
             if sources.len() <= FEW {
                 reduce::<FEW>(router, task, memory, reduction)
@@ -196,6 +288,8 @@ struct Reduction<'s> {
     sources: &'s [Source],
     done: usize,
     lane: usize,
+    /// With fewer elements than these it is not worth beginning.
+    least: usize,
 }
 
 /// Combines as many elements as all of at most `N` sources have; how many that was.
@@ -203,9 +297,10 @@ fn reduce<const N: usize>(
     router: &mut Router,
     task: &Task<'_>,
     memory: &mut Memory<'_>,
-    Reduction { dst, sources, done, lane }: Reduction<'_>,
+    Reduction { dst, sources, done, lane, least }: Reduction<'_>,
 ) -> Result<usize, Trouble> {
-    let bytes = |form: Form| form.data_type(task.schedule.call()).bytes();
+    let (element, accumulator) = (memory.shift(Form::Element), memory.shift(Form::Accumulator));
+    let shift = |form: Form| if form == Form::Element { element } else { accumulator };
     let mut arrived: [&[u8]; N] = [&[]; N];
     let mut elements = dst.len;
     for (arrived, source) in arrived.iter_mut().zip(sources) {
@@ -215,10 +310,10 @@ fn reduce<const N: usize>(
                 return Err(Trouble::Stranger(from));
             }
             *arrived = fragment.bytes;
-            elements = elements.min(fragment.bytes.len() / bytes(form));
+            elements = elements.min(fragment.bytes.len() >> shift(form));
         }
     }
-    if elements == 0 {
+    if elements < least {
         return Ok(0);
     }
     let dst = dst.take(elements);
@@ -226,7 +321,7 @@ fn reduce<const N: usize>(
     let mut operands = [Operand::Destination; N];
     for ((operand, source), arrived) in operands.iter_mut().zip(sources).zip(arrived) {
         let (bytes, form) = match *source {
-            Source::Wire(_, form) => (&arrived[..elements * bytes(form)], form),
+            Source::Wire(_, form) => (&arrived[..elements << shift(form)], form),
             Source::Local(whole) => match rest.find(whole.skip(done).take(elements)) {
                 Place::Destination => continue,
                 Place::Bytes(bytes) => (bytes, Form::of(whole.buffer)),
@@ -238,7 +333,7 @@ fn reduce<const N: usize>(
     for source in sources {
         if let Source::Wire(from, form) = *source {
             let link = link(from, lane);
-            router.to(link).consume(link, elements * bytes(form));
+            router.to(link).consume(link, elements << shift(form));
         }
     }
     Ok(elements)

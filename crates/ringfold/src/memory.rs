@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use ringfold_collectives::Form;
 use ringfold_types::{Buffer, Slice};
 
 /// The caller's buffers, and where the parts of a call begin in them.
@@ -24,6 +25,14 @@ pub(crate) enum User<'a> {
     },
 }
 
+/// How long the caller's buffers are, in bytes, and whether they are one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) in_place: bool,
+    pub(crate) input: usize,
+    pub(crate) output: usize,
+}
+
 /// All memory of one call. Three regions of bytes, of which the last two are written:
 /// the input (empty in place), the user's (output, or both in place), and scratch.
 pub(crate) struct Memory<'a> {
@@ -40,10 +49,10 @@ struct Map {
     input_at: Option<usize>,
     /// The byte of the user's region at which `Output` begins.
     output_at: usize,
-    /// Bytes of an element,
-    element: usize,
-    /// and of an element of scratch.
-    accumulator: usize,
+    /// How far to shift a number of elements to get their bytes, of which there is a power of two,
+    element: u32,
+    /// and for elements of scratch.
+    accumulator: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -88,17 +97,29 @@ impl<'a> Memory<'a> {
                 (&[], bytes, Some(input_at), output_at)
             }
         };
+        debug_assert!(element.is_power_of_two() && accumulator.is_power_of_two());
+        let (element, accumulator) = (element.trailing_zeros(), accumulator.trailing_zeros());
         Self { input, user, scratch, map: Map { input_at, output_at, element, accumulator } }
     }
 
     /// Where `Output` begins in `Input`, in elements, if they are the same memory.
     pub(crate) fn overlay(&self) -> Option<isize> {
         let Map { input_at, output_at, element, .. } = self.map;
-        let begin = |at: usize| (at / element).cast_signed();
+        let begin = |at: usize| (at >> element).cast_signed();
         input_at.map(|input_at| begin(output_at) - begin(input_at))
     }
 
+    /// How far to shift a number of elements of `form` to get their bytes.
+    #[inline]
+    pub(crate) const fn shift(&self, form: Form) -> u32 {
+        match form {
+            Form::Element => self.map.element,
+            Form::Accumulator => self.map.accumulator,
+        }
+    }
+
     /// The bytes of `slice`.
+    #[inline]
     pub(crate) fn read(&self, slice: Slice) -> &[u8] {
         let (region, range) = self.map.place(slice);
         match region {
@@ -109,6 +130,7 @@ impl<'a> Memory<'a> {
     }
 
     /// The bytes of `slice`, to be written.
+    #[inline]
     pub(crate) fn write(&mut self, slice: Slice) -> &mut [u8] {
         let (region, range) = self.map.place(slice);
         match region {
@@ -137,6 +159,7 @@ impl<'a> Memory<'a> {
     }
 
     /// The bytes of `dst`, to be written, and the memory around them.
+    #[inline]
     pub(crate) fn split(&mut self, dst: Slice) -> (&mut [u8], Rest<'_>) {
         let (region, range) = self.map.place(dst);
         let (whole, other): (&mut [u8], &[u8]) = match region {
@@ -154,24 +177,27 @@ impl<'a> Memory<'a> {
 }
 
 impl Map {
+    #[inline]
     fn place(self, slice: Slice) -> (Region, Range<usize>) {
-        let (region, start, size) = match (slice.buffer, self.input_at) {
+        let (region, start, shift) = match (slice.buffer, self.input_at) {
             (Buffer::Scratch, _) => (Region::Scratch, 0, self.accumulator),
             (Buffer::Output, _) => (Region::User, self.output_at, self.element),
             (Buffer::Input, Some(at)) => (Region::User, at, self.element),
             (Buffer::Input, None) => (Region::Input, 0, self.element),
         };
-        let start = start + slice.offset * size;
-        (region, start..start + slice.len * size)
+        let start = start + (slice.offset << shift);
+        (region, start..start + (slice.len << shift))
     }
 }
 
 impl<'m> Rest<'m> {
     /// Finds a local source, which is the destination or disjoint from it.
+    #[inline]
     pub(crate) fn find(&self, slice: Slice) -> Place<'m> {
         self.at(self.map.place(slice))
     }
 
+    #[inline]
     fn at(&self, (region, range): (Region, Range<usize>)) -> Place<'m> {
         let (hole_region, hole) = &self.hole;
         Place::Bytes(match region {

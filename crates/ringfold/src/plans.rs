@@ -10,6 +10,7 @@ use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{Call, Rank, ReduceOp};
 
 use crate::error::Error;
+use crate::memory::Shape;
 
 /// The schedules of a communicator.
 #[derive(Debug)]
@@ -19,19 +20,30 @@ pub(crate) struct Plans {
     chunk_bytes: Option<usize>,
     entries: Vec<Entry>,
     index: HashMap<Call, usize>,
-    /// The entry that was asked for last: most calls repeat the one before.
-    latest: Option<(Call, usize)>,
+    latest: Option<Latest>,
     /// Steps in all entries together.
     steps: usize,
+}
+
+/// The call that was made last, as its caller made it: most calls repeat the one before.
+#[derive(Debug)]
+struct Latest {
+    call: Call,
+    shape: Shape,
+    at: usize,
 }
 
 /// How one call is performed.
 #[derive(Debug)]
 pub(crate) struct Entry {
+    /// The call; its scale, if it has one, is 1.
+    pub(crate) call: Call,
     pub(crate) schedule: Schedule,
     pub(crate) kernel: Kernel,
     /// The algorithm's number among those of its collective.
     pub(crate) code: u8,
+    /// Bytes of an element, and of an element of scratch.
+    pub(crate) element_bytes: (usize, usize),
     /// What the ranks must agree on besides the call's number.
     fingerprint: u64,
 }
@@ -51,6 +63,35 @@ impl Plans {
         }
     }
 
+    /// Whether `call`, with buffers of such a `shape`, repeats the latest one: then `latest` is how
+    /// it is performed, and it needs no checks.
+    #[inline]
+    pub(crate) fn repeats(&self, call: &Call, shape: Shape) -> bool {
+        self.latest.as_ref().is_some_and(|latest| latest.call == *call && latest.shape == shape)
+    }
+
+    /// How the latest call is performed.
+    #[inline]
+    pub(crate) fn latest(&self) -> &Entry {
+        let at = self.latest.as_ref().map_or(0, |latest| latest.at);
+        &self.entries[at]
+    }
+
+    /// Makes a call the latest that its caller put as `given`, with buffers of such a `shape`, and
+    /// that was found to be good as `call`.
+    #[cold]
+    pub(crate) fn enter(
+        &mut self,
+        (given, shape): (&Call, Shape),
+        call: &Call,
+        layout: &Layout,
+        rank: Rank,
+    ) -> Result<(), Error> {
+        let at = self.find(call, layout, rank)?;
+        self.latest = Some(Latest { call: *given, shape, at });
+        Ok(())
+    }
+
     /// How `call` is performed.
     pub(crate) fn entry(
         &mut self,
@@ -58,40 +99,32 @@ impl Plans {
         layout: &Layout,
         rank: Rank,
     ) -> Result<&Entry, Error> {
+        self.find(call, layout, rank).map(|at| &self.entries[at])
+    }
+
+    fn find(&mut self, call: &Call, layout: &Layout, rank: Rank) -> Result<usize, Error> {
         // The scale is applied before the schedule begins: every scale has the same plan.
         let op = match call.op {
             ReduceOp::PreMulSum(_) => ReduceOp::pre_mul_sum(1.0),
             op => op,
         };
-        let call = &Call { op, ..*call };
-        let at = match self.latest {
-            Some((latest, at)) if latest == *call => at,
-            _ => self.find(call, layout, rank)?,
-        };
-        Ok(&self.entries[at])
-    }
-
-    #[cold]
-    fn find(&mut self, call: &Call, layout: &Layout, rank: Rank) -> Result<usize, Error> {
-        let at = match self.index.get(call) {
-            Some(at) => *at,
-            None => {
-                let entry = self.make(call, layout, rank)?;
-                // An entry takes memory even if it has no steps.
-                let steps = 16 + entry.schedule.lanes().iter().map(Vec::len).sum::<usize>();
-                if self.steps + steps > STEPS_KEPT {
-                    self.entries.clear();
-                    self.index.clear();
-                    self.steps = 0;
-                }
-                self.steps += steps;
-                self.entries.push(entry);
-                self.index.insert(*call, self.entries.len() - 1);
-                self.entries.len() - 1
-            }
-        };
-        self.latest = Some((*call, at));
-        Ok(at)
+        let call = Call { op, ..*call };
+        if let Some(at) = self.index.get(&call) {
+            return Ok(*at);
+        }
+        let entry = self.make(&call, layout, rank)?;
+        // An entry takes memory even if it has no steps.
+        let steps = 16 + entry.schedule.lanes().iter().map(Vec::len).sum::<usize>();
+        if self.steps + steps > STEPS_KEPT {
+            self.entries.clear();
+            self.index.clear();
+            self.latest = None;
+            self.steps = 0;
+        }
+        self.steps += steps;
+        self.entries.push(entry);
+        self.index.insert(call, self.entries.len() - 1);
+        Ok(self.entries.len() - 1)
     }
 
     fn make(&self, call: &Call, layout: &Layout, rank: Rank) -> Result<Entry, Error> {
@@ -111,7 +144,10 @@ impl Plans {
         let fingerprint = [kinds, count, root, code.into(), chunk as u64]
             .into_iter()
             .fold(0xcbf2_9ce4_8422_2325, |hash, word| mix(hash ^ word));
+        let bytes = |form: Form| form.data_type(&planned).bytes();
         Ok(Entry {
+            call: *call,
+            element_bytes: (bytes(Form::Element), bytes(Form::Accumulator)),
             schedule: (algorithm.schedule)(&plan),
             kernel: Kernel::new(call.data_type, op, layout.size()),
             code,
@@ -125,12 +161,6 @@ impl Entry {
     pub(crate) fn tag(&self, seq: u64) -> u32 {
         let [a, b, c, d, ..] = mix(self.fingerprint ^ seq).to_le_bytes();
         u32::from_le_bytes([a, b, c, d])
-    }
-
-    /// Bytes of an element, and of an element of scratch.
-    pub(crate) fn element_bytes(&self) -> (usize, usize) {
-        let bytes = |form: Form| form.data_type(self.schedule.call()).bytes();
-        (bytes(Form::Element), bytes(Form::Accumulator))
     }
 }
 

@@ -50,6 +50,12 @@ impl Patience {
         }
     }
 
+    /// How often to try again at once: where peers have cores of their own, a short message is on
+    /// its way already.
+    pub(crate) const fn tries(&self) -> u32 {
+        if self.spin.is_zero() { 0 } else { LOOK_EVERY }
+    }
+
     /// Learns from a wait that is over. Who waited in vain until it let others run may have kept
     /// the very core that its peer needed: a busy machine has fewer cores for us than it has.
     pub(crate) fn learn(&mut self, idle: Idle) {

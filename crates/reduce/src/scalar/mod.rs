@@ -103,9 +103,12 @@ fn with_type<T: Stored>(fold: Fold) -> Run {
 /// at each operand's form rarely.
 const BLOCK: usize = 64;
 
+/// As few values as this are combined one by one: laying out a block would take longer.
+pub(crate) const FEW: usize = 8;
+
 fn run<T: Stored, C: Combine>(job: &mut Job<'_>, range: Range<usize>) {
-    if range.is_empty() {
-        return;
+    if range.len() <= FEW {
+        return few::<T, C>(job, range);
     }
     let mut block = [T::Accumulator::zeroed(); BLOCK];
     for at in range.clone().step_by(BLOCK) {
@@ -121,6 +124,27 @@ fn run<T: Stored, C: Combine>(job: &mut Job<'_>, range: Range<usize>) {
             }
         }
         write::<T>(block, job, at);
+    }
+}
+
+fn few<T: Stored, C: Combine>(job: &mut Job<'_>, range: Range<usize>) {
+    let Some((first, others)) = job.operands.split_first() else { return };
+    for at in range {
+        let mut value = one::<T>(job.source(first), at);
+        for operand in others {
+            value = C::combine(value, one::<T>(job.source(operand), at));
+        }
+        write::<T>(&[value], job, at);
+    }
+}
+
+/// The value at index `at`.
+#[inline]
+fn one<T: Stored>((bytes, form): (&[u8], Form), at: usize) -> T::Accumulator {
+    let value = |width: usize| &bytes[at * width..][..width];
+    match form {
+        Form::Element => pod_read_unaligned::<T>(value(size_of::<T>())).widen(),
+        Form::Accumulator => pod_read_unaligned(value(size_of::<T::Accumulator>())),
     }
 }
 
@@ -150,6 +174,7 @@ fn values<V>(bytes: &[u8], at: usize) -> std::slice::ChunksExact<'_, u8> {
     bytes[at * size_of::<V>()..].chunks_exact(size_of::<V>())
 }
 
+#[inline]
 fn write<T: Stored>(block: &[T::Accumulator], job: &mut Job<'_>, at: usize) {
     match job.form {
         Form::Element => {
