@@ -55,7 +55,7 @@ fn come_late(transport: &str, port: &str) {
         sleep(LATE);
         comm.barrier().unwrap();
     }
-    comm.leave();
+    comm.leave().unwrap();
 }
 
 /// Prints what waiting costs; whether that is little enough.
@@ -75,7 +75,7 @@ fn wait(transport: &str) -> bool {
             (cpu_ms() - before, start.elapsed().as_secs_f64() * 1e3)
         })
         .collect();
-    comm.leave();
+    comm.leave().unwrap();
     assert!(late.wait().unwrap().success());
     spent.sort_by(|a, b| a.0.total_cmp(&b.0));
     let ((middle, wall), (most, _)) = (spent[ROUNDS / 2], spent[ROUNDS - 1]);

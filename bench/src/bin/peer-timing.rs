@@ -46,8 +46,7 @@ fn main() -> anyhow::Result<()> {
             }
         }
     }
-    timer.comm.leave();
-    Ok(())
+    Ok(timer.comm.leave()?)
 }
 
 impl Plan {
