@@ -5,15 +5,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use ringfold::Config;
-use ringfold_launcher::{Job, run};
-
-/// Variables by which launchers tell a process its rank.
-const LAUNCHED: [&str; 4] = ["RINGFOLD_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "RANK"];
+use ringfold_launcher::{Job, run, started_as_rank};
 
 /// Runs `ranks` ranks with this process's arguments, less `--ranks`, until all have ended.
 pub(crate) fn start(ranks: usize) -> anyhow::Result<ExitCode> {
     let environment = Config::from_env()?.environment;
-    if let Some(name) = LAUNCHED.iter().find(|name| environment.contains_key(**name)) {
+    if let Some(name) = started_as_rank(&|name| environment.get(name).cloned()) {
         bail!("--ranks starts ranks, but {name} says that this process is one already");
     }
     let mut job = Job::new(std::env::current_exe().context("cannot find this program")?);

@@ -138,6 +138,11 @@ fn slurm_steps() {
         command.args([mpi, "-n", &ranks.to_string()]);
         run_again(&mut command, ranks);
     }
+    let mut command = slurm.command("srun");
+    let outcome = Job::start(command.args(["-n", "2"]).arg(perf()).args(["--ranks", "2"]));
+    let outcome = outcome.finish(DEADLINE);
+    let refusal = "--ranks starts ranks, but SLURM_PROCID says that this process is one already";
+    assert!(!outcome.status.success() && outcome.stderr.contains(refusal), "{outcome:?}");
 }
 
 /// The launcher within the allocation counts, though Slurm's variables are set too.

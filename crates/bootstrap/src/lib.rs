@@ -45,7 +45,7 @@ mod verdict;
 pub use address::{default_source, source_toward};
 pub use call_log::{CallLog, History, Logged};
 pub use control::{Control, ExchangeError};
-pub use discover::{DiscoverError, InvalidHostList, discover, expand_hosts};
+pub use discover::{DiscoverError, InvalidHostList, discover, expand_hosts, started_as_rank};
 pub use identity::{Identity, Launcher, Rendezvous};
 pub use join::{JoinError, Options};
 pub use judge::{Action, Complaint, Judge};

@@ -55,6 +55,7 @@ pub use message::{Bind, Refusal, Status};
 pub use outcome::{End, Outcome, RankOutcome, Verdict};
 pub use plan::{Plan, PlanError, Share};
 pub use rendezvous::RendezvousError;
+pub use ringfold_bootstrap::started_as_rank;
 
 /// Decodes whatever these bytes are, as a launcher and as a keeper would. For fuzzing.
 #[doc(hidden)]

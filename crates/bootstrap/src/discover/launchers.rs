@@ -135,10 +135,7 @@ pub(super) fn is_slurm_step(vars: &Vars<'_>) -> bool {
 pub(super) fn slurm(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     let need = Need { launcher: Launcher::Slurm, because: "SLURM_PROCID", vars };
     let rank = need.rank("SLURM_PROCID")?;
-    let size = match vars.number("SLURM_STEP_NUM_TASKS")? {
-        Some(size) => size,
-        None => need.number("SLURM_NTASKS")?,
-    };
+    let size = slurm_tasks(vars)?.ok_or_else(|| need.unset("SLURM_NTASKS", ""))?;
     let job = need.text("SLURM_JOB_ID", "")?;
     let step = slurm_step(vars).unwrap_or_default();
     let host = match vars.get("MASTER_ADDR") {
@@ -152,6 +149,10 @@ pub(super) fn slurm(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     };
     let rendezvous = Rendezvous::Ports { host, ports };
     Ok(Identity { rank, size, job, rendezvous, launcher: Launcher::Slurm })
+}
+
+pub(super) fn slurm_tasks(vars: &Vars<'_>) -> Result<Option<usize>, DiscoverError> {
+    Ok(vars.number("SLURM_STEP_NUM_TASKS")?.or(vars.number("SLURM_NTASKS")?))
 }
 
 fn slurm_step(vars: &Vars<'_>) -> Option<String> {

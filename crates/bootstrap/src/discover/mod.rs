@@ -32,20 +32,13 @@ pub use hostlist::{HostListError as InvalidHostList, expand as expand_hosts};
 /// A launcher's variables are incomplete or make no sense; the text says which one to set.
 pub fn discover(variable: &dyn Fn(&str) -> Option<String>) -> Result<Identity, DiscoverError> {
     let vars = Vars(variable);
-    let identity = if vars.has("RINGFOLD_RANK") {
-        launchers::ringrun(&vars)
-    } else if vars.has("TORCHELASTIC_RUN_ID") {
-        launchers::torch(&vars)
-    } else if vars.has("PMI_FD") && !is_slurm_pmi2(&vars) {
-        launchers::hydra(&vars)
-    } else if vars.has("OMPI_COMM_WORLD_RANK") {
-        launchers::open_mpi(&vars)
-    } else if vars.has("RANK") || vars.has("WORLD_SIZE") {
-        launchers::torch(&vars)
-    } else if launchers::is_slurm_step(&vars) {
-        launchers::slurm(&vars)
-    } else {
-        Ok(Identity::alone())
+    let identity = match launcher(&vars).map(|(launcher, _)| launcher) {
+        None | Some(Launcher::Alone) => Ok(Identity::alone()),
+        Some(Launcher::Ringrun) => launchers::ringrun(&vars),
+        Some(Launcher::Torchrun) => launchers::torch(&vars),
+        Some(Launcher::Hydra) => launchers::hydra(&vars),
+        Some(Launcher::OpenMpi) => launchers::open_mpi(&vars),
+        Some(Launcher::Slurm) => launchers::slurm(&vars),
     }?;
     let Identity { rank, size, .. } = identity;
     if rank.index() >= size || size > limits::RANKS_MAX {
@@ -55,6 +48,33 @@ pub fn discover(variable: &dyn Fn(&str) -> Option<String>) -> Result<Identity, D
         return Ok(Identity { rendezvous: Rendezvous::Alone, ..identity });
     }
     Ok(identity)
+}
+
+/// The variable that tells this process that it is one of several ranks which a launcher has
+/// started, if one does. Talks to nobody.
+#[must_use]
+pub fn started_as_rank(variable: &dyn Fn(&str) -> Option<String>) -> Option<&'static str> {
+    let vars = Vars(variable);
+    let (launcher, because) = launcher(&vars)?;
+    // A step of one task is how people run any program on the nodes of their allocation.
+    let is_alone =
+        launcher == Launcher::Slurm && matches!(launchers::slurm_tasks(&vars), Ok(Some(1)));
+    (!is_alone).then_some(because)
+}
+
+/// Who started this process, and the variable that says so.
+fn launcher(vars: &Vars<'_>) -> Option<(Launcher, &'static str)> {
+    let has = |names: &[&'static str]| names.iter().copied().find(|name| vars.has(name));
+    let is = |launcher, because: Option<_>| because.map(|name: &'static str| (launcher, name));
+    is(Launcher::Ringrun, has(&["RINGFOLD_RANK"]))
+        .or_else(|| is(Launcher::Torchrun, has(&["TORCHELASTIC_RUN_ID"])))
+        .or_else(|| is(Launcher::Hydra, has(&["PMI_FD"]).filter(|_| !is_slurm_pmi2(vars))))
+        .or_else(|| is(Launcher::OpenMpi, has(&["OMPI_COMM_WORLD_RANK"])))
+        .or_else(|| is(Launcher::Torchrun, has(&["RANK", "WORLD_SIZE"])))
+        .or_else(|| {
+            let because = has(&["SLURM_PROCID"]).filter(|_| launchers::is_slurm_step(vars));
+            is(Launcher::Slurm, because)
+        })
 }
 
 /// Why a launcher's variables do not make an identity.

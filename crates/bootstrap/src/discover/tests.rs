@@ -24,6 +24,23 @@ fn where_ranks_on_one_host_are_reached() {
     assert!(found(&ringrun).unwrap().source().is_loopback());
 }
 
+#[test]
+fn what_starts_ranks_itself_learns_that_it_is_one() {
+    let by = |vars: &[(&str, &str)]| {
+        let map: BTreeMap<&str, &str> = vars.iter().copied().collect();
+        started_as_rank(&|name| map.get(name).map(|v| (*v).to_owned()))
+    };
+    assert_eq!(by(&[("HOME", "/root")]), None);
+    assert_eq!(by(&TORCHRUN), Some("TORCHELASTIC_RUN_ID"));
+    assert_eq!(by(&OPEN_MPI), Some("OMPI_COMM_WORLD_RANK"));
+    assert_eq!(by(&[("PMI_FD", "5")]), Some("PMI_FD"));
+    assert_eq!(by(&SLURM), Some("SLURM_PROCID"));
+    // A batch script, and a step of one task, are no ranks among others.
+    let batch: Vec<_> = SLURM.into_iter().filter(|(n, _)| *n != "SLURM_STEP_ID").collect();
+    assert_eq!(by(&batch), None);
+    assert_eq!(by(&[&SLURM[..], &[("SLURM_STEP_NUM_TASKS", "1")]].concat()), None);
+}
+
 fn place(identity: &Identity) -> (String, Vec<u16>) {
     match &identity.rendezvous {
         Rendezvous::Ports { host, ports } => (host.clone(), ports.clone()),
