@@ -1,4 +1,5 @@
-//! How ranks that are processes come together: as often as they like.
+//! How ranks that are processes come together: as often as they like, and not with settings that
+//! would part them later.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -57,4 +58,25 @@ fn the_next_program_of_a_script_meets_anew() {
     let outcome = Job::start(ringrun(2).args(["sh", "-c", &script])).finish(DEADLINE);
     assert!(outcome.status.success(), "{outcome:?}");
     assert_eq!(outcome.stdout, "done\n".repeat(4), "{outcome:?}");
+}
+
+#[test]
+fn ranks_with_different_settings_do_not_begin() {
+    for (name, value, has) in
+        [("RINGFOLD_CHUNK", "64K", "65536"), ("RINGFOLD_ALGO", "allreduce:ring", "allreduce:ring")]
+    {
+        let settings = |rank: usize, command: &mut Command| {
+            if rank == 1 {
+                command.env(name, value);
+            }
+        };
+        for (rank, outcome) in by_hand(3, settings).into_iter().enumerate() {
+            let verdict = format!(
+                "verdict ranks differ in {name}: ranks 0, 2 have unset, rank 1 has {has}; give all \
+                 of them the same\n"
+            );
+            assert!(outcome.stdout.starts_with(&verdict), "{rank}: {outcome:?}");
+            assert_eq!(outcome.status.code(), Some(3));
+        }
+    }
 }

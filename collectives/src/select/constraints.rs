@@ -37,6 +37,29 @@ impl Constraints {
     }
 }
 
+/// As text that means the same, in one way: a collective that is free is not mentioned.
+impl fmt::Display for Constraints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut semicolon = "";
+        for collective in Collective::ALL {
+            let known = Algorithm::of(collective).iter().zip(0..);
+            let refused = known.clone().filter(|(it, bit)| self.refuses(it, *bit)).count();
+            if refused == 0 {
+                continue;
+            }
+            // The shorter list.
+            let excludes = 2 * refused < Algorithm::of(collective).len();
+            write!(f, "{semicolon}{collective}:{}", if excludes { "^" } else { "" })?;
+            let named = known.filter(|(it, bit)| self.refuses(it, *bit) == excludes);
+            for (index, (algorithm, _)) in named.enumerate() {
+                write!(f, "{}{}", if index == 0 { "" } else { "," }, algorithm.name)?;
+            }
+            semicolon = ";";
+        }
+        Ok(())
+    }
+}
+
 /// Why a text is no `Constraints`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

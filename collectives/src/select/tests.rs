@@ -49,6 +49,18 @@ fn rules_are_read_as_nccl_does() {
 }
 
 #[test]
+fn what_is_written_means_the_same() {
+    let written = |text: &str| text.parse::<Constraints>().unwrap().to_string();
+    assert_eq!(written(""), "");
+    assert_eq!(written("AllReduce: tree,ring"), "allreduce:ring,tree");
+    assert_eq!(written("broadcast:^chain ; ^ring"), written("^ring,chain"));
+    for text in ["ring,tree", "^ring", "allreduce:^ring;tree", "broadcast:chain;reduce:^ring"] {
+        let constraints: Constraints = text.parse().unwrap();
+        assert_eq!(constraints.to_string().parse(), Ok(constraints), "{text}");
+    }
+}
+
+#[test]
 fn a_rule_for_all_leaves_others_free() {
     let barrier = Collective::Barrier;
     let known: Vec<&str> = Algorithm::of(barrier).iter().map(|algorithm| algorithm.name).collect();

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 
 use ringfold_types::limits::CARD_BYTES_MAX;
 
+use crate::settings::Settings;
+
 /// One rank's card. Every rank sees every card.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Card {
@@ -11,6 +13,8 @@ pub(crate) struct Card {
     pub(crate) host_id: String,
     /// Where its shared memory is to be had; empty if it offers none.
     pub(crate) shm: String,
+    /// What all ranks must have set alike.
+    pub(crate) settings: Settings,
     /// Where it listens for TCP; empty if it does not.
     pub(crate) tcp: Vec<SocketAddr>,
 }
@@ -21,10 +25,10 @@ pub(crate) struct Card {
 pub struct UnreadableCard;
 
 impl Card {
-    /// The card as lines of text: host, shared memory, TCP addresses. Addresses that would make it
-    /// too long are left out.
+    /// The card as lines of text: host, shared memory, settings, TCP addresses. Addresses that
+    /// would make it too long are left out.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut text = format!("{}\n{}\n", self.host_id, self.shm);
+        let mut text = format!("{}\n{}\n{}\n", self.host_id, self.shm, self.settings);
         for address in &self.tcp {
             let address = format!("{address} ");
             if text.len() + address.len() <= CARD_BYTES_MAX {
@@ -41,8 +45,8 @@ impl Card {
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, UnreadableCard> {
         let text = std::str::from_utf8(bytes).map_err(|_| UnreadableCard)?;
         let mut lines = text.split('\n');
-        let (Some(host_id), Some(shm), Some(tcp), None) =
-            (lines.next(), lines.next(), lines.next(), lines.next())
+        let (Some(host_id), Some(shm), Some(settings), Some(tcp), None) =
+            (lines.next(), lines.next(), lines.next(), lines.next(), lines.next())
         else {
             return Err(UnreadableCard);
         };
@@ -50,6 +54,7 @@ impl Card {
         Ok(Self {
             host_id: host_id.to_owned(),
             shm: shm.to_owned(),
+            settings: Settings::parse(settings).ok_or(UnreadableCard)?,
             tcp: tcp.map_err(|_| UnreadableCard)?,
         })
     }
@@ -58,6 +63,7 @@ impl Card {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
 
     #[test]
     fn what_is_written_is_read() {
@@ -65,6 +71,7 @@ mod tests {
         let card = Card {
             host_id: "boot/net:[1]".to_owned(),
             shm: "@ringfold-1".to_owned(),
+            settings: Settings::of(&Config::default()),
             tcp: vec![address(1), address(65535)],
         };
         assert_eq!(Card::decode(&card.encode()), Ok(card));
@@ -76,7 +83,9 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for bytes in [&b""[..], b"\xff", b"a\nb", b"a\nb\nc d\n", b"a\nb\n1.2.3.4"] {
+        for bytes in
+            [&b""[..], b"\xff", b"a\nb", b"a\nb\nc d\n", b"a\nb\nc\n", b"a\nb\n0: 0: 0:\n1.2.3.4"]
+        {
             assert_eq!(Card::decode(bytes), Err(UnreadableCard), "{bytes:?}");
         }
     }

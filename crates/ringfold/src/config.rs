@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use ringfold_collectives::select::{Constraints, InvalidConstraints};
 
-/// The settings. One field per variable; every rank of a job should have the same.
+/// The settings. One field per variable. Every rank of a job should have the same; ranks whose
+/// `algorithms` or `chunk_bytes` differ do not begin.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Config {
@@ -55,6 +56,9 @@ impl fmt::Debug for Config {
             .finish_non_exhaustive()
     }
 }
+
+/// The variables that must be the same on every rank, because schedules depend on them.
+pub(crate) const ALIKE: [&str; 2] = ["RINGFOLD_ALGO", "RINGFOLD_CHUNK"];
 
 /// The longest time that anything is waited for: as good as for ever, and yet no clock overflows.
 pub(crate) const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
@@ -103,6 +107,12 @@ impl Default for Config {
 }
 
 impl Config {
+    /// The values of `ALIKE`, in words; empty where nothing is set.
+    pub(crate) fn alike(&self) -> [String; 2] {
+        let chunk = self.chunk_bytes.map_or_else(String::new, |bytes| bytes.to_string());
+        [self.algorithms.to_string(), chunk]
+    }
+
     /// The settings that this process's environment asks for.
     ///
     /// # Errors

@@ -21,6 +21,7 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::plans::Plans;
 use crate::router::Router;
+use crate::settings::{DifferentSettings, Settings};
 use crate::wait::Patience;
 
 /// Why the ranks could not come together.
@@ -44,6 +45,9 @@ pub enum InitError {
         /// What is wrong with it.
         source: UnreadableCard,
     },
+    /// The ranks have different settings where they must have the same.
+    #[error(transparent)]
+    Settings(#[from] DifferentSettings),
     /// The network interfaces cannot be listed.
     #[error("cannot list this host's network interfaces: {0}")]
     Interfaces(io::Error),
@@ -103,7 +107,9 @@ pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
     let secret = Secret::find(&variable)?;
     let key = secret.data_key(&identity.job);
     let doors = Doors { shm: open_shm(config, rank, key)?, tcp: open_tcp(config, &identity, key)? };
+    let settings = Settings::of(config);
     let card = Card {
+        settings,
         host_id: host.id.clone(),
         shm: doors.shm.as_ref().map_or_else(String::new, shm::Pending::address),
         tcp: doors.tcp.as_ref().map_or_else(Vec::new, |tcp| tcp.addresses().to_vec()),
@@ -119,6 +125,11 @@ pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
             Card::decode(card).map_err(|source| InitError::Card { rank, source })
         })
         .collect::<Result<_, _>>()?;
+    if let Err(different) = Settings::compare(cards.iter().map(|card| &card.settings)) {
+        // All ranks see the same cards, so that nobody stays; there is nothing else to be heard.
+        control.leave().unwrap_or_default();
+        return Err(different.into());
+    }
     let hosts: Vec<&str> = cards.iter().map(|card| card.host_id.as_str()).collect();
     let layout = Layout::from_host_names(&hosts);
     let deadline = Instant::now() + config.join_timeout;

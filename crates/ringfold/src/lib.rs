@@ -18,7 +18,8 @@
 //!
 //! Inside: `calls` checks arguments, `plans` chooses and keeps schedules, `engine` runs them over
 //! the transports of `router` and the buffers of `memory`, `wait` is about having nothing to do,
-//! `join` brings the ranks together, `config` holds the settings.
+//! `join` brings the ranks together, `config` holds the settings, `settings` compares those that
+//! must be the same.
 #![forbid(unsafe_code)]
 
 mod calls;
@@ -32,6 +33,7 @@ pub mod local;
 mod memory;
 mod plans;
 mod router;
+mod settings;
 mod wait;
 
 pub use calls::Buffers;
@@ -45,6 +47,7 @@ pub use ringfold_reduce::{Element, F8E4M3, F8E5M2};
 pub use ringfold_topology::Layout;
 pub use ringfold_types::limits;
 pub use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Scale};
+pub use settings::DifferentSettings;
 
 /// The README's program compiles and runs.
 #[cfg(doctest)]
