@@ -127,8 +127,12 @@ impl Machine {
         self.overlay = overlay;
     }
 
-    /// Takes everything for done.
+    /// Takes everything for done, of a schedule of one lane.
     pub fn rest(&mut self) {
+        if self.lanes.is_empty() {
+            // Nothing has been started yet, and yet the caller may look for something to do.
+            self.lanes.push(LaneState::default());
+        }
         self.lanes.iter_mut().for_each(|lane| lane.asked = Asked::Finished);
         self.unfinished = 0;
     }

@@ -248,6 +248,14 @@ fn more_than_asked_is_refused() {
 }
 
 #[test]
+fn a_machine_that_rests_before_its_first_start_has_nothing_to_do() {
+    let schedule = written(1, |steps| steps.send(Rank(1), input(0, 10)));
+    let mut machine = Machine::new();
+    machine.rest();
+    assert!(sweep(&mut machine, &schedule, |_| 10).is_empty() && machine.is_done());
+}
+
+#[test]
 fn what_was_done_without_the_machine_is_not_done_again() {
     let schedule = written(1, |steps| {
         steps.send(Rank(1), input(0, 10));
