@@ -5,10 +5,12 @@ import contextlib
 import datetime
 import os
 import platform
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import network
 import install
 import libraries
 import measure
@@ -46,6 +48,8 @@ def arguments(words):
     add("--no-build", action="store_true", help="take ringfold's binaries as they are")
     add("--wait", action="store_true", help="only: CPU time of a rank that waits")
     args = parser.parse_args(words)
+    if min(args.ranks or [2]) < 2:
+        parser.error("--ranks: a collective takes two")
     if args.shape and args.transport != "tcp":
         parser.error("--shape is for --transport tcp")
     for name in [*args.collectives, *args.peers]:
@@ -69,6 +73,8 @@ def main(words):
     """The exit status."""
     args = arguments(words)
     processes.adopt_orphans()
+    # As after ^C: what was started ends, and the hosts go.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if args.wait:
         return wait_check()
     try:
@@ -95,22 +101,25 @@ def compare(args):
             say(f"{name}: {compared[-1].title}")
         except install.Missing as error:
             say(f"{name}: left out: {error}")
-    limit = libraries.Limit(install.own_program("limit", args.cache))
     with contextlib.ExitStack() as stack:
-        hosts = None
-        if args.transport == "shm":
-            compared.append(limit)
-        all_series = []
+        limit = libraries.Limit(install.own_program("limit", args.cache))
         about = describe(args, limit)
+        hosts = line_rate = None
+        if args.transport == "tcp":
+            limit = libraries.Wire(install.own_program("wire", args.cache))
+            hosts = stack.enter_context(network.Hosts(max(args.ranks), args.shape, args.mtu))
+        if args.shape:
+            line_rate = network.bytes_per_second(args.shape) / 1e9
+        compared.append(limit)
+        all_series = []
         for ranks in args.ranks:
             for collective in args.collectives:
                 series = measure.Series(job(args, collective, ranks, hosts), say, args.patience)
                 series.measure(compared, args.rounds)
                 all_series.append(series)
-                written = report.Report(about, compared, all_series)
-                names = written.write(args.out)
+                results = report.Report(about, compared, all_series, line_rate)
+                names = results.write(args.out)
                 say(f"{collective} x {ranks}: done")
-        del stack
     say(f"{args.out}: {' '.join(names)}")
     return 0
 
@@ -143,7 +152,7 @@ def describe(args, limit):
     now = datetime.datetime.now(datetime.timezone.utc)
     return {
         "taken": now.strftime("%Y-%m-%d %H:%M UTC"),
-        "transport": args.transport,
+        "transport": args.transport + (f" at {args.shape} per host" if args.shape else ""),
         "machine": f"{_processor()}, {len(os.sched_getaffinity(0))} cores, {platform.release()}",
         "load before": load,
         "limits": "; ".join(measured),

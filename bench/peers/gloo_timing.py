@@ -85,6 +85,16 @@ class Timer:
         dist.all_reduce(total)
         return int(total)
 
+    def time_batch(self, call, calls):
+        """Seconds, of the slowest rank, that `calls` calls take."""
+        dist.barrier()
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        slowest = torch.tensor([time.perf_counter() - start], dtype=torch.float64)
+        dist.all_reduce(slowest, dist.ReduceOp.MAX)
+        return float(slowest)
+
     def measure(self, size, calls, in_place, batches, seconds):
         """One cell; rank 0 prints it."""
         count = self.count(size)
@@ -94,18 +104,14 @@ class Timer:
         wrong = self.wrong(count, in_place)
         if in_place:
             self.output.zero_()
-        for _ in range(max(1, calls // 10)):
-            call()
+        first = max(1, calls // 10)
+        warm = self.time_batch(call, first) / first
+        calls = min(calls, max(1, int(seconds / batches / warm)))
         times, spent = [], 0.0
         while len(times) < batches and (not times or spent < seconds):
-            dist.barrier()
-            start = time.perf_counter()
-            for _ in range(calls):
-                call()
-            slowest = torch.tensor([time.perf_counter() - start], dtype=torch.float64)
-            dist.all_reduce(slowest, dist.ReduceOp.MAX)
-            spent += float(slowest)
-            times.append(float(slowest) / calls)
+            batch = self.time_batch(call, calls)
+            spent += batch
+            times.append(batch / calls)
         if self.rank == 0:
             place = "in" if in_place else "out"
             middle = statistics.median_high(times) * 1e6

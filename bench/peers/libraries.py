@@ -1,9 +1,11 @@
 """The libraries that are compared, and how a user would start each of them."""
 
+import math
 import os
 import sys
 from dataclasses import dataclass, field
 
+import figures
 import install
 
 # What launchers leave to their children must not reach another launcher's.
@@ -58,6 +60,15 @@ class Library:
         """What to start."""
         raise NotImplementedError
 
+    def read(self, line, job):
+        """What a line of output says: place and size; bytes used, microseconds, wrong elements.
+        Programs print place, bytes, bytes used, calls, batches, microseconds, wrong elements."""
+        del job
+        words = line.split()
+        if len(words) == 8 and words[0] == "cell":
+            place, size, used = words[1], int(words[2]), int(words[3])
+            yield (place, size), (used, float(words[6]), int(words[7]))
+
     def environment(self, job, setting):
         """With which variables."""
         del job
@@ -76,6 +87,7 @@ class Ringfold(Library):
         launch = [self.ringrun]
         if job.hosts:
             slots = ",".join(f"{name}:1" for name in job.hosts.names(job.ranks))
+            launch = [job.hosts.enter, job.hosts.names(1)[0], self.ringrun]
             launch += ["--agent", job.hosts.enter, "--host", slots]
             launch += ["--rendezvous-addr", job.hosts.address(0)]
         return [*launch, "-n", job.ranks, self.program, *job.words()]
@@ -117,14 +129,17 @@ class OpenMpi(Mpi):
     def placement(self, job):
         if job.hosts:
             hosts = ",".join(f"{address}:1" for address in job.hosts.addresses(job.ranks))
-            return ["--host", hosts, "--map-by", "node", "--prtemca", "plm_ssh_agent",
+            # All hosts have the same cores, so no rank may claim one.
+            return ["--host", hosts, "--map-by", "node", "--bind-to", "none", "--prtemca", "plm_ssh_agent",
                     job.hosts.agent, "--prtemca", "prte_if_include", "eth0"]
         return ["--map-by", ":OVERSUBSCRIBE"] if job.is_crowded else []
 
     def settings(self, job):
         ob1 = ("--mca", "pml", "ob1", "--mca", "btl")
         if job.hosts:
-            return [Setting("ob1 tcp", (*ob1, "tcp,self", "--mca", "btl_tcp_if_include", "eth0"))]
+            tcp = (*ob1, "tcp,self", "--mca", "btl_tcp_if_include", "eth0")
+            yielding = Setting("ob1 tcp, yield", (*tcp, "--mca", "mpi_yield_when_idle", "1"))
+            return [Setting("ob1 tcp", tcp), yielding]
         return [Setting("default"), Setting("ob1 sm", (*ob1, "sm,self"))]
 
     def environment(self, job, setting):
@@ -135,6 +150,8 @@ class OpenMpi(Mpi):
 class Mpich(Mpi):
     """MPICH, ch4."""
 
+    THROUGH_MEMORY = ("ALLREDUCE", "BCAST", "REDUCE")
+
     def placement(self, job):
         return self.hydra(job)
 
@@ -143,9 +160,12 @@ class Mpich(Mpi):
             ofi = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "eth0"}
             ucx = {"MPIR_CVAR_CH4_NETMOD": "ucx", "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0"}
             return [Setting("ofi tcp", (), ofi), Setting("ucx tcp", (), ucx)]
+        # Its collectives through shared memory spin without yielding.
+        names = [f"MPIR_CVAR_{name}_POSIX_INTRA_ALGORITHM" for name in self.THROUGH_MEMORY]
+        pairs = Setting("point to point", (), {name: "mpir" for name in names})
         if job.is_crowded:
-            return [Setting("default"), Setting("yield", (), {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1"})]
-        return [Setting("default"), Setting("bound", ("-bind-to", "core"))]
+            return [Setting("default"), pairs]
+        return [Setting("default"), Setting("bound", ("-bind-to", "core")), pairs]
 
 
 class IntelMpi(Mpi):
@@ -157,7 +177,9 @@ class IntelMpi(Mpi):
     def settings(self, job):
         if job.hosts:
             over = {"I_MPI_FABRICS": "ofi", "I_MPI_OFI_PROVIDER": "tcp", "FI_TCP_IFACE": "eth0"}
-            return [Setting("ofi tcp", (), over)]
+            over |= {"I_MPI_PIN": "0"}
+            yielding = Setting("ofi tcp, yield", (), over | {"I_MPI_THREAD_YIELD": "2"})
+            return [Setting("ofi tcp", (), over), yielding]
         shm = {"I_MPI_FABRICS": "shm"}
         if job.is_crowded:
             crowd = shm | {"I_MPI_PIN": "0", "I_MPI_THREAD_YIELD": "2"}
@@ -166,6 +188,15 @@ class IntelMpi(Mpi):
 
     def environment(self, job, setting):
         return super().environment(job, setting) | {"I_MPI_ROOT": str(self.folder)}
+
+
+def start(job, port):
+    """Words that start a rank on each host, for what has no launcher."""
+    words = [sys.executable, install.HERE / "start.py", job.ranks]
+    if not job.hosts:
+        return [*words, "127.0.0.1", port, "--"]
+    where = ["--hosts", job.hosts.enter, *job.hosts.names(job.ranks)]
+    return [*words, job.hosts.address(0), port, *where, "--"]
 
 
 class Gloo(Library):
@@ -178,13 +209,7 @@ class Gloo(Library):
         self.python = folder / "bin" / "python"
 
     def command(self, job, setting):
-        starter = [sys.executable, install.HERE / "start.py", job.ranks]
-        address, names = "127.0.0.1", []
-        if job.hosts:
-            address, names = job.hosts.address(0), [job.hosts.enter, *job.hosts.names(job.ranks)]
-        agent = ["--hosts", *names, "--"] if names else ["--"]
-        starter += [address, self.PORT, *agent]
-        return [*starter, self.python, self.program, *job.words()]
+        return [*start(job, self.PORT), self.python, self.program, *job.words()]
 
     def environment(self, job, setting):
         interface = {"GLOO_SOCKET_IFNAME": "eth0" if job.hosts else "lo"}
@@ -199,6 +224,30 @@ class Limit(Library):
 
     def command(self, job, setting):
         return [self.program, *job.words(job.ranks)]
+
+
+class Wire(Library):
+    """What the network between hosts can do: wire.c."""
+
+    PORT = 0
+
+    def __init__(self, program):
+        super().__init__("limit", "limit of plain sockets", "limit", program)
+
+    def command(self, job, setting):
+        addresses = job.hosts.addresses(job.ranks)
+        return [*start(job, self.PORT), self.program, job.ranks, *addresses]
+
+    def read(self, line, job):
+        words = line.split()
+        if words[:1] != ["wire"]:
+            return
+        hop, rate = float(words[1]), float(words[2])
+        hops = math.ceil(math.log2(job.ranks))
+        for place in job.places.split(","):
+            for size, _ in job.cells:
+                moved = size * figures.bus_factor(job.collective, job.ranks)
+                yield (place, size), (size, hops * hop + moved / rate / 1e3, 0)
 
 
 PEERS = {

@@ -10,7 +10,8 @@
  *
  * For each cell: a call whose result is checked in full; CALLS/10 calls (at least one) to warm up;
  * then BATCHES batches of CALLS calls back to back on the same buffers, a barrier before each. A
- * batch counts with its slowest rank, the cell with its middle batch. A cell that has taken SECONDS
+ * batch counts with its slowest rank, the cell with its middle batch. Where the warm-up shows that
+ * this would take longer than SECONDS, batches have fewer calls; a cell that has taken SECONDS
  * begins no more batches. Rank 0 prints for each cell
  *
  *     cell PLACE BYTES BUFFER_BYTES CALLS BATCHES MICROSECONDS_PER_CALL WRONG_ELEMENTS
@@ -104,19 +105,25 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+/* Seconds, of the slowest rank, that `calls` calls take. */
+static double time_batch(size_t count, int in_place, long calls) {
+    double mine, slowest;
+    MPI_Barrier(MPI_COMM_WORLD);
+    double start = now();
+    for (long call = 0; call < calls; call++) perform(count, in_place);
+    mine = now() - start;
+    MPI_Allreduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return slowest;
+}
+
 /* Seconds per call; `batches` becomes the number that was made. */
 static double time_calls(size_t count, int in_place, long calls, int *batches, double seconds) {
     double times[BATCHES_MAX], spent = 0;
     int made = 0;
     while (made < *batches && (made == 0 || spent < seconds)) {
-        double mine, slowest;
-        MPI_Barrier(MPI_COMM_WORLD);
-        double start = now();
-        for (long call = 0; call < calls; call++) perform(count, in_place);
-        mine = now() - start;
-        MPI_Allreduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-        spent += slowest;
-        times[made++] = slowest / (double)calls;
+        double time = time_batch(count, in_place, calls);
+        spent += time;
+        times[made++] = time / (double)calls;
     }
     *batches = made;
     qsort(times, (size_t)made, sizeof *times, by_size);
@@ -130,7 +137,10 @@ static void measure(size_t bytes, int in_place, long calls, int batches, double 
     long long errors = wrong(count);
     /* Sums in place would grow without end. */
     if (in_place) memset(output, 0, length_of(count) * sizeof(float));
-    for (long call = 0; call < (calls < 10 ? 1 : calls / 10); call++) perform(count, in_place);
+    long first = calls < 10 ? 1 : calls / 10;
+    double warm = time_batch(count, in_place, first) / (double)first;
+    if (warm * (double)calls * batches > seconds) calls = (long)(seconds / batches / warm);
+    if (calls < 1) calls = 1;
     double time = time_calls(count, in_place, calls, &batches, seconds);
     if (rank != 0) return;
     printf("cell %s %zu %zu %ld %d %.4f %lld\n", in_place ? "in" : "out", bytes,

@@ -3,7 +3,7 @@
 //!
 //! `peer-timing COLLECTIVE PLACES SECONDS BATCHES BYTES:CALLS...`
 #![expect(clippy::print_stdout, reason = "the results")]
-#![expect(clippy::cast_precision_loss, reason = "small numbers, and means of times")]
+#![expect(clippy::cast_possible_truncation, reason = "a number of calls")]
 
 use std::time::Instant;
 
@@ -108,9 +108,10 @@ impl Timer {
             // Sums in place would grow without end.
             self.output[..length].fill(0.0);
         }
-        for _ in 0..(calls / 10).max(1) {
-            self.perform(count, in_place)?;
-        }
+        let first = (calls / 10).max(1);
+        let warm = self.time_batch(count, first, in_place)? / first as f64;
+        let bearable = (plan.seconds / plan.batches as f64 / warm).max(1.0);
+        let calls = calls.min(bearable as usize);
         let (seconds, batches) = self.time(plan, count, calls, in_place)?;
         if self.comm.rank() == Rank(0) {
             let place = if in_place { "in" } else { "out" };
@@ -130,18 +131,24 @@ impl Timer {
     ) -> Result<(f64, usize), Error> {
         let (mut times, mut spent) = (Vec::with_capacity(plan.batches), 0.0);
         while times.len() < plan.batches && (times.is_empty() || spent < plan.seconds) {
-            self.comm.barrier()?;
-            let start = Instant::now();
-            for _ in 0..calls {
-                self.perform(count, in_place)?;
-            }
-            let mut slowest = [start.elapsed().as_secs_f64()];
-            self.comm.all_reduce(&mut slowest, ReduceOp::Max)?;
-            spent += slowest[0];
-            times.push(slowest[0] / calls as f64);
+            let time = self.time_batch(count, calls, in_place)?;
+            spent += time;
+            times.push(time / calls as f64);
         }
         times.sort_by(f64::total_cmp);
         Ok((times[times.len() / 2], times.len()))
+    }
+
+    /// Seconds, of the slowest rank, that `calls` calls take.
+    fn time_batch(&mut self, count: usize, calls: usize, in_place: bool) -> Result<f64, Error> {
+        self.comm.barrier()?;
+        let start = Instant::now();
+        for _ in 0..calls {
+            self.perform(count, in_place)?;
+        }
+        let mut slowest = [start.elapsed().as_secs_f64()];
+        self.comm.all_reduce(&mut slowest, ReduceOp::Max)?;
+        Ok(slowest[0])
     }
 
     fn perform(&mut self, count: usize, in_place: bool) -> Result<(), Error> {
