@@ -68,11 +68,19 @@ impl Hosts {
         command
     }
 
-    /// `ringrun` on the first, for two ranks on either.
+    /// `ringrun` on the first, for two ranks on either. Nobody can look up the hosts' names.
     pub(crate) fn ringrun(&self) -> Command {
         let mut command = self.on_first(program::binary("ringrun"));
-        command.args(["--agent", "ip netns exec", "--rendezvous-addr", INSIDE[0]]);
-        command.args(["--host", &self.slots()]);
+        command.args(["--agent", "ip netns exec", "--host", &self.slots()]);
+        command.args(["--rendezvous-addr", INSIDE[0]]);
+        command
+    }
+
+    /// The same, but told which interface to use and no address.
+    pub(crate) fn ringrun_by_interface(&self, name: &str) -> Command {
+        let mut command = self.on_first(program::binary("ringrun"));
+        command.args(["--agent", "ip netns exec", "--host", &self.slots()]);
+        command.env("RINGFOLD_SOCKET_IFNAME", name);
         command
     }
 

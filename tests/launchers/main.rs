@@ -165,6 +165,7 @@ fn hydra_within_slurm() {
 fn ringrun_on_two_hosts() {
     let Some(hosts) = Hosts::join() else { return };
     run_on(&hosts, hosts.ringrun().arg(perf()).args(ARGS), "ringrun");
+    run_on(&hosts, hosts.ringrun_by_interface("=eth0").arg(perf()).args(ARGS), "ringrun");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! How ranks that are processes come together: as often as they like, and not with settings that
-//! would part them later.
+//! How ranks that are processes come together: as often as they like, through the interfaces that
+//! they are told, and not with settings that would part them later.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -79,4 +79,19 @@ fn ranks_with_different_settings_do_not_begin() {
             assert_eq!(outcome.status.code(), Some(3));
         }
     }
+}
+
+#[test]
+fn ranks_meet_where_they_are_told() {
+    let rank = program::binary("rank");
+    let with = |name: &str| {
+        let mut command = ringrun(2);
+        command.arg(&rank).env("RINGFOLD_TRANSPORT", "shm").env("RINGFOLD_SOCKET_IFNAME", name);
+        Job::start(&mut command).finish(DEADLINE)
+    };
+    assert!(with("=lo").status.success());
+    // Not even the control plane uses an interface that was not named.
+    let outcome = with("=nosuch");
+    let verdict = "verdict no network interface to use: no interface matches `=nosuch`";
+    assert_eq!(outcome.stdout.matches(verdict).count(), 2, "{outcome:?}");
 }

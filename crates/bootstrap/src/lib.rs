@@ -31,6 +31,7 @@ mod gate;
 mod hub;
 mod identity;
 mod inherited;
+pub mod interface;
 mod join;
 mod judge;
 pub mod local;

@@ -74,8 +74,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH")]
     pub(crate) remote_ringrun: Option<PathBuf>,
 
-    /// Address, or address:port, at which other hosts reach this one [default: the address from
-    /// which the first of them is reached]
+    /// Address, or address:port, at which other hosts reach this one [default: an address of the
+    /// interfaces in RINGFOLD_SOCKET_IFNAME, or that from which the first of them is reached]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) rendezvous_addr: Option<String>,
 

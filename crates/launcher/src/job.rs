@@ -43,9 +43,11 @@ pub struct Job {
     pub remote_keeper: Option<PathBuf>,
     /// The same on this host; `None` for this program itself.
     pub local_keeper: Option<PathBuf>,
-    /// Where other hosts reach this one, as `address` or `address:port`; `None` to use the address
-    /// from which the first of them is reached.
+    /// Where other hosts reach this one, as `address` or `address:port`; `None` to use an address
+    /// of `interfaces`, or else that from which the first of them is reached.
     pub rendezvous: Option<String>,
+    /// Interfaces of this host by which others reach it, as `RINGFOLD_SOCKET_IFNAME` has it.
+    pub interfaces: Option<String>,
 }
 
 impl Job {
@@ -69,6 +71,7 @@ impl Job {
             remote_keeper: None,
             local_keeper: None,
             rendezvous: None,
+            interfaces: None,
         }
     }
 }

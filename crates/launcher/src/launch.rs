@@ -85,7 +85,8 @@ pub fn run(job: &Job) -> Result<Outcome, LaunchError> {
 async fn launch(job: &Job) -> Result<Outcome, LaunchError> {
     let Placed { plan, here } = place(job)?;
     let remote = plan.hosts.iter().map(|share| &*share.host).find(|host| *host != here);
-    let meeting = rendezvous::open(remote, job.rendezvous.as_deref()).await?;
+    let (given, interfaces) = (job.rendezvous.as_deref(), job.interfaces.as_deref());
+    let meeting = rendezvous::open(remote, given, interfaces).await?;
     let order = Order::new(job, &plan, &meeting.address)?;
     let meeting = meeting.serve(&order.secret, order.job.clone(), plan.size);
     let mut signals = Signals::listen()?;

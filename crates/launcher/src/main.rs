@@ -73,6 +73,10 @@ fn job(args: Args) -> anyhow::Result<Job> {
     job.agent = words(args.agent.as_deref())?;
     job.remote_keeper = args.remote_ringrun;
     job.rendezvous = args.rendezvous_addr;
+    // What the ranks are told holds for us too.
+    let interfaces = job.env.iter().rfind(|(name, _)| name == "RINGFOLD_SOCKET_IFNAME");
+    let interfaces = interfaces.map(|(_, value)| value.to_string_lossy().into_owned());
+    job.interfaces = interfaces.filter(|value| !value.is_empty());
     Ok(job)
 }
 

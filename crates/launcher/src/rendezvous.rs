@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfold_bootstrap::Secret;
+use ringfold_bootstrap::interface::{ChooseError, Family, Filter, choose, interfaces};
 use ringfold_bootstrap::rendezvous::{Report, serve};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -86,6 +87,9 @@ pub enum RendezvousError {
         /// What the resolver or the routing table says.
         source: io::Error,
     },
+    /// None of our interfaces is one of those to use.
+    #[error("{0}: set RINGFOLD_SOCKET_IFNAME to others, or say --rendezvous-addr ADDRESS")]
+    Interface(#[from] ChooseError),
     /// The address given is none of ours, or the port is taken.
     #[error("cannot listen at {address}: {source}")]
     Listen {
@@ -97,22 +101,33 @@ pub enum RendezvousError {
 }
 
 /// Opens a port: on the loopback interface if all ranks are here (`first_other` is `None`), else
-/// where `given` says or where the first other host comes in.
+/// where `given` says, or at the interface that `interfaces` names, or where the first other host
+/// comes in.
 pub(crate) async fn open(
     first_other: Option<&str>,
     given: Option<&str>,
+    interfaces: Option<&str>,
 ) -> Result<Meeting, RendezvousError> {
     let wanted = match (given, first_other) {
         (Some(given), _) => resolve(given).map_err(|source| listen_error(given, source))?,
         (None, None) => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-        (None, Some(host)) => route_to(host)
-            .map(|address| SocketAddr::new(address, 0))
-            .map_err(|source| RendezvousError::Route { host: host.to_owned(), source })?,
+        (None, Some(host)) => {
+            let route = |source| RendezvousError::Route { host: host.to_owned(), source };
+            let named = interfaces.map(address_on).transpose()?;
+            SocketAddr::new(named.map_or_else(|| route_to(host).map_err(route), Ok)?, 0)
+        }
     };
     let listener =
         TcpListener::bind(wanted).await.map_err(|source| listen_error(wanted, source))?;
     let bound = listener.local_addr().map_err(|source| listen_error(wanted, source))?;
     Ok(Meeting { listener, address: bound.to_string() })
+}
+
+/// An address of the first interface that `names` allows.
+fn address_on(names: &str) -> Result<IpAddr, RendezvousError> {
+    let Ok(filter) = names.parse::<Filter>();
+    let all = interfaces().map_err(|source| listen_error(names, source))?;
+    Ok(choose(&all, Some(&filter), Family::Any, false)?.address)
 }
 
 fn listen_error(address: impl ToString, source: io::Error) -> RendezvousError {
@@ -157,7 +172,7 @@ fn first(mut addresses: impl Iterator<Item = SocketAddr>) -> io::Result<SocketAd
 
 #[cfg(test)]
 mod tests {
-    use super::{is_this_host, resolve, route_to};
+    use super::{address_on, is_this_host, resolve, route_to};
 
     #[test]
     fn this_host_is_known() {
@@ -165,6 +180,13 @@ mod tests {
         assert!(!is_this_host("192.0.2.1") && !is_this_host("node17"));
         assert_eq!(route_to("127.0.0.1").unwrap().to_string(), "127.0.0.1");
         assert_eq!(route_to("me@127.0.0.1").unwrap().to_string(), "127.0.0.1");
+    }
+
+    #[test]
+    fn interfaces_are_found() {
+        assert!(address_on("=lo").unwrap().is_loopback());
+        let error = address_on("=nosuch").unwrap_err().to_string();
+        assert!(error.starts_with("no interface matches `=nosuch`; this host has "), "{error}");
     }
 
     #[test]

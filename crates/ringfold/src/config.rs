@@ -29,7 +29,8 @@ pub struct Config {
     /// 60.
     pub join_timeout: Duration,
     /// `RINGFOLD_SOCKET_IFNAME`: network interfaces that may be used, as name prefixes separated by
-    /// commas; after `^` those that may not be, after `=` exact names. Default: any.
+    /// commas; after `^` those that may not be, after `=` exact names. Rank 0 also waits for the
+    /// others there, unless its place is given by `MASTER_ADDR` or a list of nodes. Default: any.
     pub socket_ifname: Option<String>,
     /// `RINGFOLD_DEBUG`: how much is logged to standard error: `ERROR`, `WARN`, `INFO`, `DEBUG` or
     /// `TRACE`. If it is set, a `tracing` subscriber is installed unless the program has one;

@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use std::sync::Once;
 use std::time::Instant;
 
+use ringfold_bootstrap::interface::{Choice, ChooseError, Family, Filter, choose, interfaces};
 use ringfold_bootstrap::{
     Control, DiscoverError, Identity, JoinError, Options, Rendezvous, Secret, SecretError, discover,
 };
 use ringfold_topology::{Layout, discover as machine};
 use ringfold_transport::shm::{self, Shm};
-use ringfold_transport::tcp::interface::{ChooseError, Family, Filter, choose, interfaces};
 use ringfold_transport::{Transport, tcp};
 use ringfold_types::Rank;
 use ringfold_types::limits::LANES_MAX;
@@ -106,7 +106,10 @@ pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
     }
     let secret = Secret::find(&variable)?;
     let key = secret.data_key(&identity.job);
-    let doors = Doors { shm: open_shm(config, rank, key)?, tcp: open_tcp(config, &identity, key)? };
+    let choice = interface(config, &identity)?;
+    let tcp = choice.as_ref().filter(|_| config.transports.tcp);
+    let tcp = tcp.map(|choice| open_tcp(choice.address, &identity, key)).transpose()?;
+    let doors = Doors { shm: open_shm(config, rank, key)?, tcp };
     let settings = Settings::of(config);
     let card = Card {
         settings,
@@ -114,8 +117,15 @@ pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
         shm: doors.shm.as_ref().map_or_else(String::new, shm::Pending::address),
         tcp: doors.tcp.as_ref().map_or_else(Vec::new, |tcp| tcp.addresses().to_vec()),
     };
-    let options =
-        Options { timeout: config.join_timeout, host: Some(host.name), ..Options::default() };
+    // Where the launcher names rank 0's place, that is where the others look.
+    let is_named = matches!(identity.rendezvous, Rendezvous::Ports { .. });
+    let bind = choice.filter(|_| config.socket_ifname.is_some() && !is_named);
+    let options = Options {
+        timeout: config.join_timeout,
+        bind: bind.map(|choice| choice.address),
+        host: Some(host.name),
+        ..Options::default()
+    };
     let (control, cards) = Control::join(identity, secret, card.encode(), options)?;
     let cards: Vec<Card> = cards
         .iter()
@@ -179,34 +189,39 @@ fn open_shm(config: &Config, rank: Rank, key: [u8; 32]) -> Result<Option<shm::Pe
     pending.map(Some).map_err(|e| InitError::Shm { rank, source: e.into() })
 }
 
-/// Begins to listen for TCP, if that may be used.
-fn open_tcp(
-    config: &Config,
-    identity: &Identity,
-    key: [u8; 32],
-) -> Result<Option<tcp::Listening>, InitError> {
-    if !config.transports.tcp {
-        return Ok(None);
-    }
-    let (rank, size) = (identity.rank, identity.size);
+/// The interface to use, if TCP may be used or the user names one.
+fn interface(config: &Config, identity: &Identity) -> Result<Option<Choice>, InitError> {
     let filter = config.socket_ifname.as_deref().map(|text| {
         let Ok(filter) = text.parse::<Filter>();
         filter
     });
+    if !config.transports.tcp && filter.is_none() {
+        return Ok(None);
+    }
     let all_local = meets_locally(&identity.rendezvous);
     let interfaces = interfaces().map_err(InitError::Interfaces)?;
     let choice = choose(&interfaces, filter.as_ref(), Family::Any, all_local)?;
-    tracing::info!("rank {rank}: {choice}");
+    tracing::info!("rank {}: {choice}", identity.rank);
+    Ok(Some(choice))
+}
+
+/// Begins to listen for TCP.
+fn open_tcp(
+    address: IpAddr,
+    identity: &Identity,
+    key: [u8; 32],
+) -> Result<tcp::Listening, InitError> {
+    let (rank, size) = (identity.rank, identity.size);
     let listening = tcp::Tcp::listen(tcp::Config {
         key,
         rank,
         size,
         lanes: LANES_MAX,
-        bind: vec![choice.address],
+        bind: vec![address],
         ports: None,
         liveness: tcp::Liveness::default(),
     });
-    listening.map(Some).map_err(|source| InitError::Listen { rank, source })
+    listening.map_err(|source| InitError::Listen { rank, source })
 }
 
 /// Whether the ranks meet at an address that no other host reaches.

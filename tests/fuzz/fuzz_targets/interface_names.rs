@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ringfold_transport::tcp::interface::Filter;
+use ringfold_bootstrap::interface::Filter;
 
 fuzz_target!(|text: &str| {
     let Ok(filter) = text.parse::<Filter>();

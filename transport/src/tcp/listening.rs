@@ -23,7 +23,7 @@ pub struct Config {
     pub size: usize,
     /// Parallel streams to each peer, 1 to `limits::LANES_MAX`; all ranks say the same.
     pub lanes: usize,
-    /// Addresses of this host to listen on, as `interface::choose` gives them.
+    /// Addresses of this host to listen on, which the caller chooses.
     pub bind: Vec<IpAddr>,
     /// Ports to choose from, for hosts behind a firewall; any port if `None`.
     pub ports: Option<RangeInclusive<u16>>,

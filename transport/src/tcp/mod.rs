@@ -10,7 +10,6 @@
 //! * `frame`, `staging`: the bytes on the wire, decoded without a socket;
 //! * `connection`: a link, of a `dial`, a `reader` and a `writer`; `endpoint`: all of them, and
 //!   their events;
-//! * `interface`: which of the host's addresses to listen on;
 //! * `socket`, `ticker`, `bell`, `token`: what the kernel does for us.
 //!
 //! Sends write from the caller's memory and receives read into it; only messages below a kilobyte,
@@ -29,7 +28,6 @@ mod dial;
 mod endpoint;
 pub mod frame;
 mod greeting;
-pub mod interface;
 mod listening;
 pub mod proof;
 mod reader;
