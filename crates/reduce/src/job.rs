@@ -24,6 +24,11 @@ impl Form {
     }
 }
 
+/// A cache line of elements.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+pub struct Line(pub [u8; 64]);
+
 /// One of the inputs of a reduction.
 #[derive(Clone, Copy, Debug)]
 pub enum Operand<'a> {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use ringfold_types::{DataType, ReduceOp, limits};
 
-use crate::job::{Finish, Form, Job, Operand};
+use crate::job::{Finish, Form, Job, Line, Operand};
 use crate::scalar::{self, Fold};
 use crate::simd;
 
@@ -63,7 +63,7 @@ pub struct Kernel {
     level: Level,
     /// For all values but the last few; absent in the scalar kernel.
     vectors: Option<simd::Loop>,
-    scalar: scalar::Run,
+    scalar: scalar::Loops,
 }
 
 impl Kernel {
@@ -176,14 +176,26 @@ impl Kernel {
         }
         let mut job = Job { dst, form: dst_form, count, operands, finish: self.finish };
         match self.vectors {
-            Some(vectors) if count > scalar::FEW => {
+            Some(vectors) => {
                 let head = unaligned_head(job.dst, width);
-                (self.scalar)(&mut job, 0..head);
+                (self.scalar.run)(&mut job, 0..head);
                 let done = vectors.run(&mut job, head);
-                (self.scalar)(&mut job, done..count);
+                (self.scalar.run)(&mut job, done..count);
             }
-            _ => (self.scalar)(&mut job, 0..count),
+            None => (self.scalar.run)(&mut job, 0..count),
         }
+    }
+
+    /// Writes to `dst` the finished combination of the elements at the front of `lines`, from left
+    /// to right: `combine` for a few elements, without the time that it takes to begin.
+    ///
+    /// # Panics
+    ///
+    /// If `dst` is longer than a line.
+    #[inline]
+    pub fn combine_lines(&self, dst: &mut [u8], lines: &[Line]) {
+        assert!(dst.len() <= size_of::<Line>(), "{} bytes are more than a line", dst.len());
+        (self.scalar.lines)(dst, lines, self.finish);
     }
 }
 

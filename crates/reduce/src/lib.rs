@@ -38,7 +38,7 @@ mod simd;
 
 pub use element::Element;
 pub use float8::{F8E4M3, F8E5M2};
-pub use job::{Form, Operand};
+pub use job::{Form, Line, Operand};
 pub use kernel::{Kernel, Level};
 pub use scale::{scale, scale_fits};
 

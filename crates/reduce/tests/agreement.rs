@@ -6,7 +6,7 @@ mod inputs;
 
 use inputs::Random;
 use proptest::prelude::{ProptestConfig, any, proptest};
-use ringfold_reduce::{Form, Kernel, Level, Operand, scale};
+use ringfold_reduce::{Form, Kernel, Level, Line, Operand, scale};
 use ringfold_types::{DataType, ReduceOp};
 
 const OPS: [ReduceOp; 5] =
@@ -192,6 +192,32 @@ fn every_number_of_operands() {
                     random_case(&mut random, what, 709, (operands, destination)).check(level);
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn lines_are_combined_as_slices_are() {
+    let mut random = Random::new("lines_are_combined_as_slices_are");
+    for (data_type, op) in DataType::ALL.into_iter().flat_map(|t| OPS.map(|op| (t, op))) {
+        let kernel = Kernel::new(data_type, op, RANKS);
+        for (count, sources) in (0..=64 / data_type.bytes()).flat_map(|n| [(n, 1), (n, 2), (n, 4)])
+        {
+            let lines: Vec<_> = (0..sources)
+                .map(|_| {
+                    let values = random.values(data_type, Form::Element, count);
+                    let mut line = Line([0xa5; 64]);
+                    line.0[..values.len()].copy_from_slice(&values);
+                    line
+                })
+                .collect();
+            let bytes = count * data_type.bytes();
+            let operands: Vec<_> =
+                lines.iter().map(|line| Operand::elements(&line.0[..bytes])).collect();
+            let (mut ours, mut truth) = (vec![0; bytes], vec![0; bytes]);
+            kernel.combine_lines(&mut ours, &lines);
+            kernel.combine(&mut truth, Form::Element, &operands);
+            assert_eq!(ours, truth, "{op} of {count} {data_type} from {sources} lines");
         }
     }
 }

@@ -166,7 +166,8 @@ impl Communicator {
         tracing::trace!("{call} #{} by {}", self.seq, entry.schedule.algorithm());
         let task = Task {
             schedule: &entry.schedule,
-            kernel: entry.kernel,
+            kernel: &entry.kernel,
+            in_lines: entry.in_lines,
             tag: entry.tag(self.seq),
             timeout: self.timeout,
             control,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::{Control, Verdict};
-use ringfold_collectives::{Action, Form, Machine, Schedule, Source, Step};
+use ringfold_collectives::{Action, Form, Machine, Schedule, Source};
 use ringfold_reduce::{Kernel, Operand};
 use ringfold_transport::{Link, LinkError};
 use ringfold_types::limits::SOURCES_MAX;
@@ -13,12 +13,15 @@ use ringfold_types::{Lane, Rank, Slice};
 
 use crate::memory::{Memory, Place};
 use crate::router::{Router, TRANSPORTS_MAX};
+use crate::short::dash;
 use crate::wait::{Idle, Patience, Stage, park};
 
 /// One call, ready to run.
 pub(crate) struct Task<'a> {
     pub(crate) schedule: &'a Schedule,
-    pub(crate) kernel: Kernel,
+    pub(crate) kernel: &'a Kernel,
+    /// Whether its reductions are so short that `dash` does them.
+    pub(crate) in_lines: bool,
     /// Marks the call's bytes; all ranks compute the same.
     pub(crate) tag: u32,
     /// How long to wait for the others, counted from when there was first nothing to do.
@@ -67,7 +70,7 @@ impl Engine {
 
     /// Runs `task` to its end. Blocks.
     pub(crate) fn run(&mut self, task: &Task<'_>, memory: &mut Memory<'_>) -> Result<(), Trouble> {
-        if let Some((step, done)) = self.dash(task, memory)? {
+        if let Some((step, done)) = dash(&mut self.router, self.patience.tries(), task, memory)? {
             self.machine.start(task.schedule, memory.overlay());
             self.machine.skip_to(step, done);
         } else if self.router.is_flushed() {
@@ -104,34 +107,6 @@ impl Engine {
                 }
             }
         }
-    }
-
-    /// Does the steps of a short call, one after another, as long as each can be done whole and at
-    /// once, or nearly so. Returns the step at which the machine goes on, and how much of it is
-    /// done; `None` if there is nothing left.
-    #[inline]
-    fn dash(
-        &mut self,
-        task: &Task<'_>,
-        memory: &mut Memory<'_>,
-    ) -> Result<Option<(usize, usize)>, Trouble> {
-        let [steps] = task.schedule.lanes() else { return Ok(Some((0, 0))) };
-        let mut tries = self.patience.tries();
-        for (index, step) in steps.iter().enumerate() {
-            loop {
-                match whole(&mut self.router, task, memory, step)? {
-                    Whole::Done => break,
-                    Whole::Part(done) => return Ok(Some((index, done))),
-                    Whole::Wait if tries == 0 => return Ok(Some((index, 0))),
-                    Whole::Wait => {
-                        tries -= 1;
-                        self.router.poll()?;
-                        std::hint::spin_loop();
-                    }
-                }
-            }
-        }
-        Ok(None)
     }
 
     /// Sleeps until a peer or a verdict wakes this rank, unless something moves after all; whether
@@ -180,65 +155,6 @@ fn look(task: &Task<'_>) -> Result<(), Trouble> {
     task.control.verdict().map_or(Ok(()), |verdict| Err(Trouble::Verdict(verdict)))
 }
 
-/// What became of a step that was to be done whole.
-enum Whole {
-    Done,
-    /// Its peers have not sent anything yet.
-    Wait,
-    /// It takes a machine to do it; so many elements are done.
-    Part(usize),
-}
-
-/// The longest message of a short call, in bytes.
-const SHORT_BYTES: usize = 4096;
-
-/// Does a step if all of it is possible at once.
-#[inline]
-fn whole(
-    router: &mut Router,
-    task: &Task<'_>,
-    memory: &mut Memory<'_>,
-    step: &Step,
-) -> Result<Whole, Trouble> {
-    match *step {
-        Step::Send { to, src } => {
-            let (link, bytes) = (link(to, 0), memory.read(src));
-            let sent = router.to(link).send(link, task.tag, bytes)?;
-            if sent == bytes.len() {
-                return Ok(Whole::Done);
-            }
-            Ok(Whole::Part(sent >> memory.shift(Form::of(src.buffer))))
-        }
-        Step::Recv { from, dst } => {
-            let (link, dst) = (link(from, 0), memory.write(dst));
-            if dst.len() > SHORT_BYTES {
-                return Ok(Whole::Part(0));
-            }
-            let Some(fragment) = router.readable(link)? else { return Ok(Whole::Wait) };
-            if fragment.tag != task.tag {
-                return Err(Trouble::Stranger(from));
-            }
-            let Some(bytes) = fragment.bytes.get(..dst.len()) else { return Ok(Whole::Part(0)) };
-            dst.copy_from_slice(bytes);
-            router.to(link).consume(link, dst.len());
-            Ok(Whole::Done)
-        }
-        Step::Copy { src, dst } => {
-            memory.copy(src, dst);
-            Ok(Whole::Done)
-        }
-        Step::Reduce { dst, ref sources } => {
-            let sources = task.schedule.sources(sources);
-            if sources.len() > FEW || memory.write(dst).len() > SHORT_BYTES {
-                return Ok(Whole::Part(0));
-            }
-            let reduction = Reduction { dst, sources, done: 0, lane: 0, least: dst.len };
-            let all = reduce::<FEW>(router, task, memory, reduction)? == dst.len;
-            Ok(if all { Whole::Done } else { Whole::Wait })
-        }
-    }
-}
-
 /// Does as much of an action as is possible at once; how many elements that was.
 fn perform(
     router: &mut Router,
@@ -268,7 +184,7 @@ fn perform(
             Ok(dst.len)
         }
         Action::Reduce { dst, sources, done } => {
-            let reduction = Reduction { dst, sources, done, lane, least: 1 };
+            let reduction = Reduction { dst, sources, done, lane };
             // Most reductions have few sources; a short table costs less to lay out.
             if sources.len() <= FEW {
                 reduce::<FEW>(router, task, memory, reduction)
@@ -288,8 +204,6 @@ struct Reduction<'s> {
     sources: &'s [Source],
     done: usize,
     lane: usize,
-    /// With fewer elements than these it is not worth beginning.
-    least: usize,
 }
 
 /// Combines as many elements as all of at most `N` sources have; how many that was.
@@ -297,7 +211,7 @@ fn reduce<const N: usize>(
     router: &mut Router,
     task: &Task<'_>,
     memory: &mut Memory<'_>,
-    Reduction { dst, sources, done, lane, least }: Reduction<'_>,
+    Reduction { dst, sources, done, lane }: Reduction<'_>,
 ) -> Result<usize, Trouble> {
     let (element, accumulator) = (memory.shift(Form::Element), memory.shift(Form::Accumulator));
     let shift = |form: Form| if form == Form::Element { element } else { accumulator };
@@ -313,7 +227,7 @@ fn reduce<const N: usize>(
             elements = elements.min(fragment.bytes.len() >> shift(form));
         }
     }
-    if elements < least {
+    if elements == 0 {
         return Ok(0);
     }
     let dst = dst.take(elements);
@@ -339,7 +253,8 @@ fn reduce<const N: usize>(
     Ok(elements)
 }
 
-fn link(peer: Rank, lane: usize) -> Link {
+#[inline]
+pub(crate) fn link(peer: Rank, lane: usize) -> Link {
     #[expect(clippy::cast_possible_truncation, reason = "at most LANES_MAX")]
     Link { peer, lane: Lane(lane as u8) }
 }

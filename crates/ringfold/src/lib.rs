@@ -17,9 +17,9 @@
 //! [`local::run`] gives threads of one process their ranks, for tests.
 //!
 //! Inside: `calls` checks arguments, `plans` chooses and keeps schedules, `engine` runs them over
-//! the transports of `router` and the buffers of `memory`, `wait` is about having nothing to do,
-//! `join` brings the ranks together, `config` holds the settings, `settings` compares those that
-//! must be the same.
+//! the transports of `router` and the buffers of `memory`, `short` does without a machine what is
+//! done at once, `wait` is about having nothing to do, `join` brings the ranks together, `config`
+//! holds the settings, `settings` compares those that must be the same.
 #![forbid(unsafe_code)]
 
 mod calls;
@@ -34,6 +34,7 @@ mod memory;
 mod plans;
 mod router;
 mod settings;
+mod short;
 mod wait;
 
 pub use calls::Buffers;

@@ -11,6 +11,7 @@ use ringfold_types::{Call, Rank, ReduceOp};
 
 use crate::error::Error;
 use crate::memory::Shape;
+use crate::short::reduces_in_lines;
 
 /// The schedules of a communicator.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ pub(crate) struct Entry {
     pub(crate) call: Call,
     pub(crate) schedule: Schedule,
     pub(crate) kernel: Kernel,
+    /// Whether its reductions are short.
+    pub(crate) in_lines: bool,
     /// The algorithm's number among those of its collective.
     pub(crate) code: u8,
     /// Bytes of an element, and of an element of scratch.
@@ -145,10 +148,12 @@ impl Plans {
             .into_iter()
             .fold(0xcbf2_9ce4_8422_2325, |hash, word| mix(hash ^ word));
         let bytes = |form: Form| form.data_type(&planned).bytes();
+        let schedule = (algorithm.schedule)(&plan);
         Ok(Entry {
             call: *call,
+            in_lines: reduces_in_lines(&schedule),
             element_bytes: (bytes(Form::Element), bytes(Form::Accumulator)),
-            schedule: (algorithm.schedule)(&plan),
+            schedule,
             kernel: Kernel::new(call.data_type, op, layout.size()),
             code,
             fingerprint,

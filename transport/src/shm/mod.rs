@@ -172,6 +172,30 @@ impl Shm {
         }
     }
 
+    /// Sends what does not fit a cell, or finds none.
+    fn send_long(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
+        let Some((peer, at)) = self.place(link) else { return Err(unknown(link)) };
+        let peer = &mut self.peers[peer];
+        if peer.socket.is_none() {
+            return Err(error(link, LinkFault::Closed));
+        }
+        let producer = &mut self.outbound[at];
+        let mut accepted = 0;
+        while accepted < bytes.len() {
+            let was_flushed = producer.is_flushed();
+            let pushed = producer.push(tag, &bytes[accepted..]).map_err(|why| broken(link, why))?;
+            if pushed == 0 {
+                break;
+            }
+            accepted += pushed;
+            if was_flushed && !producer.is_flushed() {
+                self.unflushed += 1;
+            }
+            peer.notify();
+        }
+        Ok(accepted)
+    }
+
     /// Announces what waits for cells, as far as there is room. Returns whether anything moved.
     #[cold]
     fn flush(&mut self) -> bool {
@@ -229,25 +253,12 @@ impl Transport for Shm {
     #[inline]
     fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
         let Some((peer, at)) = self.place(link) else { return Err(unknown(link)) };
-        let peer = &mut self.peers[peer];
-        if peer.socket.is_none() {
-            return Err(error(link, LinkFault::Closed));
-        }
-        let producer = &mut self.outbound[at];
-        let mut accepted = 0;
-        while accepted < bytes.len() {
-            let was_flushed = producer.is_flushed();
-            let pushed = producer.push(tag, &bytes[accepted..]).map_err(|why| broken(link, why))?;
-            if pushed == 0 {
-                break;
-            }
-            accepted += pushed;
-            if was_flushed && !producer.is_flushed() {
-                self.unflushed += 1;
-            }
+        let (peer, producer) = (&mut self.peers[peer], &mut self.outbound[at]);
+        if peer.socket.is_some() && producer.push_short(tag, bytes) {
             peer.notify();
+            return Ok(bytes.len());
         }
-        Ok(accepted)
+        self.send_long(link, tag, bytes)
     }
 
     #[inline]
@@ -281,6 +292,7 @@ impl Transport for Shm {
         Ok(flushed || rang)
     }
 
+    #[inline]
     fn is_flushed(&self) -> bool {
         self.unflushed == 0
     }

@@ -10,7 +10,7 @@ use ringfold_types::DataType;
 
 use crate::element::sealed::Stored;
 use crate::float8::{F8E4M3, F8E5M2};
-use crate::job::{Finish, Form, Job};
+use crate::job::{Finish, Form, Job, Line};
 
 pub(crate) use accumulator::Accumulator;
 
@@ -72,8 +72,18 @@ impl Combine for Max {
     }
 }
 
-/// The loop for a data type and a fold.
-pub(crate) fn choose(data_type: DataType, fold: Fold) -> Run {
+/// The loops for a data type and a fold.
+#[derive(Clone, Copy)]
+pub(crate) struct Loops {
+    pub(crate) run: Run,
+    pub(crate) lines: Lines,
+}
+
+/// Combines elements at the front of lines, and finishes them.
+pub(crate) type Lines = fn(&mut [u8], &[Line], Finish);
+
+/// The loops for a data type and a fold.
+pub(crate) fn choose(data_type: DataType, fold: Fold) -> Loops {
     match data_type {
         DataType::I8 => with_type::<i8>(fold),
         DataType::U8 => with_type::<u8>(fold),
@@ -90,25 +100,26 @@ pub(crate) fn choose(data_type: DataType, fold: Fold) -> Run {
     }
 }
 
-fn with_type<T: Stored>(fold: Fold) -> Run {
+fn with_type<T: Stored>(fold: Fold) -> Loops {
     match fold {
-        Fold::Sum => run::<T, Sum>,
-        Fold::Prod => run::<T, Prod>,
-        Fold::Min => run::<T, Min>,
-        Fold::Max => run::<T, Max>,
+        Fold::Sum => loops::<T, Sum>(),
+        Fold::Prod => loops::<T, Prod>(),
+        Fold::Min => loops::<T, Min>(),
+        Fold::Max => loops::<T, Max>(),
     }
+}
+
+fn loops<T: Stored, C: Combine>() -> Loops {
+    Loops { run: run::<T, C>, lines: lines::<T, C> }
 }
 
 /// Values combined before they are written: few enough to stay in the first cache, enough to look
 /// at each operand's form rarely.
 const BLOCK: usize = 64;
 
-/// As few values as this are combined one by one: laying out a block would take longer.
-pub(crate) const FEW: usize = 8;
-
 fn run<T: Stored, C: Combine>(job: &mut Job<'_>, range: Range<usize>) {
-    if range.len() <= FEW {
-        return few::<T, C>(job, range);
+    if range.is_empty() {
+        return;
     }
     let mut block = [T::Accumulator::zeroed(); BLOCK];
     for at in range.clone().step_by(BLOCK) {
@@ -127,24 +138,14 @@ fn run<T: Stored, C: Combine>(job: &mut Job<'_>, range: Range<usize>) {
     }
 }
 
-fn few<T: Stored, C: Combine>(job: &mut Job<'_>, range: Range<usize>) {
-    let Some((first, others)) = job.operands.split_first() else { return };
-    for at in range {
-        let mut value = one::<T>(job.source(first), at);
-        for operand in others {
-            value = C::combine(value, one::<T>(job.source(operand), at));
-        }
-        write::<T>(&[value], job, at);
-    }
-}
-
-/// The value at index `at`.
-#[inline]
-fn one<T: Stored>((bytes, form): (&[u8], Form), at: usize) -> T::Accumulator {
-    let value = |width: usize| &bytes[at * width..][..width];
-    match form {
-        Form::Element => pod_read_unaligned::<T>(value(size_of::<T>())).widen(),
-        Form::Accumulator => pod_read_unaligned(value(size_of::<T::Accumulator>())),
+fn lines<T: Stored, C: Combine>(dst: &mut [u8], lines: &[Line], finish: Finish) {
+    let Some((first, others)) = lines.split_first() else { return };
+    let width = size_of::<T>();
+    for (index, bytes) in dst.chunks_exact_mut(width).enumerate() {
+        let value =
+            |line: &Line| pod_read_unaligned::<T>(&line.0[index * width..][..width]).widen();
+        let combined = others.iter().fold(value(first), |left, line| C::combine(left, value(line)));
+        bytes.copy_from_slice(bytes_of(&T::narrow(finished(combined, finish).canonical())));
     }
 }
 

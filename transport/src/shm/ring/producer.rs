@@ -57,14 +57,29 @@ impl<M> Producer<M> {
         }
     }
 
+    /// Announces `bytes` (not empty) in one cell, if they fit and there is one. Whether it did.
+    #[inline]
+    pub(crate) fn push_short(&mut self, tag: u32, bytes: &[u8]) -> bool {
+        let fits = bytes.len() <= INLINE_BYTES && self.cells_left() > 0 && self.overflow.is_empty();
+        if fits {
+            self.push_inline(tag, bytes);
+        }
+        fits
+    }
+
     /// Announces a front part of `bytes` (not empty) in one cell; returns how long it is, a
     /// multiple of the fragment alignment unless it is all. 0 if there is no room.
-    #[inline]
     pub(crate) fn push(&mut self, tag: u32, bytes: &[u8]) -> Result<usize, Broken> {
-        if self.overflow.is_empty() && bytes.len() <= INLINE_BYTES && self.cells_left() > 0 {
-            return Ok(self.push_inline(tag, bytes));
+        if !self.overflow.is_empty() {
+            self.flush()?;
         }
-        self.push_slow(tag, bytes)
+        if self.overflow.is_empty() {
+            let announced = self.announce(tag, bytes)?;
+            if announced > 0 || self.promise_is_kept() {
+                return Ok(announced);
+            }
+        }
+        Ok(self.overflow.hold(tag, bytes))
     }
 
     /// Announces what was held back, as far as there is room. Returns whether anything was.
@@ -99,19 +114,6 @@ impl<M> Producer<M> {
     #[inline]
     fn cells_left(&self) -> u32 {
         CELLS - self.sent.wrapping_sub(self.credit)
-    }
-
-    fn push_slow(&mut self, tag: u32, bytes: &[u8]) -> Result<usize, Broken> {
-        if !self.overflow.is_empty() {
-            self.flush()?;
-        }
-        if self.overflow.is_empty() {
-            let announced = self.announce(tag, bytes)?;
-            if announced > 0 || self.promise_is_kept() {
-                return Ok(announced);
-            }
-        }
-        Ok(self.overflow.hold(tag, bytes))
     }
 
     /// Whether the ring holds `LINK_BYTES_MIN` bytes that the consumer is not done with, however
@@ -195,7 +197,14 @@ impl<M> Producer<M> {
         let cell = self.ring.cell(self.sent);
         // SAFETY: `bytes` fits the cell, which is ours alone: the consumer is done with it
         // (`cells_left`) and looks at it again only after the mark below.
-        unsafe { cell.payload.copy_from_nonoverlapping(source(bytes), bytes.len()) };
+        unsafe {
+            // The most common length costs no call.
+            if let Ok(word) = <&[u8; 8]>::try_from(bytes) {
+                cell.payload.cast::<[u8; 8]>().write_unaligned(*word);
+            } else {
+                cell.payload.copy_from_nonoverlapping(source(bytes), bytes.len());
+            }
+        }
         self.publish(tag, bytes.len(), 0);
         bytes.len()
     }

@@ -1,0 +1,171 @@
+//! Short calls: steps done one after another, each whole, without a machine. Most calls are short,
+//! and what a machine is for (half-done steps, sends under way) does not happen to them.
+
+use ringfold_collectives::{Form, Schedule, Source, Step};
+use ringfold_reduce::Line;
+use ringfold_types::{Rank, Slice};
+
+use crate::engine::{Task, Trouble, link};
+use crate::memory::Memory;
+use crate::router::Router;
+
+/// The longest message that is received whole, in bytes.
+const SHORT_BYTES: usize = 4096;
+
+/// Most values that are combined whole fit a cache line,
+const LINE_BYTES: usize = 64;
+
+/// and come from no more ranks than these.
+const LINES: usize = 4;
+
+/// Whether every reduction of a schedule is one that `dash` does.
+pub(crate) fn reduces_in_lines(schedule: &Schedule) -> bool {
+    let element = Form::Element.data_type(schedule.call()).bytes();
+    schedule.lanes().iter().flatten().all(|step| {
+        let Step::Reduce { dst, sources } = step else { return true };
+        let sources = schedule.sources(sources);
+        let is_short = |source: &Source| match *source {
+            Source::Local(slice) => Form::of(slice.buffer) == Form::Element,
+            Source::Wire(_, form) => form == Form::Element,
+        };
+        Form::of(dst.buffer) == Form::Element
+            && dst.len <= LINE_BYTES / element
+            && sources.len() <= LINES
+            && sources.iter().all(is_short)
+    })
+}
+
+/// What became of a step that was to be done whole.
+enum Whole {
+    Done,
+    /// Its peers have not sent anything yet.
+    Wait,
+    /// It takes a machine to do it; so many elements are done.
+    Part(usize),
+}
+
+/// Does the steps of a schedule of one lane as long as each can be done whole, at once or after
+/// `tries` more. Returns the step at which a machine goes on, and how much of it is done; `None` if
+/// there is nothing left.
+#[inline]
+pub(crate) fn dash(
+    router: &mut Router,
+    mut tries: u32,
+    task: &Task<'_>,
+    memory: &mut Memory<'_>,
+) -> Result<Option<(usize, usize)>, Trouble> {
+    let [steps] = task.schedule.lanes() else { return Ok(Some((0, 0))) };
+    for (index, step) in steps.iter().enumerate() {
+        loop {
+            match whole(router, task, memory, step)? {
+                Whole::Done => break,
+                Whole::Part(done) => return Ok(Some((index, done))),
+                Whole::Wait if tries == 0 => return Ok(Some((index, 0))),
+                Whole::Wait => {
+                    tries -= 1;
+                    // What only polling brings is late anyway.
+                    if tries.is_multiple_of(16) {
+                        router.poll()?;
+                    }
+                    std::hint::spin_loop();
+                }
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Does a step if all of it is possible at once.
+#[inline]
+fn whole(
+    router: &mut Router,
+    task: &Task<'_>,
+    memory: &mut Memory<'_>,
+    step: &Step,
+) -> Result<Whole, Trouble> {
+    match *step {
+        Step::Send { to, src } => {
+            let (link, bytes) = (link(to, 0), memory.read(src));
+            let sent = router.to(link).send(link, task.tag, bytes)?;
+            if sent == bytes.len() {
+                return Ok(Whole::Done);
+            }
+            Ok(Whole::Part(sent >> memory.shift(Form::of(src.buffer))))
+        }
+        Step::Recv { from, dst } => {
+            let dst = memory.write(dst);
+            if dst.len() > SHORT_BYTES {
+                return Ok(Whole::Part(0));
+            }
+            let Some(bytes) = arrived(router, task.tag, from, dst.len())? else {
+                return Ok(Whole::Wait);
+            };
+            copy(dst, bytes);
+            let link = link(from, 0);
+            router.to(link).consume(link, dst.len());
+            Ok(Whole::Done)
+        }
+        Step::Copy { src, dst } => {
+            memory.copy(src, dst);
+            Ok(Whole::Done)
+        }
+        Step::Reduce { dst, ref sources } => {
+            if !task.in_lines {
+                return Ok(Whole::Part(0));
+            }
+            reduce(router, task, memory, dst, task.schedule.sources(sources))
+        }
+    }
+}
+
+/// Combines elements that fit a line each.
+#[inline]
+fn reduce(
+    router: &mut Router,
+    task: &Task<'_>,
+    memory: &mut Memory<'_>,
+    dst: Slice,
+    sources: &[Source],
+) -> Result<Whole, Trouble> {
+    let bytes = dst.len << memory.shift(Form::Element);
+    let mut lines = [Line([0; LINE_BYTES]); LINES];
+    for (line, source) in lines.iter_mut().zip(sources) {
+        let values = match *source {
+            Source::Local(slice) => memory.read(slice),
+            Source::Wire(from, _) => match arrived(router, task.tag, from, bytes)? {
+                Some(values) => values,
+                None => return Ok(Whole::Wait),
+            },
+        };
+        copy(&mut line.0[..bytes], values);
+    }
+    task.kernel.combine_lines(memory.write(dst), &lines[..sources.len()]);
+    for source in sources {
+        if let Source::Wire(from, _) = *source {
+            let link = link(from, 0);
+            router.to(link).consume(link, bytes);
+        }
+    }
+    Ok(Whole::Done)
+}
+
+/// The next `len` bytes from a rank, if all of them are there.
+#[inline]
+fn arrived(router: &Router, tag: u32, from: Rank, len: usize) -> Result<Option<&[u8]>, Trouble> {
+    let Some(fragment) = router.readable(link(from, 0))? else { return Ok(None) };
+    if fragment.tag != tag {
+        return Err(Trouble::Stranger(from));
+    }
+    Ok(fragment.bytes.get(..len))
+}
+
+/// Copies a few bytes. Eight at a time cost less than a call that looks for the best way.
+#[inline]
+fn copy(into: &mut [u8], from: &[u8]) {
+    if let (Ok(into), Ok(from)) = (<&mut [u8; 8]>::try_from(&mut *into), <&[u8; 8]>::try_from(from))
+    {
+        *into = *from;
+    } else {
+        into.copy_from_slice(from);
+    }
+}
