@@ -1,5 +1,5 @@
-"""Times one collective of Gloo, as timing.c times an MPI's: see there. The rank, the number of ranks
-and where they meet come from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
+"""Times one collective of Gloo, as timing.c times an MPI's: see there. The rank, the number of
+ranks and where they meet come from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
 
 Python calls Gloo for a user of PyTorch too, so its share of a call counts."""
 

@@ -33,6 +33,22 @@ def environment(folder, packages):
     return folder
 
 
+def intel_mpi(folder):
+    """Its newest version may want a libfabric that the index lacks, so that pip takes an older one
+    for `folder`. Then the newest comes without dependencies, and with the older one's libfabric."""
+    names = ["impi-rt", "impi-devel"]
+    older = environment(folder, names)
+    newest = environment(folder.with_name(f"{folder.name}-newest"), ["--no-deps", *names])
+    if version(newest, names[0]) == version(older, names[0]):
+        return older
+    for pattern in ("libfabric.so*", "lib*-fi.so"):
+        for library in (older / "lib").glob(pattern):
+            link = newest / "lib" / library.name
+            if not link.exists():
+                link.symlink_to(library)
+    return newest
+
+
 def version(folder, package):
     """The version of an installed package."""
     ask = "import sys, importlib.metadata as m; print(m.version(sys.argv[1]))"

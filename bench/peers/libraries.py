@@ -130,8 +130,9 @@ class OpenMpi(Mpi):
         if job.hosts:
             hosts = ",".join(f"{address}:1" for address in job.hosts.addresses(job.ranks))
             # All hosts have the same cores, so no rank may claim one.
-            return ["--host", hosts, "--map-by", "node", "--bind-to", "none", "--prtemca", "plm_ssh_agent",
-                    job.hosts.agent, "--prtemca", "prte_if_include", "eth0"]
+            where = ["--host", hosts, "--map-by", "node", "--bind-to", "none"]
+            agent = ["--prtemca", "plm_ssh_agent", job.hosts.agent]
+            return [*where, *agent, "--prtemca", "prte_if_include", "eth0"]
         return ["--map-by", ":OVERSUBSCRIBE"] if job.is_crowded else []
 
     def settings(self, job):
@@ -187,7 +188,9 @@ class IntelMpi(Mpi):
         return [Setting("shm", (), shm)]
 
     def environment(self, job, setting):
-        return super().environment(job, setting) | {"I_MPI_ROOT": str(self.folder)}
+        places = {"I_MPI_ROOT": self.folder, "FI_PROVIDER_PATH": self.folder / "lib"}
+        found = {name: str(place) for name, place in places.items()}
+        return super().environment(job, setting) | found
 
 
 def start(job, port):
@@ -261,5 +264,9 @@ PEERS = {
 def peer(name, cache):
     """Installs and builds the peer of that name, or raises install.Missing."""
     title, packages, kind = PEERS[name]
-    folder = install.environment(cache / name, packages)
+    folder = cache / name
+    if kind is IntelMpi:
+        folder = install.intel_mpi(folder)
+    else:
+        folder = install.environment(folder, packages)
     return kind(name, f"{title} {install.version(folder, packages[0])}", folder)

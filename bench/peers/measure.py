@@ -7,6 +7,8 @@ import processes
 
 # Sizes up to which several settings of a library are tried out.
 TRIAL_BYTES_MAX = 4 << 20
+# And how long each size may take for that.
+TRIAL_SECONDS = 0.5
 
 
 class Series:
@@ -77,7 +79,8 @@ class Series:
             return settings[0]
         small = [cell for cell in self.job.cells if cell[0] <= TRIAL_BYTES_MAX] or self.job.cells
         some = tuple(dict.fromkeys([small[0], small[len(small) // 2], small[-1]]))
-        job = dataclasses.replace(self.job, cells=some, batches=3)
+        seconds = min(self.job.seconds, TRIAL_SECONDS)
+        job = dataclasses.replace(self.job, cells=some, batches=3, seconds=seconds)
         # By setting, the better of two tries of each cell.
         tried = [{} for _ in settings]
         for _ in range(2):

@@ -112,10 +112,10 @@ class Hosts:
 
     def _write_programs(self):
         names = self.names(self.count)
-        table = [(self.address(i), names[i], self._space(i)) for i in range(self.count)]
-        lines = ["127.0.0.1 localhost", *(f"{address} {name}" for address, name, _ in table)]
+        table = [(names[i], self.address(i), self._space(i)) for i in range(self.count)]
+        lines = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address, _ in table)]
         (self.folder / "hosts").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        cases = [f"{name}|{address}) name={name} space={space} ;;" for address, name, space in table]
+        cases = [f"{name}|{at}) name={name} space={space} ;;" for name, at, space in table]
         text = ENTER.format(cases="\n".join(cases), folder=self.folder)
         for name, text in (("enter", text), ("agent", AGENT.format(folder=self.folder))):
             (self.folder / name).write_text(text, encoding="utf-8")

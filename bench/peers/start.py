@@ -1,5 +1,5 @@
-"""Starts a program once per rank, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; for those that
-bring no launcher.
+"""Starts a program once per rank, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; for those
+that bring no launcher.
 
     start.py RANKS ADDRESS PORT [--hosts ENTER NAME...] -- PROGRAM ARGUMENT...
 """

@@ -17,6 +17,7 @@ text { font: 12px sans-serif; fill: #57606a }
 polyline { fill: none; stroke-linejoin: round }
 polyline, .key { stroke-width: 2 }
 .limit { stroke-dasharray: 5 4; stroke-width: 1.5 }
+.dotted { stroke-dasharray: 1 4 }
 @media (prefers-color-scheme: dark) { text { fill: #b1bac4 } }
 """
 WIDTH, HEIGHT = 460, 330
@@ -53,7 +54,8 @@ def document(title, panels):
     ]
     for number, panel in enumerate(panels):
         parts += _panel(panel, LEFT + number * (WIDTH + BETWEEN))
-    parts += _legend(panels[0].lines if panels else [], full_height - 18)
+    fullest = max((panel.lines for panel in panels), key=len, default=[])
+    parts += _legend(fullest, full_height - 18)
     return "\n".join(parts + ["</svg>", ""])
 
 
@@ -107,7 +109,10 @@ def _panel(panel, left):
 def _looks(lines):
     """Colour and class of each line."""
     colours = iter(COLOURS * (1 + len(lines) // len(COLOURS)))
-    return [(LIMIT_COLOUR, "limit") if line.is_limit else (next(colours), "") for line in lines]
+    kinds = iter(["limit", *["limit dotted"] * len(lines)])
+    return [
+        (LIMIT_COLOUR, next(kinds)) if line.is_limit else (next(colours), "") for line in lines
+    ]
 
 
 def _bounds(values, base):
