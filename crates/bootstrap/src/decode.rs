@@ -42,6 +42,17 @@ pub fn history(bytes: &[u8]) -> Option<History> {
     decode(bytes)
 }
 
+/// What a judge of two ranks makes of any two histories with which they leave.
+#[must_use]
+pub fn verdict_on_leaving(first: History, second: History) -> Option<Verdict> {
+    let mut judge = Judge::new(vec![String::new(); 2]);
+    judge.left(ringfold_types::Rank(0), first, 0);
+    match judge.left(ringfold_types::Rank(1), second, 0) {
+        Some(crate::Action::Pronounce(verdict)) => Some(verdict),
+        _ => None,
+    }
+}
+
 /// What a judge of two ranks makes of any two histories.
 #[must_use]
 pub fn verdict_on(first: History, second: History) -> Option<Verdict> {

@@ -60,6 +60,13 @@ impl Card {
     }
 }
 
+/// Whether the bytes are what a rank says of itself when it joins. For fuzzing.
+#[doc(hidden)]
+#[must_use]
+pub fn is_card(bytes: &[u8]) -> bool {
+    Card::decode(bytes).is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

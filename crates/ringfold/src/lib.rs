@@ -39,6 +39,8 @@ mod wait;
 
 pub use calls::Buffers;
 pub use card::UnreadableCard;
+#[doc(hidden)]
+pub use card::is_card;
 pub use communicator::Communicator;
 pub use config::Config;
 pub use error::{Error, Failure};

@@ -11,6 +11,8 @@
 
 mod address;
 mod connect;
+#[doc(hidden)]
+pub mod decode;
 mod error;
 mod handshake;
 mod proof;
