@@ -1,6 +1,8 @@
-//! Which algorithm, and in which chunks: the cheapest of those that the user allows.
+//! Which algorithm, and in which chunks: of those that the user allows, the one that was measured
+//! to be the fastest, or where nothing was measured the cheapest by `cost`.
 
 mod constraints;
+mod measured;
 
 use ringfold_topology::Layout;
 use ringfold_types::Call;
@@ -10,6 +12,7 @@ use crate::cost::price;
 use crate::schedule::Form;
 
 pub use constraints::{Constraints, InvalidConstraints};
+pub use measured::{InvalidMeasurements, Measurements, Row, buffer_bytes};
 
 /// Bytes of accumulators in a chunk of a message of ordinary length: small enough to stay in the
 /// cache between arriving and being passed on, large enough for the cost of a message not to
@@ -25,7 +28,15 @@ const STEPS_WANTED: usize = 8192;
 /// # Panics
 /// If `layout` has no ranks.
 #[must_use]
-pub fn select(call: &Call, layout: &Layout, constraints: &Constraints) -> &'static Algorithm {
+pub fn select(
+    call: &Call,
+    layout: &Layout,
+    constraints: &Constraints,
+    measured: &Measurements,
+) -> &'static Algorithm {
+    if let Some(fastest) = measured.fastest(call, layout, constraints) {
+        return fastest;
+    }
     let known = Algorithm::of(call.collective);
     let chunk = chunk_len(call, layout);
     let allowed = known.iter().filter(|algorithm| constraints.allow(algorithm));

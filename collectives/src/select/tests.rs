@@ -8,7 +8,7 @@ use ringfold_topology::Layout;
 use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
-use super::{Constraints, InvalidConstraints, STEPS_WANTED, chunk_len, select};
+use super::{Constraints, InvalidConstraints, Measurements, STEPS_WANTED, chunk_len, select};
 use crate::algorithm::{Algorithm, Plan};
 
 fn allreduce(data_type: DataType, bytes: usize) -> Call {
@@ -111,7 +111,8 @@ fn what_is_wanted_is_chosen() {
             let wanted = alloc::format!("{collective}:{}", algorithm.name).parse().unwrap();
             for size in [1, 2, 7] {
                 let call = Call { collective, ..allreduce(DataType::F32, 4000) };
-                let chosen = select(&call, &Layout::one_host(size), &wanted);
+                let chosen =
+                    select(&call, &Layout::one_host(size), &wanted, &Measurements::default());
                 assert_eq!(chosen.to_string(), algorithm.to_string());
             }
         }
@@ -161,7 +162,13 @@ fn choices(call: Call, layout: &Layout) -> String {
         let longer = Call { count: 1, ..call };
         let per_count = longer.input_len(layout.size()).max(longer.output_len(layout.size()));
         let count = (bytes / call.data_type.bytes()).div_ceil(per_count);
-        let chosen = select(&Call { count, ..call }, layout, &Constraints::default()).name;
+        let chosen = select(
+            &Call { count, ..call },
+            layout,
+            &Constraints::default(),
+            &Measurements::default(),
+        )
+        .name;
         if chosen != before {
             write!(line, " {bytes} {chosen}").unwrap();
         }

@@ -1,7 +1,9 @@
-//! `ringfold`: questions about ringfold that need no job to answer them.
+//! `ringfold`: answers about ringfold: how it would do things, and what is best here.
 
 mod amount;
+mod explain;
 mod plan;
+mod tune;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -12,7 +14,11 @@ use clap::{Parser, Subcommand};
 const UNANSWERED: u8 = 2;
 
 #[derive(Parser)]
-#[command(name = "ringfold", version, about = "Questions about ringfold that need no job")]
+#[command(
+    name = "ringfold",
+    version,
+    about = "How ringfold would do things, and what is best here"
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -22,19 +28,30 @@ struct Cli {
 enum Command {
     /// Print the schedule of a collective and prove it, or list the algorithms there are for it
     Plan(plan::Args),
+    /// Say which algorithm a call would run by, and why: candidates, estimates, measurements
+    Explain(explain::Args),
+    /// Measure all algorithms for RINGFOLD_PLAN, among ranks: ringrun -n 4 ringfold tune
+    Tune(tune::Args),
 }
 
 fn main() -> ExitCode {
-    let Command::Plan(args) = Cli::parse().command;
-    match plan::answer(&args) {
-        Ok(answer) => {
-            // Whoever closed our standard output, as `head` does, has seen enough.
-            std::io::stdout().write_all(answer.text.as_bytes()).unwrap_or_default();
-            if answer.is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-        }
+    let (text, is_sound) = match answer(&Cli::parse().command) {
+        Ok(answer) => answer,
         Err(error) => {
             writeln!(std::io::stderr(), "ringfold: {error:#}").unwrap_or_default();
-            ExitCode::from(UNANSWERED)
+            return ExitCode::from(UNANSWERED);
         }
+    };
+    // Whoever closed our standard output, as `head` does, has seen enough.
+    std::io::stdout().write_all(text.as_bytes()).unwrap_or_default();
+    if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What to print, and whether nothing of it is known to be wrong.
+fn answer(command: &Command) -> anyhow::Result<(String, bool)> {
+    match command {
+        Command::Plan(args) => plan::answer(args).map(|answer| (answer.text, answer.is_sound)),
+        Command::Explain(args) => explain::answer(args).map(|text| (text, true)),
+        Command::Tune(args) => tune::answer(args).map(|text| (text, true)),
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::{Complaint, Control, Verdict, Who};
+use ringfold_collectives::select::Constraints;
 use ringfold_reduce::scale;
 use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective, Rank, ReduceOp};
@@ -121,6 +122,12 @@ impl Communicator {
     /// `RINGFOLD_ALGO` leaves none.
     pub fn algorithm_for(&mut self, call: &Call) -> Result<&'static str, Error> {
         self.plans.entry(call, &self.layout, self.rank).map(|entry| entry.schedule.algorithm())
+    }
+
+    /// Chooses among these algorithms from now on, as `RINGFOLD_ALGO` does from the beginning. To
+    /// be called by every rank with the same, between the same calls.
+    pub fn set_algorithms(&mut self, algorithms: Constraints) {
+        self.plans.constrain(algorithms);
     }
 
     /// How long a call may take before the ranks are asked who is missing.

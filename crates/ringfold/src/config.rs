@@ -3,10 +3,17 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ringfold_collectives::select::{Constraints, InvalidConstraints};
+use ringfold_collectives::select::{
+    Constraints, InvalidConstraints, InvalidMeasurements, Measurements,
+};
+use ringfold_types::limits::PLAN_BYTES_MAX;
+
+use crate::settings::digest;
 
 /// The settings. One field per variable. Every rank of a job should have the same; ranks whose
 /// `algorithms` or `chunk_bytes` differ do not begin.
@@ -19,6 +26,9 @@ pub struct Config {
     /// `RINGFOLD_ALGO`: which algorithms may be used, as in `ring,tree` for all collectives or
     /// `allreduce:ring;broadcast:^binomial` for some; `^` excludes. Default: all.
     pub algorithms: Constraints,
+    /// `RINGFOLD_PLAN`: a file of measurements that `ringfold tune` made, by which algorithms are
+    /// chosen. Default: none; then they are chosen by an estimate.
+    pub plan: Measurements,
     /// `RINGFOLD_CHUNK`: bytes that pipelined algorithms pass on at a time, as in `256K`. Default:
     /// by the size of the call.
     pub chunk_bytes: Option<usize>,
@@ -49,6 +59,7 @@ impl fmt::Debug for Config {
         f.debug_struct("Config")
             .field("transports", &self.transports)
             .field("algorithms", &self.algorithms)
+            .field("plan", &self.plan.rows().len())
             .field("chunk_bytes", &self.chunk_bytes)
             .field("timeout", &self.timeout)
             .field("join_timeout", &self.join_timeout)
@@ -59,7 +70,7 @@ impl fmt::Debug for Config {
 }
 
 /// The variables that must be the same on every rank, because schedules depend on them.
-pub(crate) const ALIKE: [&str; 2] = ["RINGFOLD_ALGO", "RINGFOLD_CHUNK"];
+pub(crate) const ALIKE: [&str; 3] = ["RINGFOLD_ALGO", "RINGFOLD_CHUNK", "RINGFOLD_PLAN"];
 
 /// The longest time that anything is waited for: as good as for ever, and yet no clock overflows.
 pub(crate) const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
@@ -87,6 +98,14 @@ pub enum ConfigError {
         /// What it takes.
         wanted: &'static str,
     },
+    /// The file of measurements cannot be used.
+    #[error("RINGFOLD_PLAN={path:?}: {why}; `ringfold tune` writes such files")]
+    Plan {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// The choice of algorithms makes no sense.
     #[error("RINGFOLD_ALGO: {0}")]
     Algorithms(#[from] InvalidConstraints),
@@ -97,6 +116,7 @@ impl Default for Config {
         Self {
             transports: Transports { shm: true, tcp: true },
             algorithms: Constraints::default(),
+            plan: Measurements::default(),
             chunk_bytes: None,
             timeout: Duration::from_secs(600),
             join_timeout: Duration::from_secs(60),
@@ -109,9 +129,13 @@ impl Default for Config {
 
 impl Config {
     /// The values of `ALIKE`, in words; empty where nothing is set.
-    pub(crate) fn alike(&self) -> [String; 2] {
+    pub(crate) fn alike(&self) -> [String; 3] {
         let chunk = self.chunk_bytes.map_or_else(String::new, |bytes| bytes.to_string());
-        [self.algorithms.to_string(), chunk]
+        let plan = match self.plan.rows().len() {
+            0 => String::new(),
+            lines => format!("{lines}-lines-{:x}", digest(&self.plan.to_string())),
+        };
+        [self.algorithms.to_string(), chunk, plan]
     }
 
     /// The settings that this process's environment asks for.
@@ -138,6 +162,9 @@ impl Config {
         if let Some(value) = set("RINGFOLD_ALGO") {
             config.algorithms = value.parse()?;
         }
+        if let Some(path) = set("RINGFOLD_PLAN") {
+            config.plan = measurements(path)?;
+        }
         if let Some(value) = set("RINGFOLD_CHUNK") {
             config.chunk_bytes = Some(bytes("RINGFOLD_CHUNK", value)?);
         }
@@ -159,6 +186,17 @@ impl Config {
         config.environment = environment;
         Ok(config)
     }
+}
+
+fn measurements(path: &str) -> Result<Measurements, ConfigError> {
+    let bad = |why: String| ConfigError::Plan { path: path.to_owned(), why };
+    let file = File::open(path).map_err(|e| bad(e.to_string()))?;
+    let mut text = String::new();
+    let bytes = file.take(PLAN_BYTES_MAX as u64 + 1).read_to_string(&mut text);
+    if bytes.map_err(|e| bad(e.to_string()))? > PLAN_BYTES_MAX {
+        return Err(bad(format!("more than {PLAN_BYTES_MAX} bytes")));
+    }
+    text.parse().map_err(|e: InvalidMeasurements| bad(e.to_string()))
 }
 
 fn transports(variable: &'static str, value: &str) -> Result<Transports, ConfigError> {
@@ -240,6 +278,8 @@ mod tests {
             ("RINGFOLD_JOIN_TIMEOUT", "soon"),
             ("RINGFOLD_TRANSPORT", "ib"),
             ("RINGFOLD_ALGO", "allreduce:teleport"),
+            ("RINGFOLD_PLAN", "/no/such/file"),
+            ("RINGFOLD_PLAN", "/dev/zero"),
             ("RINGFOLD_DEBUG", "LOUD"),
         ] {
             let message = with(name, value).expect_err(value).to_string();

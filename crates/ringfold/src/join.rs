@@ -168,7 +168,7 @@ fn parts(
     Parts {
         layout,
         engine: Engine::new(router, patience),
-        plans: Plans::new(config.algorithms.clone(), config.chunk_bytes),
+        plans: Plans::new(config),
         control,
         timeout: config.timeout,
     }

@@ -87,7 +87,7 @@ fn communicators(config: &Config, size: usize) -> Result<Vec<Communicator>, Erro
         Communicator::new(Parts {
             layout: Layout::one_host(size),
             engine: Engine::new(Router::new(vec![end], vec![0; size]), patience),
-            plans: Plans::new(config.algorithms.clone(), config.chunk_bytes),
+            plans: Plans::new(config),
             control,
             timeout: config.timeout,
         })

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
-use ringfold_collectives::select::Constraints;
+use ringfold_collectives::select::{Constraints, Measurements};
 use ringfold_collectives::{Algorithm, Form, Plan, Schedule};
 use ringfold_reduce::Kernel;
 use ringfold_topology::Layout;
 use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{Call, Rank, ReduceOp};
 
+use crate::config::Config;
 use crate::error::Error;
 use crate::memory::Shape;
 use crate::short::reduces_in_lines;
@@ -17,6 +18,7 @@ use crate::short::reduces_in_lines;
 #[derive(Debug)]
 pub(crate) struct Plans {
     constraints: Constraints,
+    measured: Measurements,
     /// Bytes that are passed on at a time, where the user insists.
     chunk_bytes: Option<usize>,
     entries: Vec<Entry>,
@@ -55,15 +57,29 @@ pub(crate) struct Entry {
 const STEPS_KEPT: usize = 1 << 18;
 
 impl Plans {
-    pub(crate) fn new(constraints: Constraints, chunk_bytes: Option<usize>) -> Self {
+    pub(crate) fn new(config: &Config) -> Self {
         Self {
-            constraints,
-            chunk_bytes,
+            constraints: config.algorithms.clone(),
+            measured: config.plan.clone(),
+            chunk_bytes: config.chunk_bytes,
             entries: Vec::new(),
             index: HashMap::new(),
             latest: None,
             steps: 0,
         }
+    }
+
+    /// Chooses among `constraints` from now on.
+    pub(crate) fn constrain(&mut self, constraints: Constraints) {
+        self.constraints = constraints;
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        self.entries.clear();
+        self.index.clear();
+        self.latest = None;
+        self.steps = 0;
     }
 
     /// Whether `call`, with buffers of such a `shape`, repeats the latest one: then `latest` is how
@@ -119,10 +135,7 @@ impl Plans {
         // An entry takes memory even if it has no steps.
         let steps = 16 + entry.schedule.lanes().iter().map(Vec::len).sum::<usize>();
         if self.steps + steps > STEPS_KEPT {
-            self.entries.clear();
-            self.index.clear();
-            self.latest = None;
-            self.steps = 0;
+            self.forget();
         }
         self.steps += steps;
         self.entries.push(entry);
@@ -133,7 +146,12 @@ impl Plans {
     fn make(&self, call: &Call, layout: &Layout, rank: Rank) -> Result<Entry, Error> {
         let op = if let ReduceOp::PreMulSum(_) = call.op { ReduceOp::Sum } else { call.op };
         let planned = Call { op, ..*call };
-        let algorithm = ringfold_collectives::select::select(&planned, layout, &self.constraints);
+        let algorithm = ringfold_collectives::select::select(
+            &planned,
+            layout,
+            &self.constraints,
+            &self.measured,
+        );
         let chunk = match self.chunk_bytes {
             Some(bytes) => (bytes / Form::Accumulator.data_type(&planned).bytes()).max(1),
             None => ringfold_collectives::select::chunk_len(&planned, layout),

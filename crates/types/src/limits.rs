@@ -69,6 +69,12 @@ pub const CALLS_REMEMBERED: usize = 64;
 /// Steps of one rank's schedule; chunks grow until it fits.
 pub const STEPS_MAX: usize = 1 << 20;
 
+/// Bytes of a file of measurements (`RINGFOLD_PLAN`),
+pub const PLAN_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// and its lines.
+pub const PLAN_ROWS_MAX: usize = 1 << 16;
+
 const _: () = assert!(LINK_BYTES_MIN.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(FRAME_BYTES_MAX.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(FRAME_BYTES_MAX >= LINK_BYTES_MIN);

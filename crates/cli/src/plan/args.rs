@@ -50,17 +50,17 @@ pub(crate) struct Args {
 }
 
 /// As meant.
-pub(super) struct Question {
-    pub(super) call: Call,
-    pub(super) layout: Layout,
+pub(crate) struct Question {
+    pub(crate) call: Call,
+    pub(crate) layout: Layout,
     /// Elements.
-    pub(super) chunk: usize,
-    pub(super) algorithm: Option<&'static Algorithm>,
+    pub(crate) chunk: usize,
+    pub(crate) algorithm: Option<&'static Algorithm>,
     pub(super) rank: Option<Rank>,
 }
 
 impl Args {
-    pub(super) fn question(&self) -> anyhow::Result<Question> {
+    pub(crate) fn question(&self) -> anyhow::Result<Question> {
         let size = self.ranks;
         ensure!((1..=PLANNED_MAX).contains(&size), "-n: 1 to {PLANNED_MAX} ranks, not {size}");
         self.refuse_what_has_no_meaning()?;

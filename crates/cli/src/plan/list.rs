@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use ringfold_collectives::Algorithm;
-use ringfold_collectives::select::{Constraints, select};
+use ringfold_collectives::select::{Constraints, Measurements, select};
 use ringfold_types::{Call, Collective};
 
 use super::args::Question;
@@ -13,7 +13,7 @@ use super::proof::bytes_sent;
 pub(super) fn algorithms(question: &Question) -> anyhow::Result<String> {
     let Question { call, layout, .. } = question;
     let size = layout.size();
-    let chosen = select(call, layout, &Constraints::default());
+    let chosen = select(call, layout, &Constraints::default(), &Measurements::default());
     let mut text = String::new();
     let ranks = if size == 1 { "1 rank" } else { &format!("{size} ranks") };
     writeln!(text, "{call} on {ranks}")?;

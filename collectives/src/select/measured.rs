@@ -1,0 +1,265 @@
+//! What calls took on a machine, and the text it is written in: `ringfold tune` writes it,
+//! `RINGFOLD_PLAN` names the file.
+
+use alloc::vec::Vec;
+use core::fmt;
+use core::str::FromStr;
+use core::time::Duration;
+
+use ringfold_topology::Layout;
+use ringfold_types::limits::{PLAN_ROWS_MAX, RANKS_MAX};
+use ringfold_types::{Call, Collective};
+
+use super::Constraints;
+use crate::algorithm::Algorithm;
+
+/// Times of calls by several algorithms, for some numbers of ranks and hosts and some sizes.
+///
+/// As text a line each, in any order, `#` begins a comment:
+///
+/// ```text
+/// collective ranks hosts bytes algorithm nanoseconds
+/// ```
+///
+/// `bytes` are those of the larger of a rank's two buffers, as in nccl-tests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Measurements {
+    /// In order.
+    rows: Vec<Row>,
+}
+
+/// One measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Row {
+    /// What was called,
+    pub collective: Collective,
+    /// by how many ranks,
+    pub ranks: usize,
+    /// on how many hosts,
+    pub hosts: usize,
+    /// with how large a buffer.
+    pub bytes: usize,
+    /// The name of the algorithm.
+    pub algorithm: &'static str,
+    /// How long one call took.
+    pub nanos: u64,
+}
+
+/// A line that is no measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidMeasurements {
+    /// Counted from 1.
+    pub line: usize,
+    /// What was expected there.
+    pub wanted: &'static str,
+}
+
+impl Measurements {
+    /// Adds a measurement; it takes the place of one of the same kind.
+    pub fn add(&mut self, row: Row) {
+        let kind = |row: &Row| (row.collective, row.ranks, row.hosts, row.bytes, row.algorithm);
+        match self.rows.binary_search_by_key(&kind(&row), kind) {
+            Ok(at) => self.rows[at] = row,
+            Err(at) => self.rows.insert(at, row),
+        }
+    }
+
+    /// All of them, by collective, ranks, hosts, bytes and algorithm.
+    #[must_use]
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// What was measured closest to `call`: with as many ranks on as many hosts, at the nearest
+    /// size. Nothing for short floats, which travel in other forms than what is measured (f32).
+    #[must_use]
+    pub fn closest(&self, call: &Call, layout: &Layout) -> &[Row] {
+        let (ranks, hosts) = (layout.size(), layout.hosts());
+        let bytes = buffer_bytes(call, ranks);
+        if call.data_type.is_short_float() && call.collective.reduces() {
+            return &[];
+        }
+        let group = self.rows.iter().filter(|row| {
+            (row.collective, row.ranks, row.hosts) == (call.collective, ranks, hosts)
+        });
+        // Sizes are as far apart as their quotient says.
+        let distance = |row: &&Row| {
+            let (a, b) = (row.bytes.max(1) as u128, bytes.max(1) as u128);
+            (a.max(b) << 32) / a.min(b)
+        };
+        let Some(nearest) = group.min_by_key(distance) else { return &[] };
+        let is_same = |row: &Row| {
+            (row.collective, row.ranks, row.hosts, row.bytes)
+                == (nearest.collective, ranks, hosts, nearest.bytes)
+        };
+        let start = self.rows.iter().position(is_same).unwrap_or(0);
+        let len = self.rows[start..].iter().take_while(|row| is_same(row)).count();
+        &self.rows[start..start + len]
+    }
+
+    /// The fastest algorithm that was measured for such a call and is allowed.
+    pub(super) fn fastest(
+        &self,
+        call: &Call,
+        layout: &Layout,
+        constraints: &Constraints,
+    ) -> Option<&'static Algorithm> {
+        let known = |row: &Row| {
+            let algorithm = Algorithm::named(row.collective, row.algorithm)?;
+            constraints.allow(algorithm).then_some((row.nanos, algorithm))
+        };
+        let allowed = self.closest(call, layout).iter().filter_map(known);
+        allowed.min_by_key(|(nanos, _)| *nanos).map(|(_, algorithm)| algorithm)
+    }
+}
+
+/// Bytes of the larger of a rank's two buffers.
+#[must_use]
+pub fn buffer_bytes(call: &Call, ranks: usize) -> usize {
+    let elements = call.input_len(ranks).max(call.output_len(ranks));
+    elements.saturating_mul(call.data_type.bytes())
+}
+
+impl Row {
+    /// How long one call took.
+    #[must_use]
+    pub const fn time(&self) -> Duration {
+        Duration::from_nanos(self.nanos)
+    }
+}
+
+impl FromStr for Measurements {
+    type Err = InvalidMeasurements;
+
+    fn from_str(text: &str) -> Result<Self, InvalidMeasurements> {
+        let mut all = Self::default();
+        for (index, line) in text.lines().enumerate() {
+            let line_number = index + 1;
+            let wanted = |wanted| InvalidMeasurements { line: line_number, wanted };
+            let data = line.split('#').next().unwrap_or_default();
+            if data.trim().is_empty() {
+                continue;
+            }
+            if all.rows.len() == PLAN_ROWS_MAX {
+                return Err(wanted("no more lines; limits::PLAN_ROWS_MAX are enough"));
+            }
+            all.add(row(data).map_err(wanted)?);
+        }
+        Ok(all)
+    }
+}
+
+fn row(data: &str) -> Result<Row, &'static str> {
+    let words: Vec<&str> = data.split_whitespace().collect();
+    let [collective, ranks, hosts, bytes, algorithm, nanos] = words[..] else {
+        return Err("collective ranks hosts bytes algorithm nanoseconds");
+    };
+    let collective: Collective = collective.parse().map_err(|_| "a collective, first")?;
+    let count = |word: &str| {
+        word.parse().ok().filter(|count| (1..=RANKS_MAX).contains(count)).ok_or("a count of ranks")
+    };
+    let (ranks, hosts) = (count(ranks)?, count(hosts)?);
+    let algorithm = Algorithm::named(collective, algorithm).ok_or("an algorithm of it, fifth")?;
+    Ok(Row {
+        collective,
+        ranks,
+        hosts,
+        bytes: bytes.parse().map_err(|_| "a number of bytes, fourth")?,
+        algorithm: algorithm.name,
+        nanos: nanos.parse().map_err(|_| "a number of nanoseconds, last")?,
+    })
+}
+
+impl fmt::Display for Measurements {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "# collective ranks hosts bytes algorithm nanoseconds")?;
+        self.rows.iter().try_for_each(|row| {
+            let Row { collective, ranks, hosts, bytes, algorithm, nanos } = row;
+            writeln!(f, "{collective} {ranks} {hosts} {bytes} {algorithm} {nanos}")
+        })
+    }
+}
+
+impl fmt::Display for InvalidMeasurements {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: wanted {}", self.line, self.wanted)
+    }
+}
+
+impl core::error::Error for InvalidMeasurements {}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use ringfold_types::{DataType, Rank, ReduceOp};
+
+    use super::*;
+    use crate::select::select;
+
+    const TEXT: &str = "
+        allreduce 4 1 1024 one_shot 900   # small
+        allreduce 4 1 1024 ring 2000
+        allreduce 4 1 65536 one_shot 90000
+        allreduce 4 1 65536 ring 40000
+        allreduce 4 1 65536 tree 30000
+    ";
+
+    fn call(bytes: usize) -> Call {
+        let (collective, op) = (Collective::AllReduce, ReduceOp::Sum);
+        Call { collective, count: bytes / 4, data_type: DataType::F32, op, root: Rank(0) }
+    }
+
+    #[test]
+    fn the_fastest_at_the_nearest_size_is_chosen() {
+        let measured: Measurements = TEXT.parse().unwrap();
+        let chosen = |bytes, ranks, constraints: &str| {
+            let constraints = constraints.parse().unwrap();
+            select(&call(bytes), &Layout::one_host(ranks), &constraints, &measured).name
+        };
+        for (bytes, name) in
+            [(4, "one_shot"), (8188, "one_shot"), (8196, "tree"), (1 << 30, "tree")]
+        {
+            assert_eq!(chosen(bytes, 4, "^bruck"), name, "{bytes}");
+        }
+        assert_eq!(chosen(1 << 20, 4, "allreduce:ring,one_shot"), "ring");
+        let unmeasured = select(
+            &call(1 << 20),
+            &Layout::one_host(5),
+            &Constraints::default(),
+            &Measurements::default(),
+        );
+        assert_eq!(chosen(1 << 20, 5, "^bruck"), unmeasured.name, "priced where none is measured");
+        assert_eq!(chosen(1 << 20, 4, "allreduce:two_shot"), "two_shot", "nor that is allowed");
+    }
+
+    #[test]
+    fn short_floats_are_priced() {
+        let measured: Measurements = TEXT.parse().unwrap();
+        let short = Call { data_type: DataType::F16, ..call(1024) };
+        assert!(measured.closest(&short, &Layout::one_host(4)).is_empty());
+    }
+
+    #[test]
+    fn text_is_read_as_it_was_written() {
+        let measured: Measurements = TEXT.parse().unwrap();
+        assert_eq!(measured.rows().len(), 5);
+        assert_eq!(measured.to_string().parse(), Ok(measured));
+    }
+
+    #[test]
+    fn nonsense_names_its_line() {
+        for (text, wanted) in [
+            ("allreduce 4 1 8 ring", "collective ranks"),
+            ("scatter 4 1 8 ring 5", "a collective"),
+            ("allreduce 0 1 8 ring 5", "a count"),
+            ("allreduce 4 1 8 bruck 5", "an algorithm"),
+            ("allreduce 4 1 8K ring 5", "bytes"),
+            ("allreduce 4 1 8 ring -5", "nanoseconds"),
+        ] {
+            let error = alloc::format!("# fine\n{text}").parse::<Measurements>().unwrap_err();
+            assert_eq!(error.line, 2);
+            assert!(error.wanted.contains(wanted), "{error}");
+        }
+    }
+}

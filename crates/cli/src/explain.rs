@@ -1,0 +1,74 @@
+//! `ringfold explain`: which algorithm a call would run by, and why.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use ringfold_collectives::Algorithm;
+use ringfold_collectives::cost::price;
+use ringfold_collectives::select::{Constraints, Measurements, Row, buffer_bytes, select};
+use ringfold_types::limits::PLAN_BYTES_MAX;
+
+use crate::amount::Amount;
+use crate::plan;
+
+/// As typed.
+#[derive(clap::Args)]
+#[group(skip)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    question: plan::Args,
+    /// What `ringfold tune` wrote, as for RINGFOLD_PLAN; without it there are only estimates
+    #[arg(long, value_name = "FILE")]
+    plan: Option<PathBuf>,
+}
+
+/// A table of candidates, and the reason of the choice.
+pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
+    let question = args.question.question()?;
+    ensure!(question.algorithm.is_none(), "--algorithm: `ringfold plan` prints one algorithm");
+    let measured = args.plan.as_deref().map(read).transpose()?.unwrap_or_default();
+    let (call, layout) = (&question.call, &question.layout);
+    let chosen = select(call, layout, &Constraints::default(), &measured);
+    let rows = measured.closest(call, layout);
+    let mut text = String::new();
+    let ranks = if layout.size() == 1 { "1 rank" } else { &format!("{} ranks", layout.size()) };
+    writeln!(text, "{call} on {ranks} of one host")?;
+    writeln!(text, "  {:<20} {:>12} {:>12}", "algorithm", "estimated", "measured")?;
+    for algorithm in Algorithm::of(call.collective) {
+        let estimate = price(algorithm, call, layout, question.chunk);
+        let time = rows.iter().find(|row| row.algorithm == algorithm.name).map(Row::time);
+        let time = time.map_or_else(|| "-".to_owned(), micros);
+        let mark = if algorithm.name == chosen.name { '*' } else { ' ' };
+        writeln!(text, "{mark} {:<20} {:>12} {time:>12}", algorithm.name, micros(estimate))?;
+    }
+    let why = match rows.first() {
+        Some(row) => format!(
+            "it was the fastest when this was measured with {} of buffer (the call has {})",
+            Amount(row.bytes),
+            Amount(buffer_bytes(call, layout.size()))
+        ),
+        None if measured.rows().is_empty() => {
+            "its estimate is the least; `ringfold tune` measures instead".to_owned()
+        }
+        None => "its estimate is the least; the plan has nothing measured for so many ranks, or \
+                 for this type"
+            .to_owned(),
+    };
+    writeln!(text, "* {} is chosen: {why}", chosen.name)?;
+    Ok(text)
+}
+
+/// Measurements from a file.
+pub(crate) fn read(path: &Path) -> anyhow::Result<Measurements> {
+    let about = || path.display().to_string();
+    let bytes = std::fs::metadata(path).with_context(about)?.len();
+    ensure!(bytes <= PLAN_BYTES_MAX as u64, "{}: {bytes} bytes are too many", about());
+    let text = std::fs::read_to_string(path).with_context(about)?;
+    text.parse().with_context(about)
+}
+
+fn micros(time: Duration) -> String {
+    format!("{:.2} us", time.as_secs_f64() * 1e6)
+}

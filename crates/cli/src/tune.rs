@@ -1,0 +1,144 @@
+//! `ringfold tune`: measures every algorithm among the ranks of a job and writes what
+//! `RINGFOLD_PLAN` takes. A rank program: start it as the jobs will be started that it is for.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, ensure};
+use ringfold::{Buffers, Communicator};
+use ringfold_collectives::Algorithm;
+use ringfold_collectives::cost::price;
+use ringfold_collectives::select::{Measurements, Row, chunk_len};
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
+
+use crate::amount::Amount;
+use crate::explain;
+
+/// As typed.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Where to write; what is there already for other numbers of ranks is kept
+    #[arg(short, long, value_name = "FILE", default_value = "ringfold.plan")]
+    output: PathBuf,
+    /// The smallest buffer
+    #[arg(short = 'b', long, value_name = "BYTES", default_value = "8")]
+    begin: Amount,
+    /// The largest buffer
+    #[arg(short = 'e', long, value_name = "BYTES", default_value = "64M")]
+    end: Amount,
+    /// From one size to the next
+    #[arg(short = 'f', long, default_value = "4")]
+    factor: usize,
+}
+
+/// What is estimated to take so many times the least estimate is not worth measuring.
+const HOPELESS: u32 = 16;
+
+/// Batches of which the middle one counts.
+const BATCHES: usize = 5;
+
+/// Bytes that a batch moves, and so how many calls it has, within bounds.
+const BATCH_BYTES: usize = 16 << 20;
+const CALLS: std::ops::RangeInclusive<usize> = 2..=200;
+
+/// Measures, and on rank 0 writes. Returns what to tell the user.
+pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
+    let (Amount(begin), Amount(end)) = (args.begin, args.end);
+    ensure!(args.factor > 1, "--factor: more than 1, or the sizes never end");
+    ensure!(0 < begin && begin <= end, "--begin: at least 1 byte, at most --end");
+    let mut comm = Communicator::init()?;
+    ensure!(comm.size() > 1, "tune measures several ranks: ringrun -n 4 ringfold tune");
+    let mut measured = match comm.rank() {
+        Rank(0) if args.output.exists() => explain::read(&args.output)?,
+        _ => Measurements::default(),
+    };
+    let mut memory = vec![0_u8; end.next_multiple_of(4 * comm.size())];
+    let sizes = || std::iter::successors(Some(begin), |bytes| bytes.checked_mul(args.factor));
+    for collective in Collective::ALL {
+        for bytes in sizes().take_while(|bytes| *bytes <= end) {
+            measure(&mut comm, collective, bytes, &mut memory, &mut measured)?;
+            if collective == Collective::Barrier {
+                break;
+            }
+        }
+    }
+    let (is_first, rows) = (comm.rank() == Rank(0), measured.rows().len());
+    comm.leave()?;
+    if !is_first {
+        return Ok(String::new());
+    }
+    write(&args.output, &measured)?;
+    let path = args.output.display();
+    Ok(format!("{rows} measurements in {path}; RINGFOLD_PLAN={path} on every rank uses them\n"))
+}
+
+/// Times every promising algorithm for calls whose buffers have about so many bytes.
+fn measure(
+    comm: &mut Communicator,
+    collective: Collective,
+    bytes: usize,
+    memory: &mut [u8],
+    measured: &mut Measurements,
+) -> anyhow::Result<()> {
+    let ranks = comm.size();
+    let has_blocks = matches!(collective, Collective::AllGather | Collective::ReduceScatter);
+    let count = match collective {
+        Collective::Barrier => 0,
+        _ if has_blocks => (bytes / 4 / ranks).max(1),
+        _ => (bytes / 4).max(1),
+    };
+    let (data_type, op) = match collective {
+        Collective::Barrier => (DataType::U8, ReduceOp::Sum),
+        _ => (DataType::F32, ReduceOp::Sum),
+    };
+    let call = Call { collective, count, data_type, op, root: Rank(0) };
+    let used = count * data_type.bytes() * if has_blocks { ranks } else { 1 };
+    let chunk = chunk_len(&call, comm.layout());
+    let estimate = |algorithm: &&Algorithm| price(algorithm, &call, comm.layout(), chunk);
+    let least = Algorithm::of(collective).iter().map(|it| estimate(&it)).min().unwrap_or_default();
+    let promising: Vec<_> = Algorithm::of(collective)
+        .iter()
+        .filter(|algorithm| estimate(algorithm) <= least * HOPELESS)
+        .collect();
+    for algorithm in promising {
+        let only = format!("{collective}:{}", algorithm.name);
+        comm.set_algorithms(only.parse().context(only)?);
+        let nanos = time(comm, &call, &mut memory[..used])?;
+        if comm.rank() == Rank(0) {
+            let (hosts, algorithm) = (comm.layout().hosts(), algorithm.name);
+            measured.add(Row { collective, ranks, hosts, bytes: used, algorithm, nanos });
+        }
+    }
+    Ok(())
+}
+
+/// Nanoseconds of one call: of the middle batch, by the slowest rank.
+fn time(comm: &mut Communicator, call: &Call, memory: &mut [u8]) -> anyhow::Result<u64> {
+    let calls = (BATCH_BYTES / memory.len().max(1)).clamp(*CALLS.start(), *CALLS.end());
+    let mut batches = [0_u64; BATCHES];
+    comm.perform(call, Buffers::InPlace(memory))?;
+    for batch in &mut batches {
+        comm.barrier()?;
+        let start = Instant::now();
+        for _ in 0..calls {
+            comm.perform(call, Buffers::InPlace(memory))?;
+        }
+        *batch = u64::try_from(start.elapsed().as_nanos())? / calls as u64;
+    }
+    comm.all_reduce(&mut batches, ReduceOp::Max)?;
+    batches.sort_unstable();
+    Ok(batches[BATCHES / 2])
+}
+
+/// Writes beside the file first: who reads it meanwhile reads a whole one.
+fn write(path: &Path, measured: &Measurements) -> anyhow::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
+    let about = || format!("cannot write {}", path.display());
+    let mut file = fs::File::create(&beside).with_context(about)?;
+    file.write_all(measured.to_string().as_bytes()).with_context(about)?;
+    fs::rename(&beside, path).with_context(about)
+}

@@ -1,0 +1,105 @@
+//! `ringfold tune` and `ringfold explain` as a person uses them.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use ringfold_collectives::select::Measurements;
+use ringfold_types::Collective;
+
+#[test]
+fn what_ranks_measure_is_written_explained_and_kept() {
+    let folder = Folder::new("measured");
+    let file = folder.0.join("here.plan");
+    let text = tune(2, &file);
+    assert!(text.contains("RINGFOLD_PLAN="), "{text}");
+    let two: Measurements = std::fs::read_to_string(&file).unwrap().parse().unwrap();
+    for collective in Collective::ALL {
+        let of = |row: &&ringfold_collectives::select::Row| row.collective == collective;
+        let rows: Vec<_> = two.rows().iter().filter(of).collect();
+        assert!(!rows.is_empty(), "{collective}");
+        assert!(rows.iter().all(|row| (row.ranks, row.hosts) == (2, 1) && row.nanos > 0));
+    }
+    tune(3, &file);
+    let both: Measurements = std::fs::read_to_string(&file).unwrap().parse().unwrap();
+    assert!(two.rows().iter().all(|row| both.rows().contains(row)), "those of 2 ranks are kept");
+
+    let plan = file.to_str().unwrap();
+    let printed =
+        ringfold(&["explain", "allreduce", "-n", "3", "-b", "1K", "--plan", plan]).unwrap();
+    let fastest = both
+        .rows()
+        .iter()
+        .filter(|row| (row.collective, row.ranks, row.bytes) == (Collective::AllReduce, 3, 1024));
+    let fastest = fastest.min_by_key(|row| row.nanos).unwrap();
+    assert!(printed.contains(&format!("* {} is chosen", fastest.algorithm)), "{printed}");
+    let without = ringfold(&["explain", "allreduce", "-n", "3", "-b", "1K"]).unwrap();
+    assert!(without.contains("its estimate is the least"), "{without}");
+}
+
+#[test]
+fn a_file_that_is_no_plan_is_refused_by_line() {
+    let folder = Folder::new("refused");
+    let file = folder.0.join("bad.plan");
+    std::fs::write(&file, "# a plan\nallreduce 2 1 8 teleport 5\n").unwrap();
+    let plan = file.to_str().unwrap();
+    let error = ringfold(&["explain", "allreduce", "-n", "2", "--plan", plan]).unwrap_err();
+    assert!(error.contains("bad.plan") && error.contains("line 2"), "{error}");
+}
+
+#[test]
+fn one_rank_has_nothing_to_tune() {
+    let error = ringfold(&["tune", "-o", "/nonexistent/plan"]).unwrap_err();
+    assert!(error.contains("several ranks"), "{error}");
+}
+
+/// What rank 0 says after `ranks` ranks have measured little.
+fn tune(ranks: usize, file: &Path) -> String {
+    let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let started: Vec<_> = (0..ranks)
+        .map(|rank| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_ringfold"));
+            command.args(["tune", "-b", "64", "-e", "1K", "-f", "16", "-o"]).arg(file);
+            command.env("RANK", rank.to_string()).env("WORLD_SIZE", ranks.to_string());
+            command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
+            command.env("RINGFOLD_SECRET", &"5ec2e7".repeat(11)[..64]);
+            command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+            command.spawn().unwrap()
+        })
+        .collect();
+    let outputs: Vec<_> =
+        started.into_iter().map(|child| said(child.wait_with_output().unwrap())).collect();
+    let mut texts = outputs.into_iter().map(Result::unwrap);
+    let first = texts.next().unwrap();
+    assert!(texts.all(|text| text.is_empty()), "one rank speaks for all");
+    first
+}
+
+fn ringfold(arguments: &[&str]) -> Result<String, String> {
+    said(Command::new(env!("CARGO_BIN_EXE_ringfold")).args(arguments).output().unwrap())
+}
+
+/// Standard output after success, standard error after failure.
+fn said(output: Output) -> Result<String, String> {
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+}
+
+/// A folder of the test's own, gone afterwards.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("tune-{name}"));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::remove_file(folder.join("here.plan")).ok();
+        Self(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
