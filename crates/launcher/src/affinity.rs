@@ -1,54 +1,80 @@
-//! `--bind-to core`: one of the allowed cores for each rank, in turn.
+//! `--bind-to`: which of its host's cores a rank may use.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use crate::message::Bind;
+
 /// Cores that this process may use; at least 1.
 pub(crate) fn allowed_cores() -> usize {
-    sched_getaffinity(None).map_or(1, |allowed| one_thread_per_core(&allowed).len().max(1))
+    sched_getaffinity(None).map_or(1, |allowed| cores(&allowed).len().max(1))
 }
 
-/// Ties this process to the core of the rank with this number on its host.
+/// Ties this process to the cores of the rank with this number among `local_size` on its host.
 ///
 /// # Errors
 /// What the operating system says.
-pub(crate) fn bind(local_rank: usize) -> rustix::io::Result<()> {
-    let cores = one_thread_per_core(&sched_getaffinity(None)?);
+pub(crate) fn bind(how: Bind, local_rank: usize, local_size: usize) -> rustix::io::Result<()> {
+    let cores = cores(&sched_getaffinity(None)?);
     let mut chosen = CpuSet::new();
-    if let Some(cpu) = local_rank.checked_rem(cores.len()).and_then(|at| cores.get(at)) {
-        chosen.set(*cpu);
-        sched_setaffinity(None, &chosen)?;
+    match how {
+        Bind::None => return Ok(()),
+        Bind::Core => {
+            if let Some(cpu) = local_rank.checked_rem(cores.len()).and_then(|at| cores[at].first())
+            {
+                chosen.set(*cpu);
+            }
+        }
+        Bind::Share => share(&cores, local_rank, local_size).for_each(|cpu| chosen.set(cpu)),
     }
-    Ok(())
+    if chosen.count() == 0 { Ok(()) } else { sched_setaffinity(None, &chosen) }
 }
 
-/// The first allowed hardware thread of each core. Where the kernel does not tell which threads
-/// share a core, each counts as one.
-fn one_thread_per_core(allowed: &CpuSet) -> Vec<usize> {
-    let mut seen = Vec::new();
-    let mut cores = Vec::new();
+/// The CPUs of a rank's share, a run of neighbouring cores; none if there are not enough for all.
+fn share(
+    cores: &[Vec<usize>],
+    local_rank: usize,
+    local_size: usize,
+) -> impl Iterator<Item = usize> + '_ {
+    let each = cores.len().checked_div(local_size).unwrap_or_default();
+    cores.iter().skip(local_rank * each).take(each).flatten().copied()
+}
+
+/// The allowed cores, each as its allowed hardware threads. Where the kernel does not tell which
+/// threads share a core, each counts as one.
+fn cores(allowed: &CpuSet) -> Vec<Vec<usize>> {
+    let mut cores: Vec<(String, Vec<usize>)> = Vec::new();
     for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)) {
         let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
-        let core = std::fs::read_to_string(path).unwrap_or_else(|_| cpu.to_string());
-        if !seen.contains(&core) {
-            seen.push(core);
-            cores.push(cpu);
+        let name = std::fs::read_to_string(path).unwrap_or_else(|_| cpu.to_string());
+        match cores.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, threads)) => threads.push(cpu),
+            None => cores.push((name, vec![cpu])),
         }
     }
-    cores
+    cores.into_iter().map(|(_, threads)| threads).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use rustix::thread::{CpuSet, sched_getaffinity};
 
-    use super::{allowed_cores, one_thread_per_core};
+    use super::{allowed_cores, cores, share};
 
     #[test]
     fn only_allowed_cores_are_given() {
         let allowed = sched_getaffinity(None).unwrap();
-        let cores = one_thread_per_core(&allowed);
-        assert!(cores.iter().all(|cpu| allowed.is_set(*cpu)));
+        let cores = cores(&allowed);
+        assert!(cores.iter().flatten().all(|cpu| allowed.is_set(*cpu)));
         assert_eq!(cores.len(), allowed_cores());
-        assert!(one_thread_per_core(&CpuSet::new()).is_empty());
+        assert!(super::cores(&CpuSet::new()).is_empty());
+    }
+
+    #[test]
+    fn shares_are_equal_and_nobody_elses() {
+        let cores = [vec![0, 4], vec![1, 5], vec![2, 6], vec![3, 7], vec![8]];
+        let of = |rank, size| share(&cores, rank, size).collect::<Vec<_>>();
+        assert_eq!(of(0, 1).len(), 9);
+        assert_eq!([of(0, 2), of(1, 2)], [[0, 4, 1, 5], [2, 6, 3, 7]]);
+        assert_eq!((of(4, 5), of(0, 6)), (vec![8], vec![]), "too few cores for six");
     }
 }

@@ -46,7 +46,8 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) oversubscribe: bool,
 
-    /// Tie each rank to one of its host's cores, in turn
+    /// Tie ranks to their host's cores: an equal share each if there are enough, one each in turn,
+    /// or not at all
     #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
     pub(crate) bind_to: BindTo,
 
@@ -88,8 +89,9 @@ pub(crate) struct Args {
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 pub(crate) enum BindTo {
     #[default]
-    None,
+    Share,
     Core,
+    None,
 }
 
 fn parse_ranks(text: &str) -> Result<usize, String> {

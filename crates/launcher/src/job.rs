@@ -62,7 +62,7 @@ impl Job {
             oversubscribe: false,
             env: Vec::new(),
             wdir: None,
-            bind: Bind::None,
+            bind: Bind::default(),
             tag_output: false,
             forward_input: false,
             time_limit: None,

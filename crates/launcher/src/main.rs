@@ -64,6 +64,7 @@ fn job(args: Args) -> anyhow::Result<Job> {
     job.wdir = args.wdir.map(std::path::absolute).transpose()?;
     job.bind = match args.bind_to {
         BindTo::None => Bind::None,
+        BindTo::Share => Bind::Share,
         BindTo::Core => Bind::Core,
     };
     job.tag_output = args.tag_output;

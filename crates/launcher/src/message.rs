@@ -85,8 +85,11 @@ pub enum Refusal {
 #[non_exhaustive]
 pub enum Bind {
     /// Ranks run wherever the host lets them.
-    #[default]
     None,
+    /// Each rank has an equal share of the cores that the host allows, if there is one for each.
+    /// The ranks' threads are free within it, and two ranks never wait for one core.
+    #[default]
+    Share,
     /// Each rank has one of the cores that the host allows, in turn.
     Core,
 }
@@ -114,6 +117,7 @@ pub(crate) struct RankOrder {
     pub(crate) keeper: u32,
     pub(crate) secret: Zeroizing<[u8; SECRET_BYTES]>,
     pub(crate) local_rank: u32,
+    pub(crate) local_size: u32,
     pub(crate) bind: Bind,
     pub(crate) program: Vec<u8>,
     pub(crate) args: Vec<Vec<u8>>,

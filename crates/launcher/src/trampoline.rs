@@ -22,7 +22,7 @@ use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use crate::frame::encode;
-use crate::message::{Bind, REFUSAL_MARK, RankOrder, Refusal};
+use crate::message::{REFUSAL_MARK, RankOrder, Refusal};
 
 /// Shells keep the small descriptors for themselves.
 const SECRET_FD_MIN: i32 = 64;
@@ -75,11 +75,10 @@ impl Read for Unbuffered {
 }
 
 fn become_rank(order: RankOrder) -> Refusal {
-    let local_rank = usize::try_from(order.local_rank).unwrap_or_default();
-    if order.bind == Bind::Core
-        && let Err(error) = crate::affinity::bind(local_rank)
-    {
-        return Refusal::System(format!("cannot bind to a core: {error}; say --bind-to none"));
+    let index = |number| usize::try_from(number).unwrap_or_default();
+    let (local_rank, local_size) = (index(order.local_rank), index(order.local_size));
+    if let Err(error) = crate::affinity::bind(order.bind, local_rank, local_size) {
+        return Refusal::System(format!("cannot bind to cores: {error}; say --bind-to none"));
     }
     let secret = match share_secret(&*order.secret) {
         Ok(secret) => secret,

@@ -124,6 +124,19 @@ fn variables_are_passed_on() {
 }
 
 #[test]
+fn ranks_share_the_cores_unless_told_otherwise() {
+    let script = "taskset -cp $$ | sed 's/.*: //'";
+    let free = run(&["-n", "2", "--bind-to", "none", "sh", "-c", script]);
+    let shared = run(&["-n", "2", "sh", "-c", script]);
+    assert_eq!((free.code, shared.code), (0, 0), "{free:?} {shared:?}");
+    assert_eq!(free.lines()[0], free.lines()[1]);
+    if free.lines()[0] == "0" {
+        return eprintln!("SKIPPED: a second core, which this machine lacks");
+    }
+    assert_ne!(shared.lines()[0], shared.lines()[1], "{shared:?}");
+}
+
+#[test]
 fn each_rank_has_its_core() {
     let script = "taskset -cp $$ | sed 's/.*: //'";
     let free = run(&["-n", "1", "sh", "-c", script]);

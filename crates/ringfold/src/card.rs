@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 
 use ringfold_types::limits::CARD_BYTES_MAX;
 
+use ringfold_topology::discover::Cpus;
+
 use crate::settings::Settings;
 
 /// One rank's card. Every rank sees every card.
@@ -15,9 +17,14 @@ pub(crate) struct Card {
     pub(crate) shm: String,
     /// What all ranks must have set alike.
     pub(crate) settings: Settings,
+    /// The CPUs that it may run on; none if they would take too long to list.
+    pub(crate) cpus: Cpus,
     /// Where it listens for TCP; empty if it does not.
     pub(crate) tcp: Vec<SocketAddr>,
 }
+
+/// Bytes of a list of CPUs that a card has room for.
+const CPUS_BYTES: usize = 64;
 
 /// A card that no ringfold rank writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,10 +32,13 @@ pub(crate) struct Card {
 pub struct UnreadableCard;
 
 impl Card {
-    /// The card as lines of text: host, shared memory, settings, TCP addresses. Addresses that
-    /// would make it too long are left out.
+    /// The card as lines of text: host, shared memory, settings, CPUs, TCP addresses. What would
+    /// make it too long is left out.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut text = format!("{}\n{}\n{}\n", self.host_id, self.shm, self.settings);
+        let Self { host_id, shm, settings, cpus, tcp: _ } = self;
+        let cpus = Some(cpus.to_string()).filter(|list| list.len() <= CPUS_BYTES);
+        let cpus = cpus.unwrap_or_default();
+        let mut text = format!("{host_id}\n{shm}\n{settings}\n{cpus}\n");
         for address in &self.tcp {
             let address = format!("{address} ");
             if text.len() + address.len() <= CARD_BYTES_MAX {
@@ -45,16 +55,17 @@ impl Card {
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, UnreadableCard> {
         let text = std::str::from_utf8(bytes).map_err(|_| UnreadableCard)?;
         let mut lines = text.split('\n');
-        let (Some(host_id), Some(shm), Some(settings), Some(tcp), None) =
-            (lines.next(), lines.next(), lines.next(), lines.next(), lines.next())
-        else {
+        let mut line = || lines.next().ok_or(UnreadableCard);
+        let [host_id, shm, settings, cpus, tcp] = [line()?, line()?, line()?, line()?, line()?];
+        if lines.next().is_some() {
             return Err(UnreadableCard);
-        };
+        }
         let tcp = tcp.split_whitespace().map(str::parse).collect::<Result<_, _>>();
         Ok(Self {
             host_id: host_id.to_owned(),
             shm: shm.to_owned(),
             settings: Settings::parse(settings).ok_or(UnreadableCard)?,
+            cpus: cpus.parse().map_err(|_| UnreadableCard)?,
             tcp: tcp.map_err(|_| UnreadableCard)?,
         })
     }
@@ -79,6 +90,7 @@ mod tests {
             host_id: "boot/net:[1]".to_owned(),
             shm: "@ringfold-1".to_owned(),
             settings: Settings::of(&Config::default()),
+            cpus: "0-3,8".parse().unwrap_or_default(),
             tcp: vec![address(1), address(65535)],
         };
         assert_eq!(Card::decode(&card.encode()), Ok(card));

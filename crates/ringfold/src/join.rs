@@ -113,6 +113,7 @@ pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
     let settings = Settings::of(config);
     let card = Card {
         settings,
+        cpus: machine::Cpus::allowed(),
         host_id: host.id.clone(),
         shm: doors.shm.as_ref().map_or_else(String::new, shm::Pending::address),
         tcp: doors.tcp.as_ref().map_or_else(Vec::new, |tcp| tcp.addresses().to_vec()),
@@ -144,11 +145,26 @@ pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
     let layout = Layout::from_host_names(&hosts);
     let deadline = Instant::now() + config.join_timeout;
     let router = connect(rank, &layout, &cards, doors, deadline)?;
-    let neighbours = (0..size).filter(|r| layout.same_host(Rank::at(*r), rank)).count();
     for peer in (0..size).map(Rank::at).filter(|peer| *peer != rank) {
         tracing::info!("rank {rank}: rank {peer} by {}", router.name(peer));
     }
-    Ok(parts(config, layout, router, Patience::new(neighbours, machine::cores()), control))
+    Ok(parts(config, layout, router, patience(&cards, rank), control))
+}
+
+/// How long to wait for the others, by how many ranks run on the CPUs of this machine.
+fn patience(cards: &[Card], rank: Rank) -> Patience {
+    // Containers of one machine are different hosts, but they share its CPUs.
+    let machine = |card: &Card| card.host_id.split('/').next().map(str::to_owned);
+    let own = machine(&cards[rank.index()]);
+    let (mut ranks, mut cpus, mut is_known) = (0, machine::Cpus::default(), true);
+    for card in cards.iter().filter(|card| machine(card) == own) {
+        ranks += 1;
+        is_known &= !card.cpus.is_empty();
+        cpus.join(&card.cpus);
+    }
+    let cpus = if is_known { cpus.len() } else { machine::cores() };
+    tracing::info!("rank {rank}: {ranks} ranks on {cpus} CPUs of this machine");
+    Patience::new(ranks, cpus)
 }
 
 fn alone(config: &Config) -> Result<Parts, InitError> {

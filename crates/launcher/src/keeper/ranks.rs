@@ -134,6 +134,7 @@ fn rank_order(order: &HostOrder, rank: u32, local_rank: u32) -> RankOrder {
         keeper: std::process::id(),
         secret: order.secret.clone(),
         local_rank,
+        local_size: u32::try_from(order.ranks.len()).unwrap_or(u32::MAX),
         bind: order.bind,
         program: order.program.clone(),
         args: order.args.clone(),

@@ -1,0 +1,107 @@
+//! Which CPUs a process may run on.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs;
+use std::str::FromStr;
+
+/// A set of CPUs. As text, the kernel's lists: `0-3,8`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cpus(BTreeSet<u16>);
+
+/// A text that is no list of CPUs, or one with numbers beyond those that Linux can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidCpus;
+
+/// Linux is built for no more.
+const CPUS_MAX: u16 = 8192;
+
+impl Cpus {
+    /// Those that the calling thread may run on; none where the system does not say.
+    #[must_use]
+    pub fn allowed() -> Self {
+        let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        list.and_then(|list| list.trim().parse().ok()).unwrap_or_default()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds those of `other`.
+    pub fn join(&mut self, other: &Self) {
+        self.0.extend(&other.0);
+    }
+}
+
+impl FromStr for Cpus {
+    type Err = InvalidCpus;
+
+    fn from_str(list: &str) -> Result<Self, InvalidCpus> {
+        let mut cpus = BTreeSet::new();
+        for range in list.split(',').filter(|range| !range.is_empty()) {
+            let number = |text: &str| text.parse().ok().filter(|cpu: &u16| *cpu < CPUS_MAX);
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let (first, last) = number(first).zip(number(last)).ok_or(InvalidCpus)?;
+            cpus.extend(first..=last);
+        }
+        Ok(Self(cpus))
+    }
+}
+
+impl fmt::Display for Cpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut cpus = self.0.iter().copied().peekable();
+        let mut comma = "";
+        while let Some(first) = cpus.next() {
+            let mut last = first;
+            while let Some(next) = cpus.next_if(|next| *next == last + 1) {
+                last = next;
+            }
+            write!(f, "{comma}{first}")?;
+            if last > first {
+                write!(f, "-{last}")?;
+            }
+            comma = ",";
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_read_and_written() {
+        for (list, len) in [("", 0), ("0", 1), ("0-3,8", 5), ("1,3,5-6", 4), ("8190-8191", 2)] {
+            let cpus: Cpus = list.parse().unwrap();
+            assert_eq!((cpus.len(), cpus.to_string().as_str()), (len, list));
+        }
+        assert_eq!("3,1-2".parse::<Cpus>().unwrap().to_string(), "1-3");
+        for nonsense in ["a", "1-", "-1", "0-8192", "70000", "1;2"] {
+            assert_eq!(nonsense.parse::<Cpus>(), Err(InvalidCpus), "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn sets_are_joined() {
+        let mut cpus: Cpus = "0-1".parse().unwrap();
+        cpus.join(&"1-2".parse().unwrap());
+        assert_eq!(cpus.to_string(), "0-2");
+    }
+
+    #[test]
+    fn this_thread_may_run_somewhere() {
+        assert_eq!(Cpus::allowed().len(), crate::discover::cores());
+    }
+}
