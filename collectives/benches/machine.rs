@@ -31,7 +31,7 @@ fn run(machine: &mut Machine, schedule: &Schedule) -> usize {
             machine.sweep(lane);
             while let Some(action) = machine.next(schedule, lane) {
                 let elements = match action {
-                    Action::Send { src, .. } => src.len,
+                    Action::Send { src, .. } | Action::Put { src, .. } => src.len,
                     Action::Recv { dst, .. }
                     | Action::Copy { dst, .. }
                     | Action::Reduce { dst, .. } => dst.len,

@@ -44,7 +44,8 @@ pub struct Stated {
     /// Length of the longest chain of messages of which each waits for the one before, when all
     /// fits one chunk.
     pub steps: usize,
-    /// Elements that the busiest rank sends, exact where counts divide evenly.
+    /// Elements that the busiest rank sends, or stores into others' memory; exact where counts
+    /// divide evenly.
     pub sent: usize,
 }
 
@@ -73,6 +74,13 @@ impl Algorithm {
             Collective::Reduce => reduce::ALGORITHMS,
             Collective::Barrier => barrier::ALGORITHMS,
         }
+    }
+
+    /// Whether it is for buffers that every rank has mapped, and for no others: its schedules reach
+    /// into other ranks' memory.
+    #[must_use]
+    pub fn needs_windows(&self) -> bool {
+        self.name == "window"
     }
 
     /// The algorithm of `collective` named `name`.

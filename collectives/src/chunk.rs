@@ -28,8 +28,29 @@ pub fn blocks(buffer: Buffer, count: usize, parts: usize, first: usize, last: us
     Slice::new(buffer, start, border(count, parts, last) - start)
 }
 
+/// As `block`, but every border is a multiple of `grain` elements, so that blocks of few elements
+/// may be empty.
+///
+/// # Panics
+/// If `parts` or `grain` is 0 or `index` is not below `parts`.
+#[must_use]
+pub fn block_of_grains(
+    buffer: Buffer,
+    count: usize,
+    parts: usize,
+    index: usize,
+    grain: usize,
+) -> Slice {
+    assert!(index < parts, "block {index} of {parts}");
+    let start = grained(count, parts, index, grain);
+    Slice::new(buffer, start, grained(count, parts, index + 1, grain) - start)
+}
+
 fn border(count: usize, parts: usize, index: usize) -> usize {
-    let grain = if count / parts >= 4 * GRAIN { GRAIN } else { 1 };
+    grained(count, parts, index, if count / parts >= 4 * GRAIN { GRAIN } else { 1 })
+}
+
+fn grained(count: usize, parts: usize, index: usize, grain: usize) -> usize {
     let grains = count.div_ceil(grain);
     let (each, more) = (grains / parts, grains % parts);
     ((each * index + index.min(more)) * grain).min(count)
@@ -67,6 +88,21 @@ mod tests {
                 let longest = all.iter().map(|b| b.len).max().unwrap();
                 let shortest = all.iter().map(|b| b.len).min().unwrap();
                 assert!(longest - shortest <= if count / parts >= 64 { 31 } else { 1 });
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_of_grains_cover_everything_and_split_no_grain() {
+        for count in [0, 1, 15, 16, 17, 31, 100, 1023] {
+            for parts in 1..9 {
+                let block = |i| block_of_grains(Buffer::Input, count, parts, i, 16);
+                assert_eq!((block(0).offset, block(parts - 1).end()), (0, count));
+                for i in 1..parts {
+                    let border = block(i).offset;
+                    assert_eq!(border, block(i - 1).end());
+                    assert!(border.is_multiple_of(16) || border == count);
+                }
             }
         }
     }

@@ -4,6 +4,12 @@
 //! bytes leave, and stalls when a later step would overwrite what has not left yet. Lanes are
 //! independent of each other.
 //!
+//! Where the buffers of all ranks are *windows*, memory that every rank has mapped, a step may also
+//! reach into another rank's: read it in place (`Source::Peer`) or store into it (`Step::Put`). Such
+//! steps wait for nobody. What orders them is messages: a rank that has received what another sent
+//! sees all that the other did before. So a schedule sends tokens (elements of scratch) around what
+//! must not meet, and `check` proves that nothing does.
+//!
 //! An element on the wire has one of two forms: that of the call's data type (sent from `Input` or
 //! `Output`) or that of its accumulator (sent from `Scratch`). Collectives that do not reduce have
 //! no accumulator; their scratch holds elements.
@@ -53,6 +59,8 @@ pub enum Source {
     Local(Slice),
     /// The next elements to arrive from a rank, which sends them in this form.
     Wire(Rank, Form),
+    /// The input or output of another rank, read where it lies. Only in windows.
+    Peer(Rank, Slice),
 }
 
 /// One thing to do.
@@ -87,6 +95,13 @@ pub enum Step {
         /// Indices for `Schedule::sources`; 1 to `limits::SOURCES_MAX` of them.
         sources: Range<u32>,
     },
+    /// Store elements of this rank's output into another rank's. Only in windows.
+    Put {
+        /// Whose output.
+        to: Rank,
+        /// What is stored, at the same place there.
+        src: Slice,
+    },
 }
 
 /// Everything one rank does in one call.
@@ -99,6 +114,7 @@ pub struct Schedule {
     lanes: Vec<Vec<Step>>,
     sources: Vec<Source>,
     scratch_len: usize,
+    needs_windows: bool,
 }
 
 impl Schedule {
@@ -143,6 +159,12 @@ impl Schedule {
         &self.sources[range.start as usize..range.end as usize]
     }
 
+    /// Whether a step reaches into another rank's memory.
+    #[must_use]
+    pub const fn needs_windows(&self) -> bool {
+        self.needs_windows
+    }
+
     /// Elements of scratch that the steps use.
     #[must_use]
     pub const fn scratch_len(&self) -> usize {
@@ -177,6 +199,7 @@ impl Builder {
             lanes: alloc::vec![Vec::new(); lanes],
             sources: Vec::new(),
             scratch_len: 0,
+            needs_windows: false,
         };
         let nothing = Slice::new(Buffer::Scratch, 0, 0);
         Self { schedule, lane: 0, partials: alloc::vec![nothing; lanes] }
@@ -221,6 +244,14 @@ impl Builder {
         }
     }
 
+    /// Stores `src` into the output of `to`, at the same place.
+    pub fn put(&mut self, to: Rank, src: Slice) {
+        if src.len > 0 {
+            self.schedule.needs_windows = true;
+            self.push(Step::Put { to, src });
+        }
+    }
+
     /// Combines `sources`, in order, into `dst`. More sources than one step takes are combined in
     /// several, by way of scratch.
     ///
@@ -259,6 +290,8 @@ impl Builder {
         let start = self.schedule.sources.len();
         self.schedule.sources.extend(sources);
         let end = self.schedule.sources.len();
+        let is_far = |source: &Source| matches!(source, Source::Peer(..));
+        self.schedule.needs_windows |= self.schedule.sources[start..].iter().any(is_far);
         let index = |at| u32::try_from(at).unwrap_or(u32::MAX);
         self.push(Step::Reduce { dst, sources: index(start)..index(end) });
     }
@@ -295,6 +328,7 @@ impl Schedule {
             Step::Send { to, src } => write!(f, "send    {src} -> rank {to}"),
             Step::Recv { from, dst } => write!(f, "recv    {dst} <- rank {from}"),
             Step::Copy { src, dst } => write!(f, "copy    {dst} <- {src}"),
+            Step::Put { to, src } => write!(f, "put     {src} => rank {to}"),
             Step::Reduce { dst, sources } => {
                 write!(f, "reduce  {dst} <-")?;
                 for (index, source) in self.sources(sources).iter().enumerate() {
@@ -302,6 +336,7 @@ impl Schedule {
                     match source {
                         Source::Local(slice) => write!(f, "{slice}")?,
                         Source::Wire(from, _) => write!(f, "rank {from}")?,
+                        Source::Peer(of, slice) => write!(f, "rank {of}'s {slice}")?,
                     }
                 }
                 Ok(())

@@ -9,6 +9,7 @@ mod recursive_doubling;
 mod ring;
 mod tree;
 mod two_shot;
+mod window;
 
 use crate::algorithm::Algorithm;
 
@@ -20,4 +21,5 @@ pub(crate) const ALGORITHMS: &[Algorithm] = &[
     halving_doubling::ALGORITHM,
     one_shot::ALGORITHM,
     two_shot::ALGORITHM,
+    window::ALGORITHM,
 ];

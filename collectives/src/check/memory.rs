@@ -14,6 +14,10 @@ impl Ranks {
         Self(words.into())
     }
 
+    pub(super) fn none(size: usize) -> Self {
+        Self(alloc::vec![0; size.div_ceil(64)].into())
+    }
+
     pub(super) fn union(&self, other: &Self) -> Self {
         Self(self.0.iter().zip(&*other.0).map(|(a, b)| a | b).collect())
     }
@@ -42,13 +46,19 @@ pub(super) struct Value {
 pub(super) type Run = (usize, Value);
 
 /// A buffer of which every element is unwritten or has a value.
-#[derive(Debug, Default)]
-pub(super) struct Memory {
+#[derive(Debug)]
+pub(super) struct Memory<V = Value> {
     /// Start, length, value; ordered, not overlapping.
-    runs: Vec<(usize, usize, Value)>,
+    runs: Vec<(usize, usize, V)>,
 }
 
-impl Memory {
+impl<V> Default for Memory<V> {
+    fn default() -> Self {
+        Self { runs: Vec::new() }
+    }
+}
+
+impl<V: Clone + PartialEq> Memory<V> {
     /// Whether nothing in `start..start + len` was written.
     pub(super) fn is_unwritten(&self, start: usize, len: usize) -> bool {
         let at = self.runs.partition_point(|run| run.0 + run.1 <= start);
@@ -56,7 +66,7 @@ impl Memory {
     }
 
     /// The values of `start..start + len`; `None` if any is unwritten.
-    pub(super) fn read(&self, start: usize, len: usize) -> Option<Vec<Run>> {
+    pub(super) fn read(&self, start: usize, len: usize) -> Option<Vec<(usize, V)>> {
         let mut found = Vec::new();
         let mut position = start;
         let at = self.runs.partition_point(|run| run.0 + run.1 <= start);
@@ -73,7 +83,7 @@ impl Memory {
 
     /// What stands at `position`, and how many elements from there on are alike (fewer than
     /// `usize::MAX / 2`).
-    pub(super) fn run_at(&self, position: usize) -> (usize, Option<&Value>) {
+    pub(super) fn run_at(&self, position: usize) -> (usize, Option<&V>) {
         let at = self.runs.partition_point(|run| run.0 + run.1 <= position);
         match self.runs.get(at) {
             Some((start, len, value)) if *start <= position => {
@@ -85,7 +95,7 @@ impl Memory {
     }
 
     /// Overwrites the elements from `start` on.
-    pub(super) fn write(&mut self, start: usize, values: Vec<Run>) {
+    pub(super) fn write(&mut self, start: usize, values: Vec<(usize, V)>) {
         let len: usize = values.iter().map(|run| run.0).sum();
         if len == 0 {
             return;

@@ -10,11 +10,15 @@
 //! * nothing is read that was not written; nothing empty is sent;
 //! * how long the longest chain of messages is, and how much the busiest rank sends.
 //!
+//! * where ranks reach into each other's memory (windows): whatever two of them do with one element,
+//!   messages order it, and nobody is at it when its owner's call ends (`races`).
+//!
 //! Messages arrive in one order per link whatever the timing, so the outcome can depend on the
 //! order in which lanes and ranks move only through memory that two lanes of a rank share. To find
 //! that, the run is repeated in several orders.
 
 mod memory;
+mod races;
 mod world;
 
 use alloc::vec::Vec;
@@ -113,11 +117,31 @@ pub enum Flaw {
         /// The sender.
         from: Rank,
     },
-    /// A slice lies outside its buffer, or a local source overlaps its destination in part.
+    /// A slice lies outside its buffer, or is of another rank's scratch, or a local source overlaps
+    /// its destination in part.
     Bounds {
         /// Where.
         rank: Rank,
         /// The slice.
+        slice: Slice,
+    },
+    /// Two ranks, or two lanes, use the same elements, one of them to write, and no message orders
+    /// that.
+    Race {
+        /// Who came second here.
+        rank: Rank,
+        /// Whose memory it is. That rank, if it is its user who came second, after the call.
+        of: Rank,
+        /// What `rank` was using; nothing if it was the user.
+        slice: Slice,
+    },
+    /// A message that a link might not accept at once, or that is no scratch, in a schedule whose
+    /// messages order how ranks use each other's memory: when it leaves, and what it says, could
+    /// depend on timing.
+    Token {
+        /// The sender.
+        rank: Rank,
+        /// What it sends.
         slice: Slice,
     },
 }
@@ -138,6 +162,13 @@ impl fmt::Display for Flaw {
             Self::Result { rank, index } => write!(f, "rank {rank} has a wrong out[{index}]"),
             Self::Unreceived { rank, from } => write!(f, "rank {rank} leaves bytes of {from}"),
             Self::Bounds { rank, slice } => write!(f, "rank {rank} has {slice} out of bounds"),
+            Self::Race { rank, of, slice } if slice.len == 0 => {
+                write!(f, "rank {rank} leaves while others use memory of rank {of}")
+            }
+            Self::Race { rank, of, slice } => {
+                write!(f, "rank {rank} uses {slice} of rank {of} unordered with another")
+            }
+            Self::Token { rank, slice } => write!(f, "rank {rank} sends {slice}, which may wait"),
         }
     }
 }

@@ -276,3 +276,114 @@ fn leaving_a_barrier_too_early_is_seen() {
     });
     assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Result { rank: Rank(0), index: 0 });
 }
+
+/// A pair in windows, of which each takes the other's input in place and stores half of the result;
+/// `tokens` are exchanged before and after.
+fn windows(before: bool, after: bool) -> Vec<Schedule> {
+    pair(move |other, steps| {
+        let (token, heard) = (steps.scratch(1), steps.scratch(1));
+        let exchange = |steps: &mut Builder| {
+            steps.send(other, token);
+            steps.recv(other, heard);
+        };
+        let at = COUNT / 2 * (1 - other.index());
+        let of = |slice: Slice| slice.skip(at).take(COUNT / 2);
+        if before {
+            exchange(steps);
+        }
+        steps.reduce(of(OUT), &[Source::Local(of(IN)), Source::Peer(other, of(IN))]);
+        steps.put(other, of(OUT));
+        if after {
+            exchange(steps);
+        }
+    })
+}
+
+#[test]
+fn a_right_pair_in_windows_is_right() {
+    let cost = Ok(Stated { steps: 2, sent: COUNT / 2 + 2 });
+    assert_eq!(check(&windows(true, true), OUT_OF_PLACE), cost);
+    assert_eq!(check(&windows(true, true), IN_PLACE), cost);
+}
+
+#[test]
+fn reaching_into_windows_that_nobody_offered_is_seen() {
+    let slice = IN.take(COUNT / 2);
+    let race = Flaw::Race { rank: Rank(0), of: Rank(1), slice };
+    for conditions in [OUT_OF_PLACE, IN_PLACE] {
+        assert_flaw(&windows(false, true), conditions, &race);
+    }
+}
+
+#[test]
+fn leaving_while_others_are_at_ones_window_is_seen() {
+    let slice = Slice { len: 0, ..OUT };
+    let race = Flaw::Race { rank: Rank(0), of: Rank(0), slice };
+    for conditions in [OUT_OF_PLACE, IN_PLACE] {
+        assert_flaw(&windows(true, false), conditions, &race);
+    }
+    // One of two tokens is not enough, even where it would be in time by chance.
+    let schedules = pair(|other, steps| {
+        let (token, heard) = (steps.scratch(1), steps.scratch(1));
+        steps.send(other, token);
+        steps.recv(other, heard);
+        let half = COUNT / 2;
+        let (a, b) = if other == Rank(1) { (0, half) } else { (half, half) };
+        let of = |slice: Slice| slice.skip(a).take(b);
+        steps.reduce(of(OUT), &[Source::Local(of(IN)), Source::Peer(other, of(IN))]);
+        steps.put(other, of(OUT));
+        if other == Rank(1) {
+            steps.send(other, token);
+        } else {
+            steps.recv(other, heard);
+        }
+    });
+    assert_flaw(&schedules, IN_PLACE, &race);
+}
+
+#[test]
+fn a_token_that_could_wait_is_seen() {
+    let schedules = pair(|other, steps| {
+        steps.send(other, IN);
+        steps.reduce(OUT, &[Source::Local(IN), wire(other)]);
+        steps.put(other, OUT);
+    });
+    assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Token { rank: Rank(0), slice: IN });
+    let tokens = Slice::new(Buffer::Scratch, 0, 8);
+    let schedules = pair(|other, steps| {
+        let token = steps.scratch(tokens.len);
+        steps.send(other, token);
+        steps.reduce(OUT, &[Source::Local(IN), Source::Peer(other, IN)]);
+    });
+    let narrow = Conditions { in_place: false, window_bytes: 16 };
+    assert_flaw(&schedules, narrow, &Flaw::Token { rank: Rank(0), slice: tokens });
+}
+
+#[test]
+fn a_token_that_is_taken_for_a_value_is_seen() {
+    let schedules = pair(|other, steps| {
+        let token = steps.scratch(1);
+        steps.send(other, token);
+        let source = [Source::Wire(other, Form::Accumulator), Source::Local(IN.take(1))];
+        steps.reduce(OUT.take(1), &source);
+        steps.put(other, OUT.take(1));
+    });
+    let slice = OUT.take(1);
+    assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Mixed { rank: Rank(1), slice });
+}
+
+#[test]
+fn what_is_no_window_of_another_is_seen() {
+    let (scratch, input) = (Slice::new(Buffer::Scratch, 0, 1), IN.take(1));
+    let cases: [(Rank, Slice); 3] = [(Rank(1), scratch), (Rank(0), input), (Rank(2), input)];
+    for (of, slice) in cases {
+        let schedules = written(Collective::AllReduce, 2, 1, |rank, steps| {
+            if rank == 0 {
+                steps.reduce(OUT.take(1), &[Source::Peer(of, slice)]);
+            }
+        });
+        assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Bounds { rank: Rank(0), slice });
+    }
+    let schedules = pair(|other, steps| steps.put(other, IN));
+    assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Bounds { rank: Rank(0), slice: IN });
+}

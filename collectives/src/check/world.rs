@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use ringfold_types::{Buffer, Collective, Rank, Slice};
 
 use super::memory::{Memory, Ranks, Run, Value, cut};
+use super::races::{Clock, Race, Races};
 use super::{Conditions, Flaw, overlay};
 use crate::algorithm::Stated;
 use crate::machine::{Action, Machine};
@@ -16,6 +17,8 @@ pub(super) struct World<'s> {
     conditions: Conditions,
     order: u64,
     nodes: Vec<Node>,
+    /// Where ranks reach into each other's memory.
+    races: Option<Races>,
 }
 
 struct Node {
@@ -41,6 +44,8 @@ struct Stream {
     runs: VecDeque<Run>,
     /// Form and depth of the same elements, by counts.
     marks: VecDeque<(usize, Form, usize)>,
+    /// What their sender knew, where that matters.
+    clocks: VecDeque<Clock>,
     elements: usize,
     bytes: usize,
 }
@@ -66,7 +71,8 @@ impl<'s> World<'s> {
                 }
             })
             .collect();
-        Self { schedules, conditions, order, nodes }
+        let races = Races::new(schedules, conditions.in_place);
+        Self { schedules, conditions, order, nodes, races }
     }
 
     pub(super) fn run(mut self) -> Result<Stated, Flaw> {
@@ -92,6 +98,10 @@ impl<'s> World<'s> {
         }
         for index in 0..self.nodes.len() {
             self.verify_result(index)?;
+        }
+        if let Some(Err(index)) = self.races.as_mut().map(Races::end) {
+            let (rank, slice) = (Rank::at(index), Slice::new(Buffer::Output, 0, 0));
+            return Err(Flaw::Race { rank, of: rank, slice });
         }
         let steps = self.nodes.iter().flat_map(|node| &node.depth).max().copied().unwrap_or(0);
         let sent = self.nodes.iter().map(|node| node.sent).max().unwrap_or(0);
@@ -135,9 +145,12 @@ impl<'s> World<'s> {
                 Action::Recv { from, dst } => self.recv(index, lane, from, dst)?,
                 Action::Copy { src, dst } => {
                     let values = self.read(index, src)?;
+                    self.touch((index, lane), index, src, false)?;
+                    self.touch((index, lane), index, dst, true)?;
                     self.write(index, dst, shifted(values, src, dst))?;
                     dst.len
                 }
+                Action::Put { to, src } => self.put(index, lane, to, src)?,
                 Action::Reduce { dst, sources, done } => {
                     self.reduce(index, lane, dst, sources, done)?
                 }
@@ -158,9 +171,13 @@ impl<'s> World<'s> {
         let stream = self.nodes[to.index()].links.entry((index, lane)).or_default();
         let room = self.conditions.window_bytes.saturating_sub(stream.bytes) / bytes;
         let elements = room.min(src.len);
+        if self.races.is_some() && (elements < src.len || src.buffer != Buffer::Scratch) {
+            return Err(Flaw::Token { rank, slice: src });
+        }
         if elements == 0 {
             return Ok(0);
         }
+        let clock = self.races.as_mut().map(|races| races.tell((index, lane)));
         let part = src.take(elements);
         let mut values = self.read(index, part)?;
         let mut position = part.offset.cast_signed();
@@ -178,6 +195,7 @@ impl<'s> World<'s> {
         stream.elements += elements;
         stream.bytes += elements * bytes;
         stream.marks.push_back((elements, form, depth));
+        stream.clocks.extend(clock);
         stream.runs.extend(values);
         Ok(elements)
     }
@@ -185,8 +203,37 @@ impl<'s> World<'s> {
     fn recv(&mut self, index: usize, lane: usize, from: Rank, dst: Slice) -> Result<usize, Flaw> {
         let dst = dst.take(self.arrived(index, lane, from));
         let values = self.take(index, lane, from, Form::of(dst.buffer), dst)?;
+        if dst.len > 0 {
+            self.touch((index, lane), index, dst, true)?;
+        }
         self.write(index, dst, values)?;
         Ok(dst.len)
+    }
+
+    fn put(&mut self, index: usize, lane: usize, to: Rank, src: Slice) -> Result<usize, Flaw> {
+        let rank = Rank::at(index);
+        if to.index() >= self.nodes.len() || to == rank || src.buffer != Buffer::Output {
+            return Err(Flaw::Bounds { rank, slice: src });
+        }
+        let values = self.read(index, src)?;
+        self.touch((index, lane), index, src, false)?;
+        self.touch((index, lane), to.index(), src, true)?;
+        self.write(to.index(), src, values)?;
+        self.nodes[index].sent += src.len;
+        Ok(src.len)
+    }
+
+    /// A lane of a rank uses memory of one that others may use too.
+    fn touch(
+        &mut self,
+        by: (usize, usize),
+        of: usize,
+        slice: Slice,
+        writes: bool,
+    ) -> Result<(), Flaw> {
+        let Some(races) = &mut self.races else { return Ok(()) };
+        let (rank, of_rank) = (Rank::at(by.0), Rank::at(of));
+        races.touch(by, of, &slice, writes).map_err(|Race| Flaw::Race { rank, of: of_rank, slice })
     }
 
     fn reduce(
@@ -200,7 +247,7 @@ impl<'s> World<'s> {
         let rank = Rank::at(index);
         let elements = sources.iter().fold(dst.len, |least, source| match source {
             Source::Wire(from, _) => least.min(self.arrived(index, lane, *from)),
-            Source::Local(_) => least,
+            Source::Local(_) | Source::Peer(..) => least,
         });
         if elements == 0 {
             return Ok(0);
@@ -217,7 +264,17 @@ impl<'s> World<'s> {
                     {
                         return Err(Flaw::Bounds { rank, slice });
                     }
+                    self.touch((index, lane), index, slice, false)?;
                     shifted(self.read(index, slice)?, slice, dst)
+                }
+                Source::Peer(of, whole) => {
+                    let slice = whole.skip(done).take(elements);
+                    let exists = of.index() < self.nodes.len() && of != rank;
+                    if !exists || slice.len != elements || slice.buffer == Buffer::Scratch {
+                        return Err(Flaw::Bounds { rank, slice });
+                    }
+                    self.touch((index, lane), of.index(), slice, false)?;
+                    shifted(self.read(of.index(), slice)?, slice, dst)
                 }
             };
             total = Some(match total {
@@ -232,6 +289,7 @@ impl<'s> World<'s> {
             }
             value.finished = dst.buffer == Buffer::Output;
         }
+        self.touch((index, lane), index, dst, true)?;
         self.write(index, dst, values)?;
         Ok(elements)
     }
@@ -273,8 +331,12 @@ impl<'s> World<'s> {
             stream.bytes -= part * form.data_type(&call).bytes();
             missing -= part;
             *count -= part;
+            if let (Some(races), Some(clock)) = (&mut self.races, stream.clocks.front()) {
+                races.hear((index, lane), clock);
+            }
             if *count == 0 {
                 stream.marks.pop_front();
+                stream.clocks.pop_front();
             }
             values.extend(taken);
         }
@@ -307,7 +369,14 @@ impl<'s> World<'s> {
             Buffer::Scratch if schedule.call().collective == Collective::Barrier => {
                 Ok(own(&node.entered, 0))
             }
-            Buffer::Scratch => node.scratch.read(slice.offset, slice.len).ok_or(unwritten),
+            Buffer::Scratch => match node.scratch.read(slice.offset, slice.len) {
+                // A token says only that it was sent. As if finished, so that it adds to nothing.
+                None if self.races.is_some() => {
+                    let (shift, from) = (0, Ranks::none(self.nodes.len()));
+                    Ok(alloc::vec![(slice.len, Value { shift, from, finished: true })])
+                }
+                values => values.ok_or(unwritten),
+            },
         }
     }
 

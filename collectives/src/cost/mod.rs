@@ -29,6 +29,9 @@ pub struct LinkCost {
 /// Between ranks of one host: a cache line changes owners twice, and 10 GB/s are copied.
 pub const SAME_HOST: LinkCost = LinkCost { latency_ps: 500_000, message_ps: 100_000, byte_ps: 100 };
 
+/// Tokens between ranks of one host whose buffers are windows, and what they read and store there.
+pub const IN_WINDOWS: LinkCost = LinkCost { latency_ps: 280_000, message_ps: 50_000, byte_ps: 100 };
+
 /// Between hosts: TCP over a switch, 20 Gbit/s for all ranks of a host together.
 pub const ACROSS_HOSTS: LinkCost =
     LinkCost { latency_ps: 20_000_000, message_ps: 2_000_000, byte_ps: 400 };
@@ -60,7 +63,7 @@ impl Way {
             (_, "ring" | "scatter_allgather") => Self::Blocks,
             (_, "tree" | "binomial" | "chain") => Self::Pipeline(call.count),
             (_, "double_tree") => Self::Pipeline(call.count / 2),
-            (_, "one_shot" | "two_shot" | "direct") => Self::Direct,
+            (_, "one_shot" | "two_shot" | "direct" | "window") => Self::Direct,
             _ => Self::Exchange,
         }
     }
@@ -156,7 +159,8 @@ pub fn price(algorithm: &Algorithm, call: &Call, layout: &Layout, chunk: usize) 
         + traffic.wide as u128 * (bytes(Form::Accumulator) - bytes(Form::Element));
     let (steps, messages) = (traffic.steps as u128, traffic.messages as u128);
     let travel = if site.hosts <= 1 {
-        steps * SAME_HOST.latency_ps + messages * SAME_HOST.message_ps + moved * SAME_HOST.byte_ps
+        let link = if algorithm.needs_windows() { IN_WINDOWS } else { SAME_HOST };
+        steps * link.latency_ps + messages * link.message_ps + moved * link.byte_ps
     } else if traffic.way.is_local() && site.borders < layout.size() {
         // Most messages stay on a host, and one or two of its ranks use the network.
         let far = steps.min(2 * site.borders as u128);

@@ -51,6 +51,13 @@ pub enum Action<'s> {
         /// Elements that were combined before.
         done: usize,
     },
+    /// Store into another rank's output; always possible, so do all of it.
+    Put {
+        /// Whose output.
+        to: Rank,
+        /// What is stored, at the same place there.
+        src: Slice,
+    },
 }
 
 /// The progress of one rank through one schedule.
@@ -180,7 +187,9 @@ impl Machine {
                     state.post(*to, *src);
                     continue;
                 }
-            } else if state.posted.iter().any(|sent| overlap(sent.src, dst, self.overlay)) {
+            } else if !matches!(step, Step::Put { .. })
+                && state.posted.iter().any(|sent| overlap(sent.src, dst, self.overlay))
+            {
                 return None;
             }
             state.asked = Asked::Step;
@@ -280,10 +289,10 @@ impl LaneState {
     }
 }
 
-/// What a step writes; for a send, what it reads.
+/// What a step writes here; where it writes nothing here, what it reads.
 fn destination(step: &Step) -> Slice {
     match step {
-        Step::Send { src, .. } => *src,
+        Step::Send { src, .. } | Step::Put { src, .. } => *src,
         Step::Recv { dst, .. } | Step::Copy { dst, .. } | Step::Reduce { dst, .. } => *dst,
     }
 }
@@ -296,6 +305,7 @@ fn action<'s>(schedule: &'s Schedule, step: &Step, dst: Slice, done: usize) -> A
         Step::Reduce { sources, .. } => {
             Action::Reduce { dst, sources: schedule.sources(sources), done }
         }
+        Step::Put { to, .. } => Action::Put { to: *to, src: dst },
     }
 }
 

@@ -14,8 +14,8 @@ use crate::algorithm::Algorithm;
 /// As text, the grammar of `NCCL_ALGO`: rules separated by `;`, each
 /// `[collective:][^]name[,name...]`. The names are the only ones to be used, or after `^` the ones
 /// not to be used. A rule without a collective is for all that have no rule of their own; a list of
-/// wanted names leaves those collectives free that have none of these algorithms. Case does not
-/// matter.
+/// wanted names leaves those collectives free that have none of these algorithms, and calls on
+/// ordinary memory if all of them are for windows. Case does not matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Constraints {
     /// By collective, one bit for each of its algorithms.
@@ -134,23 +134,36 @@ impl FromStr for Constraints {
                 continue;
             };
             let collective = collective(name.trim())?;
-            let refused = List::parse(list, Some(collective))?.refused(collective);
+            let list = List::parse(list, Some(collective))?;
+            let refused = list.refused(collective);
+            if list.inverted && refuses_ordinary(refused, collective) {
+                return Err(InvalidConstraints::NothingLeft { collective });
+            }
             if own[collective as usize].replace(refused).is_some() {
                 return Err(InvalidConstraints::Repeated { collective: Some(collective) });
             }
         }
         let mut constraints = Self::default();
         for collective in Collective::ALL {
-            let all = || all.map_or(0, |list: List<'_>| list.refused_if_any(collective));
-            let refused = own[collective as usize].unwrap_or_else(all);
+            let by_all = || all.map_or(0, |list: List<'_>| list.refused_if_any(collective));
+            let refused = own[collective as usize].unwrap_or_else(by_all);
             let known = Algorithm::of(collective).len();
-            if known > 0 && refused.trailing_ones() as usize >= known {
+            let inverted = own[collective as usize].is_none() && all.is_some_and(|l| l.inverted);
+            if known > 0 && refused.trailing_ones() as usize >= known
+                || inverted && refuses_ordinary(refused, collective)
+            {
                 return Err(InvalidConstraints::NothingLeft { collective });
             }
             constraints.refused[collective as usize] = refused;
         }
         Ok(constraints)
     }
+}
+
+/// Whether no algorithm for ordinary memory is left.
+fn refuses_ordinary(refused: u64, collective: Collective) -> bool {
+    let mut known = Algorithm::of(collective).iter().zip(0..64);
+    known.all(|(algorithm, bit)| algorithm.needs_windows() || refused >> bit & 1 == 1)
 }
 
 fn collective(name: &str) -> Result<Collective, InvalidConstraints> {

@@ -97,7 +97,7 @@ impl Measurements {
         &self.rows[start..start + len]
     }
 
-    /// The fastest algorithm that was measured for such a call and is allowed.
+    /// The fastest algorithm that was measured for such a call, on ordinary memory, and is allowed.
     pub(super) fn fastest(
         &self,
         call: &Call,
@@ -106,7 +106,8 @@ impl Measurements {
     ) -> Option<&'static Algorithm> {
         let known = |row: &Row| {
             let algorithm = Algorithm::named(row.collective, row.algorithm)?;
-            constraints.allow(algorithm).then_some((row.nanos, algorithm))
+            let fits = constraints.allow(algorithm) && !algorithm.needs_windows();
+            fits.then_some((row.nanos, algorithm))
         };
         let allowed = self.closest(call, layout).iter().filter_map(known);
         allowed.min_by_key(|(nanos, _)| *nanos).map(|(_, algorithm)| algorithm)

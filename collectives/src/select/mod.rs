@@ -37,11 +37,39 @@ pub fn select(
     if let Some(fastest) = measured.fastest(call, layout, constraints) {
         return fastest;
     }
-    let known = Algorithm::of(call.collective);
+    let ordinary = |algorithm: &Algorithm| !algorithm.needs_windows();
+    let allowed = |algorithm: &Algorithm| ordinary(algorithm) && constraints.allow(algorithm);
+    // Where only algorithms for windows are wanted, other calls are free.
+    cheapest(call, layout, allowed)
+        .or_else(|| cheapest(call, layout, ordinary))
+        .unwrap_or(&Algorithm::of(call.collective)[0])
+}
+
+/// As `select`, for a call whose buffers are windows: memory that every rank has mapped. What was
+/// measured without them says nothing of algorithms for them.
+///
+/// # Panics
+/// If `layout` has no ranks.
+#[must_use]
+pub fn select_in_windows(
+    call: &Call,
+    layout: &Layout,
+    constraints: &Constraints,
+    measured: &Measurements,
+) -> &'static Algorithm {
+    cheapest(call, layout, |algorithm| constraints.allow(algorithm))
+        .filter(|algorithm| algorithm.needs_windows())
+        .unwrap_or_else(|| select(call, layout, constraints, measured))
+}
+
+fn cheapest(
+    call: &Call,
+    layout: &Layout,
+    fits: impl Fn(&Algorithm) -> bool,
+) -> Option<&'static Algorithm> {
     let chunk = chunk_len(call, layout);
-    let allowed = known.iter().filter(|algorithm| constraints.allow(algorithm));
-    // Parsed constraints leave something.
-    allowed.min_by_key(|algorithm| price(algorithm, call, layout, chunk)).unwrap_or(&known[0])
+    let known = Algorithm::of(call.collective).iter().filter(|algorithm| fits(algorithm));
+    known.min_by_key(|algorithm| price(algorithm, call, layout, chunk))
 }
 
 /// Elements that are passed on at a time. All ranks choose the same.

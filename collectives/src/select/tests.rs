@@ -8,7 +8,10 @@ use ringfold_topology::Layout;
 use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
-use super::{Constraints, InvalidConstraints, Measurements, STEPS_WANTED, chunk_len, select};
+use super::{
+    Constraints, InvalidConstraints, Measurements, STEPS_WANTED, chunk_len, select,
+    select_in_windows,
+};
 use crate::algorithm::{Algorithm, Plan};
 
 fn allreduce(data_type: DataType, bytes: usize) -> Call {
@@ -105,15 +108,51 @@ fn a_collective_keeps_an_algorithm_and_has_one_rule() {
 }
 
 #[test]
+fn ordinary_calls_keep_an_algorithm_whatever_is_said_of_windows() {
+    let collective = Collective::AllReduce;
+    let (call, layout) = (allreduce(DataType::F32, 1 << 20), Layout::one_host(2));
+    let measured = Measurements::default();
+    let in_windows = |c: &Constraints| select_in_windows(&call, &layout, c, &measured).name;
+    let ordinarily = |c: &Constraints| select(&call, &layout, c, &measured).name;
+    let without = "^window".parse().unwrap();
+    assert_eq!(in_windows(&Constraints::default()), "window");
+    let ordinary = ordinarily(&Constraints::default());
+    assert_eq!(in_windows(&without), ordinary);
+    assert_eq!(ordinarily(&"window".parse().unwrap()), ordinary);
+    let known = Algorithm::of(collective).iter().filter(|algorithm| !algorithm.needs_windows());
+    let names: Vec<&str> = known.map(|algorithm| algorithm.name).collect();
+    for prefix in ["^", "allreduce:^"] {
+        let text = prefix.to_string() + &names.join(",");
+        assert_eq!(refused(&text), InvalidConstraints::NothingLeft { collective });
+    }
+}
+
+/// As measured on two ranks: short messages are there sooner than tokens have gone both ways.
+#[test]
+fn windows_are_for_all_but_the_shortest() {
+    for (size, least) in [(2, 1024), (4, 256)] {
+        let layout = Layout::one_host(size);
+        for bytes in (2..30).map(|power| 1 << power) {
+            let call = allreduce(DataType::F32, bytes);
+            let (free, measured) = (Constraints::default(), Measurements::default());
+            let chosen = select_in_windows(&call, &layout, &free, &measured);
+            assert_eq!(chosen.needs_windows(), bytes >= least, "{bytes} on {size}: {chosen}");
+        }
+    }
+}
+
+#[test]
 fn what_is_wanted_is_chosen() {
     for collective in Collective::ALL {
         for algorithm in Algorithm::of(collective) {
             let wanted = alloc::format!("{collective}:{}", algorithm.name).parse().unwrap();
             for size in [1, 2, 7] {
                 let call = Call { collective, ..allreduce(DataType::F32, 4000) };
-                let chosen =
-                    select(&call, &Layout::one_host(size), &wanted, &Measurements::default());
+                let (layout, measured) = (Layout::one_host(size), Measurements::default());
+                let chosen = select_in_windows(&call, &layout, &wanted, &measured);
                 assert_eq!(chosen.to_string(), algorithm.to_string());
+                let chosen = select(&call, &layout, &wanted, &measured);
+                assert_eq!(chosen.name == algorithm.name, !algorithm.needs_windows());
             }
         }
     }

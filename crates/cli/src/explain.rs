@@ -36,7 +36,7 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     let ranks = if layout.size() == 1 { "1 rank" } else { &format!("{} ranks", layout.size()) };
     writeln!(text, "{call} on {ranks} of one host")?;
     writeln!(text, "  {:<20} {:>12} {:>12}", "algorithm", "estimated", "measured")?;
-    for algorithm in Algorithm::of(call.collective) {
+    for algorithm in Algorithm::of(call.collective).iter().filter(|it| !it.needs_windows()) {
         let estimate = price(algorithm, call, layout, question.chunk);
         let time = rows.iter().find(|row| row.algorithm == algorithm.name).map(Row::time);
         let time = time.map_or_else(|| "-".to_owned(), micros);

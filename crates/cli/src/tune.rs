@@ -97,11 +97,10 @@ fn measure(
     let used = count * data_type.bytes() * if has_blocks { ranks } else { 1 };
     let chunk = chunk_len(&call, comm.layout());
     let estimate = |algorithm: &&Algorithm| price(algorithm, &call, comm.layout(), chunk);
-    let least = Algorithm::of(collective).iter().map(|it| estimate(&it)).min().unwrap_or_default();
-    let promising: Vec<_> = Algorithm::of(collective)
-        .iter()
-        .filter(|algorithm| estimate(algorithm) <= least * HOPELESS)
-        .collect();
+    let known = || Algorithm::of(collective).iter().filter(|known| !known.needs_windows());
+    let least = known().map(|it| estimate(&it)).min().unwrap_or_default();
+    let promising: Vec<_> =
+        known().filter(|algorithm| estimate(algorithm) <= least * HOPELESS).collect();
     for algorithm in promising {
         let only = format!("{collective}:{}", algorithm.name);
         comm.set_algorithms(only.parse().context(only)?);

@@ -35,6 +35,9 @@ pub(super) fn print(text: &mut String, timeline: &Timeline, question: &Question)
         _ => "in, out, s: a rank's input, output, staging area",
     };
     writeln!(text, "\n-> #r: sent to rank r; = #r: what came from it; {buffers}.")?;
+    if question.algorithm.is_some_and(ringfold_collectives::Algorithm::needs_windows) {
+        writeln!(text, "#r.in, #r.out: rank r's input and output, reached where they lie.")?;
+    }
     writeln!(text, "In a step a link carries one message; what a rank does in it is in order.")?;
     if timeline
         .iter()

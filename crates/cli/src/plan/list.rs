@@ -27,7 +27,7 @@ pub(super) fn algorithms(question: &Question) -> anyhow::Result<String> {
         if buffer > 0 {
             write!(text, " = {:.2} x the buffer", bytes as f64 / buffer as f64)?;
         }
-        writeln!(text)?;
+        text.push_str(if algorithm.needs_windows() { ", in windows only\n" } else { "\n" });
     }
     writeln!(
         text,

@@ -72,11 +72,11 @@ impl Lane<'_> {
                 let sources = self.schedule.sources(sources).iter();
                 let from = sources.filter_map(|source| match source {
                     Source::Wire(from, _) => Some(*from),
-                    Source::Local(_) => None,
+                    Source::Local(_) | Source::Peer(..) => None,
                 });
                 at = self.take(links, &from.collect::<Vec<_>>(), dst.len)?.max(1);
             }
-            Step::Copy { .. } => {}
+            Step::Copy { .. } | Step::Put { .. } => {}
         }
         self.next += 1;
         let text = self.describe(step);
@@ -116,11 +116,13 @@ impl Lane<'_> {
             Step::Send { to, src } => format!("{} -> #{to}", name(*src)),
             Step::Recv { from, dst } => format!("{} = #{from}", name(*dst)),
             Step::Copy { src, dst } => format!("{} = {}", name(*dst), name(*src)),
+            Step::Put { to, src } => format!("#{to}.{0} = {0}", name(*src)),
             Step::Reduce { dst, sources } => {
                 let op = self.schedule.call().op;
                 let sources = self.schedule.sources(sources).iter().map(|source| match source {
                     Source::Local(slice) => name(*slice),
                     Source::Wire(from, _) => format!("#{from}"),
+                    Source::Peer(of, slice) => format!("#{of}.{}", name(*slice)),
                 });
                 let sources: Vec<String> = sources.collect();
                 let combined = sources.join(match op {

@@ -1,0 +1,186 @@
+//! What happens before what, where ranks reach into each other's memory.
+//!
+//! Every lane of every rank has a vector clock: how far it knows each lane to have come. A message
+//! carries its sender's. An access is marked with its lane and that lane's own count, and is
+//! *known* to another lane whose clock counts as far. Of two accesses to one element, one of them a
+//! write, the later must know of the earlier. That is a property of the messages, not of the order
+//! in which this run happened to move; so what passes is right in every order.
+//!
+//! A call begins and ends with its user: the owner has written all of its windows before, and does
+//! again after.
+
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+
+use ringfold_types::Buffer;
+
+use super::memory::Memory;
+use super::overlay;
+use crate::schedule::Schedule;
+
+/// A lane of a rank, and how far it had come.
+type Mark = (usize, u32);
+
+/// How far lanes are known to have come.
+pub(super) type Clock = Rc<Vec<u32>>;
+
+pub(super) struct Races {
+    /// Lanes of the rank that has most.
+    lanes: usize,
+    threads: Vec<Thread>,
+    /// By rank.
+    windows: Vec<Windows>,
+}
+
+struct Thread {
+    clock: Clock,
+    /// Whether others may know of all until now, so that what follows must count as later.
+    told: bool,
+}
+
+/// The memory of one rank that others reach.
+struct Windows {
+    /// In place, where input and output begin in the one memory.
+    together: Option<(usize, usize)>,
+    input: Memory<Touched>,
+    output: Memory<Touched>,
+}
+
+/// Who used a run of elements.
+#[derive(Clone, PartialEq)]
+struct Touched {
+    written: Mark,
+    /// Since then.
+    read: Vec<Mark>,
+}
+
+/// Two accesses met.
+pub(super) struct Race;
+
+impl Races {
+    /// `None` if nobody reaches into another's memory.
+    pub(super) fn new(schedules: &[Schedule], in_place: bool) -> Option<Self> {
+        if !schedules.iter().any(Schedule::needs_windows) {
+            return None;
+        }
+        let lanes = schedules.iter().map(|schedule| schedule.lanes().len()).max().unwrap_or(1);
+        let thread = |at: usize| {
+            let mut counts = alloc::vec![0; schedules.len() * lanes];
+            // The first count of a rank's first lane is its user, before the call.
+            counts[at - at % lanes] = 1;
+            counts[at] += 1;
+            Thread { clock: Rc::new(counts), told: false }
+        };
+        let windows = |(rank, schedule): (usize, &Schedule)| {
+            let at = overlay(schedule);
+            let (call, size) = (schedule.call(), schedules.len());
+            let (input_len, output_len) = (call.input_len(size), call.output_len(size));
+            let together = (at.min(0).unsigned_abs(), at.max(0).unsigned_abs());
+            let whole = if in_place { input_len.max(output_len) } else { output_len };
+            let user = Touched { written: (rank * lanes, 1), read: Vec::new() };
+            let mut windows = Windows {
+                together: in_place.then_some(together),
+                input: Memory::default(),
+                output: Memory::default(),
+            };
+            windows.input.write(0, alloc::vec![(input_len, user.clone())]);
+            windows.output.write(0, alloc::vec![(whole, user)]);
+            windows
+        };
+        Some(Self {
+            lanes,
+            threads: (0..schedules.len() * lanes).map(thread).collect(),
+            windows: schedules.iter().enumerate().map(windows).collect(),
+        })
+    }
+
+    /// What a message of this lane tells.
+    pub(super) fn tell(&mut self, (rank, lane): (usize, usize)) -> Clock {
+        let thread = &mut self.threads[rank * self.lanes + lane];
+        thread.told = true;
+        Rc::clone(&thread.clock)
+    }
+
+    /// A lane is told.
+    pub(super) fn hear(&mut self, (rank, lane): (usize, usize), told: &Clock) {
+        learn(&mut self.threads[rank * self.lanes + lane].clock, told);
+    }
+
+    /// A lane reads or writes what a rank has; never scratch, which nobody reaches.
+    pub(super) fn touch(
+        &mut self,
+        (rank, lane): (usize, usize),
+        of: usize,
+        slice: &ringfold_types::Slice,
+        writes: bool,
+    ) -> Result<(), Race> {
+        let at = rank * self.lanes + lane;
+        let thread = &mut self.threads[at];
+        if core::mem::take(&mut thread.told) {
+            Rc::make_mut(&mut thread.clock)[at] += 1;
+        }
+        let (clock, windows) = (&thread.clock, &mut self.windows[of]);
+        let (memory, start) = match (slice.buffer, windows.together) {
+            (Buffer::Scratch, _) => return Ok(()),
+            (Buffer::Input, None) => (&mut windows.input, 0),
+            (Buffer::Output, None) => (&mut windows.output, 0),
+            (Buffer::Input, Some((start, _))) | (Buffer::Output, Some((_, start))) => {
+                (&mut windows.output, start)
+            }
+        };
+        touch(memory, start + slice.offset, slice.len, (at, clock[at]), clock, writes)
+    }
+
+    /// The calls have ended, and the users do with their windows as they like. The first rank for
+    /// which somebody may still be at it.
+    pub(super) fn end(&mut self) -> Result<(), usize> {
+        for (rank, windows) in self.windows.iter_mut().enumerate() {
+            let own = rank * self.lanes..(rank + 1) * self.lanes;
+            let mut clock = Rc::clone(&self.threads[own.start].clock);
+            self.threads[own.clone()].iter().for_each(|thread| learn(&mut clock, &thread.clock));
+            for memory in [&mut windows.input, &mut windows.output] {
+                let mut at = 0;
+                while let (len, Some(_)) = memory.run_at(at) {
+                    touch(memory, at, len, (own.start, clock[own.start]), &clock, true)
+                        .map_err(|Race| rank)?;
+                    at += len;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn learn(clock: &mut Clock, told: &Clock) {
+    if Rc::ptr_eq(clock, told) {
+        return;
+    }
+    for (known, told) in Rc::make_mut(clock).iter_mut().zip(told.iter()) {
+        *known = (*known).max(*told);
+    }
+}
+
+fn touch(
+    memory: &mut Memory<Touched>,
+    start: usize,
+    len: usize,
+    mark: Mark,
+    clock: &Clock,
+    writes: bool,
+) -> Result<(), Race> {
+    let is_known = |(thread, count): &Mark| clock[*thread] >= *count;
+    let Some(mut runs) = memory.read(start, len) else { return Err(Race) };
+    for (_, touched) in &mut runs {
+        if !is_known(&touched.written) || writes && !touched.read.iter().all(is_known) {
+            return Err(Race);
+        }
+        if writes {
+            *touched = Touched { written: mark, read: Vec::new() };
+        } else {
+            touched.read.retain(|(thread, _)| *thread != mark.0);
+            touched.read.push(mark);
+        }
+    }
+    memory.write(start, runs);
+    Ok(())
+}
