@@ -8,12 +8,16 @@
 //!
 //! Putting, registered memory and credits live *below* this line, in the transports: memory that
 //! hardware writes on its own cannot be lent in safe Rust, and the caller has no use for knowing.
+//! The one exception are windows: memory of the transport's own that all peers have mapped, where
+//! there is such a thing.
 
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 
 use ringfold_types::{Lane, Rank};
+
+use crate::shm::Window;
 
 /// One stream each way between this rank and a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -127,6 +131,29 @@ pub trait Transport: Send + fmt::Debug {
 
     /// Withdraws what `arm` asked and clears `wake_fd`.
     fn disarm(&mut self);
+
+    /// The maker of windows, if this transport has them.
+    fn windows(&mut self) -> Option<&mut dyn Windows> {
+        None
+    }
+}
+
+/// Makes buffers that every peer of a transport has mapped. All make the same, in the same order,
+/// one after the other. Like a transport it never blocks.
+pub trait Windows {
+    /// Begins a window in which every rank has `bytes` bytes, at least 1: makes this rank's part,
+    /// with all its pages, and hands it to the peers.
+    ///
+    /// # Errors
+    /// A peer is gone.
+    fn begin(&mut self, bytes: usize) -> Result<(), LinkError>;
+
+    /// The window, once all peers have handed over their parts; or why it cannot be, after which
+    /// others can: some rank, maybe this one, lacks memory for it.
+    ///
+    /// # Errors
+    /// A peer is gone, or handed over something else.
+    fn finish(&mut self) -> Result<Option<io::Result<Window>>, LinkError>;
 }
 
 /// A link that is unusable, and why.

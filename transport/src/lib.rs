@@ -14,4 +14,5 @@ pub mod shm;
 mod sys;
 pub mod tcp;
 
-pub use contract::{Capabilities, Fragment, Link, LinkError, LinkFault, Transport};
+pub use contract::{Capabilities, Fragment, Link, LinkError, LinkFault, Transport, Windows};
+pub use shm::{OwnPart, PeerParts, Window};

@@ -1,6 +1,9 @@
 //! How much is too much. Every bound of ringfold stands here, and is enforced before memory is
 //! allocated for what it bounds.
 
+/// Bytes of one rank's part of a window (`Communicator::alloc`).
+pub const WINDOW_BYTES_MAX: usize = 1 << 38;
+
 /// Ranks of a communicator.
 pub const RANKS_MAX: usize = 16_384;
 

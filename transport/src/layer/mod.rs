@@ -1,6 +1,7 @@
 //! Transports around a transport: what is wrong with it, what goes through it, how fast it may be.
 //!
-//! They are wrappers, so that no transport has a flag for them and all transports have them.
+//! They are wrappers, so that no transport has a flag for them and all transports have them. They
+//! hide a transport's windows, what goes through which they could not see.
 
 mod fault;
 mod throttle;
@@ -8,7 +9,7 @@ mod trace;
 
 use std::os::fd::BorrowedFd;
 
-use crate::contract::{Capabilities, Fragment, Link, LinkError, Transport};
+use crate::contract::{Capabilities, Fragment, Link, LinkError, Transport, Windows};
 
 pub use fault::{End, Fault, How, Plan};
 pub use throttle::{Rate, Throttle};
@@ -63,6 +64,10 @@ impl Transport for Box<dyn Transport> {
 
     fn disarm(&mut self) {
         (**self).disarm();
+    }
+
+    fn windows(&mut self) -> Option<&mut dyn Windows> {
+        (**self).windows()
     }
 }
 

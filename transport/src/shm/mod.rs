@@ -5,6 +5,7 @@
 //! after each has proven that it knows the job's secret (`connect`, `handshake`, `proof`), and keep
 //! the socket, whose closing tells them of each other's end. Sending is a copy into the peer's
 //! segment; receiving is reading one's own. Neither makes a system call, unless the peer is parked.
+//! Over the same sockets they hand each other buffers that all of them have mapped (`window`).
 //!
 //! Who writes which line, which ordering pairs with which, and why no wake-up is lost: `README.md`
 //! in this folder.
@@ -20,6 +21,9 @@ mod ring;
 mod segment;
 #[cfg(test)]
 mod tests;
+mod window;
+#[cfg(test)]
+mod window_tests;
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -32,11 +36,13 @@ use rustix::event::{Timespec, epoll};
 pub use address::same_host;
 pub use connect::{Config, Pending};
 pub use error::ConnectError;
+pub use window::{OwnPart, PeerParts, Window};
 
 use self::handshake::{Host, Met};
 use self::ring::{Broken, Consumer, DATA_BYTES, INLINE_BYTES, Producer};
 use self::segment::{Armed, Remote, Segment};
-use crate::contract::{Capabilities, Fragment, Link, LinkError, LinkFault, Transport};
+use self::window::Opening;
+use crate::contract::{Capabilities, Fragment, Link, LinkError, LinkFault, Transport, Windows};
 use crate::sys::{Bell, Mapping};
 
 const NAME: &str = "shm";
@@ -60,6 +66,9 @@ pub struct Shm {
     /// Links with accepted bytes that wait for cells.
     unflushed: usize,
     polls: u32,
+    /// Windows that were begun, and the one that is not finished.
+    windows: u64,
+    opening: Option<Opening>,
     armed: Armed,
     /// The last number that `armed` held, besides 0.
     wish: u32,
@@ -107,6 +116,8 @@ impl Shm {
             inbound: Vec::with_capacity(met.len() * lanes),
             unflushed: 0,
             polls: 0,
+            windows: 0,
+            opening: None,
             armed: segment.armed(),
             wish: 0,
             bell,
@@ -314,6 +325,10 @@ impl Transport for Shm {
     fn disarm(&mut self) {
         self.armed.word().store(0, Ordering::SeqCst);
         self.look();
+    }
+
+    fn windows(&mut self) -> Option<&mut dyn Windows> {
+        Some(self)
     }
 }
 

@@ -9,7 +9,8 @@ use std::ptr::{self, NonNull};
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
 };
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 /// A file of `bytes` zero bytes that exists in memory only, has no name, and can be neither shrunk
 /// nor grown by anyone. Its pages exist once they are touched. `name` is for `/proc/*/maps`.
@@ -20,6 +21,9 @@ pub(crate) fn sealed_memory(name: &CStr, bytes: usize) -> io::Result<OwnedFd> {
     fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(file)
 }
+
+/// Bytes of a large page, on x86-64 and as a rule on AArch64.
+const LARGE_PAGE_BYTES: usize = 2 * 1024 * 1024;
 
 /// What a mapping is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +70,24 @@ impl Mapping {
             unsafe { mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, offset) }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { base, bytes })
+    }
+
+    /// Makes sure that all pages are there, so that no access has to wait for one, or dies for want
+    /// of memory. Large pages are asked for where they fit.
+    pub(crate) fn populate(&self) -> io::Result<()> {
+        let advise = |advice| {
+            // SAFETY: the range is this mapping, and neither advice changes what it holds.
+            unsafe { madvise(self.base.as_ptr().cast(), self.bytes, advice) }
+        };
+        if self.bytes >= LARGE_PAGE_BYTES {
+            // Refused where the system is set to have none.
+            advise(Advice::LinuxHugepage).ok();
+        }
+        match advise(Advice::LinuxPopulateWrite) {
+            // Before Linux 5.14: pages come when they are touched.
+            Ok(()) | Err(Errno::INVAL) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The first byte. Page-aligned; valid for `bytes()` bytes, for the access that was asked for,

@@ -1,0 +1,250 @@
+//! Memory that every rank of a host has mapped: each rank owns a part, which the others read and
+//! write where it lies.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use ringfold_types::Rank;
+
+use super::Shm;
+use crate::contract::{Link, LinkError, LinkFault, Windows};
+use crate::sys::{Access, Mapping, receive, sealed_memory, transmit};
+
+/// A buffer of every rank of a host, of the same length on all, zeroed when made. It frees itself:
+/// a rank's part exists until nobody has it mapped, so who drops a window takes nothing from the
+/// others.
+///
+/// Ranks access each other's parts without locks. What one writes another sees once it has received
+/// what the first sent afterwards. **The users' protocol must keep everyone else away from what
+/// somebody writes:** for ringfold that is a schedule, proven free of races. A peer that knows the
+/// job's secret and breaks it can spoil bytes of windows, as it can send wrong ones; other memory
+/// it cannot reach.
+#[derive(Debug)]
+pub struct Window {
+    /// This rank's part.
+    pub own: OwnPart,
+    /// The other ranks' parts.
+    pub peers: PeerParts,
+}
+
+/// The part of a window that belongs to this rank.
+#[derive(Debug)]
+pub struct OwnPart(Mapping);
+
+/// The parts of a window that belong to others.
+#[derive(Debug)]
+pub struct PeerParts(Vec<Option<Mapping>>);
+
+impl OwnPart {
+    /// Its length in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+
+    /// The bytes of `range`, to be read.
+    ///
+    /// # Panics
+    /// If the range is not within the part.
+    #[must_use]
+    #[inline]
+    pub fn read(&self, range: Range<usize>) -> &[u8] {
+        lend(&self.0, range)
+    }
+
+    /// The bytes of `range`, to be written.
+    ///
+    /// # Panics
+    /// If the range is not within the part.
+    #[must_use]
+    #[inline]
+    pub fn write(&mut self, range: Range<usize>) -> &mut [u8] {
+        let len = within(&self.0, &range);
+        // SAFETY: within the mapping, which is writable and lives as long as the loan. Nobody else
+        // of this process has it, by `&mut`; a peer uses these bytes only where the users' protocol
+        // lets it, and not during the loan (see `Window`).
+        unsafe { std::slice::from_raw_parts_mut(self.0.base().add(range.start).as_ptr(), len) }
+    }
+}
+
+impl PeerParts {
+    /// The bytes of `range` of the part of `peer`.
+    ///
+    /// # Panics
+    /// If `peer` has no part, as this rank in this table, or the range is not within it.
+    #[must_use]
+    #[inline]
+    pub fn read(&self, peer: Rank, range: Range<usize>) -> &[u8] {
+        lend(self.of(peer), range)
+    }
+
+    /// Copies `bytes` to byte `at` of the part of `peer`.
+    ///
+    /// # Panics
+    /// As `read`.
+    #[inline]
+    pub fn put(&mut self, peer: Rank, at: usize, bytes: &[u8]) {
+        let part = self.of(peer);
+        let len = within(part, &(at..at + bytes.len()));
+        // SAFETY: within the mapping, which is writable. `bytes` do not overlap it: nothing lends
+        // parts of peers to be written, and `&mut` ends the loans of `read`. That no one else
+        // accesses these bytes meanwhile is what the users' protocol says (see `Window`).
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), part.base().add(at).as_ptr(), len);
+        }
+    }
+
+    #[inline]
+    fn of(&self, peer: Rank) -> &Mapping {
+        self.0.get(peer.index()).and_then(Option::as_ref).expect("a rank with a part")
+    }
+}
+
+#[inline]
+fn lend(memory: &Mapping, range: Range<usize>) -> &[u8] {
+    let len = within(memory, &range);
+    // SAFETY: within the mapping, which lives as long as the loan. That nobody writes to these
+    // bytes during it is what the users' protocol says (see `Window`); only a peer that holds the
+    // job's secret could break that.
+    unsafe { std::slice::from_raw_parts(memory.base().add(range.start).as_ptr(), len) }
+}
+
+/// The length of a range, which is within `memory`.
+#[inline]
+fn within(memory: &Mapping, range: &Range<usize>) -> usize {
+    assert!(range.start <= range.end && range.end <= memory.bytes(), "beyond the window");
+    range.end - range.start
+}
+
+/// A window that is being made.
+#[derive(Debug)]
+pub(super) struct Opening {
+    bytes: usize,
+    /// This rank's part; `None` if the system refused it.
+    own: io::Result<Mapping>,
+    /// What the peers have said, by place.
+    parts: Vec<Option<io::Result<Mapping>>>,
+}
+
+/// What a rank says to a peer with its part: which window, and how many bytes; 0 if it has none to
+/// hand over.
+const OFFER_BYTES: usize = 24;
+const MAGIC: [u8; 8] = *b"RFwin\0\0\x01";
+
+pub(super) fn encode(number: u64, bytes: u64) -> [u8; OFFER_BYTES] {
+    let mut message = [0; OFFER_BYTES];
+    message[..8].copy_from_slice(&MAGIC);
+    message[8..16].copy_from_slice(&number.to_le_bytes());
+    message[16..].copy_from_slice(&bytes.to_le_bytes());
+    message
+}
+
+impl Windows for Shm {
+    fn begin(&mut self, bytes: usize) -> Result<(), LinkError> {
+        self.windows += 1;
+        let made = part(bytes);
+        let (size, file) = match &made {
+            Ok((file, _)) => (bytes as u64, Some(file.as_fd())),
+            Err(_) => (0, None),
+        };
+        let message = encode(self.windows, size);
+        for place in 0..self.peers.len() {
+            let sent = match &self.peers[place].socket {
+                Some(socket) => transmit(socket, &message, file.as_slice()).map_err(ended),
+                None => Err(LinkFault::Closed),
+            };
+            sent.map_err(|fault| self.fault(place, fault))?;
+        }
+        let parts = self.peers.iter().map(|_| None).collect();
+        self.opening = Some(Opening { bytes, own: made.map(|(_, memory)| memory), parts });
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<Option<io::Result<Window>>, LinkError> {
+        let Some(mut opening) = self.opening.take() else { return Ok(None) };
+        for place in 0..self.peers.len() {
+            if opening.parts[place].is_none() {
+                let heard = self.hear(place, opening.bytes);
+                opening.parts[place] = heard.map_err(|fault| self.fault(place, fault))?;
+            }
+        }
+        if opening.parts.iter().any(Option::is_none) {
+            self.opening = Some(opening);
+            return Ok(None);
+        }
+        Ok(Some(self.assembled(opening)))
+    }
+}
+
+impl Shm {
+    /// What the peer at `place` has to say of the window that is being made, if it has said it.
+    fn hear(&self, place: usize, bytes: usize) -> Result<Option<io::Result<Mapping>>, LinkFault> {
+        let Some(socket) = &self.peers[place].socket else { return Err(LinkFault::Closed) };
+        let mut message = [0; OFFER_BYTES + 1];
+        let (len, descriptors) = match receive(socket, &mut message) {
+            Ok((0, _)) => return Err(LinkFault::Closed),
+            Ok(received) => received,
+            Err(error) if is_not_yet(&error) => return Ok(None),
+            Err(error) => return Err(ended(error)),
+        };
+        let message = &message[..len];
+        if *message == encode(self.windows, 0) && descriptors.is_empty() {
+            return Ok(Some(Err(io::Error::from(io::ErrorKind::OutOfMemory))));
+        }
+        if *message != encode(self.windows, bytes as u64) {
+            return Err(LinkFault::Protocol("another window than was asked for"));
+        }
+        let Ok([file]) = <[OwnedFd; 1]>::try_from(descriptors) else {
+            return Err(LinkFault::Protocol("a window without its memory"));
+        };
+        match Mapping::new(&file, 0, bytes, Access::ReadWrite) {
+            Ok(memory) => Ok(Some(memory.populate().map(|()| memory))),
+            // Not what was promised, rather than our own want.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                Err(LinkFault::Protocol("memory for a window that is unfit for it"))
+            }
+            Err(error) => Ok(Some(Err(error))),
+        }
+    }
+
+    fn assembled(&self, opening: Opening) -> io::Result<Window> {
+        let own = OwnPart(opening.own?);
+        let mut peers: Vec<Option<Mapping>> = self.places.iter().map(|_| None).collect();
+        let mut parts: Vec<_> = opening.parts.into_iter().flatten().map(Some).collect();
+        for (part, place) in peers.iter_mut().zip(&self.places) {
+            let found = usize::try_from(*place).ok().and_then(|place| parts.get_mut(place));
+            *part = found.and_then(Option::take).transpose()?;
+        }
+        Ok(Window { own, peers: PeerParts(peers) })
+    }
+
+    fn fault(&self, place: usize, fault: LinkFault) -> LinkError {
+        let is_it = |at: &u32| usize::try_from(*at).is_ok_and(|at| at == place);
+        let rank = self.places.iter().position(is_it).unwrap_or_default();
+        let link = Link { peer: Rank::at(rank), lane: ringfold_types::Lane(0) };
+        super::error(link, fault)
+    }
+}
+
+/// This rank's part, all of whose pages are there.
+fn part(bytes: usize) -> io::Result<(OwnedFd, Mapping)> {
+    let file = sealed_memory(c"ringfold-window", bytes)?;
+    let memory = Mapping::new(&file, 0, bytes, Access::ReadWrite)?;
+    memory.populate()?;
+    Ok((file, memory))
+}
+
+fn is_not_yet(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// What a socket's failure says of the peer.
+fn ended(error: io::Error) -> LinkFault {
+    match error.kind() {
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => LinkFault::Closed,
+        io::ErrorKind::InvalidData => LinkFault::Protocol("an oversized message"),
+        _ => LinkFault::Io(error),
+    }
+}

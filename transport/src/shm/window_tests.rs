@@ -1,0 +1,133 @@
+//! Windows: handed around, seen by all, refused where they are not what they should be.
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
+
+use ringfold_types::{Lane, Rank};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+use super::Shm;
+use super::tests::meet_all;
+use super::window::{Window, encode};
+use crate::contract::{LinkError, LinkFault, Transport as _, Windows as _};
+use crate::sys::{sealed_memory, transmit};
+
+/// Polls until there is an outcome.
+fn finished(end: &mut Shm) -> Result<io::Result<Window>, LinkError> {
+    let until = Instant::now() + Duration::from_secs(30);
+    loop {
+        if let Some(made) = end.finish().transpose() {
+            return made;
+        }
+        assert!(Instant::now() < until, "no window in time");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A window of `bytes` bytes on every end.
+fn windows(ends: &mut [Shm], bytes: usize) -> Vec<Window> {
+    ends.iter_mut().for_each(|end| end.begin(bytes).unwrap());
+    ends.iter_mut().map(|end| finished(end).unwrap().unwrap()).collect()
+}
+
+#[test]
+fn what_one_puts_the_others_read() {
+    let mut ends = meet_all(4);
+    for bytes in [1, 4096, 5000, 3 << 20] {
+        let mut windows = windows(&mut ends, bytes);
+        for window in &mut windows {
+            assert_eq!(window.own.bytes(), bytes);
+            assert!(window.own.read(0..bytes).iter().all(|byte| *byte == 0));
+        }
+        windows[2].own.write(bytes - 1..bytes)[0] = 7;
+        windows[3].peers.put(Rank(1), 0, &[9]);
+        assert_eq!(windows[0].peers.read(Rank(2), bytes - 1..bytes), [7]);
+        let ninth = windows[1].own.read(0..1)[0];
+        assert!(ninth == 9);
+        // Who leaves takes nothing from the others.
+        drop(windows.remove(2));
+        assert_eq!(windows[0].peers.read(Rank(2), bytes - 1..bytes), [7]);
+    }
+}
+
+#[test]
+fn a_window_waits_for_all() {
+    let mut ends = meet_all(3);
+    ends[0].begin(100).unwrap();
+    ends[2].begin(100).unwrap();
+    assert!(ends[0].finish().unwrap().is_none() && ends[2].finish().unwrap().is_none());
+    ends[1].begin(100).unwrap();
+    assert!(ends.iter_mut().all(|end| finished(end).unwrap().is_ok()));
+    // Windows and messages do not disturb each other.
+    let link = |peer| crate::contract::Link { peer: Rank(peer), lane: Lane(0) };
+    assert_eq!(ends[0].send(link(1), 3, b"after").unwrap(), 5);
+    assert_eq!(ends[1].readable(link(0)).unwrap().unwrap().bytes, b"after");
+}
+
+#[test]
+#[should_panic(expected = "beyond the window")]
+fn nothing_beyond_a_window_is_lent() {
+    let mut ends = meet_all(2);
+    let windows = windows(&mut ends, 100);
+    let _ = windows[0].peers.read(Rank(1), 50..101);
+}
+
+#[test]
+#[should_panic(expected = "a rank with a part")]
+fn nobody_puts_where_there_is_no_part() {
+    let mut ends = meet_all(2);
+    let mut windows = windows(&mut ends, 100);
+    windows[0].peers.put(Rank(0), 0, &[1]);
+}
+
+/// A peer that knows the secret and hands over something else: an error on its link, no more.
+#[test]
+fn what_is_no_window_is_refused() {
+    let open = |bytes| {
+        let file = memfd_create(c"ringfold-test", MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&file, bytes).unwrap();
+        file
+    };
+    let sealed = |bytes| sealed_memory(c"ringfold-test", bytes).unwrap();
+    let cases = [
+        ("unfit", encode(1, 4096).to_vec(), vec![open(4096)]),
+        ("unfit", encode(1, 4096).to_vec(), vec![sealed(4095)]),
+        ("without its memory", encode(1, 4096).to_vec(), vec![]),
+        ("without its memory", encode(1, 4096).to_vec(), vec![sealed(4096), sealed(4096)]),
+        ("another window", encode(2, 4096).to_vec(), vec![sealed(4096)]),
+        ("another window", encode(1, 8192).to_vec(), vec![sealed(8192)]),
+        ("another window", b"hello".to_vec(), vec![]),
+        ("oversized", vec![0; 100], vec![]),
+    ];
+    for (why, message, files) in cases {
+        let mut ends = meet_all(2);
+        let files: Vec<_> = files.iter().map(|file| file.as_fd()).collect();
+        transmit(ends[1].peers[0].socket.as_ref().unwrap(), &message, &files).unwrap();
+        ends[0].begin(4096).unwrap();
+        let error = finished(&mut ends[0]).unwrap_err();
+        assert_eq!(error.link.peer, Rank(1));
+        assert!(matches!(error.fault, LinkFault::Protocol(_)), "{error}");
+        assert!(error.to_string().contains(why), "{error} for {why}");
+    }
+}
+
+#[test]
+fn a_rank_without_memory_says_so_and_the_next_window_is_made() {
+    let mut ends = meet_all(3);
+    // More than any address space holds.
+    ends.iter_mut().for_each(|end| end.begin(1 << 60).unwrap());
+    assert!(ends.iter_mut().all(|end| finished(end).unwrap().is_err()));
+    assert_eq!(windows(&mut ends, 10).len(), 3);
+}
+
+#[test]
+fn a_peer_that_ends_breaks_the_making() {
+    let mut ends = meet_all(3);
+    ends[0].begin(100).unwrap();
+    ends[1].begin(100).unwrap();
+    drop(ends.pop());
+    let error = finished(&mut ends[0]).unwrap_err();
+    assert_eq!((error.link.peer, error.to_string().contains("closed")), (Rank(2), true));
+    assert!(finished(&mut ends[1]).is_err());
+}
