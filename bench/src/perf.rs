@@ -58,6 +58,9 @@ pub(crate) fn complain(message: &str) {
 /// What is wrong with the command line, as far as that can be known before the ranks have met.
 fn check(args: &Args, collective: Collective) -> Result<(), String> {
     Cases::new(args, collective, RANKS_MAX)?;
+    if args.local_register == 2 && collective != Collective::AllReduce {
+        return Err(format!("-R 2: {collective} does not work in windows yet, allreduce does"));
+    }
     match &args.output_file {
         Some(path) if path.extension().is_none_or(|extension| extension != "json") => {
             Err(format!("-J {}: the name must end in .json", path.display()))
@@ -80,7 +83,7 @@ fn rank_main(args: &Args, collective: Collective) -> anyhow::Result<ExitCode> {
     write!(out, "{}", report::head(args, collective, &devices, args.maxbytes))?;
     let start = timestamp();
 
-    let mut runner = Runner::new(&mut comm, args, cases.max_bytes());
+    let mut runner = Runner::new(&mut comm, args, cases.max_bytes())?;
     let mut rows = Vec::new();
     // Over all cycles; the rows are the last one's.
     let mut wrong = 0;

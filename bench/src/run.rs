@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use bytemuck::{cast_slice, cast_slice_mut};
-use ringfold::{Buffers, Call, Collective, Communicator, Error, Rank, ReduceOp};
+use ringfold::{Buffers, Call, Collective, Communicator, Error, Rank, ReduceOp, Window, Windows};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::args::Args;
@@ -39,18 +39,48 @@ pub(crate) struct Half {
 pub(crate) struct Runner<'a> {
     pub(crate) comm: &'a mut Communicator,
     args: &'a Args,
-    input: Vec<u64>,
-    output: Vec<u64>,
+    memory: Memory,
     seed: u64,
+}
+
+/// The buffers, input and output.
+enum Memory {
+    Ordinary([Vec<u64>; 2]),
+    Windows([Window<u64>; 2]),
+}
+
+impl Memory {
+    fn words(&self) -> [&[u64]; 2] {
+        match self {
+            Self::Ordinary(both) => both.each_ref().map(|words| &**words),
+            Self::Windows(both) => both.each_ref().map(|words| &**words),
+        }
+    }
+
+    fn words_mut(&mut self) -> [&mut [u64]; 2] {
+        match self {
+            Self::Ordinary(both) => both.each_mut().map(|words| &mut **words),
+            Self::Windows(both) => both.each_mut().map(|words| &mut **words),
+        }
+    }
 }
 
 /// What an output buffer holds before a checked call: nothing that could pass for a result.
 const GARBAGE: u64 = 0xa5a5_a5a5_a5a5_a5a5;
 
 impl<'a> Runner<'a> {
-    pub(crate) fn new(comm: &'a mut Communicator, args: &'a Args, max_bytes: usize) -> Self {
+    pub(crate) fn new(
+        comm: &'a mut Communicator,
+        args: &'a Args,
+        max_bytes: usize,
+    ) -> Result<Self, Error> {
         let words = max_bytes.div_ceil(8);
-        Self { comm, args, input: vec![0; words], output: vec![0; words], seed: 0 }
+        let memory = if args.local_register == 2 {
+            Memory::Windows([comm.alloc(words)?, comm.alloc(words)?])
+        } else {
+            Memory::Ordinary([vec![0; words], vec![0; words]])
+        };
+        Ok(Self { comm, args, memory, seed: 0 })
     }
 
     /// Untimed calls over all sizes, to connect and to touch memory.
@@ -63,7 +93,10 @@ impl<'a> Runner<'a> {
         let bytes = buffer_bytes(call, self.comm.size());
         let out_of_place = self.half(call, bytes, false)?;
         let in_place = self.half(call, bytes, true)?;
-        let algorithm = self.comm.algorithm_for(call)?;
+        let algorithm = match &self.memory {
+            Memory::Ordinary(_) => self.comm.algorithm_for(call)?,
+            Memory::Windows([window, _]) => self.comm.algorithm_in(window, call)?,
+        };
         Ok(Row { call: *call, bytes, algorithm, out_of_place, in_place })
     }
 
@@ -148,13 +181,14 @@ impl<'a> Runner<'a> {
         let oracle = Oracle::new(*call, self.comm.size(), self.seed);
         let (rank, ranks, bytes) = (self.comm.rank(), self.comm.size(), call.data_type.bytes());
         let words = buffer_bytes(call, ranks).div_ceil(8);
-        self.output[..words].fill(GARBAGE);
+        let [input, output] = self.memory.words_mut();
+        output[..words].fill(GARBAGE);
         let len = call.input_len(ranks) * bytes;
         if in_place {
             let at = if call.collective == Collective::AllGather { rank.index() * len } else { 0 };
-            oracle.fill_input(rank, &mut cast_slice_mut(&mut self.output)[at..at + len]);
+            oracle.fill_input(rank, &mut cast_slice_mut(output)[at..at + len]);
         } else {
-            oracle.fill_input(rank, &mut cast_slice_mut(&mut self.input)[..len]);
+            oracle.fill_input(rank, &mut cast_slice_mut(input)[..len]);
         }
         oracle
     }
@@ -163,19 +197,30 @@ impl<'a> Runner<'a> {
         let len = call.output_len(self.comm.size()) * call.data_type.bytes();
         let scattered = in_place && call.collective == Collective::ReduceScatter;
         let at = if scattered { self.comm.rank().index() * len } else { 0 };
-        &cast_slice(&self.output)[at..at + len]
+        let [_, output] = self.memory.words();
+        &cast_slice(output)[at..at + len]
     }
 
     fn perform(&mut self, call: &Call, in_place: bool) -> Result<(), Error> {
         let (rank, ranks, bytes) = (self.comm.rank(), self.comm.size(), call.data_type.bytes());
         // Each rank has a scale of its own.
         let call = Call { op: Oracle::new(*call, ranks, 0).op(rank), ..*call };
-        let output: &mut [u8] = cast_slice_mut(&mut self.output);
+        let [input, output] = match &mut self.memory {
+            Memory::Ordinary(both) => both,
+            Memory::Windows([input, output]) => {
+                let windows = match in_place {
+                    true => Windows::InPlace(output),
+                    false => Windows::Apart { input, output },
+                };
+                return self.comm.perform_in_windows(&call, windows, 0);
+            }
+        };
+        let output: &mut [u8] = cast_slice_mut(output);
         let buffers = if in_place {
             Buffers::InPlace(&mut output[..buffer_bytes(&call, ranks)])
         } else {
             Buffers::Apart {
-                input: &cast_slice(&self.input)[..call.input_len(ranks) * bytes],
+                input: &cast_slice(input)[..call.input_len(ranks) * bytes],
                 output: &mut output[..call.output_len(ranks) * bytes],
             }
         };

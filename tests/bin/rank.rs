@@ -2,6 +2,9 @@
 //! what became of it.
 //!
 //! * `allreduce BYTES`: all-reduces so many bytes again and again, until it fails;
+//! * `window BYTES`: the same in a window;
+//! * `half`: rank 1 takes a window, the others a slice of theirs;
+//! * `other`: rank 1 takes another window than the others;
 //! * `differ`: rank 1 broadcasts while the others all-reduce;
 //! * `crossed`: each rank broadcasts a number of its own, which keeps nobody waiting;
 //! * `late SECONDS`: rank 1 sleeps before the second call;
@@ -46,6 +49,26 @@ fn run(args: &[String]) -> Result<(), Error> {
             loop {
                 comm.all_reduce(&mut buffer, ReduceOp::Max)?;
             }
+        }
+        Some("window") => {
+            let mut window = comm.alloc::<f32>(number(1) / 4)?;
+            println!("started");
+            loop {
+                comm.all_reduce_window(&mut window, .., ReduceOp::Max)?;
+            }
+        }
+        Some("half") => {
+            let mut window = comm.alloc::<f32>(1000)?;
+            if is_odd_one {
+                comm.all_reduce_window(&mut window, .., ReduceOp::Sum)
+            } else {
+                comm.all_reduce(&mut window, ReduceOp::Sum)
+            }
+        }
+        Some("other") => {
+            let mut windows = [comm.alloc::<f32>(100_000)?, comm.alloc::<f32>(100_000)?];
+            let window = &mut windows[usize::from(is_odd_one)];
+            comm.all_reduce_window(window, .., ReduceOp::Sum)
         }
         Some("differ") if is_odd_one => comm.broadcast(&mut [1.0_f64; 10], Rank(2)),
         Some("crossed") => {

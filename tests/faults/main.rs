@@ -44,6 +44,41 @@ fn killed_in_the_middle_of_a_gibibyte() {
 }
 
 #[test]
+fn killed_in_the_middle_of_a_window() {
+    for transport in TRANSPORTS {
+        for victim in [2, 0] {
+            let job = Job::start(3, transport, &["window", &(256 << 20).to_string()], &[]);
+            job.wait_for("started");
+            std::thread::sleep(Duration::from_millis(300));
+            let killed = Instant::now();
+            job.ranks[victim].signal(Signal::KILL);
+            let (verdicts, last) = job.verdicts(victim);
+            println!("{transport}: rank {victim} killed, all know after {:?}", last - killed);
+            all_say(&verdicts, &[&format!("the process of rank {victim} is gone")]);
+            assert!(last - killed < SOON);
+        }
+    }
+}
+
+#[test]
+fn a_window_on_one_rank_and_none_on_the_others_is_told() {
+    for transport in TRANSPORTS {
+        let job = Job::start(3, transport, &["half"], &[("RINGFOLD_TIMEOUT", "5")]);
+        let verdicts: Vec<_> = job.ranks.iter().map(|rank| rank.line("verdict ")).collect();
+        all_say(&verdicts, &["rank 1 called allreduce", "in windows", "by algorithm"]);
+    }
+}
+
+#[test]
+fn another_window_on_one_rank_ends_in_a_verdict() {
+    for transport in TRANSPORTS {
+        let job = Job::start(3, transport, &["other"], &[("RINGFOLD_TIMEOUT", "5")]);
+        let verdicts: Vec<_> = job.ranks.iter().map(|rank| rank.line("verdict ")).collect();
+        all_say(&verdicts, &["allreduce", "does not end in time"]);
+    }
+}
+
+#[test]
 fn stopped_in_the_middle_of_a_gibibyte() {
     for transport in TRANSPORTS {
         for victim in [1, 0] {

@@ -115,7 +115,17 @@ pub struct Logged {
     pub finished: bool,
 }
 
+/// The bit of a caller's code for an algorithm that says that the call's buffers are windows.
+pub const IN_WINDOWS: u8 = 0x80;
+
 impl Logged {
+    /// By what and where the call ran, as in `by algorithm 3` and `in windows by algorithm 7`.
+    #[must_use]
+    pub fn way(&self) -> String {
+        let place = if self.algorithm & IN_WINDOWS == 0 { "" } else { "in windows " };
+        format!("{place}by algorithm {}", self.algorithm & !IN_WINDOWS)
+    }
+
     /// The call in words, as in `allreduce [f32 x 1024, sum]`.
     #[must_use]
     pub fn text(&self) -> String {

@@ -256,7 +256,7 @@ impl Communicator {
         Err(self.argument(call.collective, what))
     }
 
-    const fn argument(&self, collective: Collective, what: String) -> Error {
+    pub(crate) const fn argument(&self, collective: Collective, what: String) -> Error {
         Error::Argument { rank: self.rank(), call: collective.name(), what }
     }
 }

@@ -15,6 +15,7 @@ use crate::error::{Error, Failure};
 use crate::join::join;
 use crate::memory::{Memory, Shape, User};
 use crate::plans::Plans;
+use crate::window::Windowing;
 
 /// This process's membership in a group of ranks.
 ///
@@ -26,17 +27,18 @@ use crate::plans::Plans;
 /// ranks are told that this one has failed.
 #[derive(Debug)]
 pub struct Communicator {
-    rank: Rank,
-    layout: Layout,
-    engine: Engine,
-    plans: Plans,
+    pub(crate) rank: Rank,
+    pub(crate) layout: Layout,
+    pub(crate) engine: Engine,
+    pub(crate) plans: Plans,
     /// `None` only while dropping.
-    control: Option<Control>,
-    timeout: Duration,
-    seq: u64,
-    failed: Option<Arc<Failure>>,
-    scratch: Bytes,
-    scaled: Bytes,
+    pub(crate) control: Option<Control>,
+    pub(crate) timeout: Duration,
+    pub(crate) seq: u64,
+    pub(crate) failed: Option<Arc<Failure>>,
+    pub(crate) scratch: Bytes,
+    pub(crate) scaled: Bytes,
+    pub(crate) windows: Windowing,
 }
 
 /// What a communicator is put together from.
@@ -79,6 +81,7 @@ impl Communicator {
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { layout, engine, plans, control, timeout } = parts;
         Self {
+            windows: Windowing::new(&plans),
             rank: control.rank(),
             layout,
             engine,
@@ -127,6 +130,7 @@ impl Communicator {
     /// Chooses among these algorithms from now on, as `RINGFOLD_ALGO` does from the beginning. To
     /// be called by every rank with the same, between the same calls.
     pub fn set_algorithms(&mut self, algorithms: Constraints) {
+        self.windows.constrain(&algorithms);
         self.plans.constrain(algorithms);
     }
 
@@ -190,13 +194,19 @@ impl Communicator {
             }
             Err(trouble) => {
                 let call = entry.call;
-                let verdict = self.judge(trouble);
-                let failure = Arc::new(Failure { rank: self.rank, call, seq: self.seq, verdict });
-                tracing::error!("{failure}");
-                self.failed = Some(Arc::clone(&failure));
-                Err(Error::Failed(failure))
+                Err(self.fail(call, trouble))
             }
         }
+    }
+
+    /// Fails for good, in `call`.
+    #[cold]
+    pub(crate) fn fail(&mut self, call: Call, trouble: Trouble) -> Error {
+        let verdict = self.judge(trouble);
+        let failure = Arc::new(Failure { rank: self.rank, call, seq: self.seq, verdict });
+        tracing::error!("{failure}");
+        self.failed = Some(Arc::clone(&failure));
+        Error::Failed(failure)
     }
 
     /// Turns what this rank noticed into what all ranks agree on.
@@ -291,5 +301,10 @@ impl Bytes {
             self.0.resize(lines, Line([0; 64]));
         }
         &mut bytemuck::cast_slice_mut(&mut self.0)[..len]
+    }
+
+    /// The first `len` bytes, of those that there are.
+    pub(crate) fn front(&self, len: usize) -> &[u8] {
+        &bytemuck::cast_slice(&self.0)[..len]
     }
 }

@@ -68,6 +68,10 @@ impl Engine {
         &self.router
     }
 
+    pub(crate) const fn router_mut(&mut self) -> &mut Router {
+        &mut self.router
+    }
+
     /// Runs `task` to its end. Blocks.
     pub(crate) fn run(&mut self, task: &Task<'_>, memory: &mut Memory<'_>) -> Result<(), Trouble> {
         if let Some((step, done)) = dash(&mut self.router, self.patience.tries(), task, memory)? {
@@ -183,7 +187,15 @@ fn perform(
             memory.copy(src, dst);
             Ok(dst.len)
         }
+        Action::Put { to, src } => {
+            put(memory, to, src);
+            Ok(src.len)
+        }
         Action::Reduce { dst, sources, done } => {
+            if let Some((reach, scratch)) = memory.reach() {
+                reach.reduce(task.kernel, scratch, dst, sources);
+                return Ok(dst.len);
+            }
             let reduction = Reduction { dst, sources, done, lane };
             // Most reductions have few sources; a short table costs less to lay out.
             if sources.len() <= FEW {
@@ -240,6 +252,7 @@ fn reduce<const N: usize>(
                 Place::Destination => continue,
                 Place::Bytes(bytes) => (bytes, Form::of(whole.buffer)),
             },
+            Source::Peer(..) => unreachable!("only schedules for windows reach to peers"),
         };
         *operand = Operand::Bytes { bytes, form: kernel_form(form) };
     }
@@ -259,7 +272,14 @@ pub(crate) fn link(peer: Rank, lane: usize) -> Link {
     Link { peer, lane: Lane(lane as u8) }
 }
 
-const fn kernel_form(form: Form) -> ringfold_reduce::Form {
+pub(crate) fn put(memory: &mut Memory<'_>, to: Rank, src: Slice) {
+    let Some((reach, _)) = memory.reach() else {
+        unreachable!("only schedules for windows store into peers' memory");
+    };
+    reach.put(to, src);
+}
+
+pub(crate) const fn kernel_form(form: Form) -> ringfold_reduce::Form {
     match form {
         Form::Element => ringfold_reduce::Form::Element,
         Form::Accumulator => ringfold_reduce::Form::Accumulator,

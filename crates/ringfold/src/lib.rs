@@ -18,8 +18,9 @@
 //!
 //! Inside: `calls` checks arguments, `plans` chooses and keeps schedules, `engine` runs them over
 //! the transports of `router` and the buffers of `memory`, `short` does without a machine what is
-//! done at once, `wait` is about having nothing to do, `join` brings the ranks together, `config`
-//! holds the settings, `settings` compares those that must be the same.
+//! done at once, `window` makes buffers that all ranks of a host reach, `windowed` and `reach` are
+//! about calls in them, `wait` is about having nothing to do, `join` brings the ranks together,
+//! `config` holds the settings, `settings` compares those that must be the same.
 #![forbid(unsafe_code)]
 
 mod calls;
@@ -32,10 +33,13 @@ mod join;
 pub mod local;
 mod memory;
 mod plans;
+mod reach;
 mod router;
 mod settings;
 mod short;
 mod wait;
+mod window;
+mod windowed;
 
 pub use calls::Buffers;
 pub use card::UnreadableCard;
@@ -51,6 +55,8 @@ pub use ringfold_topology::Layout;
 pub use ringfold_types::limits;
 pub use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Scale};
 pub use settings::DifferentSettings;
+pub use window::Window;
+pub use windowed::Windows;
 
 /// The README's program compiles and runs.
 #[cfg(doctest)]

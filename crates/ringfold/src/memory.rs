@@ -5,6 +5,8 @@ use std::ops::Range;
 use ringfold_collectives::Form;
 use ringfold_types::{Buffer, Slice};
 
+use crate::reach::Reach;
+
 /// The caller's buffers, and where the parts of a call begin in them.
 pub(crate) enum User<'a> {
     /// Out of place.
@@ -39,6 +41,8 @@ pub(crate) struct Memory<'a> {
     input: &'a [u8],
     user: &'a mut [u8],
     scratch: &'a mut [u8],
+    /// In whose place the user's buffers are empty.
+    reach: Option<Reach<'a>>,
     map: Map,
 }
 
@@ -99,7 +103,22 @@ impl<'a> Memory<'a> {
         };
         debug_assert!(element.is_power_of_two() && accumulator.is_power_of_two());
         let (element, accumulator) = (element.trailing_zeros(), accumulator.trailing_zeros());
-        Self { input, user, scratch, map: Map { input_at, output_at, element, accumulator } }
+        let map = Map { input_at, output_at, element, accumulator };
+        Self { input, user, scratch, reach: None, map }
+    }
+
+    /// The memory of a call in windows: there its schedule's steps are `reach`'s, but for messages,
+    /// which go from and to scratch.
+    pub(crate) fn in_windows(reach: Reach<'a>, scratch: &'a mut [u8]) -> Self {
+        let (element, accumulator) = (reach.element, reach.accumulator);
+        let map = Map { input_at: None, output_at: 0, element, accumulator };
+        Self { input: &[], user: &mut [], scratch, reach: Some(reach), map }
+    }
+
+    /// The windows, if the call is in some, and scratch.
+    #[inline]
+    pub(crate) fn reach(&mut self) -> Option<(&mut Reach<'a>, &mut [u8])> {
+        self.reach.as_mut().map(|reach| (reach, &mut *self.scratch))
     }
 
     /// Where `Output` begins in `Input`, in elements, if they are the same memory.

@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
-use ringfold_collectives::select::{Constraints, Measurements};
+use ringfold_bootstrap::IN_WINDOWS;
+use ringfold_collectives::select::{
+    Constraints, Measurements, chunk_len, select, select_in_windows,
+};
 use ringfold_collectives::{Algorithm, Form, Plan, Schedule};
 use ringfold_reduce::Kernel;
 use ringfold_topology::Layout;
@@ -21,11 +24,22 @@ pub(crate) struct Plans {
     measured: Measurements,
     /// Bytes that are passed on at a time, where the user insists.
     chunk_bytes: Option<usize>,
+    /// What the buffers of all calls are.
+    place: Place,
     entries: Vec<Entry>,
     index: HashMap<Call, usize>,
     latest: Option<Latest>,
     /// Steps in all entries together.
     steps: usize,
+}
+
+/// What the buffers of calls are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Any memory of their rank's.
+    Ordinary,
+    /// Windows; whether everyone has mapped them.
+    Windows { shared: bool },
 }
 
 /// The call that was made last, as its caller made it: most calls repeat the one before.
@@ -45,7 +59,7 @@ pub(crate) struct Entry {
     pub(crate) kernel: Kernel,
     /// Whether its reductions are short.
     pub(crate) in_lines: bool,
-    /// The algorithm's number among those of its collective.
+    /// The algorithm's number among those of its collective, and whether the buffers are windows.
     pub(crate) code: u8,
     /// Bytes of an element, and of an element of scratch.
     pub(crate) element_bytes: (usize, usize),
@@ -62,6 +76,21 @@ impl Plans {
             constraints: config.algorithms.clone(),
             measured: config.plan.clone(),
             chunk_bytes: config.chunk_bytes,
+            place: Place::Ordinary,
+            entries: Vec::new(),
+            index: HashMap::new(),
+            latest: None,
+            steps: 0,
+        }
+    }
+
+    /// Plans by the same settings for calls on other buffers.
+    pub(crate) fn for_place(&self, place: Place) -> Self {
+        Self {
+            constraints: self.constraints.clone(),
+            measured: self.measured.clone(),
+            chunk_bytes: self.chunk_bytes,
+            place,
             entries: Vec::new(),
             index: HashMap::new(),
             latest: None,
@@ -146,20 +175,21 @@ impl Plans {
     fn make(&self, call: &Call, layout: &Layout, rank: Rank) -> Result<Entry, Error> {
         let op = if let ReduceOp::PreMulSum(_) = call.op { ReduceOp::Sum } else { call.op };
         let planned = Call { op, ..*call };
-        let algorithm = ringfold_collectives::select::select(
-            &planned,
-            layout,
-            &self.constraints,
-            &self.measured,
-        );
+        let select = match self.place {
+            Place::Windows { shared: true } => select_in_windows,
+            Place::Windows { shared: false } | Place::Ordinary => select,
+        };
+        let algorithm = select(&planned, layout, &self.constraints, &self.measured);
         let chunk = match self.chunk_bytes {
             Some(bytes) => (bytes / Form::Accumulator.data_type(&planned).bytes()).max(1),
-            None => ringfold_collectives::select::chunk_len(&planned, layout),
+            None => chunk_len(&planned, layout),
         };
         let plan = Plan { call: planned, layout, rank, chunk, window_bytes: LINK_BYTES_MIN };
         let known = Algorithm::of(call.collective);
         let code = known.iter().position(|a| a.name == algorithm.name).unwrap_or(usize::MAX);
         let code = u8::try_from(code).unwrap_or(u8::MAX);
+        // To take a window is to call something else, whatever runs.
+        let code = if self.place == Place::Ordinary { code } else { code | IN_WINDOWS };
         tracing::debug!("{call}: {algorithm}, chunks of {chunk} elements");
         let [kinds, count, root] = call.to_words();
         let fingerprint = [kinds, count, root, code.into(), chunk as u64]
@@ -188,7 +218,7 @@ impl Entry {
 }
 
 /// Spreads every bit of `word` over all bits of the result (the finalizer of `SplitMix64`).
-const fn mix(word: u64) -> u64 {
+pub(crate) const fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)

@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use ringfold_transport::{Fragment, Link, LinkError, Transport};
+use ringfold_transport::{Fragment, Link, LinkError, Transport, Windows};
 use ringfold_types::Rank;
 
 /// The transports of a communicator. A rank reaches each peer by one of them.
@@ -27,6 +27,14 @@ impl Router {
     /// The name of the transport to `peer`.
     pub(crate) fn name(&self, peer: Rank) -> &'static str {
         self.transports.get(self.route[peer.index()]).map_or("none", |via| via.name())
+    }
+
+    /// The maker of windows that all peers share, if there is one transport to all and it has them.
+    pub(crate) fn windows(&mut self) -> Option<&mut dyn Windows> {
+        match self.transports.as_mut_slice() {
+            [only] => only.windows(),
+            _ => None,
+        }
     }
 
     #[inline]

@@ -5,7 +5,7 @@ use ringfold_collectives::{Form, Schedule, Source, Step};
 use ringfold_reduce::Line;
 use ringfold_types::{Rank, Slice};
 
-use crate::engine::{Task, Trouble, link};
+use crate::engine::{Task, Trouble, link, put};
 use crate::memory::Memory;
 use crate::router::Router;
 
@@ -27,6 +27,7 @@ pub(crate) fn reduces_in_lines(schedule: &Schedule) -> bool {
         let is_short = |source: &Source| match *source {
             Source::Local(slice) => Form::of(slice.buffer) == Form::Element,
             Source::Wire(_, form) => form == Form::Element,
+            Source::Peer(..) => false,
         };
         Form::of(dst.buffer) == Form::Element
             && dst.len <= LINE_BYTES / element
@@ -109,11 +110,18 @@ fn whole(
             memory.copy(src, dst);
             Ok(Whole::Done)
         }
+        Step::Put { to, src } => {
+            put(memory, to, src);
+            Ok(Whole::Done)
+        }
         Step::Reduce { dst, ref sources } => {
-            if !task.in_lines {
-                return Ok(Whole::Part(0));
+            let sources = task.schedule.sources(sources);
+            if task.in_lines {
+                return reduce(router, task, memory, dst, sources);
             }
-            reduce(router, task, memory, dst, task.schedule.sources(sources))
+            let Some((reach, scratch)) = memory.reach() else { return Ok(Whole::Part(0)) };
+            reach.reduce(task.kernel, scratch, dst, sources);
+            Ok(Whole::Done)
         }
     }
 }
@@ -136,6 +144,7 @@ fn reduce(
                 Some(values) => values,
                 None => return Ok(Whole::Wait),
             },
+            Source::Peer(..) => unreachable!("no line is combined in a window"),
         };
         copy(&mut line.0[..bytes], values);
     }

@@ -302,7 +302,7 @@ impl Judge {
             }
             let mut call = logged.text();
             if by_algorithm {
-                call.push_str(&format!(" by algorithm {}", logged.algorithm));
+                call.push_str(&format!(" {}", logged.way()));
             }
             said.push((logged, Said { call, ranks: vec![rank] }));
         }

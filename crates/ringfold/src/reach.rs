@@ -1,0 +1,87 @@
+//! The windows of one call: what a schedule's steps read and write where it lies, on this rank and
+//! on others.
+
+use std::ops::Range;
+
+use ringfold_collectives::{Form, Source};
+use ringfold_reduce::{Kernel, Operand};
+use ringfold_transport::{OwnPart, Window};
+use ringfold_types::limits::SOURCES_MAX;
+use ringfold_types::{Buffer, Rank, Slice};
+
+use crate::engine::kernel_form;
+
+/// The windows that a call's input and output are in.
+pub(crate) struct Reach<'a> {
+    /// Out of place.
+    pub(crate) input: Option<&'a Window>,
+    /// The output, and in place the input.
+    pub(crate) output: &'a mut Window,
+    /// The byte of both at which the call's elements begin.
+    pub(crate) at: usize,
+    /// How far to shift a number of elements to get their bytes,
+    pub(crate) element: u32,
+    /// and for elements of scratch.
+    pub(crate) accumulator: u32,
+}
+
+impl Reach<'_> {
+    /// Combines all elements of a step that waits for nothing.
+    pub(crate) fn reduce(
+        &mut self,
+        kernel: &Kernel,
+        scratch: &mut [u8],
+        dst: Slice,
+        sources: &[Source],
+    ) {
+        let (at, element, accumulator) = (self.at, self.element, self.accumulator);
+        let in_window = |slice: Slice| bytes(at, element, slice);
+        let in_scratch = |slice: Slice| bytes(0, accumulator, slice);
+        let Window { own, peers } = &mut *self.output;
+        let far = self.input.map_or(&*peers, |window| &window.peers);
+        // What the destination is not in. Partial results are combined where they lie.
+        let (into, near, scratch): (&mut [u8], Option<&OwnPart>, &[u8]) =
+            if dst.buffer == Buffer::Scratch {
+                let near = self.input.map_or(&*own, |window| &window.own);
+                (&mut scratch[in_scratch(dst)], Some(near), &[])
+            } else {
+                let near = self.input.map(|window| &window.own);
+                (own.write(in_window(dst)), near, scratch)
+            };
+        let mut operands = [Operand::Destination; SOURCES_MAX];
+        for (operand, source) in operands.iter_mut().zip(sources) {
+            let (bytes, form) = match *source {
+                Source::Local(slice) if slice == dst => continue,
+                Source::Local(slice) if slice.buffer == Buffer::Scratch => {
+                    (&scratch[in_scratch(slice)], Form::Accumulator)
+                }
+                Source::Local(slice) => match near {
+                    Some(own) => (own.read(in_window(slice)), Form::Element),
+                    None => {
+                        debug_assert!((slice.offset, slice.len) == (dst.offset, dst.len));
+                        continue;
+                    }
+                },
+                Source::Peer(of, slice) if slice.buffer == Buffer::Input => {
+                    (far.read(of, in_window(slice)), Form::Element)
+                }
+                Source::Peer(of, slice) => (peers.read(of, in_window(slice)), Form::Element),
+                Source::Wire(..) => unreachable!("a step in windows waits for nothing"),
+            };
+            *operand = Operand::Bytes { bytes, form: kernel_form(form) };
+        }
+        let form = kernel_form(Form::of(dst.buffer));
+        kernel.combine(into, form, &operands[..sources.len()]);
+    }
+
+    /// Stores elements of the output into that of `to`.
+    pub(crate) fn put(&mut self, to: Rank, src: Slice) {
+        let range = bytes(self.at, self.element, src);
+        let Window { own, peers } = &mut *self.output;
+        peers.put(to, range.start, own.read(range));
+    }
+}
+
+fn bytes(at: usize, shift: u32, slice: Slice) -> Range<usize> {
+    at + (slice.offset << shift)..at + (slice.end() << shift)
+}

@@ -1,0 +1,183 @@
+//! All-reduce in windows: every type, operation and awkward count, over every transport, by the
+//! algorithm for windows wherever the ranks share memory; and what is refused.
+
+use ringfold::{Call, Collective, Communicator, DataType, Error, Rank, ReduceOp, Window, Windows};
+use ringfold_bench::oracle::Oracle;
+
+use crate::via::Via;
+use crate::{COUNTS, kinds};
+
+/// All calls go by the algorithm for windows, however short they are.
+const FORCED: [(&str, &str); 1] = [("RINGFOLD_ALGO", "allreduce:window")];
+
+/// Bytes of the windows that the calls are in.
+const BYTES: usize = 70_001 * 8 + 128;
+
+type Pair = (Window<u8>, Window<u8>);
+
+fn pair(comm: &mut Communicator) -> Pair {
+    (comm.alloc(BYTES).unwrap(), comm.alloc(BYTES).unwrap())
+}
+
+/// Performs `call` from byte `at` on and counts the wrong elements of this rank.
+fn wrong(
+    comm: &mut Communicator,
+    (input, output): &mut Pair,
+    call: &Call,
+    in_place: bool,
+    at: usize,
+) -> usize {
+    let (rank, size) = (comm.rank(), comm.size());
+    let oracle = Oracle::new(*call, size, at as u64);
+    let call = Call { op: oracle.op(rank), ..*call };
+    let range = at..at + call.count * call.data_type.bytes();
+    output.fill(0xa5);
+    if in_place {
+        oracle.fill_input(rank, &mut output[range.clone()]);
+        comm.perform_in_windows(&call, Windows::InPlace(output), at).unwrap();
+    } else {
+        oracle.fill_input(rank, &mut input[range.clone()]);
+        let before = input[range.clone()].to_vec();
+        comm.perform_in_windows(&call, Windows::Apart { input, output }, at).unwrap();
+        assert!(input[range.clone()] == before, "{call} wrote to its input");
+    }
+    let outside = output[..at].iter().chain(&output[range.end..]);
+    assert!(outside.copied().all(|byte| byte == 0xa5), "{call} wrote beyond its range");
+    oracle.count_wrong(rank, &output[range])
+}
+
+fn all_calls() -> Vec<Call> {
+    let (collective, root) = (Collective::AllReduce, Rank(0));
+    let mut calls = Vec::new();
+    for (kind, (data_type, op)) in kinds(collective).into_iter().enumerate() {
+        for (index, count) in COUNTS.into_iter().enumerate() {
+            if count < 1000 || (kind + index).is_multiple_of(5) {
+                calls.push(Call { collective, count, data_type, op, root });
+            }
+        }
+    }
+    calls
+}
+
+fn everything(via: Via, sizes: &[usize]) {
+    let calls = all_calls();
+    for &size in sizes {
+        via.run(size, &FORCED, |comm| {
+            let mut pair = pair(comm);
+            let forced = comm.algorithm_in(&pair.0, &calls[0]).unwrap();
+            assert_eq!(forced == "window", via == Via::Shm, "{via:?}: {forced}");
+            for (index, call) in calls.iter().enumerate() {
+                for in_place in [false, true] {
+                    // At the start of a line, and astride.
+                    let at = [0, 64, 8][index % 3];
+                    let wrong = wrong(comm, &mut pair, call, in_place, at);
+                    let rank = comm.rank();
+                    assert_eq!(wrong, 0, "{call}, in place {in_place}, rank {rank} of {size}");
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn by_threads() {
+    everything(Via::Local, &[1, 2, 3]);
+}
+
+#[test]
+fn over_shared_memory() {
+    everything(Via::Shm, &[2, 3, 5]);
+}
+
+#[test]
+fn over_tcp() {
+    everything(Via::Tcp, &[2, 3]);
+}
+
+/// More ranks than a reduction takes sources, so that partial results are needed.
+#[test]
+fn of_many_ranks() {
+    Via::Shm.run(19, &FORCED, |comm| {
+        let mut window = comm.alloc::<i32>(5003).unwrap();
+        let rank = comm.rank().0.cast_signed();
+        for (element, i) in window.iter_mut().zip(0..) {
+            *element = i + rank;
+        }
+        comm.all_reduce_window(&mut window, .., ReduceOp::Sum).unwrap();
+        let right = |(i, element): (usize, &i32)| *element == 19 * i32::try_from(i).unwrap() + 171;
+        assert!(window.iter().enumerate().all(right));
+    });
+}
+
+#[test]
+fn windows_are_zero_outlive_each_other_and_serve_other_calls() {
+    for via in Via::ALL {
+        via.run(3, &[], |comm| {
+            let rank = comm.rank();
+            let mut kept = comm.alloc::<f32>(3000).unwrap();
+            assert!(kept.iter().all(|value| *value == 0.0));
+            for round in 0..20_u32 {
+                let mut window = comm.alloc::<u32>(1000 + round as usize).unwrap();
+                window.fill(round + rank.0);
+                comm.all_reduce_window(&mut window, 1.., ReduceOp::Sum).unwrap();
+                assert!(window[1..].iter().all(|value| *value == 3 * round + 3), "{via:?}");
+                assert_eq!(window[0], round + rank.0);
+            }
+            // One rank drops its window while the others still use theirs.
+            let other = comm.alloc::<f32>(3000).unwrap();
+            if rank == Rank(1) {
+                drop(other);
+            } else {
+                assert!(other.iter().all(|value| *value == 0.0));
+            }
+            kept.fill(1.0);
+            comm.all_reduce(&mut kept, ReduceOp::Sum).unwrap();
+            assert!(kept.iter().all(|value| *value == 3.0));
+            let mut none = comm.alloc::<f64>(0).unwrap();
+            comm.all_reduce_window(&mut none, .., ReduceOp::Sum).unwrap();
+            assert!(none.is_empty());
+        });
+    }
+}
+
+#[test]
+fn what_ranks_ask_differently_is_refused_on_all() {
+    for via in Via::ALL {
+        via.run(3, &[], |comm| {
+            let rank = comm.rank();
+            let error = comm.alloc::<f32>(10 + rank.index() / 2).unwrap_err();
+            let says = ["rank 2 asks for f32 x 11", "rank 0 for f32 x 10", "same"];
+            assert!(says.iter().all(|word| error.to_string().contains(word)), "{error}");
+            let error = comm.alloc::<f32>(usize::MAX / 2).unwrap_err().to_string();
+            assert!(error.contains("more than"), "{error}");
+            assert!(comm.alloc::<f32>(10).is_ok(), "all is as before");
+        });
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    Via::Local.run(2, &[], |comm| {
+        let mut window = comm.alloc::<f32>(10).unwrap();
+        let refused = |error: Result<(), Error>, why: &str| {
+            let error = error.unwrap_err();
+            assert!(matches!(error, Error::Argument { .. }), "{error}");
+            assert!(error.to_string().contains(why), "{error}");
+        };
+        refused(comm.all_reduce_window(&mut window, 5..11, ReduceOp::Sum), "window of 10");
+        let (collective, data_type, root) = (Collective::Broadcast, DataType::F32, Rank(0));
+        let call = Call { collective, count: 1, data_type, op: ReduceOp::Sum, root };
+        let broadcast = comm.perform_in_windows(&call, Windows::InPlace(&mut window), 0);
+        refused(broadcast, "only all-reduce");
+        let call = Call { collective: Collective::AllReduce, count: 9, ..call };
+        let beyond = comm.perform_in_windows(&call, Windows::InPlace(&mut window), 8);
+        refused(beyond, "exceed");
+        let others = ringfold::local::run(1, |other| {
+            let mut own = other.alloc::<f32>(10).unwrap();
+            other.all_reduce_window(&mut own, .., ReduceOp::Sum).unwrap();
+            own
+        });
+        let mut others = others.unwrap().remove(0);
+        refused(comm.all_reduce_window(&mut others, .., ReduceOp::Sum), "another communicator");
+    });
+}
