@@ -5,10 +5,10 @@
 //! independent of each other.
 //!
 //! Where the buffers of all ranks are *windows*, memory that every rank has mapped, a step may also
-//! reach into another rank's: read it in place (`Source::Peer`) or store into it (`Step::Put`). Such
-//! steps wait for nobody. What orders them is messages: a rank that has received what another sent
-//! sees all that the other did before. So a schedule sends tokens (elements of scratch) around what
-//! must not meet, and `check` proves that nothing does.
+//! reach into another rank's: read it in place (`Source::Peer`) or store into it (`Step::Put`).
+//! Such steps wait for nobody. What orders them is messages: a rank that has received what another
+//! sent sees all that the other did before. So a schedule sends tokens (elements of scratch) around
+//! what must not meet, and `check` proves that nothing does.
 //!
 //! An element on the wire has one of two forms: that of the call's data type (sent from `Input` or
 //! `Output`) or that of its accumulator (sent from `Scratch`). Collectives that do not reduce have

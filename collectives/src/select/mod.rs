@@ -42,7 +42,7 @@ pub fn select(
     // Where only algorithms for windows are wanted, other calls are free.
     cheapest(call, layout, allowed)
         .or_else(|| cheapest(call, layout, ordinary))
-        .unwrap_or(&Algorithm::of(call.collective)[0])
+        .unwrap_or_else(|| &Algorithm::of(call.collective)[0])
 }
 
 /// As `select`, for a call whose buffers are windows: memory that every rank has mapped. What was
