@@ -17,6 +17,8 @@ use std::os::fd::BorrowedFd;
 
 use ringfold_types::{Lane, Rank};
 
+use crate::sys::copy;
+
 use crate::shm::Window;
 
 /// One stream each way between this rank and a peer.
@@ -104,7 +106,7 @@ pub trait Transport: Send + fmt::Debug {
             return Ok(Some((fragment.tag, 0)));
         }
         let bytes = fragment.bytes.len().min(dst.len());
-        dst[..bytes].copy_from_slice(&fragment.bytes[..bytes]);
+        copy(&mut dst[..bytes], &fragment.bytes[..bytes]);
         self.consume(link, bytes);
         Ok(Some((tag, bytes)))
     }

@@ -16,3 +16,4 @@ pub mod tcp;
 
 pub use contract::{Capabilities, Fragment, Link, LinkError, LinkFault, Transport, Windows};
 pub use shm::{OwnPart, PeerParts, Window};
+pub use sys::copy;

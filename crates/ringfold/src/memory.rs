@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use ringfold_collectives::Form;
+use ringfold_transport::copy;
 use ringfold_types::{Buffer, Slice};
 
 use crate::reach::Reach;
@@ -165,13 +166,16 @@ impl<'a> Memory<'a> {
         if from == to {
             return;
         }
+        let overlap = from.1.start < to.1.end && to.1.start < from.1.end;
         match (from.0, to.0) {
-            (Region::User, Region::User) => self.user.copy_within(from.1, to.1.start),
-            (Region::Scratch, Region::Scratch) => self.scratch.copy_within(from.1, to.1.start),
+            (Region::User, Region::User) if overlap => self.user.copy_within(from.1, to.1.start),
+            (Region::Scratch, Region::Scratch) if overlap => {
+                self.scratch.copy_within(from.1, to.1.start);
+            }
             _ => {
                 let (bytes, rest) = self.split(dst);
                 if let Place::Bytes(source) = rest.at(from) {
-                    bytes.copy_from_slice(source);
+                    copy(bytes, source);
                 }
             }
         }

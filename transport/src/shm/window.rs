@@ -10,7 +10,7 @@ use ringfold_types::Rank;
 
 use super::Shm;
 use crate::contract::{Link, LinkError, LinkFault, Windows};
-use crate::sys::{Access, Mapping, receive, sealed_memory, transmit};
+use crate::sys::{Access, Mapping, copy_bytes, receive, sealed_memory, transmit};
 
 /// A buffer of every rank of a host, of the same length on all, zeroed when made. It frees itself:
 /// a rank's part exists until nobody has it mapped, so who drops a window takes nothing from the
@@ -92,7 +92,7 @@ impl PeerParts {
         // parts of peers to be written, and `&mut` ends the loans of `read`. That no one else
         // accesses these bytes meanwhile is what the users' protocol says (see `Window`).
         unsafe {
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), part.base().add(at).as_ptr(), len);
+            copy_bytes(bytes.as_ptr(), part.base().add(at).as_ptr(), len);
         }
     }
 

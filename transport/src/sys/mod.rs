@@ -1,10 +1,13 @@
 //! The edge to the operating system: what the transports need of it, as types that cannot be
-//! misused. Mapped memory is the only part that needs `unsafe`.
+//! misused. Mapped memory and long copies are the only parts that need `unsafe`.
 
 mod bell;
+mod copy;
 mod descriptors;
 mod memory;
 
 pub(crate) use bell::Bell;
+pub use copy::copy;
+pub(crate) use copy::copy_bytes;
 pub(crate) use descriptors::{receive, transmit};
 pub(crate) use memory::{Access, Mapping, sealed_memory};

@@ -9,6 +9,7 @@ use super::broken::Broken;
 use super::socket::{Read, read, read_both};
 use super::staging::Staging;
 use crate::contract::Fragment;
+use crate::sys::copy;
 
 /// Bytes that wait here for the receiver; the rest waits in the kernel.
 const STAGING_BYTES: usize = 256 * 1024;
@@ -127,7 +128,7 @@ impl Reader {
     fn copy(&mut self, dst: &mut [u8]) -> usize {
         let Some(Fragment { bytes, .. }) = self.staging.lent() else { return 0 };
         let count = bytes.len().min(dst.len());
-        dst[..count].copy_from_slice(&bytes[..count]);
+        copy(&mut dst[..count], &bytes[..count]);
         self.staging.take(count);
         count
     }

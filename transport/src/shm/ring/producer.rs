@@ -9,6 +9,7 @@ use super::memory::{
     CELLS, CREDIT_CELLS, DATA_BYTES, INLINE_BYTES, LINE_BYTES, PIECE_BYTES, Ring, join, occupied,
 };
 use super::overflow::Overflow;
+use crate::sys::copy_bytes;
 
 /// Less room than this at the data's end is skipped, rather than filled with a splinter of a long
 /// message.
@@ -215,7 +216,7 @@ impl<M> Producer<M> {
         let target = self.ring.data(place);
         // SAFETY: `room` says that as many bytes are free in a row from `data_end` on: the consumer
         // is done with them and looks at them again only after the mark below.
-        unsafe { target.copy_from_nonoverlapping(source(bytes), bytes.len()) };
+        unsafe { copy_bytes(bytes.as_ptr(), target.as_ptr(), bytes.len()) };
         #[expect(clippy::cast_possible_truncation, reason = "at most PIECE_BYTES")]
         let occupied = occupied(bytes.len() as u32);
         self.data_end = self.data_end.wrapping_add(occupied);

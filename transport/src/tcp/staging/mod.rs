@@ -7,6 +7,7 @@
 use ringfold_types::limits::FRAGMENT_ALIGN;
 
 use crate::contract::Fragment;
+use crate::sys::copy;
 use crate::tcp::frame::{BadHeader, HEADER_BYTES, Header};
 
 /// Bytes that have arrived on one connection and were not consumed.
@@ -131,14 +132,14 @@ impl Staging {
     /// Moves everything here, all of it payload of the open frame, to the front of `dst`.
     pub(super) fn unload(&mut self, dst: &mut [u8]) -> usize {
         let live = self.live();
-        dst[..live].copy_from_slice(&self.bytes[self.head..self.tail]);
+        copy(&mut dst[..live], &self.bytes[self.head..self.tail]);
         self.head = self.tail;
         live
     }
 
     /// Puts back bytes at the front of the open frame. Nothing else may be here.
     pub(super) fn stash(&mut self, bytes: &[u8]) {
-        self.free()[..bytes.len()].copy_from_slice(bytes);
+        copy(&mut self.free()[..bytes.len()], bytes);
         self.tail += bytes.len();
     }
 
