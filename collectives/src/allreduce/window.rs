@@ -3,8 +3,8 @@
 //!
 //! 1. Everyone tells everyone that its input is ready and its output may be written, and waits to
 //!    hear the same.
-//! 2. Rank r combines block r in rank order, in one pass, by pieces that stay in the cache until
-//!    they are stored everywhere.
+//! 2. Rank r combines block r in rank order, piece by piece, and stores each piece everywhere
+//!    before the next, so that it may do both in one pass.
 //! 3. Everyone tells everyone that it is done, and waits to hear the same.
 //!
 //! Short floats are rounded once. Blocks begin at cache lines, so no line has two writers.

@@ -41,6 +41,8 @@ pub enum Operand<'a> {
         /// What they are.
         form: Form,
     },
+    /// What another destination holds before the call, by its place among the others: elements.
+    Other(usize),
 }
 
 impl<'a> Operand<'a> {
@@ -74,15 +76,28 @@ pub(crate) struct Job<'a> {
     pub(crate) count: usize,
     pub(crate) operands: &'a [Operand<'a>],
     pub(crate) finish: Finish,
+    /// Where else the results go, in the same form: `count` values each, written by vectors alone.
+    pub(crate) others: &'a [*mut u8],
 }
 
 impl Job<'_> {
+    /// Where the values of an operand are, and their form.
+    #[inline]
+    pub(crate) fn values(&self, operand: &Operand<'_>) -> (*const u8, Form) {
+        match *operand {
+            Operand::Destination => (self.dst.as_ptr(), self.form),
+            Operand::Bytes { bytes, form } => (bytes.as_ptr(), form),
+            Operand::Other(place) => (self.others[place], Form::Element),
+        }
+    }
+
     /// The bytes of an operand, and their form.
     #[inline]
     pub(crate) fn source<'s>(&'s self, operand: &'s Operand<'_>) -> (&'s [u8], Form) {
         match *operand {
             Operand::Destination => (self.dst, self.form),
             Operand::Bytes { bytes, form } => (bytes, form),
+            Operand::Other(_) => unreachable!("only vectors meet other destinations"),
         }
     }
 }

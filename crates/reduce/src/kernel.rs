@@ -1,6 +1,7 @@
 //! The entry point: a reduction resolved for this CPU.
 
 use std::fmt;
+use std::ops::Range;
 
 use ringfold_types::{DataType, ReduceOp, limits};
 
@@ -166,6 +167,7 @@ impl Kernel {
             limits::SOURCES_MAX,
         );
         for operand in operands {
+            assert!(!matches!(operand, Operand::Other(_)), "there are no other destinations");
             let Operand::Bytes { bytes, form } = operand else { continue };
             assert!(
                 bytes.len() == count * form.bytes(self.data_type),
@@ -174,7 +176,8 @@ impl Kernel {
                 self.data_type,
             );
         }
-        let mut job = Job { dst, form: dst_form, count, operands, finish: self.finish };
+        let mut job =
+            Job { dst, form: dst_form, count, operands, finish: self.finish, others: &[] };
         match self.vectors {
             Some(vectors) => {
                 let head = unaligned_head(job.dst, width);
@@ -183,6 +186,86 @@ impl Kernel {
                 (self.scalar.run)(&mut job, done..count);
             }
             None => (self.scalar.run)(&mut job, 0..count),
+        }
+    }
+
+    /// As `combine`, of elements, with the results written to `others` too: in one pass,
+    /// so that loads and stores wait for memory together.
+    ///
+    /// # Panics
+    ///
+    /// As `combine`, or if not all of the destinations have one length, or if there are more than
+    /// `limits::SOURCES_MAX` others.
+    pub fn combine_to_all(
+        &self,
+        dst: &mut [u8],
+        others: &mut [&mut [u8]],
+        operands: &[Operand<'_>],
+    ) {
+        let width = self.data_type.bytes();
+        let count = dst.len() >> width.trailing_zeros();
+        assert!(dst.len() == count * width, "no whole number of elements");
+        assert!((1..=limits::SOURCES_MAX).contains(&operands.len()), "1 to 16 operands");
+        assert!(others.len() <= limits::SOURCES_MAX, "too many destinations");
+        assert!(others.iter().all(|other| other.len() == dst.len()), "destinations differ");
+        for operand in operands {
+            match operand {
+                Operand::Destination => {}
+                Operand::Bytes { bytes, form } => {
+                    let len = count * form.bytes(self.data_type);
+                    assert!(bytes.len() == len, "an operand of another length");
+                }
+                Operand::Other(place) => assert!(*place < others.len(), "no such destination"),
+            }
+        }
+        let Some(vectors) = self.vectors else {
+            return self.combine_part(dst, others, operands, 0..count);
+        };
+        let head = unaligned_head(dst, width);
+        self.combine_part(dst, others, operands, 0..head);
+        let mut places = [std::ptr::null_mut(); limits::SOURCES_MAX];
+        for (place, other) in places.iter_mut().zip(&mut *others) {
+            *place = other.as_mut_ptr();
+        }
+        let places = &places[..others.len()];
+        let (form, finish) = (Form::Element, self.finish);
+        let mut job = Job { dst: &mut *dst, form, count, operands, finish, others: places };
+        let done = vectors.run(&mut job, head);
+        self.combine_part(dst, others, operands, done..count);
+    }
+
+    /// Elements `range` of `combine_to_all`, one at a time.
+    fn combine_part(
+        &self,
+        dst: &mut [u8],
+        others: &mut [&mut [u8]],
+        operands: &[Operand<'_>],
+        range: Range<usize>,
+    ) {
+        if range.is_empty() {
+            return;
+        }
+        let part = |form: Form| {
+            let width = form.bytes(self.data_type);
+            range.start * width..range.end * width
+        };
+        let mut parts = [Operand::Destination; limits::SOURCES_MAX];
+        for (part_of, operand) in parts.iter_mut().zip(operands) {
+            *part_of = match *operand {
+                Operand::Destination => continue,
+                Operand::Bytes { bytes, form } => {
+                    Operand::Bytes { bytes: &bytes[part(form)], form }
+                }
+                Operand::Other(place) => Operand::elements(&others[place][part(Form::Element)]),
+            };
+        }
+        let (form, finish, count) = (Form::Element, self.finish, range.len());
+        let dst = &mut dst[part(form)];
+        let operands = &parts[..operands.len()];
+        let mut job = Job { dst: &mut *dst, form, count, operands, finish, others: &[] };
+        (self.scalar.run)(&mut job, 0..count);
+        for other in others {
+            other[part(form)].copy_from_slice(dst);
         }
     }
 

@@ -15,6 +15,7 @@ use ringfold_types::{Call, Rank, ReduceOp};
 use crate::config::Config;
 use crate::error::Error;
 use crate::memory::Shape;
+use crate::reach::spreads;
 use crate::short::reduces_in_lines;
 
 /// The schedules of a communicator.
@@ -57,8 +58,10 @@ pub(crate) struct Entry {
     pub(crate) call: Call,
     pub(crate) schedule: Schedule,
     pub(crate) kernel: Kernel,
-    /// Whether its reductions are short.
+    /// Whether its reductions are short,
     pub(crate) in_lines: bool,
+    /// and whether their results go to all ranks at once.
+    pub(crate) spreads: bool,
     /// The algorithm's number among those of its collective, and whether the buffers are windows.
     pub(crate) code: u8,
     /// Bytes of an element, and of an element of scratch.
@@ -200,6 +203,7 @@ impl Plans {
         Ok(Entry {
             call: *call,
             in_lines: reduces_in_lines(&schedule),
+            spreads: spreads(&schedule),
             element_bytes: (bytes(Form::Element), bytes(Form::Accumulator)),
             schedule,
             kernel: Kernel::new(call.data_type, op, layout.size()),

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use ringfold_collectives::{Form, Source};
+use ringfold_collectives::{Form, Schedule, Source, Step};
 use ringfold_reduce::{Kernel, Operand};
 use ringfold_transport::{OwnPart, Window};
 use ringfold_types::limits::SOURCES_MAX;
@@ -23,6 +23,50 @@ pub(crate) struct Reach<'a> {
     pub(crate) element: u32,
     /// and for elements of scratch.
     pub(crate) accumulator: u32,
+    /// Whether every result goes to all ranks as it is combined, rather than step by step.
+    pub(crate) spreads: bool,
+}
+
+/// Whether every result is combined of the inputs at its place into the output, and stored to all
+/// other ranks right away: so that both can be done in one pass.
+pub(crate) fn spreads(schedule: &Schedule) -> bool {
+    let [steps] = schedule.lanes() else { return false };
+    if !schedule.needs_windows() || schedule.size() > SOURCES_MAX {
+        return false;
+    }
+    let mut steps = steps.iter();
+    while let Some(step) = steps.next() {
+        match step {
+            Step::Reduce { dst, sources } => {
+                let in_place = |source: &Source| match source {
+                    Source::Local(slice) | Source::Peer(_, slice) => {
+                        slice.buffer == Buffer::Input
+                            && (slice.offset, slice.len) == (dst.offset, dst.len)
+                    }
+                    Source::Wire(..) => false,
+                };
+                let fits = schedule.sources(sources).iter().all(in_place);
+                if dst.buffer != Buffer::Output || !fits {
+                    return false;
+                }
+                let mut missing: Vec<usize> = (0..schedule.size()).collect();
+                missing.retain(|rank| *rank != schedule.rank().index());
+                for put in steps.by_ref().take(missing.len()) {
+                    let Step::Put { to, src } = put else { return false };
+                    if src != dst {
+                        return false;
+                    }
+                    missing.retain(|rank| *rank != to.index());
+                }
+                if !missing.is_empty() {
+                    return false;
+                }
+            }
+            Step::Put { .. } => return false,
+            _ => {}
+        }
+    }
+    true
 }
 
 impl Reach<'_> {
@@ -34,6 +78,9 @@ impl Reach<'_> {
         dst: Slice,
         sources: &[Source],
     ) {
+        if self.spreads {
+            return self.reduce_to_all(kernel, dst, sources);
+        }
         let (at, element, accumulator) = (self.at, self.element, self.accumulator);
         let in_window = |slice: Slice| bytes(at, element, slice);
         let in_scratch = |slice: Slice| bytes(0, accumulator, slice);
@@ -58,7 +105,7 @@ impl Reach<'_> {
                 Source::Local(slice) => match near {
                     Some(own) => (own.read(in_window(slice)), Form::Element),
                     None => {
-                        debug_assert!((slice.offset, slice.len) == (dst.offset, dst.len));
+                        debug_assert_eq!(slice.offset, dst.offset, "in place, where it lies");
                         continue;
                     }
                 },
@@ -74,8 +121,38 @@ impl Reach<'_> {
         kernel.combine(into, form, &operands[..sources.len()]);
     }
 
+    /// Combines elements into the outputs of all ranks at once.
+    fn reduce_to_all(&mut self, kernel: &Kernel, dst: Slice, sources: &[Source]) {
+        let range = bytes(self.at, self.element, dst);
+        let Window { own, peers } = &mut *self.output;
+        let mut operands = [Operand::Destination; SOURCES_MAX];
+        for (operand, source) in operands.iter_mut().zip(sources) {
+            *operand = match (*source, self.input) {
+                (Source::Local(_), None) => Operand::Destination,
+                (Source::Peer(of, _), None) => Operand::Other(peers.place(of)),
+                (Source::Local(_), Some(input)) => Operand::elements(input.own.read(range.clone())),
+                (Source::Peer(of, _), Some(input)) => {
+                    Operand::elements(input.peers.read(of, range.clone()))
+                }
+                (Source::Wire(..), _) => unreachable!("a step in windows waits for nothing"),
+            };
+        }
+        let mut others: [&mut [u8]; SOURCES_MAX] = Default::default();
+        let mut count = 0;
+        for (other, part) in others.iter_mut().zip(peers.write_all(&range)) {
+            *other = part;
+            count += 1;
+        }
+        let into = own.write(range.clone());
+        kernel.combine_to_all(into, &mut others[..count], &operands[..sources.len()]);
+    }
+
     /// Stores elements of the output into that of `to`.
     pub(crate) fn put(&mut self, to: Rank, src: Slice) {
+        if self.spreads {
+            // It is there.
+            return;
+        }
         let range = bytes(self.at, self.element, src);
         let Window { own, peers } = &mut *self.output;
         peers.put(to, range.start, own.read(range));

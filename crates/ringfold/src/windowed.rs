@@ -179,7 +179,8 @@ impl Communicator {
             Place::Shared { input, output } if entry.schedule.needs_windows() => {
                 let (element, accumulator) =
                     (element.trailing_zeros(), accumulator.trailing_zeros());
-                let reach = Reach { input, output, at: range.start, element, accumulator };
+                let (at, spreads) = (range.start, entry.spreads);
+                let reach = Reach { input, output, at, element, accumulator, spreads };
                 Memory::in_windows(reach, scratch)
             }
             Place::Shared { input, output } => {

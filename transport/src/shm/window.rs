@@ -88,12 +88,34 @@ impl PeerParts {
     pub fn put(&mut self, peer: Rank, at: usize, bytes: &[u8]) {
         let part = self.of(peer);
         let len = within(part, &(at..at + bytes.len()));
-        // SAFETY: within the mapping, which is writable. `bytes` do not overlap it: nothing lends
-        // parts of peers to be written, and `&mut` ends the loans of `read`. That no one else
+        // SAFETY: within the mapping, which is writable. `bytes` do not overlap it: `&mut`
+        // ends all loans of it. That no one else
         // accesses these bytes meanwhile is what the users' protocol says (see `Window`).
         unsafe {
             copy_bytes(bytes.as_ptr(), part.base().add(at).as_ptr(), len);
         }
+    }
+
+    /// The bytes of `range` of the parts of all peers, in rank order, to be written.
+    ///
+    /// # Panics
+    /// If the range is not within the window.
+    #[inline]
+    pub fn write_all(&mut self, range: &Range<usize>) -> impl Iterator<Item = &mut [u8]> {
+        self.0.iter_mut().flatten().map(|part| {
+            let len = within(part, range);
+            // SAFETY: within the mapping, which is writable and lives as long as the loan. Each
+            // part is a mapping of its own, lent once, by `&mut`. That no other process accesses
+            // these bytes meanwhile is what the users' protocol says (see `Window`).
+            unsafe { std::slice::from_raw_parts_mut(part.base().add(range.start).as_ptr(), len) }
+        })
+    }
+
+    /// The place of `peer` among the parts that `write_all` lends.
+    #[must_use]
+    #[inline]
+    pub fn place(&self, peer: Rank) -> usize {
+        self.0.iter().take(peer.index()).flatten().count()
     }
 
     #[inline]

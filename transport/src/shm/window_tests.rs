@@ -43,6 +43,12 @@ fn what_one_puts_the_others_read() {
         windows[2].own.write(bytes - 1..bytes)[0] = 7;
         windows[3].peers.put(Rank(1), 0, &[9]);
         assert_eq!(windows[0].peers.read(Rank(2), bytes - 1..bytes), [7]);
+        let place = windows[3].peers.place(Rank(2));
+        let mut parts: Vec<_> = windows[3].peers.write_all(&(0..1)).collect();
+        assert_eq!((place, parts.len()), (2, 3));
+        parts[place][0] = 5;
+        assert_eq!(windows[2].own.read(0..1)[0], 5);
+        windows[2].own.write(bytes - 1..bytes)[0] = 7;
         let ninth = windows[1].own.read(0..1)[0];
         assert!(ninth == 9);
         // Who leaves takes nothing from the others.

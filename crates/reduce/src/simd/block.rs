@@ -36,8 +36,8 @@ combine!(Sum sum, Prod prod, Min min, Max max);
 ///
 /// # Safety
 ///
-/// The CPU has the instruction set of `C`, and the job keeps its promises: `dst` and every operand
-/// hold `count` values, of which `from` is not beyond the end.
+/// The CPU has the instruction set of `C`, and the job keeps its promises: `dst`, all others and
+/// every operand hold `count` values, of which `from` is not beyond the end.
 #[inline(always)]
 pub(super) unsafe fn run<C: Codec, F: VectorCombine>(job: &mut Job<'_>, from: usize) -> usize {
     let pair = 2 * C::Vector::LANES;
@@ -64,14 +64,14 @@ pub(super) unsafe fn run<C: Codec, F: VectorCombine>(job: &mut Job<'_>, from: us
 unsafe fn block<C: Codec, F: VectorCombine, const N: usize>(job: &mut Job<'_>, at: usize) {
     let Some((first, others)) = job.operands.split_first() else { return };
     // SAFETY: the caller promises the CPU, and that values up to the end of the block exist in
-    // `dst` and in every operand, which is where `read` and `write` go.
+    // `dst`, in the others and in every operand, which is where `read` and `write` go.
     unsafe {
         let mut values = [[C::Vector::splat(bytemuck::Zeroable::zeroed()); 2]; N];
-        let (bytes, form) = job.source(first);
-        read::<C, N>(bytes.as_ptr(), form, at, |index, pair| values[index] = pair);
+        let (values_at, form) = job.values(first);
+        read::<C, N>(values_at, form, at, |index, pair| values[index] = pair);
         for operand in others {
-            let (bytes, form) = job.source(operand);
-            read::<C, N>(bytes.as_ptr(), form, at, |index, [left, right]| {
+            let (values_at, form) = job.values(operand);
+            read::<C, N>(values_at, form, at, |index, [left, right]| {
                 let [l, r] = values[index];
                 values[index] = [F::combine(l, left), F::combine(r, right)];
             });
@@ -80,6 +80,9 @@ unsafe fn block<C: Codec, F: VectorCombine, const N: usize>(job: &mut Job<'_>, a
             *pair = finished::<C>(*pair, job);
         }
         write::<C, N>(values, job.dst.as_mut_ptr(), job.form, at);
+        for other in job.others {
+            write::<C, N>(values, *other, job.form, at);
+        }
     }
 }
 

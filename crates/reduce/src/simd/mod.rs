@@ -57,7 +57,7 @@ impl Loop {
     /// Computes all but the last values of a job from `from` on, and returns the first index that
     /// it left.
     pub(crate) fn run(self, job: &mut Job<'_>, from: usize) -> usize {
-        // SAFETY: `choose` has asked the CPU; `Kernel::combine` has checked the lengths.
+        // SAFETY: `choose` has asked the CPU; `Kernel` has checked the lengths.
         unsafe { (self.0)(job, from) }
     }
 }

@@ -1,0 +1,79 @@
+//! Combining to several destinations at once gives each of them what `combine` gives one: for every
+//! type, operation and level, at odd lengths and alignments, and where destinations are operands.
+
+use ringfold_reduce::{Form, Kernel, Level, Operand};
+use ringfold_types::{DataType, ReduceOp};
+
+const OPS: [ReduceOp; 3] = [ReduceOp::Sum, ReduceOp::Max, ReduceOp::Avg];
+
+/// Bytes without a pattern.
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed;
+    let next = |_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+        state.to_le_bytes()[7]
+    };
+    (0..len).map(next).collect()
+}
+
+fn check(level: Level, data_type: DataType, op: ReduceOp, count: usize, misaligned: usize) {
+    let Some(kernel) = Kernel::with(level, data_type, op, 3) else { return };
+    let width = data_type.bytes();
+    let (len, at) = (count * width, misaligned * width);
+    let inputs: Vec<Vec<u8>> = (0..3).map(|rank| noise(7 + rank, len)).collect();
+    let operands: Vec<_> = inputs.iter().map(|input| Operand::elements(input)).collect();
+    let mut right = vec![0; len];
+    kernel.combine(&mut right, Form::Element, &operands);
+
+    // All buffers are off their start; what surrounds them stays as it is.
+    let buffer = |inner: &[u8]| [&vec![0xa5; at][..], inner, &[0xa5; 64]].concat();
+    for in_place in [false, true] {
+        let held = |rank: usize| buffer(if in_place { &inputs[rank] } else { &right });
+        let [mut first, mut own, mut last] = [held(0), held(1), held(2)];
+        {
+            let range = at..at + len;
+            let others = &mut [&mut first[range.clone()], &mut last[range.clone()]];
+            let in_place_operands = [Operand::Other(0), Operand::Destination, Operand::Other(1)];
+            let operands = if in_place { &in_place_operands[..] } else { &operands };
+            kernel.combine_to_all(&mut own[range], others, operands);
+        }
+        for result in [first, own, last] {
+            let about = format!("{op} of {data_type} x {count} at {misaligned} by {level}");
+            assert!(result == buffer(&right), "{about}, in place {in_place}");
+        }
+    }
+}
+
+#[test]
+fn every_destination_gets_the_same() {
+    for level in Level::ALL {
+        for data_type in DataType::ALL {
+            for op in OPS {
+                for (count, misaligned) in [(0, 0), (1, 0), (7, 1), (64, 0), (2500, 3), (4099, 0)] {
+                    check(level, data_type, op, count, misaligned);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "destinations differ")]
+fn destinations_are_of_one_length() {
+    let kernel = Kernel::new(DataType::F32, ReduceOp::Sum, 2);
+    kernel.combine_to_all(&mut [0; 8], &mut [&mut [0; 4]], &[Operand::Destination]);
+}
+
+#[test]
+#[should_panic(expected = "no such destination")]
+fn operands_are_destinations_that_are_there() {
+    let kernel = Kernel::new(DataType::F32, ReduceOp::Sum, 2);
+    kernel.combine_to_all(&mut [0; 8], &mut [], &[Operand::Other(0)]);
+}
+
+#[test]
+#[should_panic(expected = "no other destinations")]
+fn one_destination_has_no_others() {
+    let kernel = Kernel::new(DataType::F32, ReduceOp::Sum, 2);
+    kernel.combine(&mut [0; 8], Form::Element, &[Operand::Other(0)]);
+}
