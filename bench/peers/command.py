@@ -93,8 +93,9 @@ def wait_check():
 def compare(args):
     """Everything else."""
     args.cache.mkdir(parents=True, exist_ok=True)
-    ours = libraries.Ringfold(install.ringfold(not args.no_build))
-    compared = [ours]
+    folder = install.ringfold(not args.no_build)
+    ours, windows = libraries.Ringfold(folder), libraries.Ringfold(folder, windows=True)
+    compared = [ours, windows]
     for name in dict.fromkeys(args.peers):
         try:
             compared.append(libraries.peer(name, args.cache))

@@ -51,6 +51,11 @@ class Library:
     def __init__(self, name, title, role, program):
         self.name, self.title, self.role, self.program = name, title, role, program
 
+    def runs(self, job):
+        """Whether it has what the job asks for."""
+        del job
+        return True
+
     def settings(self, job):
         """At least one."""
         del job
@@ -77,11 +82,16 @@ class Library:
 
 
 class Ringfold(Library):
-    """Ours, under ringrun."""
+    """Ours, under ringrun; with buffers in windows, if so wished."""
 
-    def __init__(self, folder):
-        super().__init__("ringfold", "ringfold", "ours", folder / "peer-timing")
+    def __init__(self, folder, windows=False):
+        name = "ringfold, windows" if windows else "ringfold"
+        super().__init__(name, name, "ours", folder / "peer-timing")
         self.ringrun = folder / "ringrun"
+        self.words = ["--windows"] if windows else []
+
+    def runs(self, job):
+        return not self.words or (job.collective == "all_reduce" and not job.hosts)
 
     def command(self, job, setting):
         launch = [self.ringrun]
@@ -90,7 +100,7 @@ class Ringfold(Library):
             launch = [job.hosts.enter, job.hosts.names(1)[0], self.ringrun]
             launch += ["--agent", job.hosts.enter, "--host", slots]
             launch += ["--rendezvous-addr", job.hosts.address(0)]
-        return [*launch, "-n", job.ranks, self.program, *job.words()]
+        return [*launch, "-n", job.ranks, self.program, *self.words, *job.words()]
 
     def environment(self, job, setting):
         transport = "tcp" if job.hosts else "shm"

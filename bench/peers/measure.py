@@ -27,6 +27,7 @@ class Series:
 
     def measure(self, libraries, rounds):
         """All rounds: A B C, B C A, and so on."""
+        libraries = [library for library in libraries if library.runs(self.job)]
         for library in libraries:
             self.settings[library.name] = self._best_setting(library)
         for number in range(rounds):

@@ -47,7 +47,7 @@ class Report:
         lines += ["| collective | ranks | cells | geometric mean | worst | where |"]
         lines += ["|---|--:|--:|--:|--:|---|"]
         for series in self.all_series:
-            for library in self.ours:
+            for library in [self.ours[0], *self._more(series.job)]:
                 lines.append(self._summary(series, library))
         for series in self.all_series:
             lines += self._tables(series)
@@ -77,17 +77,24 @@ class Report:
             f"- {library} at {sizes.show(size)} bytes: {reason}"
             for (library, size), reason in series.failures.items()
         ]
-        titles = [library.title for library in self.libraries]
+        titles = [library.title for library in self.libraries if library.runs(job)]
         last = ["ratio", "of the limit", "GB/s"] + (["of the line"] if self.line_rate else [])
+        for library in self._more(job):
+            last += [f"ratio of {library.title}", "of the limit"]
         lines += ["", "Microseconds per call.", ""]
         lines += ["| " + " | ".join(["bytes", "place", *titles, *last]) + " |"]
         lines += ["|--:|---|" + "--:|" * (len(titles) + len(last))]
-        lines += [self._row(cell) for cell in series.cells.values()]
+        lines += [self._row(cell, job) for cell in series.cells.values()]
         return lines
 
-    def _row(self, cell):
+    def _more(self, job):
+        """What else of ours there is beside the first."""
+        return [library for library in self.ours[1:] if library.runs(job)]
+
+    def _row(self, cell, job):
         words = [sizes.show(cell.size), PLACES[cell.place]]
-        words += [_number(cell.time(library.name)) for library in self.libraries]
+        shown = [library for library in self.libraries if library.runs(job)]
+        words += [_number(cell.time(library.name)) for library in shown]
         ours = self.ours[0].name
         words.append(_number(cell.ratio(ours, self.peers)))
         words.append(_percent(self.share_of_limit(cell, ours)))
@@ -96,6 +103,9 @@ class Report:
         words.append(_number(rate))
         if self.line_rate:
             words.append(_percent(rate and rate / self.line_rate))
+        for library in self._more(job):
+            words.append(_number(cell.ratio(library.name, self.peers)))
+            words.append(_percent(self.share_of_limit(cell, library.name)))
         return "| " + " | ".join(words) + " |"
 
     def share_of_limit(self, cell, library):
@@ -109,7 +119,7 @@ class Report:
         place = job.places.split(",")[0]
         cells = [cell for cell in series.cells.values() if cell.place == place]
         times, rates = [], []
-        for library in self.libraries:
+        for library in [it for it in self.libraries if it.runs(job)]:
             found = [(cell, cell.time(library.name)) for cell in cells]
             found = [(cell, time) for cell, time in found if time]
             is_limit = library.role == "limit"

@@ -1,7 +1,7 @@
 //! Times one collective exactly as `bench/peers/timing.c` times a peer's; it says how, and whoever
 //! changes one changes the other. `bench/peers/run` starts both.
 //!
-//! `peer-timing COLLECTIVE PLACES SECONDS BATCHES BYTES:CALLS...`
+//! `peer-timing [--windows] COLLECTIVE PLACES SECONDS BATCHES BYTES:CALLS...`
 #![expect(clippy::print_stdout, reason = "the results")]
 #![expect(clippy::cast_possible_truncation, reason = "a number of calls")]
 
@@ -9,10 +9,13 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use bytemuck::{cast_slice, cast_slice_mut};
-use ringfold::{Buffers, Call, Collective, Communicator, DataType, Error, Rank, ReduceOp};
+use ringfold::{
+    Buffers, Call, Collective, Communicator, DataType, Error, Rank, ReduceOp, Window, Windows,
+};
 
 /// What was asked for.
 struct Plan {
+    windows: bool,
     collective: Collective,
     places: String,
     /// After which a cell begins no more batches.
@@ -26,19 +29,46 @@ struct Plan {
 struct Timer {
     comm: Communicator,
     collective: Collective,
-    input: Vec<f32>,
-    output: Vec<f32>,
+    memory: Memory,
+}
+
+/// The input and the output.
+enum Memory {
+    Ordinary([Vec<f32>; 2]),
+    Windows([Window<f32>; 2]),
+}
+
+impl Memory {
+    fn both(&mut self) -> [&mut [f32]; 2] {
+        match self {
+            Self::Ordinary(both) => both.each_mut().map(|buffer| &mut buffer[..]),
+            Self::Windows(both) => both.each_mut().map(|buffer| &mut buffer[..]),
+        }
+    }
+
+    fn input(&mut self) -> &mut [f32] {
+        let [input, _] = self.both();
+        input
+    }
+
+    fn output(&mut self) -> &mut [f32] {
+        let [_, output] = self.both();
+        output
+    }
 }
 
 fn main() -> anyhow::Result<()> {
     let plan = Plan::read(&std::env::args().skip(1).collect::<Vec<_>>())?;
     let comm = Communicator::init()?;
-    let mut timer =
-        Timer { comm, collective: plan.collective, input: Vec::new(), output: Vec::new() };
+    let memory = Memory::Ordinary([Vec::new(), Vec::new()]);
+    let mut timer = Timer { comm, collective: plan.collective, memory };
     let length = |(bytes, _): &(usize, usize)| timer.length(timer.count(*bytes));
     let longest = plan.cells.iter().map(length).max().unwrap_or(0);
-    timer.input = vec![0.0; longest];
-    timer.output = vec![0.0; longest];
+    timer.memory = if plan.windows {
+        Memory::Windows([timer.comm.alloc(longest)?, timer.comm.alloc(longest)?])
+    } else {
+        Memory::Ordinary([vec![0.0; longest], vec![0.0; longest]])
+    };
     for &(bytes, calls) in &plan.cells {
         for (place, in_place) in [("out", false), ("in", true)] {
             if plan.places.contains(place) {
@@ -51,8 +81,12 @@ fn main() -> anyhow::Result<()> {
 
 impl Plan {
     fn read(args: &[String]) -> anyhow::Result<Self> {
+        let (windows, args) = match args {
+            [first, rest @ ..] if first == "--windows" => (true, rest),
+            args => (false, args),
+        };
         let [collective, places, seconds, batches, cells @ ..] = args else {
-            bail!("peer-timing COLLECTIVE PLACES SECONDS BATCHES BYTES:CALLS...");
+            bail!("peer-timing [--windows] COLLECTIVE PLACES SECONDS BATCHES BYTES:CALLS...");
         };
         let collective = match collective.as_str() {
             "all_reduce" => Collective::AllReduce,
@@ -66,6 +100,7 @@ impl Plan {
             anyhow::Ok((bytes.parse()?, calls.parse::<usize>()?.max(1)))
         };
         Ok(Self {
+            windows,
             collective,
             places: places.clone(),
             seconds: seconds.parse()?,
@@ -106,7 +141,7 @@ impl Timer {
         let wrong = self.wrong(count, in_place)?;
         if in_place {
             // Sums in place would grow without end.
-            self.output[..length].fill(0.0);
+            self.memory.output()[..length].fill(0.0);
         }
         let first = (calls / 10).max(1);
         let warm = self.time_batch(count, first, in_place)? / first as f64;
@@ -159,28 +194,37 @@ impl Timer {
             op: ReduceOp::Sum,
             root: Rank(0),
         };
-        let ranks = self.comm.size();
-        let buffers = if in_place {
-            let length = self.length(count);
-            Buffers::InPlace(cast_slice_mut(&mut self.output[..length]))
-        } else {
-            Buffers::Apart {
-                input: cast_slice(&self.input[..call.input_len(ranks)]),
-                output: cast_slice_mut(&mut self.output[..call.output_len(ranks)]),
+        let (ranks, length) = (self.comm.size(), self.length(count));
+        match &mut self.memory {
+            Memory::Ordinary([_, output]) if in_place => {
+                self.comm.perform(&call, Buffers::InPlace(cast_slice_mut(&mut output[..length])))
             }
-        };
-        self.comm.perform(&call, buffers)
+            Memory::Ordinary([input, output]) => {
+                let buffers = Buffers::Apart {
+                    input: cast_slice(&input[..call.input_len(ranks)]),
+                    output: cast_slice_mut(&mut output[..call.output_len(ranks)]),
+                };
+                self.comm.perform(&call, buffers)
+            }
+            Memory::Windows([_, output]) if in_place => {
+                self.comm.perform_in_windows(&call, Windows::InPlace(output), 0)
+            }
+            Memory::Windows([input, output]) => {
+                self.comm.perform_in_windows(&call, Windows::Apart { input, output }, 0)
+            }
+        }
     }
 
     fn fill(&mut self, count: usize, in_place: bool) {
         let rank = self.comm.rank().index();
         let length = self.length(count);
-        self.output[..length].fill(f32::from_bits(0xa5a5_a5a5));
+        self.memory.output()[..length].fill(f32::from_bits(0xa5a5_a5a5));
         let gathers = self.collective == Collective::AllGather;
         let own = if gathers { count } else { length };
         let at = if in_place && gathers { rank * count } else { 0 };
-        let to = if in_place { &mut self.output } else { &mut self.input };
-        if self.collective != Collective::Broadcast || rank == 0 {
+        let brings = self.collective != Collective::Broadcast || rank == 0;
+        let to = if in_place { self.memory.output() } else { self.memory.input() };
+        if brings {
             for (index, element) in to[at..at + own].iter_mut().enumerate() {
                 *element = value(rank, index);
             }
@@ -190,7 +234,8 @@ impl Timer {
     /// Elements that are not what they should be, on all ranks.
     fn wrong(&mut self, count: usize, in_place: bool) -> Result<u64, Error> {
         let (rank, ranks) = (self.comm.rank().index(), self.comm.size());
-        let expected = |index: usize| match self.collective {
+        let collective = self.collective;
+        let expected = |index: usize| match collective {
             Collective::AllReduce => value_of_all(ranks, index),
             Collective::ReduceScatter => value_of_all(ranks, rank * count + index),
             Collective::AllGather => value(index / count, index % count),
@@ -199,7 +244,7 @@ impl Timer {
         let scatters = self.collective == Collective::ReduceScatter;
         let at = if scatters && in_place { rank * count } else { 0 };
         let length = if scatters { count } else { self.length(count) };
-        let result = self.output[at..at + length].iter().enumerate();
+        let result = self.memory.output()[at..at + length].iter().enumerate();
         let mut wrong = [result.filter(|(index, got)| **got != expected(*index)).count() as u64];
         self.comm.all_reduce(&mut wrong, ReduceOp::Sum)?;
         Ok(wrong[0])
