@@ -64,6 +64,11 @@ impl Measurements {
         }
     }
 
+    /// Forgets what was measured with so many ranks on so many hosts.
+    pub fn drop_shape(&mut self, ranks: usize, hosts: usize) {
+        self.rows.retain(|row| (row.ranks, row.hosts) != (ranks, hosts));
+    }
+
     /// All of them, by collective, ranks, hosts, bytes and algorithm.
     #[must_use]
     pub fn rows(&self) -> &[Row] {

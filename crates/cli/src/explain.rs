@@ -43,7 +43,7 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
         let mark = if algorithm.name == chosen.name { '*' } else { ' ' };
         writeln!(text, "{mark} {:<20} {:>12} {time:>12}", algorithm.name, micros(estimate))?;
     }
-    let why = match rows.first() {
+    let why = match rows.iter().find(|row| row.algorithm == chosen.name) {
         Some(row) => format!(
             "it was the fastest when this was measured with {} of buffer (the call has {})",
             Amount(row.bytes),
@@ -52,8 +52,8 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
         None if measured.rows().is_empty() => {
             "its estimate is the least; `ringfold tune` measures instead".to_owned()
         }
-        None => "its estimate is the least; the plan has nothing measured for so many ranks, or \
-                 for this type"
+        None => "its estimate is the least; the plan has nothing measured that could be \
+                 chosen for such a call"
             .to_owned(),
     };
     writeln!(text, "* {} is chosen: {why}", chosen.name)?;

@@ -39,6 +39,9 @@ const HOPELESS: u32 = 16;
 /// Batches of which the middle one counts.
 const BATCHES: usize = 5;
 
+/// The largest buffer.
+const END_MAX: usize = 4 << 30;
+
 /// Bytes that a batch moves, and so how many calls it has, within bounds.
 const BATCH_BYTES: usize = 16 << 20;
 const CALLS: std::ops::RangeInclusive<usize> = 2..=200;
@@ -48,12 +51,14 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     let (Amount(begin), Amount(end)) = (args.begin, args.end);
     ensure!(args.factor > 1, "--factor: more than 1, or the sizes never end");
     ensure!(0 < begin && begin <= end, "--begin: at least 1 byte, at most --end");
+    ensure!(end <= END_MAX, "--end: {end} bytes are more than {END_MAX}, the most to measure with");
     let mut comm = Communicator::init()?;
     ensure!(comm.size() > 1, "tune measures several ranks: ringrun -n 4 ringfold tune");
     let mut measured = match comm.rank() {
         Rank(0) if args.output.exists() => explain::read(&args.output)?,
         _ => Measurements::default(),
     };
+    measured.drop_shape(comm.size(), comm.layout().hosts());
     let mut memory = vec![0_u8; end.next_multiple_of(4 * comm.size())];
     let sizes = || std::iter::successors(Some(begin), |bytes| bytes.checked_mul(args.factor));
     for collective in Collective::ALL {

@@ -28,7 +28,8 @@ fn check(level: Level, data_type: DataType, op: ReduceOp, count: usize, misalign
     // All buffers are off their start; what surrounds them stays as it is.
     let buffer = |inner: &[u8]| [&vec![0xa5; at][..], inner, &[0xa5; 64]].concat();
     for in_place in [false, true] {
-        let held = |rank: usize| buffer(if in_place { &inputs[rank] } else { &right });
+        let nothing = vec![0x5a; len];
+        let held = |rank: usize| buffer(if in_place { &inputs[rank] } else { &nothing });
         let [mut first, mut own, mut last] = [held(0), held(1), held(2)];
         {
             let range = at..at + len;

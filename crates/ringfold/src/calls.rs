@@ -46,8 +46,10 @@ impl Communicator {
         let user = match buffers {
             Buffers::Apart { input, output } => User::Apart { input, output },
             Buffers::InPlace(bytes) => {
-                // Within the buffer, once the call and its shape are found to be good.
-                let own = || self.rank().index() * call.count * call.data_type.bytes();
+                // Within the buffer, once the call and its shape are found to be good; before that
+                // it may be beyond all bounds.
+                let block = call.count.wrapping_mul(call.data_type.bytes());
+                let own = || self.rank().index().wrapping_mul(block);
                 let (input_at, output_at) = match call.collective {
                     Collective::AllGather => (own(), 0),
                     Collective::ReduceScatter => (0, own()),

@@ -261,6 +261,9 @@ impl Drop for Communicator {
 /// and goes on in place; the others need a copy, as the caller's input stays as it is.
 fn prescale<'a>(call: &Call, user: User<'a>, copy: &'a mut Bytes) -> User<'a> {
     let ReduceOp::PreMulSum(factor) = call.op else { return user };
+    if !call.collective.reduces() {
+        return user;
+    }
     let (data_type, factor) = (call.data_type, factor.factor());
     let is_allreduce = call.collective == Collective::AllReduce;
     match user {

@@ -16,7 +16,7 @@ use ringfold_types::limits::PLAN_BYTES_MAX;
 use crate::settings::digest;
 
 /// The settings. One field per variable. Every rank of a job should have the same; ranks whose
-/// `algorithms` or `chunk_bytes` differ do not begin.
+/// `algorithms`, `plan` or `chunk_bytes` differ do not begin.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Config {

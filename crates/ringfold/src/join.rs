@@ -162,7 +162,9 @@ fn patience(cards: &[Card], rank: Rank) -> Patience {
         is_known &= !card.cpus.is_empty();
         cpus.join(&card.cpus);
     }
-    let cpus = if is_known { cpus.len() } else { machine::cores() };
+    // Where a quota leaves less than the CPUs that are listed, it counts.
+    let is_limited = machine::cores() < cards[rank.index()].cpus.len();
+    let cpus = if is_known && !is_limited { cpus.len() } else { machine::cores() };
     tracing::info!("rank {rank}: {ranks} ranks on {cpus} CPUs of this machine");
     Patience::new(ranks, cpus)
 }

@@ -60,6 +60,8 @@ pub(crate) struct Entry {
     pub(crate) kernel: Kernel,
     /// Whether its reductions are short,
     pub(crate) in_lines: bool,
+    /// Whether ranks reach into each other's memory, be it that this one's steps do not.
+    pub(crate) in_windows: bool,
     /// and whether their results go to all ranks at once.
     pub(crate) spreads: bool,
     /// The algorithm's number among those of its collective, and whether the buffers are windows.
@@ -203,6 +205,7 @@ impl Plans {
         Ok(Entry {
             call: *call,
             in_lines: reduces_in_lines(&schedule),
+            in_windows: algorithm.needs_windows(),
             spreads: spreads(&schedule),
             element_bytes: (bytes(Form::Element), bytes(Form::Accumulator)),
             schedule,

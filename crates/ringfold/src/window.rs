@@ -87,12 +87,12 @@ impl Communicator {
     /// Makes a window of `len` elements, all zero. To be called by every rank, with the same type
     /// and length. Blocks until all have it.
     ///
-    /// Where not all ranks share memory, the buffers are ordinary ones and calls in them take the
-    /// ordinary ways, to the same results.
+    /// Where not all ranks share memory, the buffers are ordinary ones, allocated as a `Vec` is,
+    /// and calls in them take the ordinary ways, to results that may differ in rounding.
     ///
     /// # Errors
-    /// [`Error::Argument`], on every rank, if the ranks ask for different things or for more than a
-    /// rank has memory for; [`Error::Failed`].
+    /// [`Error::Argument`], on every rank, if the ranks ask for different things or for more shared
+    /// memory than a rank has; [`Error::Failed`].
     ///
     /// ```
     /// use ringfold::{Communicator, ReduceOp};

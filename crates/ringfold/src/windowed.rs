@@ -35,7 +35,9 @@ impl Communicator {
     /// with the same ranks and settings; they may differ from those of
     /// [`all_reduce`](Self::all_reduce), which may add in another order.
     ///
-    /// Until it returns, peers read and write this rank's elements where they lie.
+    /// Until it returns, peers read and write this rank's elements where they lie. After
+    /// [`Error::Failed`] those that are left may still be at it: what the window holds is then
+    /// undefined, and may change.
     ///
     /// # Errors
     /// [`Error::Argument`] or [`Error::Failed`].
@@ -176,7 +178,7 @@ impl Communicator {
         let place = prescaled(call, place, range);
         let mut memory = match place {
             Place::Apart(user) => Memory::new(user, scratch, element, accumulator),
-            Place::Shared { input, output } if entry.schedule.needs_windows() => {
+            Place::Shared { input, output } if entry.in_windows => {
                 let (element, accumulator) =
                     (element.trailing_zeros(), accumulator.trailing_zeros());
                 let (at, spreads) = (range.start, entry.spreads);

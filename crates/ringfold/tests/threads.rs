@@ -1,6 +1,8 @@
 //! Ranks as threads: the calls a user makes first, and what they get when they make them wrong.
 
-use ringfold::{Communicator, Error, Rank, ReduceOp, Verdict, local};
+use ringfold::{
+    Buffers, Call, Collective, Communicator, DataType, Error, Rank, ReduceOp, Verdict, local,
+};
 
 #[test]
 fn everyone_gets_the_sum() {
@@ -89,4 +91,35 @@ fn a_rank_that_panics_fails_the_others() {
     let panic = std::panic::catch_unwind(|| local::run(3, rank_main)).unwrap_err();
     let text = panic.downcast_ref::<&str>().copied().unwrap_or_default();
     assert!(text.contains("gives up"), "{text}");
+}
+
+#[test]
+fn an_operation_without_meaning_makes_no_difference() {
+    let call = |collective, count| Call {
+        collective,
+        count,
+        data_type: DataType::U8,
+        op: ReduceOp::pre_mul_sum(2.5),
+        root: Rank(0),
+    };
+    local::run(2, |comm| {
+        let mut one = [7];
+        comm.perform(&call(Collective::Broadcast, 1), Buffers::InPlace(&mut one)).unwrap();
+        let mut both = [3; 2];
+        comm.perform(&call(Collective::AllGather, 1), Buffers::InPlace(&mut both)).unwrap();
+        assert_eq!((one, both), ([7], [3; 2]));
+    })
+    .unwrap();
+}
+
+#[test]
+fn more_than_there_can_be_is_refused() {
+    local::run(2, |comm| {
+        let collective = Collective::AllGather;
+        let (data_type, op, root) = (DataType::F64, ReduceOp::Sum, Rank(0));
+        let call = Call { collective, count: usize::MAX, data_type, op, root };
+        let error = comm.perform(&call, Buffers::InPlace(&mut [0; 16])).unwrap_err();
+        assert!(matches!(error, Error::Argument { .. }), "{error}");
+    })
+    .unwrap();
 }

@@ -102,6 +102,7 @@ mod tests {
 
     #[test]
     fn this_thread_may_run_somewhere() {
-        assert_eq!(Cpus::allowed().len(), crate::discover::cores());
+        // A quota may leave fewer.
+        assert!(Cpus::allowed().len() >= crate::discover::cores());
     }
 }

@@ -4,7 +4,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use ringfold_types::Rank;
 
@@ -146,6 +146,10 @@ pub(super) struct Opening {
     bytes: usize,
     /// This rank's part; `None` if the system refused it.
     own: io::Result<Mapping>,
+    /// Its descriptor, as long as not all peers have it,
+    file: Option<OwnedFd>,
+    /// and how many have.
+    told: usize,
     /// What the peers have said, by place.
     parts: Vec<Option<io::Result<Mapping>>>,
 }
@@ -166,33 +170,27 @@ pub(super) fn encode(number: u64, bytes: u64) -> [u8; OFFER_BYTES] {
 impl Windows for Shm {
     fn begin(&mut self, bytes: usize) -> Result<(), LinkError> {
         self.windows += 1;
-        let made = part(bytes);
-        let (size, file) = match &made {
-            Ok((file, _)) => (bytes as u64, Some(file.as_fd())),
-            Err(_) => (0, None),
+        let (file, own) = match part(bytes) {
+            Ok((file, memory)) => (Some(file), Ok(memory)),
+            Err(error) => (None, Err(error)),
         };
-        let message = encode(self.windows, size);
-        for place in 0..self.peers.len() {
-            let sent = match &self.peers[place].socket {
-                Some(socket) => transmit(socket, &message, file.as_slice()).map_err(ended),
-                None => Err(LinkFault::Closed),
-            };
-            sent.map_err(|fault| self.fault(place, fault))?;
-        }
         let parts = self.peers.iter().map(|_| None).collect();
-        self.opening = Some(Opening { bytes, own: made.map(|(_, memory)| memory), parts });
+        let mut opening = Opening { bytes, own, file, told: 0, parts };
+        self.tell(&mut opening)?;
+        self.opening = Some(opening);
         Ok(())
     }
 
     fn finish(&mut self) -> Result<Option<io::Result<Window>>, LinkError> {
         let Some(mut opening) = self.opening.take() else { return Ok(None) };
+        self.tell(&mut opening)?;
         for place in 0..self.peers.len() {
             if opening.parts[place].is_none() {
                 let heard = self.hear(place, opening.bytes);
                 opening.parts[place] = heard.map_err(|fault| self.fault(place, fault))?;
             }
         }
-        if opening.parts.iter().any(Option::is_none) {
+        if opening.told < self.peers.len() || opening.parts.iter().any(Option::is_none) {
             self.opening = Some(opening);
             return Ok(None);
         }
@@ -201,6 +199,26 @@ impl Windows for Shm {
 }
 
 impl Shm {
+    /// Hands this rank's part to the peers that do not have it yet, as far as that is possible now:
+    /// the system limits how many descriptors are on their way at once.
+    fn tell(&self, opening: &mut Opening) -> Result<(), LinkError> {
+        let size = if opening.file.is_some() { opening.bytes as u64 } else { 0 };
+        let message = encode(self.windows, size);
+        let file = opening.file.as_ref().map(AsFd::as_fd);
+        while let Some(peer) = self.peers.get(opening.told) {
+            let sent = match &peer.socket {
+                Some(socket) => transmit(socket, &message, file.as_slice()),
+                None => return Err(self.fault(opening.told, LinkFault::Closed)),
+            };
+            match sent {
+                Ok(()) => opening.told += 1,
+                Err(error) if is_not_yet(&error) => return Ok(()),
+                Err(error) => return Err(self.fault(opening.told, ended(error))),
+            }
+        }
+        Ok(())
+    }
+
     /// What the peer at `place` has to say of the window that is being made, if it has said it.
     fn hear(&self, place: usize, bytes: usize) -> Result<Option<io::Result<Mapping>>, LinkFault> {
         let Some(socket) = &self.peers[place].socket else { return Err(LinkFault::Closed) };
@@ -260,6 +278,7 @@ fn part(bytes: usize) -> io::Result<(OwnedFd, Mapping)> {
 
 fn is_not_yet(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+        || error.raw_os_error() == Some(rustix::io::Errno::TOOMANYREFS.raw_os_error())
 }
 
 /// What a socket's failure says of the peer.
