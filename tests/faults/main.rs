@@ -2,6 +2,7 @@
 //! same typed verdict on each of them, in bounded time.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::print_stdout, reason = "times, for people")]
 
 mod processes;
 
@@ -28,26 +29,18 @@ fn all_say(verdicts: &[String], words: &[&str]) {
 
 #[test]
 fn killed_in_the_middle_of_a_gibibyte() {
-    for transport in TRANSPORTS {
-        for victim in [2, 0] {
-            let job = Job::start(3, transport, &["allreduce", &(1 << 30).to_string()], &[]);
-            job.wait_for("started");
-            std::thread::sleep(Duration::from_millis(300));
-            let killed = Instant::now();
-            job.ranks[victim].signal(Signal::KILL);
-            let (verdicts, last) = job.verdicts(victim);
-            println!("{transport}: rank {victim} killed, all know after {:?}", last - killed);
-            all_say(&verdicts, &[&format!("the process of rank {victim} is gone")]);
-            assert!(last - killed < SOON);
-        }
-    }
+    killed_in_the_middle_of("allreduce", 1 << 30);
 }
 
 #[test]
 fn killed_in_the_middle_of_a_window() {
+    killed_in_the_middle_of("window", 256 << 20);
+}
+
+fn killed_in_the_middle_of(what: &str, bytes: usize) {
     for transport in TRANSPORTS {
         for victim in [2, 0] {
-            let job = Job::start(3, transport, &["window", &(256 << 20).to_string()], &[]);
+            let job = Job::start(3, transport, &[what, &bytes.to_string()], &[]);
             job.wait_for("started");
             std::thread::sleep(Duration::from_millis(300));
             let killed = Instant::now();

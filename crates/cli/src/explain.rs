@@ -1,14 +1,13 @@
 //! `ringfold explain`: which algorithm a call would run by, and why.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
+use ringfold::config::measurements;
 use ringfold_collectives::Algorithm;
 use ringfold_collectives::cost::price;
-use ringfold_collectives::select::{Constraints, Measurements, Row, buffer_bytes, select};
-use ringfold_types::limits::PLAN_BYTES_MAX;
+use ringfold_collectives::select::{Constraints, Row, buffer_bytes, select};
 
 use crate::amount::Amount;
 use crate::plan;
@@ -21,14 +20,14 @@ pub(crate) struct Args {
     question: plan::Args,
     /// What `ringfold tune` wrote, as for RINGFOLD_PLAN; without it there are only estimates
     #[arg(long, value_name = "FILE")]
-    plan: Option<PathBuf>,
+    plan: Option<String>,
 }
 
 /// A table of candidates, and the reason of the choice.
 pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     let question = args.question.question()?;
     ensure!(question.algorithm.is_none(), "--algorithm: `ringfold plan` prints one algorithm");
-    let measured = args.plan.as_deref().map(read).transpose()?.unwrap_or_default();
+    let measured = args.plan.as_deref().map(measurements).transpose()?.unwrap_or_default();
     let (call, layout) = (&question.call, &question.layout);
     let chosen = select(call, layout, &Constraints::default(), &measured);
     let rows = measured.closest(call, layout);
@@ -58,15 +57,6 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     };
     writeln!(text, "* {} is chosen: {why}", chosen.name)?;
     Ok(text)
-}
-
-/// Measurements from a file.
-pub(crate) fn read(path: &Path) -> anyhow::Result<Measurements> {
-    let about = || path.display().to_string();
-    let bytes = std::fs::metadata(path).with_context(about)?.len();
-    ensure!(bytes <= PLAN_BYTES_MAX as u64, "{}: {bytes} bytes are too many", about());
-    let text = std::fs::read_to_string(path).with_context(about)?;
-    text.parse().with_context(about)
 }
 
 fn micros(time: Duration) -> String {

@@ -3,25 +3,26 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
+use ringfold::config::measurements;
 use ringfold::{Buffers, Communicator};
 use ringfold_collectives::Algorithm;
 use ringfold_collectives::cost::price;
 use ringfold_collectives::select::{Measurements, Row, chunk_len};
+use ringfold_types::limits::TUNE_BYTES_MAX;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
 use crate::amount::Amount;
-use crate::explain;
 
 /// As typed.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Where to write; what is there already for other numbers of ranks is kept
     #[arg(short, long, value_name = "FILE", default_value = "ringfold.plan")]
-    output: PathBuf,
+    output: String,
     /// The smallest buffer
     #[arg(short = 'b', long, value_name = "BYTES", default_value = "8")]
     begin: Amount,
@@ -39,9 +40,6 @@ const HOPELESS: u32 = 16;
 /// Batches of which the middle one counts.
 const BATCHES: usize = 5;
 
-/// The largest buffer.
-const END_MAX: usize = 4 << 30;
-
 /// Bytes that a batch moves, and so how many calls it has, within bounds.
 const BATCH_BYTES: usize = 16 << 20;
 const CALLS: std::ops::RangeInclusive<usize> = 2..=200;
@@ -51,11 +49,11 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     let (Amount(begin), Amount(end)) = (args.begin, args.end);
     ensure!(args.factor > 1, "--factor: more than 1, or the sizes never end");
     ensure!(0 < begin && begin <= end, "--begin: at least 1 byte, at most --end");
-    ensure!(end <= END_MAX, "--end: {end} bytes are more than {END_MAX}, the most to measure with");
+    ensure!(end <= TUNE_BYTES_MAX, "--end: {end} bytes; at most {TUNE_BYTES_MAX} are measured");
     let mut comm = Communicator::init()?;
     ensure!(comm.size() > 1, "tune measures several ranks: ringrun -n 4 ringfold tune");
     let mut measured = match comm.rank() {
-        Rank(0) if args.output.exists() => explain::read(&args.output)?,
+        Rank(0) if Path::new(&args.output).exists() => measurements(&args.output)?,
         _ => Measurements::default(),
     };
     measured.drop_shape(comm.size(), comm.layout().hosts());
@@ -75,7 +73,7 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
         return Ok(String::new());
     }
     write(&args.output, &measured)?;
-    let path = args.output.display();
+    let path = &args.output;
     Ok(format!("{rows} measurements in {path}; RINGFOLD_PLAN={path} on every rank uses them\n"))
 }
 
@@ -137,11 +135,9 @@ fn time(comm: &mut Communicator, call: &Call, memory: &mut [u8]) -> anyhow::Resu
 }
 
 /// Writes beside the file first: who reads it meanwhile reads a whole one.
-fn write(path: &Path, measured: &Measurements) -> anyhow::Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let beside = PathBuf::from(beside);
-    let about = || format!("cannot write {}", path.display());
+fn write(path: &str, measured: &Measurements) -> anyhow::Result<()> {
+    let beside = format!("{path}.new");
+    let about = || format!("cannot write {path}");
     let mut file = fs::File::create(&beside).with_context(about)?;
     file.write_all(measured.to_string().as_bytes()).with_context(about)?;
     fs::rename(&beside, path).with_context(about)

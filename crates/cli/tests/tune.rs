@@ -44,6 +44,9 @@ fn a_file_that_is_no_plan_is_refused_by_line() {
     let file = folder.0.join("bad.plan");
     std::fs::write(&file, "# a plan\nallreduce 2 1 8 teleport 5\n").unwrap();
     let plan = file.to_str().unwrap();
+    // Endless, and so too long; nobody waits for its end.
+    let error = ringfold(&["explain", "allreduce", "-n", "2", "--plan", "/dev/zero"]).unwrap_err();
+    assert!(error.contains("more than"), "{error}");
     let error = ringfold(&["explain", "allreduce", "-n", "2", "--plan", plan]).unwrap_err();
     assert!(error.contains("bad.plan") && error.contains("line 2"), "{error}");
 }

@@ -10,7 +10,7 @@ use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective, Rank, ReduceOp};
 
 use crate::config::{Config, LONGEST};
-use crate::engine::{Engine, Task, Trouble};
+use crate::engine::{Engine, Trouble};
 use crate::error::{Error, Failure};
 use crate::join::join;
 use crate::memory::{Memory, Shape, User};
@@ -173,16 +173,7 @@ impl Communicator {
         }
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         self.seq += 1;
-        control.entered(self.seq, &entry.call, entry.code);
-        tracing::trace!("{call} #{} by {}", self.seq, entry.schedule.algorithm());
-        let task = Task {
-            schedule: &entry.schedule,
-            kernel: &entry.kernel,
-            in_lines: entry.in_lines,
-            tag: entry.tag(self.seq),
-            timeout: self.timeout,
-            control,
-        };
+        let task = entry.begin(control, self.seq, 0, self.timeout);
         let user = prescale(call, user, &mut self.scaled);
         let (element, accumulator) = entry.element_bytes;
         let scratch = self.scratch.exactly(entry.schedule.scratch_len() * accumulator);

@@ -188,7 +188,11 @@ impl Config {
     }
 }
 
-fn measurements(path: &str) -> Result<Measurements, ConfigError> {
+/// What `ringfold tune` wrote to a file of at most `limits::PLAN_BYTES_MAX` bytes.
+///
+/// # Errors
+/// [`ConfigError::Plan`].
+pub fn measurements(path: &str) -> Result<Measurements, ConfigError> {
     let bad = |why: String| ConfigError::Plan { path: path.to_owned(), why };
     let file = File::open(path).map_err(|e| bad(e.to_string()))?;
     let mut text = String::new();

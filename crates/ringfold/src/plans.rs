@@ -1,7 +1,9 @@
 //! Which schedule performs a call: chosen once, kept for the next time.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
+use ringfold_bootstrap::Control;
 use ringfold_bootstrap::IN_WINDOWS;
 use ringfold_collectives::select::{
     Constraints, Measurements, chunk_len, select, select_in_windows,
@@ -13,6 +15,7 @@ use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{Call, Rank, ReduceOp};
 
 use crate::config::Config;
+use crate::engine::Task;
 use crate::error::Error;
 use crate::memory::Shape;
 use crate::reach::spreads;
@@ -217,8 +220,29 @@ impl Plans {
 }
 
 impl Entry {
+    /// Begins the call as number `seq`; `mark` is what the ranks must agree on besides.
+    #[inline]
+    pub(crate) fn begin<'a>(
+        &'a self,
+        control: &'a Control,
+        seq: u64,
+        mark: u64,
+        timeout: Duration,
+    ) -> Task<'a> {
+        control.entered(seq, &self.call, self.code);
+        tracing::trace!("{} #{seq} by {}", self.call, self.schedule.algorithm());
+        Task {
+            schedule: &self.schedule,
+            kernel: &self.kernel,
+            in_lines: self.in_lines,
+            tag: self.tag(seq ^ mark),
+            timeout,
+            control,
+        }
+    }
+
     /// The mark of this call's bytes when it is number `seq`.
-    pub(crate) fn tag(&self, seq: u64) -> u32 {
+    fn tag(&self, seq: u64) -> u32 {
         let [a, b, c, d, ..] = mix(self.fingerprint ^ seq).to_le_bytes();
         u32::from_le_bytes([a, b, c, d])
     }

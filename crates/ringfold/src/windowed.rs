@@ -8,7 +8,6 @@ use ringfold_transport::Window as Shared;
 use ringfold_types::{Call, Collective, Rank, ReduceOp};
 
 use crate::communicator::Communicator;
-use crate::engine::Task;
 use crate::error::Error;
 use crate::memory::{Memory, Shape, User};
 use crate::plans::mix;
@@ -163,16 +162,7 @@ impl Communicator {
         let entry = self.windows.plans(is_shared).latest();
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         self.seq += 1;
-        control.entered(self.seq, &entry.call, entry.code);
-        tracing::trace!("{call} #{} by {}", self.seq, entry.schedule.algorithm());
-        let task = Task {
-            schedule: &entry.schedule,
-            kernel: &entry.kernel,
-            in_lines: entry.in_lines,
-            tag: entry.tag(self.seq ^ mark),
-            timeout: self.timeout,
-            control,
-        };
+        let task = entry.begin(control, self.seq, mark, self.timeout);
         let (element, accumulator) = entry.element_bytes;
         let scratch = self.scratch.exactly(entry.schedule.scratch_len() * accumulator);
         let place = prescaled(call, place, range);

@@ -72,6 +72,9 @@ pub const CALLS_REMEMBERED: usize = 64;
 /// Steps of one rank's schedule; chunks grow until it fits.
 pub const STEPS_MAX: usize = 1 << 20;
 
+/// Bytes of the largest buffer that `ringfold tune` measures with.
+pub const TUNE_BYTES_MAX: usize = 4 << 30;
+
 /// Bytes of a file of measurements (`RINGFOLD_PLAN`),
 pub const PLAN_BYTES_MAX: usize = 4 * 1024 * 1024;
 
