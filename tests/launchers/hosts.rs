@@ -9,10 +9,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfold_tests::program;
+use ringfold_tests::{needed, program};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::needed;
 use crate::perf::DEADLINE;
 use crate::place::Place;
 

@@ -13,7 +13,7 @@
 use std::net::TcpListener;
 use std::process::Command;
 
-use ringfold_tests::{Job, program};
+use ringfold_tests::{Job, needed, program};
 
 use crate::hosts::Hosts;
 use crate::perf::{ARGS, DEADLINE, assert_right, perf};
@@ -21,7 +21,6 @@ use crate::place::Place;
 use crate::slurm::Slurm;
 
 mod hosts;
-mod needed;
 mod perf;
 mod place;
 mod slurm;

@@ -9,9 +9,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ringfold_tests::needed;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::needed;
 use crate::place::Place;
 
 const PROGRAMS: &[&str] =

@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 ///
 /// # Panics
 /// If one is not and `RINGFOLD_TEST_REQUIRE` has `name`.
-pub(crate) fn are_there(name: &str, programs: &[&str]) -> bool {
+#[must_use]
+pub fn are_there(name: &str, programs: &[&str]) -> bool {
     let lookup = ["sh", "-c", "for p; do command -v \"$p\" || exit 1; done", "sh"];
     succeeds(name, &[&lookup[..], programs].concat())
 }
@@ -16,7 +17,8 @@ pub(crate) fn are_there(name: &str, programs: &[&str]) -> bool {
 ///
 /// # Panics
 /// As [`are_there`].
-pub(crate) fn is_root(name: &str) -> bool {
+#[must_use]
+pub fn is_root(name: &str) -> bool {
     rustix::process::geteuid().is_root() || skipped(name, "not root")
 }
 
@@ -24,7 +26,8 @@ pub(crate) fn is_root(name: &str) -> bool {
 ///
 /// # Panics
 /// As [`are_there`].
-pub(crate) fn succeeds(name: &str, command: &[&str]) -> bool {
+#[must_use]
+pub fn succeeds(name: &str, command: &[&str]) -> bool {
     let status = Command::new(command[0])
         .args(&command[1..])
         .stdout(Stdio::null())
@@ -34,12 +37,16 @@ pub(crate) fn succeeds(name: &str, command: &[&str]) -> bool {
 }
 
 /// Says so, and returns `false`.
-fn skipped(name: &str, why: &str) -> bool {
+///
+/// # Panics
+/// As [`are_there`].
+#[must_use]
+pub fn skipped(name: &str, why: &str) -> bool {
     #[expect(clippy::disallowed_methods, reason = "asks whether a skip is a failure")]
     let required = std::env::var("RINGFOLD_TEST_REQUIRE").unwrap_or_default();
     assert!(required.split(',').all(|must| must != name), "{name} cannot run here: {why}");
     // Past the harness, which keeps what is printed to itself.
     let mut stderr = std::io::stderr();
-    writeln!(stderr, "SKIPPED: {name} ({why})").unwrap();
+    writeln!(stderr, "SKIPPED: {name} ({why})").expect("there is a standard error");
     false
 }

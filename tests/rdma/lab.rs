@@ -1,0 +1,66 @@
+//! Where RDMA devices are: the guest of `tests/rdma-vm`, or wherever `RINGFOLD_TEST_RDMA` says.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use ringfold_tests::{Job, Outcome, needed};
+
+/// What there is to find: `rxe_h0r0` is host 0's device on rail 0, whose address is 10.10.0.1.
+pub(crate) const HOSTS: usize = 2;
+pub(crate) const RAILS: usize = 2;
+
+/// Nothing here takes this long unless it hangs, though every instruction is emulated. The guest
+/// has a shorter limit of its own.
+const DEADLINE: Duration = Duration::from_secs(400);
+
+/// The status by which a lab says that it cannot be had here.
+const MISSING: i32 = 77;
+
+/// Runs `command` where the devices are, to its end; `None` where there are none.
+pub(crate) fn run(command: &[&str]) -> Option<Outcome> {
+    run_by(&elsewhere().or_else(guest)?, command)
+}
+
+/// Runs `command` in the guest of `tests/rdma-vm`, wherever others run.
+pub(crate) fn run_in_guest(command: &[&str]) -> Option<Outcome> {
+    run_by(&guest()?, command)
+}
+
+/// Runs a shell script there, which must succeed.
+pub(crate) fn script(text: &str) -> Option<Outcome> {
+    let outcome = run(&["sh", "-euc", text])?;
+    assert!(outcome.status.success(), "{outcome:?}");
+    Some(outcome)
+}
+
+fn run_by(words: &[String], command: &[&str]) -> Option<Outcome> {
+    let mut lab = Command::new(&words[0]);
+    lab.args(&words[1..]).args(command);
+    let outcome = Job::start(&mut lab).finish(DEADLINE);
+    if outcome.status.code() != Some(MISSING) {
+        return Some(outcome);
+    }
+    let why = outcome.stderr.lines().next().unwrap_or(&words[0]);
+    let why = why.strip_prefix("rdma-vm: ").unwrap_or(why);
+    needed::skipped("rdma-vm", why).then_some(outcome)
+}
+
+/// A command that runs another where the devices are.
+fn elsewhere() -> Option<Vec<String>> {
+    #[expect(clippy::disallowed_methods, reason = "a setting of this suite")]
+    let words = std::env::var("RINGFOLD_TEST_RDMA").ok()?;
+    let words: Vec<_> = words.split_whitespace().map(str::to_owned).collect();
+    (!words.is_empty()).then_some(words)
+}
+
+/// The guest, if what starts it can start.
+fn guest() -> Option<Vec<String>> {
+    if !needed::are_there("rdma-vm", &["python3"]) {
+        return None;
+    }
+    let run = Path::new(env!("CARGO_MANIFEST_DIR")).join("rdma-vm/run");
+    let run = run.to_str().expect("a path of UTF-8");
+    let (hosts, rails) = (HOSTS.to_string(), RAILS.to_string());
+    Some([run, "--hosts", &hosts, "--rails", &rails, "--"].map(str::to_owned).into())
+}

@@ -1,0 +1,88 @@
+//! With real verbs, on soft-RoCE devices of two hosts with two rails each. Not for every day: it
+//! boots virtual machines, so each test is ignored unless asked for:
+//!
+//! ```text
+//! tests/rdma-vm/run --install -- true
+//! cargo test -p ringfold-tests --test rdma -- --ignored --test-threads 1
+//! ```
+//!
+//! Where there is no such machine it is skipped aloud; `RINGFOLD_TEST_REQUIRE=rdma-vm` makes that
+//! a failure. `RINGFOLD_TEST_RDMA` names another place with such devices: a command that runs
+//! another there.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
+
+use ringfold_tests::program;
+
+use crate::lab::{HOSTS, RAILS};
+
+mod lab;
+
+/// Statuses and both streams come back, whoever still holds them, and nothing else does.
+#[test]
+#[ignore = "wants a virtual machine"]
+fn commands_run_there_and_leave_nothing_here() {
+    let stray = std::env::temp_dir().join(format!("ringfold-stray-{}", std::process::id()));
+    let text = "echo out; echo err >&2; echo again >/dev/stdout; echo >\"$0\"; sleep 1000 & exit 3";
+    let Some(outcome) = lab::run_in_guest(&["sh", "-c", text, stray.to_str().unwrap()]) else {
+        return;
+    };
+    assert_eq!(outcome.status.code(), Some(3), "{outcome:?}");
+    assert_eq!(outcome.stdout, "out\nagain\n", "{outcome:?}");
+    assert_eq!(outcome.stderr, "err\n", "{outcome:?}");
+    assert!(!stray.exists(), "{} is of this machine", stray.display());
+}
+
+#[test]
+#[ignore = "wants a virtual machine"]
+fn there_are_the_devices_that_were_asked_for() {
+    let Some(outcome) = lab::script("ibv_devices | awk 'NR > 2 { print $1 }' | sort") else {
+        return;
+    };
+    let hosts = (0..HOSTS).flat_map(|host| (0..RAILS).map(move |rail| (host, rail)));
+    let expected: String = hosts.map(|(host, rail)| format!("rxe_h{host}r{rail}\n")).collect();
+    assert_eq!(outcome.stdout, expected);
+}
+
+/// On every rail, by its own cable: the switch's port has seen the bytes of both ways.
+#[test]
+#[ignore = "wants a virtual machine"]
+fn verbs_reach_the_other_host_by_the_cable() {
+    const BYTES: u64 = 4096 * 100;
+    let text = "
+        for rail in 0 1; do
+            carried() { cat /sys/class/net/p1r$rail/statistics/$1; }
+            received=$(carried rx_bytes) sent=$(carried tx_bytes)
+            timeout 60 ibv_rc_pingpong -e -c -n 100 -g 1 -d rxe_h0r$rail >&2 & server=$!
+            tries=0
+            until timeout 60 ibv_rc_pingpong -e -c -n 100 -g 1 -d rxe_h1r$rail 10.1$rail.0.1 >&2; do
+                tries=$((tries + 1)); [ $tries -lt 50 ]; sleep 0.2
+            done
+            wait $server
+            echo $rail $(($(carried rx_bytes) - received)) $(($(carried tx_bytes) - sent))
+        done";
+    let Some(outcome) = lab::script(text) else { return };
+    let rails: Vec<Vec<u64>> = outcome
+        .stdout
+        .lines()
+        .map(|line| line.split(' ').map(|word| word.parse().unwrap()).collect())
+        .collect();
+    assert_eq!(rails.len(), RAILS, "{outcome:?}");
+    for (rail, seen) in (0..).zip(&rails) {
+        assert_eq!(seen[0], rail, "{outcome:?}");
+        let all = BYTES..BYTES * 2;
+        assert!(all.contains(&seen[1]) && all.contains(&seen[2]), "{outcome:?}");
+    }
+    assert_eq!(outcome.stderr.matches("100 iters in ").count(), 2 * RAILS, "{outcome:?}");
+}
+
+/// What was built on this machine is whole there, its SIMD included.
+#[test]
+#[ignore = "wants a virtual machine"]
+fn programs_built_here_run_there() {
+    let perf = program::binary("allreduce-perf");
+    let args = ["--ranks", "2", "-b", "8", "-e", "64K", "-f", "8", "-c", "1"];
+    let command = [&[perf.to_str().unwrap()][..], &args].concat();
+    let Some(outcome) = lab::run(&command) else { return };
+    assert!(outcome.status.success(), "{outcome:?}");
+    assert!(outcome.stdout.contains("# Out of bounds values : 0 OK"), "{outcome:?}");
+}
