@@ -86,3 +86,48 @@ fn programs_built_here_run_there() {
     assert!(outcome.status.success(), "{outcome:?}");
     assert!(outcome.stdout.contains("# Out of bounds values : 0 OK"), "{outcome:?}");
 }
+
+/// Starts four ranks, two for either host, which use that host's devices and nothing else.
+fn ranks(args: &str) -> String {
+    let [ringrun, perf] = ["ringrun", "allreduce-perf"].map(program::binary);
+    let own = r"export RINGFOLD_IB_HCA=rxe_h$((RINGFOLD_RANK / 2)); exec";
+    format!(
+        "export HOME=/tmp RINGFOLD_TRANSPORT=rdma
+         ranks() {{ timeout 200 {} -n 4 sh -c '{own} {} {args}'; }}",
+        ringrun.display(),
+        perf.display()
+    )
+}
+
+#[test]
+#[ignore = "wants a virtual machine"]
+fn sums_over_two_rails_are_right() {
+    let args = "-b 8 -e 1M -f 16 -n 2 -w 1 -c 1";
+    let text = format!("{}\nRINGFOLD_DEBUG=INFO ranks", ranks(args));
+    let Some(outcome) = lab::script(&text) else { return };
+    assert!(outcome.stdout.contains("# Out of bounds values : 0 OK"), "{outcome:?}");
+    for rail in 0..RAILS {
+        let path = format!("path {rail} to rank 2: rxe_h0r{rail}, queue pair");
+        assert!(outcome.stderr.contains(&path), "{path}: {outcome:?}");
+    }
+}
+
+/// Every survivor hears of it, and the kernel has nothing of theirs left.
+#[test]
+#[ignore = "wants a virtual machine"]
+fn a_killed_rank_leaves_nothing_behind() {
+    let text = r#"
+        rdma resource > /tmp/before
+        ranks > /tmp/log 2>&1 & job=$!
+        until grep -q '(GB/s)' /tmp/log; do kill -0 $job; sleep 0.1; done
+        kill -9 $(sed -n 's/^#  Rank  3 .*Pid *\([0-9]*\).*/\1/p' /tmp/log)
+        wait $job || true
+        cat /tmp/log
+        rdma resource | diff /tmp/before - >&2"#;
+    let text = format!("{}\n{text}", ranks("-b 64K -e 64K -n 1000000 -c 0"));
+    let Some(outcome) = lab::script(&text) else { return };
+    for rank in 0..3 {
+        let verdict = format!("on rank {rank}: the process of rank 3 is gone");
+        assert!(outcome.stdout.contains(&verdict), "{verdict}: {outcome:?}");
+    }
+}

@@ -4,12 +4,15 @@
 //! * `local`: ranks are threads of one process;
 //! * `shm`: ranks are processes of one host;
 //! * `tcp`: ranks have a network between them;
+//! * `rdma`: a network whose devices write to each other's memory;
 //! * `layer`: transports around a transport: faults, tracing, throttling.
 //!
 //! Nothing here knows what a collective is.
 mod contract;
 pub mod layer;
 pub mod local;
+mod overflow;
+pub mod rdma;
 pub mod shm;
 mod sys;
 pub mod tcp;

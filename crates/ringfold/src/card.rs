@@ -19,9 +19,16 @@ pub(crate) struct Card {
     pub(crate) settings: Settings,
     /// The CPUs that it may run on; none if they would take too long to list.
     pub(crate) cpus: Cpus,
-    /// Where it listens for TCP; empty if it does not.
+    /// The kinds of RDMA networks that it is on, a letter each.
+    pub(crate) rdma: String,
+    /// Whether its data may go by TCP.
+    pub(crate) may_use_tcp: bool,
+    /// Where it listens for TCP, which RDMA needs too; empty if it does not.
     pub(crate) tcp: Vec<SocketAddr>,
 }
+
+/// Begins the line of RDMA networks of a rank whose data may not go by TCP.
+const WITHOUT_TCP: char = '-';
 
 /// Bytes of a list of CPUs that a card has room for.
 const CPUS_BYTES: usize = 64;
@@ -32,13 +39,14 @@ const CPUS_BYTES: usize = 64;
 pub struct UnreadableCard;
 
 impl Card {
-    /// The card as lines of text: host, shared memory, settings, CPUs, TCP addresses. What would
-    /// make it too long is left out.
+    /// The card as lines of text: host, shared memory, settings, CPUs, RDMA networks, TCP
+    /// addresses. What would make it too long is left out.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let Self { host_id, shm, settings, cpus, tcp: _ } = self;
+        let Self { host_id, shm, settings, cpus, rdma, may_use_tcp, tcp: _ } = self;
+        let without_tcp = if *may_use_tcp { "" } else { "-" };
         let cpus = Some(cpus.to_string()).filter(|list| list.len() <= CPUS_BYTES);
         let cpus = cpus.unwrap_or_default();
-        let mut text = format!("{host_id}\n{shm}\n{settings}\n{cpus}\n");
+        let mut text = format!("{host_id}\n{shm}\n{settings}\n{cpus}\n{without_tcp}{rdma}\n");
         for address in &self.tcp {
             let address = format!("{address} ");
             if text.len() + address.len() <= CARD_BYTES_MAX {
@@ -56,7 +64,8 @@ impl Card {
         let text = std::str::from_utf8(bytes).map_err(|_| UnreadableCard)?;
         let mut lines = text.split('\n');
         let mut line = || lines.next().ok_or(UnreadableCard);
-        let [host_id, shm, settings, cpus, tcp] = [line()?, line()?, line()?, line()?, line()?];
+        let [host_id, shm, settings, cpus] = [line()?, line()?, line()?, line()?];
+        let [rdma, tcp] = [line()?, line()?];
         if lines.next().is_some() {
             return Err(UnreadableCard);
         }
@@ -66,6 +75,8 @@ impl Card {
             shm: shm.to_owned(),
             settings: Settings::parse(settings).ok_or(UnreadableCard)?,
             cpus: cpus.parse().map_err(|_| UnreadableCard)?,
+            rdma: rdma.trim_start_matches(WITHOUT_TCP).to_owned(),
+            may_use_tcp: !rdma.starts_with(WITHOUT_TCP),
             tcp: tcp.map_err(|_| UnreadableCard)?,
         })
     }
@@ -91,6 +102,8 @@ mod tests {
             shm: "@ringfold-1".to_owned(),
             settings: Settings::of(&Config::default()),
             cpus: "0-3,8".parse().unwrap_or_default(),
+            rdma: "ei".to_owned(),
+            may_use_tcp: true,
             tcp: vec![address(1), address(65535)],
         };
         assert_eq!(Card::decode(&card.encode()), Ok(card));
@@ -102,9 +115,14 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for bytes in
-            [&b""[..], b"\xff", b"a\nb", b"a\nb\nc d\n", b"a\nb\nc\n", b"a\nb\n0: 0: 0:\n1.2.3.4"]
-        {
+        for bytes in [
+            &b""[..],
+            b"\xff",
+            b"a\nb",
+            b"a\nb\nc d\n",
+            b"a\nb\nc\n",
+            b"a\nb\n0: 0: 0: 0:\n\ne\n1.2.3.4",
+        ] {
             assert_eq!(Card::decode(bytes), Err(UnreadableCard), "{bytes:?}");
         }
     }

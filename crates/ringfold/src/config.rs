@@ -5,13 +5,16 @@ use std::env;
 use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
 use ringfold_collectives::select::{
     Constraints, InvalidConstraints, InvalidMeasurements, Measurements,
 };
-use ringfold_types::limits::PLAN_BYTES_MAX;
+use ringfold_transport::rdma;
+pub use ringfold_transport::rdma::Filter;
+use ringfold_types::limits::{PATHS_MAX, PLAN_BYTES_MAX, RAILS_MAX};
 
 use crate::settings::digest;
 
@@ -21,8 +24,29 @@ use crate::settings::digest;
 #[non_exhaustive]
 pub struct Config {
     /// `RINGFOLD_TRANSPORT`: which transports may be used, as in `tcp` or `shm,tcp`. Between two
-    /// ranks the first of shm and tcp that both allow and that can reach is used. Default: all.
+    /// ranks the first of shm, rdma and tcp that both allow and that can reach is used. Default:
+    /// all.
     pub transports: Transports,
+    /// `RINGFOLD_IB_HCA`: RDMA devices that may be used, as name prefixes separated by commas, each
+    /// maybe with `:port`; after `^` those that may not be, after `=` exact names. Default: all.
+    pub ib_devices: Filter,
+    /// `RINGFOLD_IB_GID_INDEX`: the index of the GID to use on every port. Default: of RoCE v2, in
+    /// the family of the job's address and nearest to it.
+    pub ib_gid_index: Option<u8>,
+    /// `RINGFOLD_IB_TC`: the traffic class of packets over RoCE, or InfiniBand across routers, 0 to
+    /// 255; four times the DSCP. Default: 0.
+    pub ib_traffic_class: u8,
+    /// `RINGFOLD_IB_SL`: the service level of packets over RDMA, 0 to 15. Default: 0.
+    pub ib_service_level: u8,
+    /// `RINGFOLD_IB_TIMEOUT`: how long an RDMA device waits for an answer, 1 to 31: 4.096 us times
+    /// two to the power of this. Default: 18, about a second.
+    pub ib_timeout: u8,
+    /// `RINGFOLD_IB_RETRY_CNT`: how often an RDMA device tries again before the peer counts as
+    /// lost, 0 to 7. Default: 7.
+    pub ib_retries: u8,
+    /// `RINGFOLD_IB_QPS_PER_CONNECTION`: queue pairs between two ranks on each pair of rails, 1 to
+    /// 4, over which messages are spread; the lesser of two ranks' counts. Default: 1.
+    pub ib_queue_pairs: u8,
     /// `RINGFOLD_ALGO`: which algorithms may be used, as in `ring,tree` for all collectives or
     /// `allreduce:ring;broadcast:^binomial` for some; `^` excludes. Default: all.
     pub algorithms: Constraints,
@@ -58,6 +82,7 @@ impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
             .field("transports", &self.transports)
+            .field("rdma", &self.rdma())
             .field("algorithms", &self.algorithms)
             .field("plan", &self.plan.rows().len())
             .field("chunk_bytes", &self.chunk_bytes)
@@ -80,6 +105,8 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
 pub struct Transports {
     /// Shared memory between ranks of one host.
     pub shm: bool,
+    /// RDMA.
+    pub rdma: bool,
     /// TCP.
     pub tcp: bool,
 }
@@ -98,6 +125,18 @@ pub enum ConfigError {
         /// What it takes.
         wanted: &'static str,
     },
+    /// A number is out of its range.
+    #[error("{variable}={value:?}: a number from {least} to {most}")]
+    Range {
+        /// The variable.
+        variable: &'static str,
+        /// What it was set to.
+        value: String,
+        /// The least that it takes,
+        least: u8,
+        /// and the most.
+        most: u8,
+    },
     /// The file of measurements cannot be used.
     #[error("RINGFOLD_PLAN={path:?}: {why}; `ringfold tune` writes such files")]
     Plan {
@@ -113,8 +152,16 @@ pub enum ConfigError {
 
 impl Default for Config {
     fn default() -> Self {
+        let rdma = rdma::Settings::default();
         Self {
-            transports: Transports { shm: true, tcp: true },
+            transports: Transports { shm: true, rdma: true, tcp: true },
+            ib_devices: rdma.devices,
+            ib_gid_index: rdma.gid_index,
+            ib_traffic_class: rdma.traffic_class,
+            ib_service_level: rdma.service_level,
+            ib_timeout: rdma.timeout,
+            ib_retries: rdma.retries,
+            ib_queue_pairs: rdma.queue_pairs,
             algorithms: Constraints::default(),
             plan: Measurements::default(),
             chunk_bytes: None,
@@ -127,7 +174,24 @@ impl Default for Config {
     }
 }
 
+/// Queue pairs on each pair of rails.
+#[expect(clippy::cast_possible_truncation, reason = "asserted to be at most 255")]
+const QUEUE_PAIRS_MAX: u8 = (PATHS_MAX / RAILS_MAX) as u8;
+
 impl Config {
+    /// What is set about RDMA.
+    pub(crate) fn rdma(&self) -> rdma::Settings {
+        let mut settings = rdma::Settings::default();
+        settings.devices = self.ib_devices.clone();
+        settings.gid_index = self.ib_gid_index;
+        settings.traffic_class = self.ib_traffic_class;
+        settings.service_level = self.ib_service_level;
+        settings.timeout = self.ib_timeout;
+        settings.retries = self.ib_retries;
+        settings.queue_pairs = self.ib_queue_pairs;
+        settings
+    }
+
     /// The values of `ALIKE`, in words; empty where nothing is set.
     pub(crate) fn alike(&self) -> [String; 3] {
         let chunk = self.chunk_bytes.map_or_else(String::new, |bytes| bytes.to_string());
@@ -158,6 +222,29 @@ impl Config {
         let set = |name| environment.get(name).map(String::as_str).filter(|v| !v.is_empty());
         if let Some(value) = set("RINGFOLD_TRANSPORT") {
             config.transports = transports("RINGFOLD_TRANSPORT", value)?;
+        }
+        if let Some(value) = set("RINGFOLD_IB_HCA") {
+            let Ok(filter) = value.parse();
+            config.ib_devices = filter;
+        }
+        if let Some(value) = set("RINGFOLD_IB_GID_INDEX") {
+            config.ib_gid_index = Some(number("RINGFOLD_IB_GID_INDEX", value, 0..=u8::MAX)?);
+        }
+        if let Some(value) = set("RINGFOLD_IB_TC") {
+            config.ib_traffic_class = number("RINGFOLD_IB_TC", value, 0..=u8::MAX)?;
+        }
+        if let Some(value) = set("RINGFOLD_IB_SL") {
+            config.ib_service_level = number("RINGFOLD_IB_SL", value, 0..=15)?;
+        }
+        if let Some(value) = set("RINGFOLD_IB_TIMEOUT") {
+            config.ib_timeout = number("RINGFOLD_IB_TIMEOUT", value, 1..=31)?;
+        }
+        if let Some(value) = set("RINGFOLD_IB_RETRY_CNT") {
+            config.ib_retries = number("RINGFOLD_IB_RETRY_CNT", value, 0..=7)?;
+        }
+        if let Some(value) = set("RINGFOLD_IB_QPS_PER_CONNECTION") {
+            let most = 1..=QUEUE_PAIRS_MAX;
+            config.ib_queue_pairs = number("RINGFOLD_IB_QPS_PER_CONNECTION", value, most)?;
         }
         if let Some(value) = set("RINGFOLD_ALGO") {
             config.algorithms = value.parse()?;
@@ -203,14 +290,25 @@ pub fn measurements(path: &str) -> Result<Measurements, ConfigError> {
     text.parse().map_err(|e: InvalidMeasurements| bad(e.to_string()))
 }
 
+fn number(
+    variable: &'static str,
+    value: &str,
+    range: RangeInclusive<u8>,
+) -> Result<u8, ConfigError> {
+    let number = value.parse().ok().filter(|number| range.contains(number));
+    let (least, most) = range.into_inner();
+    number.ok_or_else(|| ConfigError::Range { variable, value: value.to_owned(), least, most })
+}
+
 fn transports(variable: &'static str, value: &str) -> Result<Transports, ConfigError> {
-    let mut chosen = Transports { shm: false, tcp: false };
+    let mut chosen = Transports { shm: false, rdma: false, tcp: false };
     for name in value.split(',') {
         match name.trim() {
             "shm" => chosen.shm = true,
+            "rdma" => chosen.rdma = true,
             "tcp" => chosen.tcp = true,
             _ => {
-                let wanted = "a list of shm and tcp, separated by commas";
+                let wanted = "a list of shm, rdma and tcp, separated by commas";
                 return Err(ConfigError::Value { variable, value: value.to_owned(), wanted });
             }
         }
@@ -257,7 +355,7 @@ mod tests {
         assert_eq!(with("RINGFOLD_CHUNK", "64K").unwrap().chunk_bytes, Some(65536));
         assert_eq!(with("RINGFOLD_TIMEOUT", "0.5").unwrap().timeout, Duration::from_millis(500));
         assert_eq!(with("RINGFOLD_TIMEOUT", "1e19").unwrap().timeout, LONGEST);
-        let tcp_only = Transports { shm: false, tcp: true };
+        let tcp_only = Transports { shm: false, rdma: false, tcp: true };
         assert_eq!(with("RINGFOLD_TRANSPORT", "tcp").unwrap().transports, tcp_only);
         assert_eq!(
             with("RINGFOLD_TRANSPORT", "").unwrap().transports,
@@ -281,6 +379,10 @@ mod tests {
             ("RINGFOLD_TIMEOUT", "nan"),
             ("RINGFOLD_JOIN_TIMEOUT", "soon"),
             ("RINGFOLD_TRANSPORT", "ib"),
+            ("RINGFOLD_IB_TIMEOUT", "0"),
+            ("RINGFOLD_IB_SL", "16"),
+            ("RINGFOLD_IB_QPS_PER_CONNECTION", "5"),
+            ("RINGFOLD_IB_GID_INDEX", "three"),
             ("RINGFOLD_ALGO", "allreduce:teleport"),
             ("RINGFOLD_PLAN", "/no/such/file"),
             ("RINGFOLD_PLAN", "/dev/zero"),

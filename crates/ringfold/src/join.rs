@@ -10,6 +10,7 @@ use ringfold_bootstrap::{
     Control, DiscoverError, Identity, JoinError, Options, Rendezvous, Secret, SecretError, discover,
 };
 use ringfold_topology::{Layout, discover as machine};
+use ringfold_transport::rdma::{self, Rails, Rdma};
 use ringfold_transport::shm::{self, Shm};
 use ringfold_transport::{Transport, tcp};
 use ringfold_types::Rank;
@@ -17,7 +18,7 @@ use ringfold_types::limits::LANES_MAX;
 
 use crate::card::{Card, UnreadableCard};
 use crate::communicator::Parts;
-use crate::config::Config;
+use crate::config::{Config, Transports};
 use crate::engine::Engine;
 use crate::plans::Plans;
 use crate::router::Router;
@@ -73,6 +74,14 @@ pub enum InitError {
         /// What went wrong.
         source: shm::ConnectError,
     },
+    /// Nothing but RDMA may be used, and there is none.
+    #[error("rank {rank}: {source}, and RINGFOLD_TRANSPORT allows nothing else")]
+    Rdma {
+        /// This rank.
+        rank: Rank,
+        /// What is missing.
+        source: rdma::Unusable,
+    },
     /// No transport that both ranks allow leads from one to the other.
     #[error(
         "rank {rank} cannot reach rank {peer}: they are on {}, and RINGFOLD_TRANSPORT leaves none \
@@ -107,15 +116,18 @@ pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
     let secret = Secret::find(&variable)?;
     let key = secret.data_key(&identity.job);
     let choice = interface(config, &identity)?;
-    let tcp = choice.as_ref().filter(|_| config.transports.tcp);
+    let rails = open_rails(config, rank, choice.as_ref())?;
+    let tcp = choice.as_ref().filter(|_| config.transports.tcp || rails.is_some());
     let tcp = tcp.map(|choice| open_tcp(choice.address, &identity, key)).transpose()?;
-    let doors = Doors { shm: open_shm(config, rank, key)?, tcp };
+    let doors = Doors { shm: open_shm(config, rank, key)?, rails, tcp };
     let settings = Settings::of(config);
     let card = Card {
         settings,
         cpus: machine::Cpus::allowed(),
         host_id: host.id.clone(),
         shm: doors.shm.as_ref().map_or_else(String::new, shm::Pending::address),
+        rdma: doors.rails.as_ref().map_or_else(String::new, Rails::networks),
+        may_use_tcp: config.transports.tcp,
         tcp: doors.tcp.as_ref().map_or_else(Vec::new, |tcp| tcp.addresses().to_vec()),
     };
     // Where the launcher names rank 0's place, that is where the others look.
@@ -144,7 +156,15 @@ pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
     let hosts: Vec<&str> = cards.iter().map(|card| card.host_id.as_str()).collect();
     let layout = Layout::from_host_names(&hosts);
     let deadline = Instant::now() + config.join_timeout;
-    let router = connect(rank, &layout, &cards, doors, deadline)?;
+    let settings = rdma::Config {
+        key,
+        rank,
+        lanes: LANES_MAX,
+        settings: config.rdma(),
+        reaches: vec![false; size],
+        may_use_tcp: cards.iter().all(|card| card.may_use_tcp),
+    };
+    let router = connect(rank, &layout, &cards, doors, settings, deadline)?;
     for peer in (0..size).map(Rank::at).filter(|peer| *peer != rank) {
         tracing::info!("rank {rank}: rank {peer} by {}", router.name(peer));
     }
@@ -172,7 +192,7 @@ fn patience(cards: &[Card], rank: Rank) -> Patience {
 fn alone(config: &Config) -> Result<Parts, InitError> {
     let mut controls = ringfold_bootstrap::local::controls(1).map_err(InitError::Descriptors)?;
     let Some(control) = controls.pop() else { unreachable!("one was asked for") };
-    let router = Router::new(Vec::new(), vec![0]);
+    let router = Router::new(Vec::new(), vec![0], vec!["none"]);
     Ok(parts(config, Layout::one_host(1), router, Patience::new(1, machine::cores()), control))
 }
 
@@ -195,6 +215,7 @@ fn parts(
 /// Where this rank waits for the others' data.
 struct Doors {
     shm: Option<shm::Pending>,
+    rails: Option<Rails>,
     tcp: Option<tcp::Listening>,
 }
 
@@ -207,13 +228,34 @@ fn open_shm(config: &Config, rank: Rank, key: [u8; 32]) -> Result<Option<shm::Pe
     pending.map(Some).map_err(|e| InitError::Shm { rank, source: e.into() })
 }
 
-/// The interface to use, if TCP may be used or the user names one.
+/// Opens the RDMA devices, if they may be used.
+fn open_rails(
+    config: &Config,
+    rank: Rank,
+    choice: Option<&Choice>,
+) -> Result<Option<Rails>, InitError> {
+    let Transports { shm, rdma, tcp } = config.transports;
+    if !rdma {
+        return Ok(None);
+    }
+    match Rails::open(&config.rdma(), choice.map(|choice| choice.address)) {
+        Ok(rails) => Ok(Some(rails)),
+        Err(source) if !shm && !tcp => Err(InitError::Rdma { rank, source }),
+        Err(why) => {
+            tracing::info!("rank {rank}: {why}");
+            Ok(None)
+        }
+    }
+}
+
+/// The interface to use, if TCP may be used, or RDMA, or the user names one.
 fn interface(config: &Config, identity: &Identity) -> Result<Option<Choice>, InitError> {
     let filter = config.socket_ifname.as_deref().map(|text| {
         let Ok(filter) = text.parse::<Filter>();
         filter
     });
-    if !config.transports.tcp && filter.is_none() {
+    let may_listen = config.transports.tcp || config.transports.rdma;
+    if !may_listen && filter.is_none() {
         return Ok(None);
     }
     let all_local = meets_locally(&identity.rendezvous);
@@ -263,18 +305,25 @@ fn connect(
     layout: &Layout,
     cards: &[Card],
     doors: Doors,
+    mut rdma: rdma::Config,
     deadline: Instant,
 ) -> Result<Router, InitError> {
     let (mut by_shm, mut by_tcp) = (Vec::new(), Vec::new());
+    let own = &cards[rank.index()];
+    let mut names = vec!["none"; cards.len()];
     for (index, card) in cards.iter().enumerate() {
         let peer = Rank::at(index);
-        let own_shm = &cards[rank.index()].shm;
         if peer == rank {
             continue;
         }
-        if layout.same_host(rank, peer) && shm::same_host(own_shm, &card.shm) {
+        let both_listen = !own.tcp.is_empty() && !card.tcp.is_empty();
+        let have_rails = own.rdma.chars().any(|network| card.rdma.contains(network));
+        if layout.same_host(rank, peer) && shm::same_host(&own.shm, &card.shm) {
+            names[index] = "shm";
             by_shm.push((peer, card.shm.clone()));
-        } else if doors.tcp.is_some() && !card.tcp.is_empty() {
+        } else if both_listen && (have_rails || own.may_use_tcp && card.may_use_tcp) {
+            names[index] = if have_rails { "rdma" } else { "tcp" };
+            rdma.reaches[index] = have_rails;
             by_tcp.push((peer, card.tcp.clone()));
         } else {
             let same_host = layout.same_host(rank, peer);
@@ -290,9 +339,13 @@ fn connect(
     }
     if let Some(tcp) = doors.tcp.filter(|_| !by_tcp.is_empty()) {
         by_tcp.iter().for_each(|(peer, _)| route[peer.index()] = transports.len());
-        transports.push(Box::new(tcp.connect(by_tcp)?));
+        let tcp = tcp.connect(by_tcp)?;
+        transports.push(match doors.rails.filter(|_| rdma.reaches.contains(&true)) {
+            Some(rails) => Box::new(Rdma::new(rails, tcp, rdma).map_err(InitError::Descriptors)?),
+            None => Box::new(tcp),
+        });
     }
-    Ok(Router::new(transports, route))
+    Ok(Router::new(transports, route, names))
 }
 
 /// Installs a log for programs that have none, if the user wants to read it.

@@ -86,7 +86,10 @@ fn communicators(config: &Config, size: usize) -> Result<Vec<Communicator>, Erro
         let patience = Patience::new(size, discover::cores());
         Communicator::new(Parts {
             layout: Layout::one_host(size),
-            engine: Engine::new(Router::new(vec![end], vec![0; size]), patience),
+            engine: Engine::new(
+                Router::new(vec![end], vec![0; size], vec!["local"; size]),
+                patience,
+            ),
             plans: Plans::new(config),
             control,
             timeout: config.timeout,

@@ -11,22 +11,29 @@ pub(crate) struct Router {
     transports: Vec<Box<dyn Transport>>,
     /// By peer; meaningless for the rank itself.
     route: Vec<usize>,
+    /// What carries the data, by peer.
+    names: Vec<&'static str>,
 }
 
 /// Transports that one communicator uses at once.
 pub(crate) const TRANSPORTS_MAX: usize = 4;
 
 impl Router {
-    /// `route` names, for each rank, the index of the transport that leads to it.
-    pub(crate) fn new(transports: Vec<Box<dyn Transport>>, route: Vec<usize>) -> Self {
+    /// `route` says, for each rank, the index of the transport that leads to it, and `names` what
+    /// carries the data there.
+    pub(crate) fn new(
+        transports: Vec<Box<dyn Transport>>,
+        route: Vec<usize>,
+        names: Vec<&'static str>,
+    ) -> Self {
         debug_assert!(transports.len() <= TRANSPORTS_MAX, "room in the wait set");
         debug_assert!(route.iter().all(|via| *via < transports.len().max(1)), "routes exist");
-        Self { transports, route }
+        Self { transports, route, names }
     }
 
     /// The name of the transport to `peer`.
     pub(crate) fn name(&self, peer: Rank) -> &'static str {
-        self.transports.get(self.route[peer.index()]).map_or("none", |via| via.name())
+        self.names[peer.index()]
     }
 
     /// The maker of windows that all peers share, if there is one transport to all and it has them.

@@ -81,6 +81,22 @@ pub const PLAN_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// and its lines.
 pub const PLAN_ROWS_MAX: usize = 1 << 16;
 
+/// Ports of RDMA devices that one rank uses side by side,
+pub const RAILS_MAX: usize = 8;
+
+/// and queue pairs between two ranks, over all rails.
+pub const PATHS_MAX: usize = 32;
+
+/// Registered bytes of a link over RDMA, at either end, for each direction that is used.
+pub const RDMA_RING_BYTES: usize = 512 * 1024;
+
+/// Bytes of one RDMA write. Longer messages are cut, so that the receiver reads one piece while the
+/// next arrives.
+pub const RDMA_PIECE_BYTES: usize = 64 * 1024;
+
+/// RDMA writes of a link that the receiver is not done with.
+pub const RDMA_CELLS: usize = 64;
+
 const _: () = assert!(LINK_BYTES_MIN.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(FRAME_BYTES_MAX.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(FRAME_BYTES_MAX >= LINK_BYTES_MIN);
@@ -90,3 +106,8 @@ const _: () = assert!(CALLS_REMEMBERED.is_power_of_two());
 const _: () = assert!(4 * LINE_BYTES_MAX <= CONTROL_BYTES_MAX);
 const _: () = assert!(POSTED_MAX > SOURCES_MAX);
 const _: () = assert!(LANES_MAX <= u8::MAX as usize);
+const _: () = assert!(RDMA_PIECE_BYTES.is_multiple_of(FRAGMENT_ALIGN));
+const _: () = assert!(RDMA_RING_BYTES >= 4 * RDMA_PIECE_BYTES && RDMA_PIECE_BYTES > LINK_BYTES_MIN);
+const _: () =
+    assert!(RDMA_CELLS.is_power_of_two() && RDMA_CELLS <= 128, "sequence numbers: 8 bits");
+const _: () = assert!(RAILS_MAX <= PATHS_MAX && PATHS_MAX <= u8::MAX as usize);

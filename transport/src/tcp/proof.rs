@@ -131,12 +131,7 @@ impl JobKey {
     }
 
     fn mac(&self, side: Side, hello: &Hello, nonce: &[u8]) -> Hmac<Sha256> {
-        let mut link = keyed(self.0.as_slice());
-        link.update(PURPOSE);
-        link.update(&hello.from.0.to_le_bytes());
-        link.update(&hello.to.0.to_le_bytes());
-        let link: Zeroizing<[u8; 32]> = Zeroizing::new(link.finalize().into_bytes().into());
-        let mut mac = keyed(link.as_slice());
+        let mut mac = self.keyed(PURPOSE, hello.from, hello.to);
         mac.update(match side {
             Side::Connector => b"connector",
             Side::Acceptor => b"acceptor ",
@@ -144,6 +139,16 @@ impl JobKey {
         mac.update(&hello.encode());
         mac.update(nonce);
         mac
+    }
+
+    /// Begins a proof by a key that is good for one purpose and one pair of ranks.
+    pub(crate) fn keyed(&self, purpose: &[u8], from: Rank, to: Rank) -> Hmac<Sha256> {
+        let mut link = keyed(self.0.as_slice());
+        link.update(purpose);
+        link.update(&from.0.to_le_bytes());
+        link.update(&to.0.to_le_bytes());
+        let link: Zeroizing<[u8; 32]> = Zeroizing::new(link.finalize().into_bytes().into());
+        keyed(link.as_slice())
     }
 }
 

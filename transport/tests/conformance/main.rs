@@ -13,11 +13,13 @@ mod parking;
 mod stress;
 mod world;
 
+use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 
 use ringfold_transport::Transport;
 use ringfold_transport::layer::{Fault, Plan, Rate, Throttle, Trace};
 use ringfold_transport::local::Local;
+use ringfold_transport::rdma::{Config as Device, Rails, Rdma, Settings};
 use ringfold_transport::shm::{Config as Here, Pending, Shm};
 use ringfold_transport::tcp::{Config, Listening, Liveness, Tcp};
 use ringfold_types::Rank;
@@ -30,6 +32,11 @@ fn local(ranks: usize, _lanes: usize) -> Ends {
 }
 
 fn tcp(ranks: usize, lanes: usize) -> Ends {
+    let ends = tcp_ends(ranks, lanes);
+    ends.map(|end| Box::new(end) as Box<dyn Transport>).collect()
+}
+
+fn tcp_ends(ranks: usize, lanes: usize) -> impl Iterator<Item = Tcp> {
     let listen = |rank| {
         let bind = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
         let (key, rank, liveness) = ([3; 32], Rank::at(rank), Liveness::default());
@@ -39,8 +46,70 @@ fn tcp(ranks: usize, lanes: usize) -> Ends {
     let doors: Vec<_> = (0..ranks).map(listen).collect();
     let peers: Vec<_> =
         (0..).map(Rank).zip(doors.iter().map(|door| door.addresses().to_vec())).collect();
-    let connect = |door: Listening| door.connect(peers.clone()).expect("descriptors");
-    doors.into_iter().map(|door| Box::new(connect(door)) as Box<dyn Transport>).collect()
+    let connect = move |door: Listening| door.connect(peers.clone()).expect("descriptors");
+    doors.into_iter().map(connect)
+}
+
+fn rdma(ranks: usize, lanes: usize, queue_pairs: u8) -> Ends {
+    let settings = || {
+        let mut settings = Settings::default();
+        settings.queue_pairs = queue_pairs;
+        settings
+    };
+    let connect = |(rank, tcp): (usize, Tcp)| {
+        let rails = Rails::open(&settings(), None).expect("a device");
+        let config = Device {
+            key: [3; 32],
+            rank: Rank::at(rank),
+            lanes,
+            settings: settings(),
+            reaches: vec![true; ranks],
+            may_use_tcp: false,
+        };
+        Rdma::new(rails, tcp, config).expect("descriptors")
+    };
+    let ends = tcp_ends(ranks, lanes).enumerate().map(connect);
+    ends.map(|end| Box::new(end) as Box<dyn Transport>).collect()
+}
+
+/// One rank has no rail that fits, so that data goes by TCP.
+fn rdma_without_rails(ranks: usize, lanes: usize) -> Ends {
+    let connect = |(rank, tcp): (usize, Tcp)| {
+        let config = Device {
+            key: [3; 32],
+            rank: Rank::at(rank),
+            lanes,
+            settings: Settings::default(),
+            reaches: vec![true; ranks],
+            may_use_tcp: true,
+        };
+        Rdma::new(Rails::none(), tcp, config).expect("descriptors")
+    };
+    let ends = tcp_ends(ranks, lanes).enumerate().map(connect);
+    ends.map(|end| Box::new(end) as Box<dyn Transport>).collect()
+}
+
+fn rdma_single(ranks: usize, lanes: usize) -> Ends {
+    rdma(ranks, lanes, 1)
+}
+
+fn rdma_several(ranks: usize, lanes: usize) -> Ends {
+    rdma(ranks, lanes, 3)
+}
+
+/// Whether there is a device; else says so, or fails where RINGFOLD_TEST_REQUIRE demands one.
+fn has_rdma() -> bool {
+    static WHY: std::sync::LazyLock<Option<String>> = std::sync::LazyLock::new(|| {
+        let why = Rails::open(&Settings::default(), None).err()?.to_string();
+        #[expect(clippy::disallowed_methods, reason = "asks whether a skip is a failure")]
+        let required = std::env::var("RINGFOLD_TEST_REQUIRE").unwrap_or_default();
+        assert!(required.split(',').all(|must| must != "rdma"), "rdma cannot run here: {why}");
+        // Past the harness, which keeps what is printed to itself.
+        let mut stderr = std::io::stderr();
+        writeln!(stderr, "SKIPPED: rdma ({why})").unwrap();
+        Some(why)
+    });
+    WHY.is_none()
 }
 
 fn shm(ranks: usize, lanes: usize) -> Ends {
@@ -102,7 +171,10 @@ fn faulty_tcp(ranks: usize, lanes: usize) -> Ends {
 /// One test per body and transport, as in `shm::order_content_tags`.
 macro_rules! conformance {
     ($name:ident, $constructor:expr) => {
-        conformance!($name, $constructor,
+        conformance!($name, $constructor, true);
+    };
+    ($name:ident, $constructor:expr, $is_possible:expr) => {
+        conformance!($name, $constructor, $is_possible,
             bodies: order_content_tags, equal_tags_concatenate, link_bytes_min, flow_control,
                 readable_is_stable, recv_moves_only_its_tag, lanes_are_independent, many_peers,
                 closed_after_the_rest, flushed_bytes_survive_their_sender;
@@ -110,12 +182,14 @@ macro_rules! conformance {
             stress: two_threads
         );
     };
-    ($name:ident, $constructor:expr, $($module:ident: $($body:ident),+);+) => {
+    ($name:ident, $constructor:expr, $is_possible:expr, $($module:ident: $($body:ident),+);+) => {
         mod $name {
             $($(
                 #[test]
                 fn $body() {
-                    crate::$module::$body(&$constructor);
+                    if $is_possible {
+                        crate::$module::$body(&$constructor);
+                    }
                 }
             )+)+
         }
@@ -130,3 +204,6 @@ conformance!(throttled, crate::throttled);
 conformance!(faulty_local, crate::faulty_local);
 conformance!(faulty_shm, crate::faulty_shm);
 conformance!(faulty_tcp, crate::faulty_tcp);
+conformance!(rdma, crate::rdma_single, crate::has_rdma());
+conformance!(rdma_several, crate::rdma_several, crate::has_rdma());
+conformance!(rdma_without_rails, crate::rdma_without_rails);

@@ -6,7 +6,6 @@
 
 mod consumer;
 mod memory;
-mod overflow;
 mod producer;
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ use super::Broken;
 use super::memory::{
     CELLS, CREDIT_CELLS, DATA_BYTES, INLINE_BYTES, LINE_BYTES, PIECE_BYTES, Ring, join, occupied,
 };
-use super::overflow::Overflow;
+use crate::overflow::Overflow;
 use crate::sys::copy_bytes;
 
 /// Less room than this at the data's end is skipped, rather than filled with a splinter of a long

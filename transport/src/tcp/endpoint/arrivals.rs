@@ -97,5 +97,6 @@ impl Tcp {
         } else {
             self.change(slot, |connection, _| connection.adopt(socket));
         }
+        self.stir(slot);
     }
 }

@@ -67,6 +67,8 @@ pub struct Tcp {
     parks: bool,
     ticker: Ticker,
     strangers: Strangers,
+    /// Peers on whose links something happened, for whoever takes them.
+    stirred: Option<Vec<Rank>>,
 }
 
 /// What the caller waits for.
@@ -133,6 +135,7 @@ impl Tcp {
             parks: false,
             ticker,
             strangers: Strangers::default(),
+            stirred: None,
             me,
         })
     }
@@ -221,6 +224,9 @@ impl Tcp {
     /// that was done, and if so whether anything came of it.
     fn try_hunch(&mut self) -> Option<bool> {
         let Asked::One(slot) = self.asked.take() else { return None };
+        if self.stirred.is_some() {
+            return None;
+        }
         self.hunches += 1;
         if self.hunches >= HUNCHES_MAX {
             return None;
@@ -289,11 +295,30 @@ impl Tcp {
         match token {
             Token::Link(slot) => {
                 self.change(slot, |connection, dialer| connection.notice(dialer, flags));
+                self.stir(slot);
             }
             Token::Greeting(place) => self.greet(place),
             Token::Listener(_) => self.accept(),
             Token::Tick => self.tick(),
             Token::Bell => {}
+        }
+    }
+
+    /// From now on `stirred` says which peers to look after.
+    pub(crate) fn watch(&mut self) {
+        self.stirred = Some(Vec::new());
+    }
+
+    /// The peers on whose links something happened since the last call: what they say should be
+    /// received until there is no more.
+    pub(crate) fn stirred(&mut self) -> Vec<Rank> {
+        self.stirred.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    fn stir(&mut self, slot: usize) {
+        let peer = self.link(slot).peer;
+        if let Some(stirred) = self.stirred.as_mut().filter(|stirred| !stirred.contains(&peer)) {
+            stirred.push(peer);
         }
     }
 
@@ -308,6 +333,7 @@ impl Tcp {
         }
         for slot in std::mem::take(&mut self.timed) {
             self.change(slot, Connection::advance);
+            self.stir(slot);
         }
         if self.timed.is_empty() && self.greetings.is_empty() && !self.backlog {
             self.ticker.stop();

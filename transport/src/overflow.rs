@@ -1,4 +1,4 @@
-//! Accepted bytes that wait on the producer's side for cells.
+//! Accepted bytes that wait on the producer's side for room in the peer's ring.
 //!
 //! A link accepts `LINK_BYTES_MIN` bytes before any is consumed, even one byte at a time; a ring
 //! has too few cells for that, and more would spread the common case over more cache. So the rest
@@ -10,7 +10,7 @@ use ringfold_types::limits::{FRAGMENT_ALIGN, LINK_BYTES_MIN};
 
 /// Messages in order, at most `LINK_BYTES_MIN` bytes of them.
 #[derive(Debug, Default)]
-pub(super) struct Overflow {
+pub(crate) struct Overflow {
     /// Tags and lengths.
     messages: VecDeque<(u32, usize)>,
     bytes: Vec<u8>,
@@ -20,13 +20,13 @@ pub(super) struct Overflow {
 
 impl Overflow {
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
 
     /// Takes as much of `bytes` as there is room for; returns how much: all, or a multiple of the
     /// fragment alignment.
-    pub(super) fn hold(&mut self, tag: u32, bytes: &[u8]) -> usize {
+    pub(crate) fn hold(&mut self, tag: u32, bytes: &[u8]) -> usize {
         let room = LINK_BYTES_MIN - (self.bytes.len() - self.consumed);
         let held = if bytes.len() <= room { bytes.len() } else { room - room % FRAGMENT_ALIGN };
         if held > 0 {
@@ -39,13 +39,13 @@ impl Overflow {
     }
 
     /// The oldest message, or what is left of it.
-    pub(super) fn front(&self) -> Option<(u32, &[u8])> {
+    pub(crate) fn front(&self) -> Option<(u32, &[u8])> {
         let (tag, len) = *self.messages.front()?;
         Some((tag, &self.bytes[self.consumed..self.consumed + len]))
     }
 
     /// Drops the first `bytes` of the oldest message.
-    pub(super) fn consume(&mut self, bytes: usize) {
+    pub(crate) fn consume(&mut self, bytes: usize) {
         let Some((_, len)) = self.messages.front_mut() else { return };
         *len -= bytes;
         self.consumed += bytes;

@@ -1,0 +1,476 @@
+//! All peers of a rank, and waiting for any of them.
+
+mod leaving;
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use ringfold_types::limits::{LANES_MAX, RDMA_RING_BYTES};
+use ringfold_types::{Lane, Rank};
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use super::Settings;
+use super::geometry::SHORT_BYTES;
+use super::path::Id;
+use super::peer::{Fault, Own, Peer, Stage};
+use super::rail::Rails;
+use super::sys::{Completion, Outcome};
+use super::talk::Talk;
+use super::words::FLUSHED;
+use crate::contract::{Capabilities, Fragment, Link, LinkError, LinkFault, Transport};
+use crate::overflow::Overflow;
+use crate::sys::Bell;
+use crate::tcp::Tcp;
+use crate::tcp::proof::JobKey;
+
+const NAME: &str = "rdma";
+/// Every so many polls the connections are looked at, which is a system call,
+const POLLS_PER_LOOK: u32 = 64;
+/// and every so many looks the devices' own events.
+const LOOKS_PER_EVENTS: u32 = 64;
+
+/// What an endpoint must know.
+#[derive(Debug)]
+pub struct Config {
+    /// The secret that the ranks of the job share.
+    pub key: [u8; 32],
+    /// This rank.
+    pub rank: Rank,
+    /// Parallel streams to each peer, 1 to `limits::LANES_MAX`; all ranks say the same, and
+    /// the TCP endpoint was made with as many.
+    pub lanes: usize,
+    /// Timeouts, traffic classes and such.
+    pub settings: Settings,
+    /// By rank: whether it may have a rail in common with this one. The same for both of a pair.
+    pub reaches: Vec<bool>,
+    /// Whether data may go by TCP to those that have none, which must be the same for both too.
+    pub may_use_tcp: bool,
+}
+
+/// A rank's links over RDMA, and over TCP to those that have no rail in common with it.
+///
+/// Its methods panic if a link names this rank itself, or a lane beyond `Config::lanes`. Dropping
+/// it waits up to `limits::HANDSHAKE_MS` for accepted bytes to arrive.
+#[derive(Debug)]
+pub struct Rdma {
+    // Before the rails, whose queues they use.
+    contacts: Vec<Option<Box<Contact>>>,
+    rails: Rails,
+    tcp: Tcp,
+    key: JobKey,
+    config: Config,
+    /// Ranks with a contact.
+    known: Vec<usize>,
+    /// How many of them have not said all, or expect an answer.
+    unsettled: usize,
+    /// Some contact holds bytes back, or owes credit.
+    is_busy: bool,
+    /// Some peer is reached by TCP.
+    has_tcp: bool,
+    /// Something may have happened on a connection.
+    is_stirred: bool,
+    polls: u32,
+    looks: u32,
+    completions: Vec<Completion>,
+    /// Rings as long as something moved since `arm`, even if a `poll` took note of it.
+    bell: Bell,
+    is_armed: bool,
+    wake: OwnedFd,
+}
+
+#[derive(Debug)]
+struct Contact {
+    peer: Peer,
+    talk: Talk,
+}
+
+impl Rdma {
+    /// Uses `rails`, and `tcp` to set up what needs to be.
+    ///
+    /// # Errors
+    /// The system has no descriptors left.
+    ///
+    /// # Panics
+    /// If the lanes are beyond their limit.
+    pub fn new(rails: Rails, mut tcp: Tcp, config: Config) -> io::Result<Self> {
+        assert!((1..=LANES_MAX).contains(&config.lanes), "{} lanes", config.lanes);
+        let wake = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let bell = Bell::new()?;
+        let data = EventData::new_u64(0);
+        epoll::add(&wake, &bell, data, EventFlags::IN)?;
+        epoll::add(&wake, tcp.wake_fd(), data, EventFlags::IN)?;
+        for rail in &rails.0 {
+            epoll::add(&wake, rail.channel.fd(), data, EventFlags::empty())?;
+            epoll::add(&wake, rail.context.events(), data, EventFlags::IN)?;
+        }
+        tcp.watch();
+        Ok(Self {
+            contacts: config.reaches.iter().map(|_| None).collect(),
+            rails,
+            tcp,
+            key: JobKey::new(config.key),
+            has_tcp: config.reaches.iter().any(|reaches| !reaches),
+            config,
+            known: Vec::new(),
+            unsettled: 0,
+            is_busy: false,
+            is_stirred: false,
+            polls: 0,
+            looks: 0,
+            completions: Vec::new(),
+            bell,
+            is_armed: false,
+            wake,
+        })
+    }
+
+    fn error(link: Link, fault: &Fault) -> LinkError {
+        LinkError { link, transport: NAME, fault: fault.told() }
+    }
+
+    /// Whether data to and from the peer goes by TCP.
+    fn is_by_tcp(&self, peer: Rank) -> bool {
+        if !self.config.reaches[peer.index()] {
+            return true;
+        }
+        let contact = self.contacts[peer.index()].as_ref();
+        contact.is_some_and(|it| matches!(it.peer.stage, Stage::Tcp { agreed: true }))
+    }
+
+    /// Lets a contact change, and what it has to say be said.
+    fn change<T>(&mut self, rank: Rank, change: impl FnOnce(&mut Peer, &mut Own<'_>) -> T) -> T {
+        let index = rank.index();
+        let Config { rank: own_rank, lanes, settings, may_use_tcp, .. } = &self.config;
+        let known = &mut self.known;
+        let contact = self.contacts[index].get_or_insert_with(|| {
+            known.push(index);
+            let peer = Peer::new(rank, *lanes, Stage::Idle);
+            Box::new(Contact { peer, talk: Talk::default() })
+        });
+        let mut own = Own {
+            rank: *own_rank,
+            lanes: *lanes,
+            settings,
+            rails: &mut self.rails,
+            may_use_tcp: *may_use_tcp,
+        };
+        let was_settled = contact.is_settled();
+        let result = change(&mut contact.peer, &mut own);
+        while let Some(message) = contact.peer.to_say.pop_front() {
+            contact.talk.say(&message, &self.key, *own_rank, rank);
+        }
+        contact.talk.speak(&mut self.tcp, rank);
+        match (was_settled, contact.is_settled()) {
+            (true, false) => self.unsettled += 1,
+            (false, true) => self.unsettled -= 1,
+            _ => {}
+        }
+        self.is_busy |= !contact.peer.is_flushed() || contact.peer.owes();
+        self.has_tcp |= matches!(contact.peer.stage, Stage::Tcp { .. });
+        result
+    }
+
+    /// Hears all that a peer has said; whether it said anything.
+    fn listen(&mut self, rank: Rank) -> bool {
+        let mut heard = false;
+        while self.config.reaches[rank.index()] && !self.is_by_tcp(rank) {
+            // Whoever speaks to us first becomes a contact.
+            self.change(rank, |_, _| ());
+            let Some(contact) = &mut self.contacts[rank.index()] else { break };
+            let told = contact.talk.listen(&mut self.tcp, &self.key, rank, self.config.rank);
+            let outcome = match told {
+                Ok(None) => break,
+                Ok(Some(message)) => self.change(rank, |peer, own| peer.hear(message, own)),
+                Err(fault) => Err(fault),
+            };
+            heard = true;
+            if let Err(fault) = outcome {
+                self.change(rank, |peer, _| match fault {
+                    Fault::Closed => peer.leave(),
+                    fault => peer.end(fault),
+                });
+                break;
+            }
+        }
+        heard
+    }
+
+    /// Looks after the connections; whether anything happened.
+    fn look(&mut self) -> Result<bool, LinkError> {
+        self.is_stirred = false;
+        let mut moved = self.tcp.poll()?;
+        let mut has_left = false;
+        for rank in self.tcp.stirred() {
+            moved |= self.listen(rank);
+            has_left |= self.contacts[rank.index()]
+                .as_ref()
+                .is_some_and(|contact| contact.peer.fault() == Some(&Fault::Closed));
+        }
+        if self.unsettled > 0 {
+            for at in 0..self.known.len() {
+                let rank = Rank::at(self.known[at]);
+                self.change(rank, |_, _| ());
+            }
+        }
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks.is_multiple_of(LOOKS_PER_EVENTS) {
+            self.heed_devices();
+        }
+        // What a peer wrote before it left has arrived.
+        Ok(has_left && self.drain()? || moved)
+    }
+
+    /// Tells the log what happened to the devices.
+    fn heed_devices(&self) -> bool {
+        let mut happened = false;
+        for rail in &self.rails.0 {
+            while let Some(event) = rail.context.event() {
+                happened = true;
+                let (name, port) = (rail.context.name(), rail.port.number);
+                tracing::warn!("rdma: {name}:{port}: {}", event);
+            }
+        }
+        happened
+    }
+
+    /// Takes all completions; whether there were any.
+    fn drain(&mut self) -> Result<bool, LinkError> {
+        let mut completions = std::mem::take(&mut self.completions);
+        for rail in &self.rails.0 {
+            rail.poll(&mut completions).map_err(|error| LinkError {
+                link: Link { peer: self.config.rank, lane: Lane(0) },
+                transport: NAME,
+                fault: LinkFault::Io(error),
+            })?;
+        }
+        let moved = !completions.is_empty();
+        for completion in completions.drain(..) {
+            self.heed(completion);
+        }
+        self.completions = completions;
+        Ok(moved)
+    }
+
+    fn heed(&mut self, Completion { id, outcome }: Completion) {
+        let (Id { peer: rank, path }, posted) = Id::decode(id);
+        let Some(Some(contact)) = self.contacts.get_mut(rank.index()) else { return };
+        let peer = &mut contact.peer;
+        match outcome {
+            Outcome::Done => {
+                if let (Some(path), Some(posted)) = (peer.paths.get_mut(path), posted) {
+                    path.done(posted);
+                }
+            }
+            Outcome::Arrived(number) => {
+                if let Err(fault) = peer.arrive(path, number) {
+                    peer.end(fault);
+                    self.recount();
+                }
+            }
+            Outcome::Failed { status, vendor } => {
+                let is_news = peer.paths.get(path).is_some_and(|path| !path.is_dead);
+                if is_news && (status != FLUSHED || peer.fault().is_none()) {
+                    // A peer that is gone explains it.
+                    self.tcp.poll().ok();
+                    self.listen(rank);
+                }
+                let Some(contact) = &mut self.contacts[rank.index()] else { return };
+                contact.peer.fail(path, status, vendor, &self.config.settings);
+                self.recount();
+            }
+        }
+    }
+
+    /// Counts the unsettled after one was ended.
+    fn recount(&mut self) {
+        let contacts = self.contacts.iter().flatten();
+        self.unsettled = contacts.filter(|contact| !contact.is_settled()).count();
+    }
+
+    /// Sends what is held back or owed; whether anything moved.
+    #[cold]
+    fn flush(&mut self) -> bool {
+        let mut moved = false;
+        self.is_busy = false;
+        for at in 0..self.known.len() {
+            let rank = Rank::at(self.known[at]);
+            if self.is_by_tcp(rank) {
+                for lane in (0..).take(self.config.lanes).map(Lane) {
+                    let flushed = self.flush_by_tcp(Link { peer: rank, lane });
+                    if let (Err(_), Some(contact)) = (flushed, &mut self.contacts[rank.index()]) {
+                        // Nobody will read it; the next use of the link says why.
+                        *contact.peer.held(lane.index()) = Overflow::default();
+                    }
+                }
+            }
+            let Some(contact) = self.contacts[rank.index()].as_deref_mut() else { continue };
+            moved |= contact.peer.flush();
+            self.is_busy |= !contact.peer.is_flushed() || contact.peer.owes();
+        }
+        moved
+    }
+
+    /// Gives what a link held to TCP, after all that is to be said; whether that took all.
+    fn flush_by_tcp(&mut self, link: Link) -> Result<bool, LinkError> {
+        let Some(Contact { peer, talk }) = self.contacts[link.peer.index()].as_deref_mut() else {
+            return Ok(true);
+        };
+        if !talk.is_said() {
+            return Ok(false);
+        }
+        let held = peer.held(link.lane.index());
+        while let Some((tag, bytes)) = held.front() {
+            match self.tcp.send(link, tag, bytes)? {
+                0 => return Ok(false),
+                taken => held.consume(taken),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Does what `poll` does; with a look at the connections if that may be worth it.
+    fn work(&mut self) -> Result<bool, LinkError> {
+        let mut moved = self.drain()?;
+        if self.is_busy {
+            moved |= self.flush();
+        }
+        self.polls = self.polls.wrapping_add(1);
+        let must_look = self.is_stirred || self.unsettled > 0 || self.has_tcp;
+        if must_look || self.polls.is_multiple_of(POLLS_PER_LOOK) || !self.tcp.is_flushed() {
+            moved |= self.look()?;
+        }
+        Ok(moved)
+    }
+}
+
+impl Contact {
+    fn is_settled(&self) -> bool {
+        self.peer.is_settled() && (self.talk.is_said() || self.peer.fault().is_some())
+    }
+}
+
+impl Transport for Rdma {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            inline_bytes: SHORT_BYTES,
+            window_bytes: RDMA_RING_BYTES,
+            shares_memory: true,
+        }
+    }
+
+    fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let (index, lane) = (link.peer.index(), link.lane.index());
+        if !self.config.reaches[index] {
+            return self.tcp.send(link, tag, bytes);
+        }
+        if !self.contacts[index].as_ref().is_some_and(|contact| contact.peer.is_open(lane)) {
+            self.change(link.peer, |peer, own| {
+                peer.greet(own);
+                peer.want(lane);
+            });
+            if self.is_by_tcp(link.peer) && self.flush_by_tcp(link)? {
+                return self.tcp.send(link, tag, bytes);
+            }
+        }
+        let Some(Contact { peer, .. }) = self.contacts[index].as_deref_mut() else { return Ok(0) };
+        let sent = peer.send(lane, tag, bytes);
+        self.is_busy |= !peer.is_flushed();
+        sent.map_err(|fault| Self::error(link, &fault))
+    }
+
+    fn readable(&self, link: Link) -> Result<Option<Fragment<'_>>, LinkError> {
+        if self.is_by_tcp(link.peer) {
+            return self.tcp.readable(link);
+        }
+        let Some(contact) = &self.contacts[link.peer.index()] else { return Ok(None) };
+        let front = contact.peer.readable(link.lane.index());
+        front.map_err(|fault| Self::error(link, &fault))
+    }
+
+    fn consume(&mut self, link: Link, bytes: usize) {
+        if self.is_by_tcp(link.peer) {
+            return self.tcp.consume(link, bytes);
+        }
+        match &mut self.contacts[link.peer.index()] {
+            Some(contact) => {
+                contact.peer.consume(link.lane.index(), bytes);
+                self.is_busy |= contact.peer.owes();
+            }
+            None => assert_eq!(bytes, 0, "consumed more than was readable"),
+        }
+    }
+
+    fn recv(
+        &mut self,
+        link: Link,
+        tag: u32,
+        dst: &mut [u8],
+    ) -> Result<Option<(u32, usize)>, LinkError> {
+        if self.is_by_tcp(link.peer) {
+            return self.tcp.recv(link, tag, dst);
+        }
+        let Some(fragment) = self.readable(link)? else { return Ok(None) };
+        if fragment.tag != tag {
+            return Ok(Some((fragment.tag, 0)));
+        }
+        let bytes = fragment.bytes.len().min(dst.len());
+        crate::sys::copy(&mut dst[..bytes], &fragment.bytes[..bytes]);
+        self.consume(link, bytes);
+        Ok(Some((tag, bytes)))
+    }
+
+    fn poll(&mut self) -> Result<bool, LinkError> {
+        let moved = self.work()?;
+        if moved && self.is_armed {
+            self.bell.ring();
+        }
+        Ok(moved)
+    }
+
+    fn is_flushed(&self) -> bool {
+        !self.is_busy && self.tcp.is_flushed()
+    }
+
+    fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// A completion that came before a queue was asked to notify rings no bell, so the queues are
+    /// looked at once more after that.
+    fn arm(&mut self) {
+        self.is_armed = true;
+        for rail in &self.rails.0 {
+            let data = EventData::new_u64(0);
+            let is_armed = epoll::modify(&self.wake, rail.channel.fd(), data, EventFlags::IN);
+            if rail.notify().is_err() || is_armed.is_err() {
+                // Nobody should sleep until something that will not be told.
+                self.bell.ring();
+            }
+        }
+        self.tcp.arm();
+        self.is_stirred = true;
+        if !matches!(self.work(), Ok(false)) {
+            self.bell.ring();
+        }
+    }
+
+    fn disarm(&mut self) {
+        self.is_armed = false;
+        for rail in &self.rails.0 {
+            let data = EventData::new_u64(0);
+            epoll::modify(&self.wake, rail.channel.fd(), data, EventFlags::empty()).ok();
+            rail.channel.silence();
+        }
+        self.tcp.disarm();
+        self.heed_devices();
+        self.is_stirred = true;
+        self.bell.silence();
+    }
+}

@@ -1,0 +1,117 @@
+//! What lies where in a ring, and what the number of a write says.
+//!
+//! A ring is lines of 64 bytes in the receiver's memory, of which the sender has an image in its
+//! own. A fragment takes whole lines, in a row: a header with tag and length, and up to 48 bytes
+//! in the same line, or all of them from the next line on. One that does not fit before the end
+//! begins at the start, and the lines it skipped are its own too. So the lines of each fragment in
+//! turn say where the next begins.
+//!
+//! ```text
+//! number of a write   bit 31     27..31   19..27      0..19
+//! a fragment          0          lane     sequence    lines, skipped ones excluded
+//! a credit            1          lane     0           lines that may be used again
+//! ```
+
+#![expect(clippy::cast_possible_truncation, reason = "lanes and lines are few")]
+
+use ringfold_types::limits::{LANES_MAX, RDMA_CELLS, RDMA_PIECE_BYTES, RDMA_RING_BYTES};
+
+/// Bytes of a line,
+pub(super) const LINE_BYTES: usize = 64;
+/// and of the header at the start of a fragment: tag, length, nothing.
+pub(super) const HEADER_BYTES: usize = 16;
+/// The longest payload that shares its header's line.
+pub(super) const SHORT_BYTES: usize = LINE_BYTES - HEADER_BYTES;
+/// Lines of a ring.
+pub(super) const RING_LINES: u32 = (RDMA_RING_BYTES / LINE_BYTES) as u32;
+/// The shortest rest of a ring that is worth a fragment of its own, where the message is longer.
+pub(super) const SPLINTER_LINES: u32 = 65;
+/// Lines that the receiver may be done with before it says so,
+pub(super) const CREDIT_LINES: u32 = RING_LINES / 4;
+/// and fragments.
+pub(super) const CREDIT_FRAGMENTS: u32 = (RDMA_CELLS / 4) as u32;
+
+const CREDIT: u32 = 1 << 31;
+const LANE_SHIFT: u32 = 27;
+const SEQUENCE_SHIFT: u32 = 19;
+
+const _: () = assert!(RING_LINES < 1 << SEQUENCE_SHIFT);
+const _: () = assert!(LANES_MAX <= 1 << (31 - LANE_SHIFT));
+const _: () = assert!(RDMA_RING_BYTES.is_multiple_of(LINE_BYTES));
+const _: () = assert!(lines(RDMA_PIECE_BYTES) <= CREDIT_LINES);
+
+/// Lines of a fragment with a payload of `bytes`.
+pub(super) const fn lines(bytes: usize) -> u32 {
+    debug_assert!(bytes <= RDMA_RING_BYTES);
+    let rest = if bytes <= SHORT_BYTES { 0 } else { bytes.div_ceil(LINE_BYTES) };
+    1 + rest as u32
+}
+
+/// The longest payload of a fragment of `lines` lines.
+pub(super) const fn capacity(lines: u32) -> usize {
+    match lines {
+        0 => 0,
+        1 => SHORT_BYTES,
+        lines => (lines as usize - 1) * LINE_BYTES,
+    }
+}
+
+/// Where the payload begins within the fragment.
+pub(super) const fn payload_at(bytes: usize) -> usize {
+    if bytes <= SHORT_BYTES { HEADER_BYTES } else { LINE_BYTES }
+}
+
+/// What a write is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Number {
+    /// It brings a fragment.
+    Fragment { lane: usize, sequence: u8, lines: u32 },
+    /// It brings nothing: lines may be used again.
+    Credit { lane: usize, lines: u32 },
+}
+
+impl Number {
+    pub(super) const fn encode(self) -> u32 {
+        match self {
+            Self::Fragment { lane, sequence, lines } => {
+                (lane as u32) << LANE_SHIFT | (sequence as u32) << SEQUENCE_SHIFT | lines
+            }
+            Self::Credit { lane, lines } => CREDIT | (lane as u32) << LANE_SHIFT | lines,
+        }
+    }
+
+    pub(super) const fn decode(bits: u32) -> Self {
+        let lane = (bits >> LANE_SHIFT & 0xf) as usize;
+        let lines = bits & ((1 << SEQUENCE_SHIFT) - 1);
+        if bits & CREDIT != 0 {
+            return Self::Credit { lane, lines };
+        }
+        let [sequence, ..] = (bits >> SEQUENCE_SHIFT).to_le_bytes();
+        Self::Fragment { lane, sequence, lines }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_travel() {
+        for number in [
+            Number::Fragment { lane: 0, sequence: 0, lines: 1 },
+            Number::Fragment { lane: 7, sequence: 255, lines: RING_LINES },
+            Number::Credit { lane: 5, lines: RING_LINES },
+        ] {
+            assert_eq!(Number::decode(number.encode()), number);
+        }
+    }
+
+    #[test]
+    fn lines_hold_what_they_must() {
+        for bytes in [1, 48, 49, 64, 65, 4096, RDMA_PIECE_BYTES] {
+            assert!(capacity(lines(bytes)) >= bytes);
+            assert!(payload_at(bytes) + bytes <= lines(bytes) as usize * LINE_BYTES);
+        }
+        assert_eq!((capacity(1), lines(48), lines(49), lines(64)), (48, 1, 2, 2));
+    }
+}

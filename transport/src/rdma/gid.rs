@@ -1,0 +1,77 @@
+//! Which of a port's GIDs to use, and why.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use super::sys::{Gid, GidKind};
+
+/// The best of a port's GIDs for a job that meets at `near`, and the reason.
+pub(super) fn choose(gids: &[Gid], near: Option<IpAddr>) -> Option<(Gid, &'static str)> {
+    let best = gids.iter().copied().max_by_key(|gid| {
+        let is_routable = gid.kind == GidKind::RoceV2;
+        // Among equals the first.
+        let first = u32::MAX - gid.index;
+        (is_routable, !is_local(gid), is_of_family(gid, near), shared_bits(gid, near), first)
+    })?;
+    let why = match best.kind {
+        GidKind::InfiniBand => "the first",
+        GidKind::RoceV1 => "there is none of RoCE v2",
+        GidKind::RoceV2 if is_local(&best) => "of RoCE v2 there are only link-local ones",
+        GidKind::RoceV2 if !is_of_family(&best, near) => "the only family of RoCE v2",
+        GidKind::RoceV2 if near.is_none() => "the first of RoCE v2",
+        GidKind::RoceV2 => "of RoCE v2, in the family of the job's address, nearest to it",
+    };
+    Some((best, why))
+}
+
+fn is_of_family(gid: &Gid, near: Option<IpAddr>) -> bool {
+    near.is_none_or(|near| near.is_ipv4() == gid.ipv4().is_some())
+}
+
+fn is_local(gid: &Gid) -> bool {
+    gid.bytes[0] == 0xfe && gid.bytes[1] & 0xc0 == 0x80
+}
+
+/// Leading bits that both have in common.
+fn shared_bits(gid: &Gid, near: Option<IpAddr>) -> u32 {
+    let near = match near {
+        None => return 0,
+        Some(IpAddr::V4(near)) => near.to_ipv6_mapped(),
+        Some(IpAddr::V6(near)) => near,
+    };
+    (Ipv6Addr::from(gid.bytes).to_bits() ^ near.to_bits()).leading_zeros()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gid(index: u32, address: &str, kind: GidKind) -> Gid {
+        let bytes = match address.parse().unwrap() {
+            IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+            IpAddr::V6(address) => address.octets(),
+        };
+        Gid { index, bytes, kind }
+    }
+
+    #[test]
+    fn the_nearest_of_the_right_kind_is_chosen() {
+        let gids = [
+            gid(0, "fe80::1", GidKind::RoceV1),
+            gid(1, "fe80::1", GidKind::RoceV2),
+            gid(2, "10.1.0.1", GidKind::RoceV1),
+            gid(3, "10.1.0.1", GidKind::RoceV2),
+            gid(4, "10.2.0.1", GidKind::RoceV2),
+            gid(5, "2001:db8::1", GidKind::RoceV2),
+        ];
+        let chosen =
+            |gids: &[Gid], near: &str| choose(gids, near.parse().ok()).map(|(gid, _)| gid.index);
+        assert_eq!(chosen(&gids, "10.2.0.9"), Some(4));
+        assert_eq!(chosen(&gids, "10.1.0.9"), Some(3));
+        assert_eq!(chosen(&gids, "192.168.0.1"), Some(3));
+        assert_eq!(chosen(&gids, "2001:db8::9"), Some(5));
+        assert_eq!(chosen(&gids, "nowhere"), Some(3));
+        assert_eq!(chosen(&gids[..2], "10.1.0.9"), Some(1));
+        assert_eq!(chosen(&gids[..1], "10.1.0.9"), Some(0));
+        assert_eq!(chosen(&[], "10.1.0.9"), None);
+    }
+}

@@ -1,0 +1,158 @@
+//! The receiving half of a link: a ring that the peer writes, and what has arrived in it.
+//!
+//! Nothing that the peer says is believed before it is checked against what it was granted.
+
+use std::collections::VecDeque;
+
+use ringfold_types::limits::RDMA_CELLS;
+
+use super::geometry::{CREDIT_FRAGMENTS, CREDIT_LINES, LINE_BYTES, RING_LINES, lines, payload_at};
+use super::sys::{Inbox, Mr};
+use crate::contract::Fragment;
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct Inbound {
+    ring: Inbox,
+    /// What lets the peer write, by cable.
+    rights: Vec<Mr>,
+    /// Of the next fragment in order.
+    sequence: u8,
+    /// Lines of fragments that arrived by another way than those before them; 0 for none.
+    early: [u32; RDMA_CELLS],
+    /// The line at which the next one begins, unless it does not fit.
+    line: u32,
+    arrived: VecDeque<Arrived>,
+    /// Bytes of the first that were consumed.
+    consumed: usize,
+    /// Lines and fragments that the peer has no credit for.
+    busy: u32,
+    fragments: u32,
+    /// Those of them that we are done with.
+    unsaid_lines: u32,
+    unsaid_fragments: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Arrived {
+    tag: u32,
+    at: usize,
+    bytes: usize,
+    /// With those that were skipped for it.
+    lines: u32,
+}
+
+impl Inbound {
+    pub(super) fn new(ring: Inbox, rights: Vec<Mr>) -> Self {
+        Self {
+            ring,
+            rights,
+            sequence: 0,
+            early: [0; RDMA_CELLS],
+            line: 0,
+            arrived: VecDeque::with_capacity(RDMA_CELLS),
+            consumed: 0,
+            busy: 0,
+            fragments: 0,
+            unsaid_lines: 0,
+            unsaid_fragments: 0,
+        }
+    }
+
+    /// Where the peer finds the ring.
+    pub(super) fn address(&self) -> u64 {
+        self.ring.address()
+    }
+
+    /// The keys to it, by cable.
+    pub(super) fn keys(&self) -> impl Iterator<Item = u32> {
+        self.rights.iter().map(Mr::remote_key)
+    }
+
+    /// Takes note of a fragment that is there.
+    pub(super) fn arrive(&mut self, sequence: u8, lines: u32) -> Result<(), &'static str> {
+        let distance = usize::from(sequence.wrapping_sub(self.sequence));
+        let place = usize::from(sequence) % RDMA_CELLS;
+        if lines == 0 || lines > RING_LINES {
+            return Err("a fragment of no lines, or more than there are");
+        }
+        if distance >= RDMA_CELLS || self.early[place] != 0 {
+            return Err("a fragment out of order");
+        }
+        self.early[place] = lines;
+        loop {
+            let place = usize::from(self.sequence) % RDMA_CELLS;
+            match std::mem::take(&mut self.early[place]) {
+                0 => return Ok(()),
+                lines => self.line_up(lines)?,
+            }
+            self.sequence = self.sequence.wrapping_add(1);
+        }
+    }
+
+    /// The next fragment in order is there.
+    fn line_up(&mut self, count: u32) -> Result<(), &'static str> {
+        let to_end = RING_LINES - self.line;
+        let (begin, skipped) = if count > to_end { (0, to_end) } else { (self.line, 0) };
+        self.busy += skipped + count;
+        self.fragments += 1;
+        if self.busy > RING_LINES || self.fragments as usize > RDMA_CELLS {
+            return Err("a fragment without credit for it");
+        }
+        let at = begin as usize * LINE_BYTES;
+        // Read once: what the peer writes there from now on is no longer believed.
+        let header = self.ring.lend(at..at + 8);
+        let word = |at: usize| {
+            u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+        };
+        let (tag, bytes) = (word(0), word(4) as usize);
+        if bytes == 0 || bytes > RING_LINES as usize * LINE_BYTES || lines(bytes) != count {
+            return Err("a fragment of another length than its lines");
+        }
+        self.line = (begin + count) % RING_LINES;
+        let at = at + payload_at(bytes);
+        self.arrived.push_back(Arrived { tag, at, bytes, lines: skipped + count });
+        Ok(())
+    }
+
+    /// What is at the front.
+    pub(super) fn front(&self) -> Option<Fragment<'_>> {
+        let front = self.arrived.front()?;
+        let bytes = self.ring.lend(front.at + self.consumed..front.at + front.bytes);
+        Some(Fragment { tag: front.tag, bytes })
+    }
+
+    /// Gives back the first `bytes` of the front; whether credit is due.
+    pub(super) fn consume(&mut self, bytes: usize) -> bool {
+        if bytes == 0 {
+            return false;
+        }
+        let front = *self.arrived.front().expect("something was readable");
+        self.consumed += bytes;
+        assert!(self.consumed <= front.bytes, "consumed {bytes} bytes more than was readable");
+        if self.consumed == front.bytes {
+            self.arrived.pop_front();
+            self.consumed = 0;
+            self.unsaid_lines += front.lines;
+            self.unsaid_fragments += 1;
+        }
+        self.owes()
+    }
+
+    /// Whether credit is due.
+    pub(super) const fn owes(&self) -> bool {
+        self.unsaid_lines >= CREDIT_LINES || self.unsaid_fragments >= CREDIT_FRAGMENTS
+    }
+
+    /// Lines to give credit for.
+    pub(super) const fn unsaid(&self) -> u32 {
+        self.unsaid_lines
+    }
+
+    /// The peer will be told.
+    pub(super) const fn said(&mut self) {
+        self.busy -= self.unsaid_lines;
+        self.fragments -= self.unsaid_fragments;
+        (self.unsaid_lines, self.unsaid_fragments) = (0, 0);
+    }
+}

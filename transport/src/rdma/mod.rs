@@ -1,0 +1,75 @@
+//! Ranks that have an RDMA network between them: InfiniBand or RoCE, through verbs.
+//!
+//! Every link has a ring in the receiver's registered memory. The sender keeps an image of it,
+//! writes fragments into the image and lets the device write them to the peer, at the same place,
+//! by RDMA WRITE with an immediate number that says lane, order and length. The receiver lends them
+//! where they lie, and returns credit by the same kind of number. So all that happens to a rank is
+//! in its completion queues: one place to look, however many peers there are, and one descriptor to
+//! park on; and nothing but rings is ever exposed, each to its one peer.
+//!
+//! Queue pairs and rings come to be when a link is first used. Both ends find each other by a TCP
+//! connection (`crate::tcp`), proven as all are; on it they pair their rails, exchange what they
+//! must know of queue pairs and memory (`message`), and notice each other's end. Peers that have no
+//! rail in common use it for data too.
+//!
+//! * `sys`: libibverbs, found at run time;
+//! * `filter`, `gid`, `rail`: which ports this host has, and which may be used;
+//! * `pairing`: which of them reach which of a peer's;
+//! * `geometry`, `outbound`, `inbound`: the ring; `path`: a queue pair; `peer`, `talk`: all of
+//!   one peer;
+//! * `endpoint`: all peers, and waiting; `words`: what devices report, for people.
+
+mod endpoint;
+mod filter;
+mod geometry;
+mod gid;
+mod inbound;
+mod message;
+mod outbound;
+mod pairing;
+mod path;
+mod peer;
+mod rail;
+mod sys;
+mod talk;
+mod words;
+
+pub use endpoint::{Config, Rdma};
+pub use filter::Filter;
+pub use rail::{Rails, Unusable};
+
+/// What can be set. `Default` is what suits most.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Settings {
+    /// Devices and ports that may be used. Default: all.
+    pub devices: Filter,
+    /// The index of the GID to use on every port. Default: by kind, family and subnet.
+    pub gid_index: Option<u8>,
+    /// The traffic class of packets that have one (RoCE, and InfiniBand across routers). Default 0.
+    pub traffic_class: u8,
+    /// The service level, 0 to 15. Default 0.
+    pub service_level: u8,
+    /// How long a device waits for an answer: 4.096 us times two to the power of this, 1 to 31.
+    /// Default 18, about a second.
+    pub timeout: u8,
+    /// How often it tries again before the peer counts as lost, 0 to 7. Default 7.
+    pub retries: u8,
+    /// Queue pairs between two ranks on each pair of rails, over which messages are spread, 1 to 4.
+    /// The lesser of what the two ranks say counts. Default 1.
+    pub queue_pairs: u8,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            devices: Filter::default(),
+            gid_index: None,
+            traffic_class: 0,
+            service_level: 0,
+            timeout: 18,
+            retries: 7,
+            queue_pairs: 1,
+        }
+    }
+}

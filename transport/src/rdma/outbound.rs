@@ -1,0 +1,151 @@
+//! The sending half of a link: the image of the ring in the peer's memory, and what of it the peer
+//! is not done with.
+//!
+//! The image is what the device reads. A line is written again only when the peer has said that it
+//! is done with what was there, so nothing that the device may yet have to repeat gets lost.
+
+use std::collections::VecDeque;
+
+use ringfold_types::limits::{LINK_BYTES_MIN, RDMA_CELLS, RDMA_PIECE_BYTES, RDMA_RING_BYTES};
+
+use super::geometry::{
+    CREDIT_FRAGMENTS, CREDIT_LINES, HEADER_BYTES, LINE_BYTES, Number, RING_LINES, SPLINTER_LINES,
+    capacity, lines, payload_at,
+};
+use super::message::Grant;
+use super::sys::{Mr, Outbox};
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct Outbound {
+    lane: usize,
+    grant: Grant,
+    image: Outbox,
+    /// The right to read the image, by cable.
+    rights: Vec<Mr>,
+    /// Of the next fragment.
+    sequence: u8,
+    /// The line at which it begins, unless it does not fit.
+    line: u32,
+    /// What the peer is not done with, oldest first.
+    in_flight: VecDeque<Piece>,
+    /// Its lines, skipped ones included.
+    busy: u32,
+}
+
+/// A fragment in the ring.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    /// With those that were skipped for it.
+    lines: u32,
+    bytes: usize,
+}
+
+/// A fragment that lies in the image and is to be written to the peer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ready {
+    /// Where it lies, and how long it is with its header.
+    pub(super) at: usize,
+    pub(super) bytes: usize,
+    pub(super) number: Number,
+}
+
+/// Where a fragment fits.
+struct Room {
+    skipped: u32,
+    bytes: usize,
+}
+
+impl Outbound {
+    pub(super) fn new(lane: usize, grant: Grant, image: Outbox, rights: Vec<Mr>) -> Self {
+        Self {
+            lane,
+            grant,
+            image,
+            rights,
+            sequence: 0,
+            line: 0,
+            in_flight: VecDeque::with_capacity(RDMA_CELLS),
+            busy: 0,
+        }
+    }
+
+    /// Puts as much of `bytes` (not empty) as fits one fragment into the image. How much that was,
+    /// and what to write to the peer.
+    pub(super) fn push(&mut self, tag: u32, bytes: &[u8]) -> Option<(usize, Ready)> {
+        let room = self.room(bytes.len().min(RDMA_PIECE_BYTES))?;
+        let begin = if room.skipped > 0 { 0 } else { self.line };
+        let (at, count) = (begin as usize * LINE_BYTES, lines(room.bytes));
+        let mut header = [0; HEADER_BYTES];
+        header[..4].copy_from_slice(&tag.to_le_bytes());
+        let length = u32::try_from(room.bytes).unwrap_or(u32::MAX);
+        header[4..8].copy_from_slice(&length.to_le_bytes());
+        self.image.write(at, &header);
+        self.image.write(at + payload_at(room.bytes), &bytes[..room.bytes]);
+        let number = Number::Fragment { lane: self.lane, sequence: self.sequence, lines: count };
+        self.sequence = self.sequence.wrapping_add(1);
+        self.line = (begin + count) % RING_LINES;
+        self.busy += room.skipped + count;
+        self.in_flight.push_back(Piece { lines: room.skipped + count, bytes: room.bytes });
+        Some((room.bytes, Ready { at, bytes: payload_at(room.bytes) + room.bytes, number }))
+    }
+
+    /// Where a payload of `wanted` bytes fits, or some of it.
+    fn room(&self, wanted: usize) -> Option<Room> {
+        if self.in_flight.len() >= RDMA_CELLS {
+            return None;
+        }
+        let (free, to_end) = (RING_LINES - self.busy, RING_LINES - self.line);
+        let fit = |room: u32| match room {
+            _ if lines(wanted) <= room => Some(wanted),
+            SPLINTER_LINES.. => Some(capacity(room)),
+            _ => None,
+        };
+        if let Some(bytes) = fit(free.min(to_end)) {
+            return Some(Room { skipped: 0, bytes });
+        }
+        let bytes = fit(free.checked_sub(to_end)?)?;
+        Some(Room { skipped: to_end, bytes })
+    }
+
+    /// Whether the ring holds `LINK_BYTES_MIN` bytes that the peer has not even begun to consume,
+    /// however late it says what it is done with. Tiny messages can use up the fragments before.
+    pub(super) fn promise_is_kept(&self) -> bool {
+        let (mut fragments, mut lines, mut surely) = (0, 0, 0);
+        for piece in &self.in_flight {
+            // What it may be done with and not have said, and what it may have begun.
+            let is_unsure = fragments < CREDIT_FRAGMENTS && lines < CREDIT_LINES;
+            if !is_unsure {
+                surely += piece.bytes;
+            }
+            fragments += 1;
+            lines += piece.lines;
+        }
+        surely >= LINK_BYTES_MIN
+    }
+
+    /// Takes the peer's word that it is done with so many lines.
+    pub(super) fn credit(&mut self, mut lines: u32) -> Result<(), &'static str> {
+        while lines > 0 {
+            match self.in_flight.front() {
+                Some(piece) if piece.lines <= lines => {
+                    lines -= piece.lines;
+                    self.busy -= piece.lines;
+                    self.in_flight.pop_front();
+                }
+                _ => return Err("credit for what was never sent"),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn right(&self, cable: usize) -> &Mr {
+        &self.rights[cable]
+    }
+
+    /// Where byte `at` of the ring is for the peer, and the key to it.
+    pub(super) fn target(&self, cable: usize, at: usize) -> (u64, u32) {
+        debug_assert!(at < RDMA_RING_BYTES);
+        (self.grant.address.wrapping_add(at as u64), self.grant.keys[cable])
+    }
+}

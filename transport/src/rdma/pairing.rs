@@ -1,0 +1,84 @@
+//! Which rails of two ranks belong together: those that share most of their addresses, which are
+//! those of one subnet where there is one. Both ranks come to the same result by themselves.
+
+use std::net::Ipv6Addr;
+
+use super::message::RailCard;
+use super::sys::LinkLayer;
+
+/// Pairs of rails, one of the lower rank and one of the higher; no rail is in two.
+pub(super) fn pairs(lower: &[RailCard], higher: &[RailCard]) -> Vec<(usize, usize)> {
+    let mut candidates: Vec<(u32, usize, usize)> = Vec::new();
+    for (low, one) in lower.iter().enumerate() {
+        for (high, other) in higher.iter().enumerate() {
+            if can_meet(one, other) {
+                candidates.push((u32::MAX - shared_bits(one, other), low, high));
+            }
+        }
+    }
+    candidates.sort_unstable();
+    let mut pairs: Vec<(usize, usize)> = Vec::new();
+    for (_, low, high) in candidates {
+        if pairs.iter().all(|pair| pair.0 != low && pair.1 != high) {
+            pairs.push((low, high));
+        }
+    }
+    pairs
+}
+
+fn can_meet(one: &RailCard, other: &RailCard) -> bool {
+    one.link_layer == other.link_layer
+        && (one.link_layer == LinkLayer::InfiniBand || family(one) == family(other))
+}
+
+/// IPv4, IPv6, or a single cable's own.
+fn family(rail: &RailCard) -> u8 {
+    match rail.gid {
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, ..] => 4,
+        [0xfe, second, ..] if second & 0xc0 == 0x80 => 0,
+        _ => 6,
+    }
+}
+
+/// Leading bits that both addresses have in common. On InfiniBand those of the subnet count, and
+/// the rest names the port.
+fn shared_bits(one: &RailCard, other: &RailCard) -> u32 {
+    let number = |rail: &RailCard| Ipv6Addr::from(rail.gid).to_bits();
+    let bits = (number(one) ^ number(other)).leading_zeros();
+    if one.link_layer == LinkLayer::InfiniBand { bits.min(64) } else { bits }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn roce(third: u8, last: u8) -> RailCard {
+        let mut gid = [0; 16];
+        gid[10..].copy_from_slice(&[0xff, 0xff, 10, third, 0, last]);
+        RailCard { gid, lid: 0, mtu: 5, link_layer: LinkLayer::Ethernet }
+    }
+
+    #[test]
+    fn rails_of_one_subnet_meet() {
+        let lower = [roce(10, 1), roce(11, 1), roce(12, 1)];
+        let higher = [roce(11, 2), roce(12, 2), roce(10, 2)];
+        let mut found = pairs(&lower, &higher);
+        found.sort_unstable();
+        assert_eq!(found, [(0, 2), (1, 0), (2, 1)]);
+    }
+
+    #[test]
+    fn what_cannot_meet_does_not() {
+        let ib = RailCard { link_layer: LinkLayer::InfiniBand, ..roce(10, 1) };
+        assert!(pairs(&[ib], &[roce(10, 2)]).is_empty());
+        assert!(pairs(&[], &[roce(10, 2)]).is_empty());
+        assert_eq!(pairs(&[ib, roce(9, 1)], &[roce(10, 2), roce(11, 2)]), [(1, 0)]);
+    }
+
+    #[test]
+    fn on_infiniband_rails_meet_in_order() {
+        let port = |last: u8| RailCard { link_layer: LinkLayer::InfiniBand, ..roce(1, last) };
+        let found = pairs(&[port(9), port(1)], &[port(2), port(8)]);
+        assert_eq!(found, [(0, 0), (1, 1)]);
+    }
+}

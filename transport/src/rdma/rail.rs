@@ -1,0 +1,194 @@
+//! The ports that this rank uses.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ringfold_types::limits::RAILS_MAX;
+
+use super::Settings;
+use super::gid::choose;
+use super::message::RailCard;
+use super::sys::{Channel, Completion, Context, Cq, Gid, LinkLayer, Port, devices};
+
+/// Where the kernel lists its devices.
+const DEVICES: &str = "/sys/class/infiniband";
+/// Completions that one queue has room for, where the device allows and nobody needs more.
+const QUEUE_ENTRIES: u32 = 8192;
+/// Entries of a table of GIDs that are looked at.
+const GIDS_MAX: u32 = 256;
+
+/// Open devices, one per usable port.
+#[derive(Debug)]
+pub struct Rails(pub(super) Vec<Rail>);
+
+/// Why no port can be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no rdma because {0}")]
+pub struct Unusable(pub(super) String);
+
+/// A port, its GID, and completion queues for the queue pairs on it.
+#[derive(Debug)]
+pub(super) struct Rail {
+    pub(super) context: Context,
+    pub(super) port: Port,
+    pub(super) gid: Gid,
+    pub(super) channel: Arc<Channel>,
+    max_entries: u32,
+    /// And how many more completions each has room for.
+    queues: Vec<(Arc<Cq>, u32)>,
+}
+
+impl Rails {
+    /// Opens every usable port that the settings allow. `near` is the address by which the job
+    /// meets. Logs what it found, and why it leaves ports out.
+    ///
+    /// # Errors
+    /// There is none; or there is no libibverbs.
+    pub fn open(settings: &Settings, near: Option<IpAddr>) -> Result<Self, Unusable> {
+        // Where the kernel has none, there is no need to load the library.
+        let is_there = std::fs::read_dir(DEVICES).is_ok_and(|mut devices| devices.next().is_some());
+        let found = if is_there { devices().map_err(Unusable)? } else { Vec::new() };
+        if found.is_empty() {
+            return Err(Unusable(format!("this host has no RDMA device (none in {DEVICES})")));
+        }
+        let mut rails = Vec::new();
+        let mut without = Vec::new();
+        for (name, is_ib) in found {
+            if !is_ib {
+                without.push(format!("{name} is iWARP, which ringfold does not speak"));
+                continue;
+            }
+            let mut number = 1;
+            loop {
+                match Rail::open(&name, number, settings, near) {
+                    Ok(rail) if rails.len() < RAILS_MAX => rails.push(rail),
+                    Ok(_) => without.push(format!("{name}:{number} is one too many")),
+                    Err(Some(why)) => without.push(format!("{name}:{number} {why}")),
+                    Err(None) => {}
+                }
+                number += 1;
+                if number > ports(&name) {
+                    break;
+                }
+            }
+        }
+        for (at, rail) in rails.iter().enumerate() {
+            tracing::info!("rdma rail {at}: {rail}");
+        }
+        if rails.is_empty() {
+            let none = "RINGFOLD_IB_HCA allows no port".to_owned();
+            return Err(Unusable(if without.is_empty() { none } else { without.join("; ") }));
+        }
+        without.iter().for_each(|why| tracing::info!("rdma: not used: {why}"));
+        Ok(Self(rails))
+    }
+
+    /// No rails: what would go over them goes by TCP, where it may.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self(Vec::new())
+    }
+
+    /// The kinds of networks that the rails are on, a letter each: `e` for Ethernet, `i` for
+    /// InfiniBand. Ranks that share one may try to meet.
+    #[must_use]
+    pub fn networks(&self) -> String {
+        let has = |layer| self.0.iter().any(|rail| rail.port.link_layer == layer);
+        let letters = [(LinkLayer::Ethernet, 'e'), (LinkLayer::InfiniBand, 'i')];
+        letters.iter().filter(|(layer, _)| has(*layer)).map(|(_, letter)| letter).collect()
+    }
+
+    pub(super) fn cards(&self) -> Vec<RailCard> {
+        self.0.iter().map(Rail::card).collect()
+    }
+}
+
+/// How many ports a device has.
+fn ports(name: &str) -> u8 {
+    let limits = Context::open(name).and_then(|context| context.limits());
+    limits.map_or(1, |(_, _, ports)| ports)
+}
+
+impl Rail {
+    /// Opens a port if it may and can be used; else says why, if it may.
+    fn open(
+        name: &str,
+        number: u8,
+        settings: &Settings,
+        near: Option<IpAddr>,
+    ) -> Result<Self, Option<String>> {
+        if !settings.devices.allows(name, number) {
+            return Err(None);
+        }
+        let cannot = |what: &str, error: &io::Error| Some(format!("{what}: {error}"));
+        let context = Context::open(name).map_err(|e| cannot("cannot be opened", &e))?;
+        let (_, max_entries, _) = context.limits().map_err(|e| cannot("does not answer", &e))?;
+        let port = context.port(number).map_err(|e| cannot("does not answer", &e))?;
+        if !port.is_active {
+            return Err(Some("is down".to_owned()));
+        }
+        let gids: Vec<Gid> =
+            (0..port.gids.min(GIDS_MAX)).filter_map(|index| context.gid(number, index)).collect();
+        let (gid, why) = match settings.gid_index {
+            Some(index) => {
+                let found = gids.into_iter().find(|gid| gid.index == u32::from(index));
+                let gid = found.ok_or_else(|| {
+                    Some(format!("has no GID {index}, which RINGFOLD_IB_GID_INDEX names"))
+                })?;
+                (gid, "RINGFOLD_IB_GID_INDEX names it")
+            }
+            None => choose(&gids, near).ok_or_else(|| Some("has no GID".to_owned()))?,
+        };
+        tracing::info!("rdma: {name}:{number}: GID {} ({gid}): {why}", gid.index);
+        let channel = Channel::new(&context).map_err(|e| cannot("gives no events", &e))?;
+        Ok(Self { context, port, gid, channel, max_entries, queues: Vec::new() })
+    }
+
+    fn card(&self) -> RailCard {
+        let Port { lid, mtu, link_layer, .. } = self.port;
+        RailCard { gid: self.gid.bytes, lid, mtu, link_layer }
+    }
+
+    /// A queue with room for so many more completions.
+    pub(super) fn queue(&mut self, entries: u32) -> io::Result<Arc<Cq>> {
+        if let Some((queue, room)) = self.queues.iter_mut().find(|(_, room)| *room >= entries) {
+            *room -= entries;
+            return Ok(Arc::clone(queue));
+        }
+        let size = QUEUE_ENTRIES.max(entries).min(self.max_entries);
+        let room = size.checked_sub(entries).ok_or_else(|| {
+            io::Error::other(format!("{entries} completions are more than a queue can hold"))
+        })?;
+        let queue = Cq::new(&self.channel, size)?;
+        self.queues.push((Arc::clone(&queue), room));
+        Ok(queue)
+    }
+
+    /// Takes completions from all queues.
+    pub(super) fn poll(&self, into: &mut Vec<Completion>) -> io::Result<()> {
+        for (queue, _) in &self.queues {
+            while queue.poll(into)? {}
+        }
+        Ok(())
+    }
+
+    /// Lets the channel ring at the next completion.
+    pub(super) fn notify(&self) -> io::Result<()> {
+        self.queues.iter().try_for_each(|(queue, _)| queue.notify())
+    }
+}
+
+impl fmt::Display for Rail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Port { number, link_layer, mtu, gigabits, .. } = self.port;
+        let network = match link_layer {
+            LinkLayer::InfiniBand => "InfiniBand",
+            LinkLayer::Ethernet => "RoCE",
+        };
+        let (name, bytes) = (self.context.name(), 128_u32 << mtu);
+        write!(f, "{name}:{number}, {network}, {gigabits} Gb/s, MTU {bytes}, ")?;
+        write!(f, "GID {} ({})", self.gid.index, self.gid)
+    }
+}

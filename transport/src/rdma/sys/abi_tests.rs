@@ -1,0 +1,77 @@
+//! Compares the declared layout with that of the header, where there is one and a C compiler.
+
+use std::fmt::Write as _;
+use std::process::Command;
+
+use super::abi::LAYOUT;
+
+/// What the header calls them.
+const NAMES: &[(&str, &str)] = &[
+    ("ContextOps", "struct ibv_context_ops"),
+    ("Mr", "struct ibv_mr"),
+    ("Wc", "struct ibv_wc"),
+    ("Sge", "struct ibv_sge"),
+    ("RecvWr", "struct ibv_recv_wr"),
+    ("SendWr", "struct ibv_send_wr"),
+    ("QpInitAttr", "struct ibv_qp_init_attr"),
+    ("GlobalRoute", "struct ibv_global_route"),
+    ("AhAttr", "struct ibv_ah_attr"),
+    ("QpAttr", "struct ibv_qp_attr"),
+    ("PortAttr", "struct ibv_port_attr"),
+    ("DeviceAttr", "struct ibv_device_attr"),
+    ("GidEntry", "struct ibv_gid_entry"),
+    ("AsyncEvent", "struct ibv_async_event"),
+];
+
+#[test]
+fn the_layout_is_that_of_the_header() {
+    if !std::path::Path::new("/usr/include/infiniband/verbs.h").exists() {
+        println!("skipped: no infiniband/verbs.h (libibverbs-dev)");
+        return;
+    }
+    let mut source = String::from("#include <infiniband/verbs.h>\n#include <stddef.h>\n");
+    let mut say = |line: String| writeln!(source, "{line}").unwrap();
+    for (name, size, fields) in LAYOUT {
+        let (_, theirs) = NAMES.iter().find(|(ours, _)| ours == name).unwrap();
+        say(format!("_Static_assert(sizeof({theirs}) == {size}, \"{name}\");"));
+        for (field, offset) in *fields {
+            let field = match *field {
+                "remote_addr" => "wr.rdma.remote_addr",
+                "rkey" if *name == "SendWr" => "wr.rdma.rkey",
+                same => same,
+            };
+            say(format!("_Static_assert(offsetof({theirs}, {field}) == {offset}, \"{field}\");"));
+        }
+    }
+    for (structure, field, offset) in [
+        ("ibv_device", "transport_type", 20),
+        ("ibv_device", "name", 24),
+        ("ibv_context", "ops", 8),
+        ("ibv_context", "async_fd", 268),
+        ("ibv_comp_channel", "fd", 8),
+        ("ibv_cq", "cqe", 28),
+        ("ibv_qp", "qp_num", 52),
+    ] {
+        say(format!(
+            "_Static_assert(offsetof(struct {structure}, {field}) == {offset}, \"{field}\");"
+        ));
+    }
+    let folder = std::env::temp_dir().join(format!("ringfold-layout-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("layout.c");
+    std::fs::write(&file, source).unwrap();
+    for compiler in ["cc", "aarch64-linux-gnu-gcc"] {
+        let mut command = Command::new(compiler);
+        // The header is the same on both, but a cross compiler does not look for it there.
+        command.args(["-fsyntax-only", "-idirafter", "/usr/include"]).arg(&file);
+        match command.output() {
+            Ok(output) => assert!(
+                output.status.success(),
+                "{compiler}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            ),
+            Err(_) => println!("skipped: no {compiler}"),
+        }
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}

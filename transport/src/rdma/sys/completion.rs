@@ -1,0 +1,180 @@
+//! Completions, and waiting for them.
+
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+use super::abi;
+use super::device::{Context, check};
+
+/// Completions taken from a queue at once.
+const BATCH: i32 = 16;
+
+/// A descriptor by which completion queues of one device wake who waits.
+pub(in crate::rdma) struct Channel {
+    raw: NonNull<abi::Channel>,
+    context: Context,
+}
+
+/// A completion queue.
+pub(in crate::rdma) struct Cq {
+    raw: NonNull<abi::Cq>,
+    poll: abi::PollCq,
+    notify: abi::NotifyCq,
+    channel: Arc<Channel>,
+}
+
+// SAFETY: verbs may be called from any thread.
+unsafe impl Send for Channel {}
+// SAFETY: as above.
+unsafe impl Sync for Channel {}
+// SAFETY: as above.
+unsafe impl Send for Cq {}
+// SAFETY: as above.
+unsafe impl Sync for Cq {}
+
+/// Something that a queue pair is done with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::rdma) struct Completion {
+    /// As given with the work.
+    pub(in crate::rdma) id: u64,
+    pub(in crate::rdma) outcome: Outcome,
+}
+
+/// What became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::rdma) enum Outcome {
+    /// Our work is done, and so is all that was posted to its queue before.
+    Done,
+    /// The peer's work has arrived, with this number; what it wrote before can be read.
+    Arrived(u32),
+    /// The queue pair is in error, for this reason of the device.
+    Failed { status: u32, vendor: u32 },
+}
+
+impl Channel {
+    pub(in crate::rdma) fn new(context: &Context) -> io::Result<Arc<Self>> {
+        // SAFETY: the context is open.
+        let raw = unsafe { (context.library().create_channel)(context.raw()) };
+        let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
+        let channel = Self { raw, context: context.clone() };
+        let fd = channel.fd();
+        fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?;
+        Ok(Arc::new(channel))
+    }
+
+    /// Readable when a queue that was asked to notify has a completion.
+    pub(in crate::rdma) fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is open as long as the channel, and so as long as `self`.
+        unsafe { BorrowedFd::borrow_raw((*self.raw.as_ptr()).fd) }
+    }
+
+    /// Makes the descriptor unreadable. Whether it was readable.
+    pub(in crate::rdma) fn silence(&self) -> bool {
+        let library = self.context.library();
+        let mut rang = false;
+        loop {
+            let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
+            // SAFETY: the channel lives and does not block, and there is room for the answers.
+            let status =
+                unsafe { (library.cq_event)(self.raw.as_ptr(), &raw mut cq, &raw mut context) };
+            if status != 0 {
+                return rang;
+            }
+            rang = true;
+            // SAFETY: the event was just taken from this queue, which cannot go before it is
+            // acknowledged.
+            unsafe { (library.ack_cq_events)(cq, 1) };
+        }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // SAFETY: its queues held it, and are gone.
+        unsafe { (self.context.library().destroy_channel)(self.raw.as_ptr()) };
+    }
+}
+
+impl Cq {
+    /// With room for `entries` completions.
+    pub(in crate::rdma) fn new(channel: &Arc<Channel>, entries: u32) -> io::Result<Arc<Self>> {
+        let context = &channel.context;
+        let unable = || io::Error::from(io::ErrorKind::Unsupported);
+        let poll = context.ops().poll_cq.ok_or_else(unable)?;
+        let notify = context.ops().req_notify_cq.ok_or_else(unable)?;
+        let entries = i32::try_from(entries).unwrap_or(i32::MAX);
+        let (create, own) = (context.library().create_cq, channel.raw.as_ptr());
+        // SAFETY: context and channel live. The first completion vector always exists.
+        let raw = unsafe { create(context.raw(), entries, ptr::null_mut(), own, 0) };
+        let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
+        Ok(Arc::new(Self { raw, poll, notify, channel: Arc::clone(channel) }))
+    }
+
+    pub(super) fn raw(&self) -> *mut abi::Cq {
+        self.raw.as_ptr()
+    }
+
+    /// Takes some completions, oldest first; whether there may be more.
+    pub(in crate::rdma) fn poll(&self, into: &mut Vec<Completion>) -> io::Result<bool> {
+        let mut found = [const { std::mem::MaybeUninit::<abi::Wc>::uninit() }; BATCH as usize];
+        // SAFETY: the queue lives, and there is room for as many completions as are asked for.
+        let count = unsafe { (self.poll)(self.raw(), BATCH, found.as_mut_ptr().cast()) };
+        let taken = usize::try_from(count)
+            .map_err(|_| io::Error::other("a completion queue cannot be read"))?;
+        into.extend(found.iter().take(taken).map(|wc| {
+            // SAFETY: the first `count` were written.
+            unsafe { completion(wc.as_ptr()) }
+        }));
+        Ok(count == BATCH)
+    }
+
+    /// Lets the channel's descriptor become readable at the next completion. What is there already
+    /// may not count: poll once more before waiting.
+    pub(in crate::rdma) fn notify(&self) -> io::Result<()> {
+        // SAFETY: the queue lives.
+        check(unsafe { (self.notify)(self.raw(), 0) })
+    }
+}
+
+/// Reads what is valid of a completion: of failed ones only who, why and the vendor's why.
+///
+/// # Safety
+/// `wc` was written by the device's driver.
+unsafe fn completion(wc: *const abi::Wc) -> Completion {
+    // SAFETY: by the caller; drivers write the fields that are read here in every case, and the
+    // others where the one before says so.
+    unsafe {
+        let outcome = if (*wc).status != 0 {
+            Outcome::Failed { status: (*wc).status, vendor: (*wc).vendor_err }
+        } else if (*wc).opcode == abi::WC_RECV_RDMA_WITH_IMM {
+            Outcome::Arrived(u32::from_be((*wc).imm_data))
+        } else {
+            Outcome::Done
+        };
+        Completion { id: (*wc).wr_id, outcome }
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        // SAFETY: its queue pairs held it, and are gone; every event was acknowledged.
+        unsafe { (self.channel.context.library().destroy_cq)(self.raw()) };
+    }
+}
+
+impl fmt::Debug for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Channel({})", self.context.name())
+    }
+}
+
+impl fmt::Debug for Cq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cq({})", self.channel.context.name())
+    }
+}

@@ -1,0 +1,284 @@
+//! Devices, their ports and the addresses of those.
+
+use std::ffi::CStr;
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+use super::abi;
+use super::library::{Library, library};
+
+/// An open device.
+#[derive(Clone)]
+pub(in crate::rdma) struct Context(Arc<Open>);
+
+struct Open {
+    raw: NonNull<abi::Context>,
+    library: &'static Library,
+    name: String,
+}
+
+// SAFETY: libibverbs and its drivers may be called from any thread.
+unsafe impl Send for Open {}
+// SAFETY: as above; drivers lock what they share.
+unsafe impl Sync for Open {}
+
+/// What kind of network a port is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::rdma) enum LinkLayer {
+    /// InfiniBand,
+    InfiniBand,
+    /// or Ethernet: RoCE.
+    Ethernet,
+}
+
+/// What a port says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::rdma) struct Port {
+    pub(in crate::rdma) number: u8,
+    pub(in crate::rdma) link_layer: LinkLayer,
+    pub(in crate::rdma) is_active: bool,
+    /// Its address on its subnet; 0 on Ethernet.
+    pub(in crate::rdma) lid: u16,
+    /// Bytes of payload per packet, as verbs count them: 1 is 256, 5 is 4096.
+    pub(in crate::rdma) mtu: u8,
+    /// Gigabits per second, as far as the width and speed are known.
+    pub(in crate::rdma) gigabits: u32,
+    /// Entries of its table of GIDs.
+    pub(in crate::rdma) gids: u32,
+}
+
+/// What kind of packets a GID stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::rdma) enum GidKind {
+    InfiniBand,
+    RoceV1,
+    RoceV2,
+}
+
+/// An entry of a port's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::rdma) struct Gid {
+    pub(in crate::rdma) index: u32,
+    pub(in crate::rdma) bytes: [u8; 16],
+    pub(in crate::rdma) kind: GidKind,
+}
+
+/// The names of the host's RDMA devices that speak InfiniBand's verbs, and of others (iWARP);
+/// or why there is no way to know.
+pub(in crate::rdma) fn devices() -> Result<Vec<(String, bool)>, String> {
+    let library = library()?;
+    let mut names = Vec::new();
+    each_device(library, |device| {
+        names.push((name(device), device.transport_type == abi::TRANSPORT_IB));
+    })?;
+    Ok(names)
+}
+
+/// Shows every device while the list of them is held.
+fn each_device(library: &Library, mut look: impl FnMut(&mut abi::Device)) -> Result<(), String> {
+    let mut count = 0;
+    // SAFETY: `count` is where the number goes.
+    let list = unsafe { (library.get_device_list)(&raw mut count) };
+    if list.is_null() {
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() == Some(libc::ENOSYS) {
+            return Err("this kernel has no RDMA (no ib_uverbs module)".to_owned());
+        }
+        return Err(format!("the RDMA devices cannot be listed: {error}"));
+    }
+    for at in 0..usize::try_from(count).unwrap_or(0) {
+        // SAFETY: the list has `count` entries, each a device, that live until it is freed.
+        if let Some(device) = unsafe { (*list.add(at)).as_mut() } {
+            look(device);
+        }
+    }
+    // SAFETY: made above, and no reference to a device is left.
+    unsafe { (library.free_device_list)(list) };
+    Ok(())
+}
+
+fn name(device: &abi::Device) -> String {
+    // SAFETY: the kernel's name of a device ends within its 64 bytes.
+    unsafe { CStr::from_ptr(device.name.as_ptr()) }.to_string_lossy().into_owned()
+}
+
+impl Context {
+    /// Opens the device of that name.
+    pub(in crate::rdma) fn open(wanted: &str) -> io::Result<Self> {
+        let library = library().map_err(io::Error::other)?;
+        let mut opened = Err(io::Error::from(io::ErrorKind::NotFound));
+        each_device(library, |device| {
+            if name(device) == wanted {
+                // SAFETY: the device is of a list that is held.
+                let raw = unsafe { (library.open_device)(device) };
+                opened = NonNull::new(raw).ok_or_else(io::Error::last_os_error);
+            }
+        })
+        .map_err(io::Error::other)?;
+        let context = Self(Arc::new(Open { raw: opened?, library, name: wanted.to_owned() }));
+        let events = context.events();
+        // To ask whether anything happened must not block.
+        fcntl_setfl(events, fcntl_getfl(events)? | OFlags::NONBLOCK)?;
+        Ok(context)
+    }
+
+    pub(in crate::rdma) fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    pub(super) fn raw(&self) -> *mut abi::Context {
+        self.0.raw.as_ptr()
+    }
+
+    pub(super) fn library(&self) -> &'static Library {
+        self.0.library
+    }
+
+    /// The driver's functions.
+    pub(super) fn ops(&self) -> &abi::ContextOps {
+        // SAFETY: the context is open as long as `self`, and its functions never change.
+        unsafe { &(*self.raw()).ops }
+    }
+
+    /// How many work requests a queue, and completions a completion queue, may have at most; and
+    /// how many ports there are.
+    pub(in crate::rdma) fn limits(&self) -> io::Result<(u32, u32, u8)> {
+        let mut found = std::mem::MaybeUninit::<abi::DeviceAttr>::zeroed();
+        // SAFETY: the context is open, and there is room for the answer.
+        check(unsafe { (self.library().query_device)(self.raw(), found.as_mut_ptr()) })?;
+        // SAFETY: zero is a value for every field, even if not all were filled in.
+        let found = unsafe { found.assume_init() };
+        let positive = |number: i32| u32::try_from(number).unwrap_or(0);
+        Ok((positive(found.max_qp_wr), positive(found.max_cqe), found.phys_port_cnt))
+    }
+
+    /// What port `number`, counted from 1, says of itself.
+    pub(in crate::rdma) fn port(&self, number: u8) -> io::Result<Port> {
+        let mut found = abi::PortAttr::default();
+        // SAFETY: the context is open. This symbol fills in all fields but the last, which stays
+        // zero; the header's newer way asks for that one too, which we do not need.
+        check(unsafe { (self.library().query_port)(self.raw(), number, &raw mut found) })?;
+        let link_layer = match found.link_layer {
+            abi::LINK_LAYER_ETHERNET => LinkLayer::Ethernet,
+            // Drivers from before there was another say nothing.
+            abi::LINK_LAYER_INFINIBAND | 0 => LinkLayer::InfiniBand,
+            _ => return Err(io::Error::other("a link layer that is not known")),
+        };
+        Ok(Port {
+            number,
+            link_layer,
+            is_active: found.state == abi::PORT_ACTIVE,
+            lid: found.lid,
+            mtu: u8::try_from(found.active_mtu).unwrap_or(0),
+            gigabits: gigabits(found.active_width, found.active_speed),
+            gids: u32::try_from(found.gid_tbl_len).unwrap_or(0),
+        })
+    }
+
+    /// Entry `index` of a port's table of GIDs, if there is one.
+    pub(in crate::rdma) fn gid(&self, port: u8, index: u32) -> Option<Gid> {
+        let mut entry = abi::GidEntry::default();
+        let (out, bytes) = (&raw mut entry, size_of::<abi::GidEntry>());
+        // SAFETY: the context is open, and there is room for the entry, whose size is said.
+        let status =
+            unsafe { (self.library().query_gid)(self.raw(), port.into(), index, out, 0, bytes) };
+        let kind = match entry.gid_type {
+            abi::GID_TYPE_ROCE_V1 => GidKind::RoceV1,
+            abi::GID_TYPE_ROCE_V2 => GidKind::RoceV2,
+            _ => GidKind::InfiniBand,
+        };
+        (status == 0 && entry.gid != [0; 16]).then_some(Gid { index, bytes: entry.gid, kind })
+    }
+
+    /// The descriptor that is readable when `event` has something to tell.
+    pub(in crate::rdma) fn events(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is open as long as the context, and so as long as `self`.
+        unsafe { BorrowedFd::borrow_raw((*self.raw()).async_fd) }
+    }
+
+    /// The next thing that happened to the device of its own accord, if any, in libibverbs' words.
+    /// Does not block.
+    pub(in crate::rdma) fn event(&self) -> Option<String> {
+        let mut event = abi::AsyncEvent { element: std::ptr::null_mut(), event_type: 0 };
+        // SAFETY: the context is open, its descriptor does not block, and there is room.
+        if unsafe { (self.library().async_event)(self.raw(), &raw mut event) } != 0 {
+            return None;
+        }
+        // SAFETY: the event was just given; the name is a constant string.
+        let what = unsafe {
+            (self.library().ack_async_event)(&raw mut event);
+            CStr::from_ptr((self.library().event_name)(event.event_type))
+        };
+        Some(what.to_string_lossy().into_owned())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        // SAFETY: opened by `Context::open`; all that was made of it holds the context.
+        unsafe { (self.library.close_device)(self.raw.as_ptr()) };
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Context({})", self.0.name)
+    }
+}
+
+impl fmt::Display for Gid {
+    /// As an IP address, which for RoCE v2 it is.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.ipv4() {
+            Some(address) => write!(f, "{address}"),
+            None => write!(f, "{}", Ipv6Addr::from(self.bytes)),
+        }
+    }
+}
+
+impl Gid {
+    /// The IPv4 address that it stands for, if it does.
+    pub(in crate::rdma) fn ipv4(&self) -> Option<Ipv4Addr> {
+        Ipv6Addr::from(self.bytes).to_ipv4_mapped()
+    }
+}
+
+/// The answer of calls that return an error's number.
+pub(super) fn check(status: i32) -> io::Result<()> {
+    match status {
+        0 => Ok(()),
+        // Old drivers say -1 and set errno.
+        ..0 => Err(io::Error::last_os_error()),
+        number => Err(io::Error::from_raw_os_error(number)),
+    }
+}
+
+/// What a link of that width and speed carries.
+fn gigabits(width: u8, speed: u8) -> u32 {
+    let lanes = match width {
+        1 => 1,
+        2 => 4,
+        4 => 8,
+        8 => 12,
+        16 => 2,
+        _ => 0,
+    };
+    // Tenths of a gigabit per second and lane: SDR, DDR, QDR, FDR10, FDR, EDR, HDR, NDR.
+    let tenths = match speed {
+        1 => 25,
+        2 => 50,
+        4 | 8 => 100,
+        16 => 140,
+        32 => 250,
+        64 => 500,
+        128 => 1000,
+        _ => 0,
+    };
+    lanes * tenths / 10
+}

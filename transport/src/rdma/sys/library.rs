@@ -1,0 +1,111 @@
+//! libibverbs, found while the program runs: where there is none, there is no RDMA, and all else
+//! works.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::OnceLock;
+
+use super::abi::{
+    AsyncEvent, Channel, Context, Cq, Device, DeviceAttr, GidEntry, Mr, Pd, PortAttr, Qp, QpAttr,
+    QpInitAttr,
+};
+
+/// What it is called since 2006.
+const NAME: &CStr = c"libibverbs.so.1";
+
+/// Declares the table of functions and how it is filled.
+macro_rules! functions {
+    ($($field:ident = $symbol:literal : $type:ty;)*) => {
+        /// Its functions.
+        pub(super) struct Library {
+            $(pub(super) $field: $type,)*
+        }
+
+        impl Library {
+            fn load() -> Result<Self, String> {
+                // SAFETY: the name is a string; loading the library runs its initialisers, which
+                // register drivers and nothing else. It is never unloaded.
+                let handle = unsafe { libc::dlopen(NAME.as_ptr(), libc::RTLD_NOW) };
+                if handle.is_null() {
+                    let name = NAME.to_string_lossy();
+                    return Err(format!(
+                        "{name} cannot be loaded ({}); install libibverbs1 and ibverbs-providers, \
+                         or rdma-core", why()
+                    ));
+                }
+                Ok(Self {
+                    $($field: {
+                        let symbol = find(handle, $symbol)?;
+                        // SAFETY: the symbol is libibverbs' function of that name, and the type is
+                        // that of its header. A null pointer was refused.
+                        unsafe { std::mem::transmute::<*mut c_void, $type>(symbol) }
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    get_device_list = c"ibv_get_device_list":
+        unsafe extern "C" fn(*mut c_int) -> *mut *mut Device;
+    free_device_list = c"ibv_free_device_list": unsafe extern "C" fn(*mut *mut Device);
+    open_device = c"ibv_open_device": unsafe extern "C" fn(*mut Device) -> *mut Context;
+    close_device = c"ibv_close_device": unsafe extern "C" fn(*mut Context) -> c_int;
+    query_device = c"ibv_query_device":
+        unsafe extern "C" fn(*mut Context, *mut DeviceAttr) -> c_int;
+    query_port = c"ibv_query_port":
+        unsafe extern "C" fn(*mut Context, u8, *mut PortAttr) -> c_int;
+    query_gid = c"_ibv_query_gid_ex":
+        unsafe extern "C" fn(*mut Context, u32, u32, *mut GidEntry, u32, usize) -> c_int;
+    async_event = c"ibv_get_async_event":
+        unsafe extern "C" fn(*mut Context, *mut AsyncEvent) -> c_int;
+    ack_async_event = c"ibv_ack_async_event": unsafe extern "C" fn(*mut AsyncEvent);
+    event_name = c"ibv_event_type_str": unsafe extern "C" fn(c_uint) -> *const c_char;
+    alloc_pd = c"ibv_alloc_pd": unsafe extern "C" fn(*mut Context) -> *mut Pd;
+    dealloc_pd = c"ibv_dealloc_pd": unsafe extern "C" fn(*mut Pd) -> c_int;
+    reg_mr = c"ibv_reg_mr":
+        unsafe extern "C" fn(*mut Pd, *mut c_void, usize, c_int) -> *mut Mr;
+    dereg_mr = c"ibv_dereg_mr": unsafe extern "C" fn(*mut Mr) -> c_int;
+    create_channel = c"ibv_create_comp_channel":
+        unsafe extern "C" fn(*mut Context) -> *mut Channel;
+    destroy_channel = c"ibv_destroy_comp_channel": unsafe extern "C" fn(*mut Channel) -> c_int;
+    create_cq = c"ibv_create_cq":
+        unsafe extern "C" fn(*mut Context, c_int, *mut c_void, *mut Channel, c_int) -> *mut Cq;
+    destroy_cq = c"ibv_destroy_cq": unsafe extern "C" fn(*mut Cq) -> c_int;
+    cq_event = c"ibv_get_cq_event":
+        unsafe extern "C" fn(*mut Channel, *mut *mut Cq, *mut *mut c_void) -> c_int;
+    ack_cq_events = c"ibv_ack_cq_events": unsafe extern "C" fn(*mut Cq, c_uint);
+    create_qp = c"ibv_create_qp": unsafe extern "C" fn(*mut Pd, *mut QpInitAttr) -> *mut Qp;
+    modify_qp = c"ibv_modify_qp": unsafe extern "C" fn(*mut Qp, *mut QpAttr, c_int) -> c_int;
+    destroy_qp = c"ibv_destroy_qp": unsafe extern "C" fn(*mut Qp) -> c_int;
+}
+
+/// The library, loaded when it is first asked for; or why it cannot be.
+pub(super) fn library() -> Result<&'static Library, &'static str> {
+    static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
+    LIBRARY.get_or_init(Library::load).as_ref().map_err(String::as_str)
+}
+
+/// Finds the symbol's default version, which is the one of the header.
+fn find(handle: *mut c_void, symbol: &CStr) -> Result<*mut c_void, String> {
+    // SAFETY: the handle is that of a loaded library, and the symbol is a string.
+    let found = unsafe { libc::dlsym(handle, symbol.as_ptr()) };
+    if found.is_null() {
+        let (name, symbol) = (NAME.to_string_lossy(), symbol.to_string_lossy());
+        return Err(format!(
+            "{name} has no {symbol}: it is older than rdma-core 32 of 2020; install a newer one"
+        ));
+    }
+    Ok(found)
+}
+
+/// What the loader said.
+fn why() -> String {
+    // SAFETY: gives a string that is good until this thread's next call of the loader, or null.
+    let text = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return "no reason was given".to_owned();
+    }
+    // SAFETY: as above.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}

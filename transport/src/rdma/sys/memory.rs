@@ -1,0 +1,202 @@
+//! Memory that devices read and write.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use super::abi;
+use super::device::Context;
+
+/// A protection domain: queue pairs reach only memory of their own. Every peer gets one, so that no
+/// other peer's keys are worth anything to it.
+pub(in crate::rdma) struct Pd {
+    raw: NonNull<abi::Pd>,
+    context: Context,
+}
+
+/// Pages of our own that devices may reach once they are registered.
+#[derive(Debug)]
+pub(super) struct Region {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+/// Memory that a peer writes and we read.
+#[derive(Debug)]
+pub(in crate::rdma) struct Inbox(Arc<Region>);
+
+/// Memory that we write and the device reads.
+#[derive(Debug)]
+pub(in crate::rdma) struct Outbox(Arc<Region>);
+
+/// The right of one protection domain to a region.
+pub(in crate::rdma) struct Mr {
+    raw: NonNull<abi::Mr>,
+    pd: Arc<Pd>,
+    /// Unmapped only after `drop` has taken the right away.
+    region: Arc<Region>,
+}
+
+// SAFETY: verbs may be called from any thread.
+unsafe impl Send for Pd {}
+// SAFETY: as above.
+unsafe impl Sync for Pd {}
+// SAFETY: the pages belong to the process; who uses them is the borrow checker's matter.
+unsafe impl Send for Region {}
+// SAFETY: shared references give out nothing but addresses; `Inbox` and `Outbox` are not shared.
+unsafe impl Sync for Region {}
+// SAFETY: as for the domain.
+unsafe impl Send for Mr {}
+// SAFETY: as above.
+unsafe impl Sync for Mr {}
+
+impl Pd {
+    pub(in crate::rdma) fn new(context: &Context) -> io::Result<Arc<Self>> {
+        // SAFETY: the context is open.
+        let raw = unsafe { (context.library().alloc_pd)(context.raw()) };
+        let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
+        Ok(Arc::new(Self { raw, context: context.clone() }))
+    }
+
+    pub(super) fn raw(&self) -> *mut abi::Pd {
+        self.raw.as_ptr()
+    }
+
+    pub(super) fn context(&self) -> &Context {
+        &self.context
+    }
+}
+
+impl Drop for Pd {
+    fn drop(&mut self) {
+        // SAFETY: all that was made of it held it.
+        unsafe { (self.context.library().dealloc_pd)(self.raw()) };
+    }
+}
+
+impl fmt::Debug for Pd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pd({})", self.context.name())
+    }
+}
+
+impl Region {
+    /// Zeroed pages. They are not passed on to children, which could take them from the device.
+    fn new(bytes: usize) -> io::Result<Arc<Self>> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing.
+        let base =
+            unsafe { mmap_anonymous(ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) }?;
+        let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let region = Self { base, bytes };
+        // SAFETY: the range is the mapping, and the advice does not change what it holds.
+        unsafe { madvise(base.as_ptr().cast(), bytes, Advice::LinuxDontFork) }?;
+        Ok(Arc::new(region))
+    }
+
+    /// Where byte `at` lies, as the device knows it.
+    pub(super) fn address(&self, at: usize) -> u64 {
+        assert!(at <= self.bytes, "byte {at} of {}", self.bytes);
+        (self.base.as_ptr().addr() + at) as u64
+    }
+
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Inbox {
+    pub(in crate::rdma) fn new(bytes: usize) -> io::Result<Self> {
+        Region::new(bytes).map(Self)
+    }
+
+    /// Lets the peers of the domain's queue pairs write to all of it. Pins the pages.
+    pub(in crate::rdma) fn expose(&self, pd: &Arc<Pd>) -> io::Result<Mr> {
+        Mr::new(pd, &self.0, abi::ACCESS_LOCAL_WRITE | abi::ACCESS_REMOTE_WRITE)
+    }
+
+    /// Where peers find it.
+    pub(in crate::rdma) fn address(&self) -> u64 {
+        self.0.address(0)
+    }
+
+    /// What lies in the range. The peer that may write there was told when it may; if it does so at
+    /// other times it changes bytes that are only ever read as bytes, as in `shm`.
+    pub(in crate::rdma) fn lend(&self, range: Range<usize>) -> &[u8] {
+        assert!(range.start <= range.end && range.end <= self.0.bytes, "{range:?}");
+        // SAFETY: within the mapping, which lives as long as `self`; we never write to it, all of
+        // it is readable, and every value is one for a byte.
+        unsafe { std::slice::from_raw_parts(self.0.base.as_ptr().add(range.start), range.len()) }
+    }
+}
+
+impl Outbox {
+    pub(in crate::rdma) fn new(bytes: usize) -> io::Result<Self> {
+        Region::new(bytes).map(Self)
+    }
+
+    /// Lets the device read it for the domain's queue pairs. Pins the pages.
+    pub(in crate::rdma) fn register(&self, pd: &Arc<Pd>) -> io::Result<Mr> {
+        Mr::new(pd, &self.0, abi::ACCESS_LOCAL_WRITE)
+    }
+
+    /// Copies `from` to byte `at`. The device may be reading there only if it no longer matters
+    /// what it reads.
+    pub(in crate::rdma) fn write(&mut self, at: usize, from: &[u8]) {
+        let end = at.checked_add(from.len());
+        assert!(end.is_some_and(|end| end <= self.0.bytes), "{} bytes at {at}", from.len());
+        // SAFETY: within the mapping by the assertion. References into it are never made, so that
+        // `from` is no part of it, and `self` is the only way to write.
+        unsafe { crate::sys::copy_bytes(from.as_ptr(), self.0.base.as_ptr().add(at), from.len()) }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`; whoever registered it held it.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
+        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+    }
+}
+
+impl Mr {
+    fn new(pd: &Arc<Pd>, region: &Arc<Region>, access: i32) -> io::Result<Self> {
+        let base = region.base.as_ptr().cast();
+        // SAFETY: the domain lives, and the range is mapped until after the right is taken away.
+        let raw = unsafe { (pd.context.library().reg_mr)(pd.raw(), base, region.bytes, access) };
+        let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
+        Ok(Self { raw, pd: Arc::clone(pd), region: Arc::clone(region) })
+    }
+
+    pub(super) fn local_key(&self) -> u32 {
+        // SAFETY: registered as long as `self`.
+        unsafe { (*self.raw.as_ptr()).lkey }
+    }
+
+    /// What the peer needs to know to write.
+    pub(in crate::rdma) fn remote_key(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { (*self.raw.as_ptr()).rkey }
+    }
+
+    pub(super) fn region(&self) -> &Region {
+        &self.region
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        // SAFETY: registered by `new`. Work under way that names it fails.
+        unsafe { (self.pd.context.library().dereg_mr)(self.raw.as_ptr()) };
+    }
+}
+
+impl fmt::Debug for Mr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mr").field("region", &self.region).finish_non_exhaustive()
+    }
+}

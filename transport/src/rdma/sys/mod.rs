@@ -1,0 +1,24 @@
+//! The edge to libibverbs: its objects as types that cannot be misused. What is made of another
+//! keeps it alive, and memory is unmapped only after the device can no longer reach it.
+//!
+//! * `abi`: types and numbers of its header, with their layout asserted;
+//! * `library`: its functions, found at run time;
+//! * `device`: devices, ports and GIDs;
+//! * `memory`: protection domains and registered memory;
+//! * `completion`: completion queues and the descriptor to wait for them by;
+//! * `queue_pair`: reliable connections.
+#![allow(unsafe_code)]
+
+mod abi;
+#[cfg(test)]
+mod abi_tests;
+mod completion;
+mod device;
+mod library;
+mod memory;
+mod queue_pair;
+
+pub(super) use completion::{Channel, Completion, Cq, Outcome};
+pub(super) use device::{Context, Gid, GidKind, LinkLayer, Port, devices};
+pub(super) use memory::{Inbox, Mr, Outbox, Pd};
+pub(super) use queue_pair::{Put, Qp, Route, Sizes, Target};

@@ -1,0 +1,279 @@
+//! Reliable connections.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use super::abi;
+use super::completion::Cq;
+use super::device::check;
+use super::memory::{Mr, Pd};
+
+/// Encoded time, 0.64 ms, after which a sender that found no receive posted may try again. Credits
+/// see to it that it always finds one.
+const RNR_TIMER: u8 = 12;
+/// The number of such tries that means no limit.
+const RNR_RETRIES: u8 = 7;
+/// Receives posted by one call.
+const RECEIVES: usize = 32;
+
+/// One end of a connection.
+pub(in crate::rdma) struct Qp {
+    raw: NonNull<abi::Qp>,
+    post_send: abi::PostSend,
+    post_recv: abi::PostRecv,
+    inline_bytes: usize,
+    pd: Arc<Pd>,
+    _cq: Arc<Cq>,
+}
+
+// SAFETY: verbs may be called from any thread.
+unsafe impl Send for Qp {}
+
+/// How much work a queue pair holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::rdma) struct Sizes {
+    pub(in crate::rdma) sends: u32,
+    pub(in crate::rdma) receives: u32,
+    /// Bytes that a send may carry itself, if the device can.
+    pub(in crate::rdma) inline_bytes: u32,
+}
+
+/// The way to the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::rdma) struct Route {
+    /// Own port, and the index of its GID.
+    pub(in crate::rdma) port: u8,
+    pub(in crate::rdma) gid_index: u32,
+    /// By GID across routers and on Ethernet, by LID within a subnet.
+    pub(in crate::rdma) gid: Option<[u8; 16]>,
+    pub(in crate::rdma) lid: u16,
+    /// As verbs count them.
+    pub(in crate::rdma) mtu: u8,
+    pub(in crate::rdma) service_level: u8,
+    pub(in crate::rdma) traffic_class: u8,
+    /// 4.096 us times two to the power of this: how long to wait for an answer,
+    pub(in crate::rdma) timeout: u8,
+    /// and how often to try again.
+    pub(in crate::rdma) retries: u8,
+}
+
+/// The other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::rdma) struct Target {
+    pub(in crate::rdma) number: u32,
+    /// Of its first packet.
+    pub(in crate::rdma) sequence: u32,
+}
+
+/// Bytes that go into the peer's memory.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::rdma) struct Put<'a> {
+    /// Of whose region,
+    pub(in crate::rdma) from: &'a Mr,
+    /// these bytes,
+    pub(in crate::rdma) range: (usize, usize),
+    /// and where they go.
+    pub(in crate::rdma) to: u64,
+    pub(in crate::rdma) remote_key: u32,
+}
+
+impl Qp {
+    /// A queue pair that is not connected.
+    pub(in crate::rdma) fn new(pd: &Arc<Pd>, cq: &Arc<Cq>, sizes: Sizes) -> io::Result<Self> {
+        let unable = || io::Error::from(io::ErrorKind::Unsupported);
+        let ops = pd.context().ops();
+        let post_send = ops.post_send.ok_or_else(unable)?;
+        let post_recv = ops.post_recv.ok_or_else(unable)?;
+        let mut wanted = abi::QpInitAttr {
+            qp_context: ptr::null_mut(),
+            send_cq: cq.raw(),
+            recv_cq: cq.raw(),
+            srq: ptr::null_mut(),
+            cap: abi::QpCap {
+                max_send_wr: sizes.sends,
+                max_recv_wr: sizes.receives,
+                max_send_sge: 1,
+                max_recv_sge: 1,
+                max_inline_data: sizes.inline_bytes,
+            },
+            qp_type: abi::QPT_RC,
+            sq_sig_all: 0,
+        };
+        // SAFETY: domain and queue live, and are kept by the queue pair.
+        let raw = unsafe { (pd.context().library().create_qp)(pd.raw(), &raw mut wanted) };
+        let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
+        // What was given, not what was asked for.
+        let inline_bytes = wanted.cap.max_inline_data as usize;
+        let (pd, _cq) = (Arc::clone(pd), Arc::clone(cq));
+        Ok(Self { raw, post_send, post_recv, inline_bytes, pd, _cq })
+    }
+
+    pub(in crate::rdma) fn number(&self) -> u32 {
+        // SAFETY: the queue pair lives as long as `self`.
+        unsafe { (*self.raw.as_ptr()).qp_num }
+    }
+
+    fn modify(&self, mut attributes: abi::QpAttr, mask: i32) -> io::Result<()> {
+        let modify = self.pd.context().library().modify_qp;
+        // SAFETY: the queue pair lives, and the attributes that the mask names are filled in.
+        check(unsafe { modify(self.raw.as_ptr(), &raw mut attributes, mask) })
+    }
+
+    /// Lets receives be posted.
+    pub(in crate::rdma) fn init(&self, port: u8) -> io::Result<()> {
+        let attributes = abi::QpAttr {
+            qp_state: abi::QPS_INIT,
+            port_num: port,
+            qp_access_flags: abi::ACCESS_REMOTE_WRITE.cast_unsigned(),
+            ..abi::QpAttr::default()
+        };
+        let mask = abi::QP_STATE | abi::QP_PKEY_INDEX | abi::QP_PORT | abi::QP_ACCESS_FLAGS;
+        self.modify(attributes, mask)
+    }
+
+    /// Connects to `target`, which must do the same; our packets begin with number `sequence`.
+    pub(in crate::rdma) fn connect(
+        &self,
+        route: &Route,
+        target: Target,
+        sequence: u32,
+    ) -> io::Result<()> {
+        let mut address = abi::AhAttr {
+            dlid: route.lid,
+            sl: route.service_level,
+            port_num: route.port,
+            ..abi::AhAttr::default()
+        };
+        if let Some(gid) = route.gid {
+            address.is_global = 1;
+            address.grh = abi::GlobalRoute {
+                dgid: gid,
+                flow_label: 0,
+                sgid_index: u8::try_from(route.gid_index).unwrap_or(u8::MAX),
+                hop_limit: 255,
+                traffic_class: route.traffic_class,
+            };
+        }
+        let attributes = abi::QpAttr {
+            qp_state: abi::QPS_RTR,
+            path_mtu: route.mtu.into(),
+            dest_qp_num: target.number,
+            rq_psn: target.sequence,
+            max_dest_rd_atomic: 1,
+            min_rnr_timer: RNR_TIMER,
+            ah_attr: address,
+            ..abi::QpAttr::default()
+        };
+        let mask = abi::QP_STATE
+            | abi::QP_AV
+            | abi::QP_PATH_MTU
+            | abi::QP_DEST_QPN
+            | abi::QP_RQ_PSN
+            | abi::QP_MAX_DEST_RD_ATOMIC
+            | abi::QP_MIN_RNR_TIMER;
+        self.modify(attributes, mask)?;
+        let attributes = abi::QpAttr {
+            qp_state: abi::QPS_RTS,
+            sq_psn: sequence,
+            timeout: route.timeout,
+            retry_cnt: route.retries,
+            rnr_retry: RNR_RETRIES,
+            max_rd_atomic: 1,
+            ..abi::QpAttr::default()
+        };
+        let mask = abi::QP_STATE
+            | abi::QP_TIMEOUT
+            | abi::QP_RETRY_CNT
+            | abi::QP_RNR_RETRY
+            | abi::QP_SQ_PSN
+            | abi::QP_MAX_QP_RD_ATOMIC;
+        self.modify(attributes, mask)
+    }
+
+    /// Ends the connection: the peer's work is refused from now on, and ours is flushed.
+    pub(in crate::rdma) fn fail(&self) {
+        let attributes = abi::QpAttr { qp_state: abi::QPS_ERR, ..abi::QpAttr::default() };
+        // It fails only where there is nothing left to end.
+        self.modify(attributes, abi::QP_STATE).ok();
+    }
+
+    /// Posts `count` receives, each for one number of the peer's.
+    pub(in crate::rdma) fn receive(&self, id: u64, mut count: usize) -> io::Result<()> {
+        while count > 0 {
+            let batch = count.min(RECEIVES);
+            let mut chain: [abi::RecvWr; RECEIVES] = std::array::from_fn(|_| abi::RecvWr {
+                wr_id: id,
+                next: ptr::null_mut(),
+                sg_list: ptr::null_mut(),
+                num_sge: 0,
+            });
+            for at in (1..batch).rev() {
+                chain[at - 1].next = &raw mut chain[at];
+            }
+            let mut bad = ptr::null_mut();
+            // SAFETY: the queue pair lives, and the chain ends at `batch`; receives without memory
+            // expose none. The driver copies what it is given.
+            check(unsafe {
+                (self.post_recv)(self.raw.as_ptr(), chain.as_mut_ptr(), &raw mut bad)
+            })?;
+            count -= batch;
+        }
+        Ok(())
+    }
+
+    /// Writes to the peer's memory, and tells it `number`, if any. `is_signaled` work completes
+    /// under `id`.
+    pub(in crate::rdma) fn put(
+        &self,
+        id: u64,
+        put: Option<Put<'_>>,
+        number: Option<u32>,
+        is_signaled: bool,
+    ) -> io::Result<()> {
+        let mut piece = abi::Sge { addr: 0, length: 0, lkey: 0 };
+        let mut work = abi::SendWr {
+            wr_id: id,
+            next: ptr::null_mut(),
+            sg_list: ptr::null_mut(),
+            num_sge: 0,
+            opcode: if number.is_some() { abi::WR_RDMA_WRITE_WITH_IMM } else { abi::WR_RDMA_WRITE },
+            send_flags: if is_signaled { abi::SEND_SIGNALED } else { 0 },
+            imm_data: number.unwrap_or(0).to_be(),
+            remote_addr: 0,
+            rkey: 0,
+            _rest: [0; 9],
+        };
+        if let Some(Put { from, range: (at, bytes), to, remote_key }) = put {
+            let Range { start, end } = at..at + bytes;
+            assert!(start < end && end <= from.region().bytes(), "{bytes} bytes at {at}");
+            piece.addr = from.region().address(start);
+            piece.length = u32::try_from(bytes).map_err(io::Error::other)?;
+            piece.lkey = from.local_key();
+            (work.remote_addr, work.rkey) = (to, remote_key);
+            (work.sg_list, work.num_sge) = (&raw mut piece, 1);
+            if bytes <= self.inline_bytes {
+                work.send_flags |= abi::SEND_INLINE;
+            }
+        }
+        let mut bad = ptr::null_mut();
+        // SAFETY: the queue pair lives; the piece lies within registered memory, which the device
+        // can reach only as long as it is registered. The driver copies work and pieces.
+        check(unsafe { (self.post_send)(self.raw.as_ptr(), &raw mut work, &raw mut bad) })
+    }
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`, and nobody else has it.
+        unsafe { (self.pd.context().library().destroy_qp)(self.raw.as_ptr()) };
+    }
+}
+
+impl fmt::Debug for Qp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Qp({} {})", self.pd.context().name(), self.number())
+    }
+}
