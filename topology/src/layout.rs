@@ -1,4 +1,5 @@
-//! Which ranks share a host. A value: compared, cached, and the same on every rank.
+//! Which ranks share a host, and what of it there is for each. A value: compared, cached, and the
+//! same on every rank.
 
 use ringfold_types::Rank;
 
@@ -6,17 +7,41 @@ use ringfold_types::Rank;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
     host_of: Vec<u32>,
+    crowd: Crowd,
+}
+
+/// Ranks that share CPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Crowd {
+    /// So many ranks
+    pub ranks: usize,
+    /// have so many CPUs; at least 1.
+    pub cpus: usize,
+}
+
+impl Crowd {
+    /// Whether ranks have to wait for each other's CPUs.
+    #[must_use]
+    pub const fn is_dense(&self) -> bool {
+        self.ranks > self.cpus
+    }
+
+    /// The one of two that has fewer CPUs for each rank.
+    #[must_use]
+    pub const fn denser(self, other: Self) -> Self {
+        if self.ranks * other.cpus >= other.ranks * self.cpus { self } else { other }
+    }
 }
 
 impl Layout {
-    /// `size` ranks on one host.
+    /// `size` ranks on one host, each with a CPU of its own.
     #[must_use]
     pub fn one_host(size: usize) -> Self {
-        Self { host_of: vec![0; size] }
+        Self::from_host_names(&vec![(); size])
     }
 
-    /// Every rank on the host whose name stands at its place; equal names are one host. Hosts are
-    /// numbered in order of first appearance.
+    /// Every rank on the host whose name stands at its place, with a CPU of its own; equal names
+    /// are one host. Hosts are numbered in order of first appearance.
     #[must_use]
     pub fn from_host_names<N: PartialEq>(names: &[N]) -> Self {
         let mut firsts: Vec<&N> = Vec::new();
@@ -28,7 +53,20 @@ impl Layout {
             }
         };
         let host_of = names.iter().map(|name| Rank::at(number(name)).0).collect();
-        Self { host_of }
+        Self { host_of, crowd: Crowd { ranks: 1, cpus: 1 } }
+    }
+
+    /// The same ranks where `crowd` has the fewest CPUs for each.
+    #[must_use]
+    pub fn with_crowd(self, crowd: Crowd) -> Self {
+        Self { crowd, ..self }
+    }
+
+    /// Those ranks that have the fewest CPUs for each. They may be on several hosts: containers
+    /// share the CPUs of their machine.
+    #[must_use]
+    pub fn crowd(&self) -> Crowd {
+        self.crowd
     }
 
     /// Number of ranks.
@@ -59,5 +97,18 @@ impl Layout {
     #[must_use]
     pub fn same_host(&self, a: Rank, b: Rank) -> bool {
         self.host(a) == self.host(b)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn denser_are_those_with_fewer_cpus_for_each() {
+        let crowd = |ranks, cpus| Crowd { ranks, cpus };
+        assert_eq!(crowd(8, 2).denser(crowd(40, 20)), crowd(8, 2));
+        assert_eq!(crowd(40, 20).denser(crowd(8, 2)), crowd(8, 2));
+        assert!(crowd(3, 2).is_dense() && !crowd(2, 2).is_dense());
     }
 }

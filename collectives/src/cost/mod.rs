@@ -4,6 +4,9 @@
 //! steps * latency + messages * overhead + bytes on the wire * time per byte + bytes combined
 //! ```
 //!
+//! Where ranks share CPUs, a step waits until the other ranks of a CPU have run, and the work is
+//! that of all ranks, if this is more for each CPU than that of the busiest rank.
+//!
 //! `Algorithm::stated` gives steps and elements; the rest follows from how an algorithm moves data
 //! (`Way`). Integers only: all ranks must come to the same result.
 
@@ -24,17 +27,28 @@ pub struct LinkCost {
     pub message_ps: u128,
     /// One more byte, in picoseconds.
     pub byte_ps: u128,
+    /// What a message and what one more byte cost both ends together in CPU time, in picoseconds.
+    pub work_ps: [u128; 2],
 }
 
 /// Between ranks of one host: a cache line changes owners twice, and 10 GB/s are copied.
-pub const SAME_HOST: LinkCost = LinkCost { latency_ps: 500_000, message_ps: 100_000, byte_ps: 100 };
+pub const SAME_HOST: LinkCost =
+    LinkCost { latency_ps: 500_000, message_ps: 100_000, byte_ps: 100, work_ps: [150_000, 100] };
 
 /// Tokens between ranks of one host whose buffers are windows, and what they read and store there.
-pub const IN_WINDOWS: LinkCost = LinkCost { latency_ps: 280_000, message_ps: 50_000, byte_ps: 100 };
+pub const IN_WINDOWS: LinkCost =
+    LinkCost { latency_ps: 280_000, message_ps: 50_000, byte_ps: 100, work_ps: [100_000, 100] };
 
 /// Between hosts: TCP over a switch, 20 Gbit/s for all ranks of a host together.
-pub const ACROSS_HOSTS: LinkCost =
-    LinkCost { latency_ps: 20_000_000, message_ps: 2_000_000, byte_ps: 400 };
+pub const ACROSS_HOSTS: LinkCost = LinkCost {
+    latency_ps: 20_000_000,
+    message_ps: 2_000_000,
+    byte_ps: 400,
+    work_ps: [17_000_000, 800],
+};
+
+/// From one rank to another of the same CPU, in picoseconds: who waits yields, at times in vain.
+const SWITCH_PS: u128 = 2_500_000;
 
 /// Combining one byte that arrives, in cache: 20 GB/s, in picoseconds.
 const COMBINED_BYTE_PS: u128 = 50;
@@ -90,6 +104,8 @@ struct Traffic {
     summed: usize,
     /// Of this, in accumulators.
     wide: usize,
+    /// Moved by all ranks together.
+    total: usize,
 }
 
 impl Traffic {
@@ -115,8 +131,35 @@ impl Traffic {
             Way::Blocks | Way::Exchange => (steps, sent),
         };
         let wide = if way == Way::Direct { 0 } else { summed };
-        Self { way, steps, chain, messages, moved, summed, wide }
+        let total = match (call.collective, way) {
+            // All but the root take the buffer once, or give it once.
+            (Collective::Broadcast | Collective::Reduce, _) => (size - 1) * call.count,
+            (Collective::AllReduce, Way::Pipeline(_)) => 2 * (size - 1) * call.count,
+            _ => size.saturating_mul(moved),
+        };
+        Self { way, steps, chain, messages, moved, summed, wide, total }
     }
+
+    /// What a rank does on average of `work`, which the busiest one does.
+    fn average(&self, work: u128, size: usize) -> u128 {
+        let all = (self.moved as u128 * size as u128).max(1);
+        let share = if self.moved == 0 { 1000 } else { self.total as u128 * 1000 / all };
+        work * share / 1000
+    }
+}
+
+/// What a call of so many `steps` takes, of which ranks with CPUs of their own would spend `alone`
+/// waiting and at work, if each rank has so much `work` on average.
+fn taking_turns(layout: &Layout, steps: u128, work: u128, alone: [u128; 2]) -> u128 {
+    let (crowd, [waiting, busy]) = (layout.crowd(), alone);
+    if !crowd.is_dense() {
+        return waiting + busy;
+    }
+    let of_cpu = |each: u128| each * crowd.ranks as u128 / crowd.cpus as u128;
+    let turns = steps * of_cpu(SWITCH_PS);
+    // Where all ranks are on one machine, its CPUs are all the network that there is.
+    let waiting = if crowd.ranks == layout.size() { turns } else { waiting.max(turns) };
+    waiting + busy.max(of_cpu(work))
 }
 
 /// What of a layout the price depends on.
@@ -158,25 +201,29 @@ pub fn price(algorithm: &Algorithm, call: &Call, layout: &Layout, chunk: usize) 
     let moved = traffic.moved.max(traffic.chain.min(filling)) as u128 * bytes(Form::Element)
         + traffic.wide as u128 * (bytes(Form::Accumulator) - bytes(Form::Element));
     let (steps, messages) = (traffic.steps as u128, traffic.messages as u128);
-    let travel = if site.hosts <= 1 {
-        let link = if algorithm.needs_windows() { IN_WINDOWS } else { SAME_HOST };
-        steps * link.latency_ps + messages * link.message_ps + moved * link.byte_ps
+    let near = if algorithm.needs_windows() { IN_WINDOWS } else { SAME_HOST };
+    let mut link = near;
+    let (waiting, busy) = if site.hosts <= 1 {
+        (steps * near.latency_ps, messages * near.message_ps + moved * near.byte_ps)
     } else if traffic.way.is_local() && site.borders < layout.size() {
         // Most messages stay on a host, and one or two of its ranks use the network.
         let far = steps.min(2 * site.borders as u128);
         let users = site.borders.div_ceil(site.hosts) as u128;
-        far * (ACROSS_HOSTS.latency_ps + ACROSS_HOSTS.message_ps)
-            + (steps - far) * SAME_HOST.latency_ps
-            + messages * SAME_HOST.message_ps
-            + moved * ACROSS_HOSTS.byte_ps * users
+        let waiting = far * (ACROSS_HOSTS.latency_ps + ACROSS_HOSTS.message_ps)
+            + (steps - far) * near.latency_ps;
+        (waiting, messages * near.message_ps + moved * ACROSS_HOSTS.byte_ps * users)
     } else {
+        link = ACROSS_HOSTS;
         let crowded = if traffic.way.is_local() { 4 } else { CROWDED_QUARTERS };
-        steps * ACROSS_HOSTS.latency_ps
-            + messages * ACROSS_HOSTS.message_ps
-            + moved * ACROSS_HOSTS.byte_ps * site.crowd as u128 * crowded / 4
+        let bytes = moved * link.byte_ps * site.crowd as u128 * crowded / 4;
+        (steps * link.latency_ps, messages * link.message_ps + bytes)
     };
     let combined = traffic.summed as u128 * bytes(Form::Accumulator) * COMBINED_BYTE_PS;
-    Duration::from_nanos(u64::try_from((travel + combined) / 1000).unwrap_or(u64::MAX))
+    let [message_ps, byte_ps] = link.work_ps;
+    let pieces = messages.max((traffic.moved / chunk) as u128);
+    let work = traffic.average(pieces * message_ps + moved * byte_ps + combined, layout.size());
+    let time = taking_turns(layout, steps, work, [waiting, busy + combined]);
+    Duration::from_nanos(u64::try_from(time / 1000).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -61,6 +61,8 @@ fn estimates_are_near_what_schedules_do() {
             let what = alloc::format!("{algorithm} on {size}");
             assert_near(&what, traffic.messages, messages, 3);
             assert_near(&what, traffic.moved, moved, 0);
+            let all = schedules.iter().map(|schedule| sends(schedule, |_, _| true).1);
+            assert_near(&what, traffic.total, all.sum(), 0);
             if algorithm.collective.reduces() {
                 // First messages are not sums, which counts among few ranks.
                 assert_near(&what, traffic.wide, wide, 2 * call.count);

@@ -4,7 +4,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::Write;
 
-use ringfold_topology::Layout;
+use ringfold_topology::{Crowd, Layout};
 use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
@@ -240,6 +240,48 @@ fn choices_of_others_are_as_reviewed() {
         }
     }
     assert_eq!(table, CHOICES_OF_OTHERS, "now:\n{table}");
+}
+
+/// The same where all ranks share the 2 CPUs of one machine, whose containers are hosts.
+const CROWDED: &str = "\
+allreduce 1x4: 4 one_shot 16384 two_shot
+allreduce 1x8: 4 one_shot 8192 two_shot
+allreduce 4x1: 4 double_tree 8 tree 8192 recursive_doubling 65536 double_tree 262144 two_shot
+allreduce 8x1: 4 tree 65536 halving_doubling 524288 two_shot
+allgather 1x4: 4 direct
+allgather 1x8: 4 direct
+allgather 4x1: 4 recursive_doubling 262144 direct
+allgather 8x1: 4 recursive_doubling 524288 direct
+reduce_scatter 1x4: 4 direct
+reduce_scatter 1x8: 4 direct
+reduce_scatter 4x1: 4 halving 262144 direct
+reduce_scatter 8x1: 4 halving 524288 direct
+broadcast 1x4: 4 binomial 131072 scatter_allgather
+broadcast 1x8: 4 binomial
+broadcast 4x1: 4 binomial
+broadcast 8x1: 4 binomial
+reduce 1x4: 4 binomial 524288 ring
+reduce 1x8: 4 binomial
+reduce 4x1: 4 binomial
+reduce 8x1: 4 binomial
+barrier 1x4: 4 dissemination
+barrier 1x8: 4 dissemination
+barrier 4x1: 4 dissemination
+barrier 8x1: 4 dissemination
+";
+
+#[test]
+fn choices_of_crowds_are_as_reviewed() {
+    let mut table = String::new();
+    for collective in Collective::ALL {
+        for (hosts_, ranks) in [(1, 4), (1, 8), (4, 1), (8, 1)] {
+            let crowd = Crowd { ranks: hosts_ * ranks, cpus: 2 };
+            let call = Call { collective, ..allreduce(DataType::F32, 0) };
+            let line = choices(call, &hosts(hosts_, ranks).with_crowd(crowd));
+            writeln!(table, "{collective} {hosts_}x{ranks}:{line}").unwrap();
+        }
+    }
+    assert_eq!(table, CROWDED, "now:\n{table}");
 }
 
 #[test]

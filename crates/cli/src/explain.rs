@@ -32,8 +32,7 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     let chosen = select(call, layout, &Constraints::default(), &measured);
     let rows = measured.closest(call, layout);
     let mut text = String::new();
-    let ranks = if layout.size() == 1 { "1 rank" } else { &format!("{} ranks", layout.size()) };
-    writeln!(text, "{call} on {ranks} of one host")?;
+    writeln!(text, "{call} on {}", question.place())?;
     writeln!(text, "  {:<20} {:>12} {:>12}", "algorithm", "estimated", "measured")?;
     for algorithm in Algorithm::of(call.collective).iter().filter(|it| !it.needs_windows()) {
         let estimate = price(algorithm, call, layout, question.chunk);

@@ -72,8 +72,10 @@ fn without_an_algorithm_all_are_listed_and_one_is_chosen() {
         }
         assert_eq!(text.lines().filter(|line| line.starts_with("* ")).count(), 2, "{text}");
     }
-    let text = printed(&["plan", "allreduce", "-n", "6", "-b", "6M", "-d", "bf16"]);
-    assert!(text.starts_with("allreduce [bf16 x 3145728, sum] on 6 ranks\n"), "{text}");
+    let crowded = ["plan", "allreduce", "-n", "6", "--cpus", "1", "-b", "6M", "-d", "bf16"];
+    let text = printed(&crowded);
+    let head = "allreduce [bf16 x 3145728, sum] on 6 ranks of one host with 1 CPU\n";
+    assert!(text.starts_with(head), "{text}");
     // Of five blocks to be reduced, one is sent as it is and four as sums of twice the width.
     let ring = text.lines().find(|line| line.contains(" ring ")).unwrap_or_default();
     let bytes = (2 + 4 * 4 + 5 * 2) * 3_145_728 / 6;

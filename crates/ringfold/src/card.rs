@@ -19,6 +19,8 @@ pub(crate) struct Card {
     pub(crate) settings: Settings,
     /// The CPUs that it may run on; none if they would take too long to list.
     pub(crate) cpus: Cpus,
+    /// How many of them it may use at once, quotas counted.
+    pub(crate) cores: usize,
     /// The kinds of RDMA networks that it is on, a letter each.
     pub(crate) rdma: String,
     /// Whether its data may go by TCP.
@@ -33,20 +35,29 @@ const WITHOUT_TCP: char = '-';
 /// Bytes of a list of CPUs that a card has room for.
 const CPUS_BYTES: usize = 64;
 
+/// No machine has so many cores.
+const CORES_END: usize = 1 << 16;
+
 /// A card that no ringfold rank writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("its card cannot be read; do all ranks run the same version of ringfold?")]
 pub struct UnreadableCard;
 
 impl Card {
-    /// The card as lines of text: host, shared memory, settings, CPUs, RDMA networks, TCP
-    /// addresses. What would make it too long is left out.
+    /// Distinguishes the machine: its containers are different hosts, but share its CPUs.
+    pub(crate) fn machine(&self) -> &str {
+        self.host_id.split_once('/').map_or(&self.host_id, |(boot, _)| boot)
+    }
+
+    /// The card as lines of text: host, shared memory, settings, CPUs, cores, RDMA
+    /// networks, TCP addresses. What would make it too long is left out.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let Self { host_id, shm, settings, cpus, rdma, may_use_tcp, tcp: _ } = self;
+        let Self { host_id, shm, settings, cpus, cores, rdma, may_use_tcp, tcp: _ } = self;
         let without_tcp = if *may_use_tcp { "" } else { "-" };
         let cpus = Some(cpus.to_string()).filter(|list| list.len() <= CPUS_BYTES);
         let cpus = cpus.unwrap_or_default();
-        let mut text = format!("{host_id}\n{shm}\n{settings}\n{cpus}\n{without_tcp}{rdma}\n");
+        let mut text =
+            format!("{host_id}\n{shm}\n{settings}\n{cpus}\n{cores}\n{without_tcp}{rdma}\n");
         for address in &self.tcp {
             let address = format!("{address} ");
             if text.len() + address.len() <= CARD_BYTES_MAX {
@@ -64,8 +75,8 @@ impl Card {
         let text = std::str::from_utf8(bytes).map_err(|_| UnreadableCard)?;
         let mut lines = text.split('\n');
         let mut line = || lines.next().ok_or(UnreadableCard);
-        let [host_id, shm, settings, cpus] = [line()?, line()?, line()?, line()?];
-        let [rdma, tcp] = [line()?, line()?];
+        let [host_id, shm, settings] = [line()?, line()?, line()?];
+        let [cpus, cores, rdma, tcp] = [line()?, line()?, line()?, line()?];
         if lines.next().is_some() {
             return Err(UnreadableCard);
         }
@@ -75,6 +86,7 @@ impl Card {
             shm: shm.to_owned(),
             settings: Settings::parse(settings).ok_or(UnreadableCard)?,
             cpus: cpus.parse().map_err(|_| UnreadableCard)?,
+            cores: cores.parse().ok().filter(|it| *it < CORES_END).ok_or(UnreadableCard)?,
             rdma: rdma.trim_start_matches(WITHOUT_TCP).to_owned(),
             may_use_tcp: !rdma.starts_with(WITHOUT_TCP),
             tcp: tcp.map_err(|_| UnreadableCard)?,
@@ -102,6 +114,7 @@ mod tests {
             shm: "@ringfold-1".to_owned(),
             settings: Settings::of(&Config::default()),
             cpus: "0-3,8".parse().unwrap_or_default(),
+            cores: 5,
             rdma: "ei".to_owned(),
             may_use_tcp: true,
             tcp: vec![address(1), address(65535)],
@@ -121,7 +134,7 @@ mod tests {
             b"a\nb",
             b"a\nb\nc d\n",
             b"a\nb\nc\n",
-            b"a\nb\n0: 0: 0: 0:\n\ne\n1.2.3.4",
+            b"a\nb\n0: 0: 0: 0:\n\n1\ne\n1.2.3.4",
         ] {
             assert_eq!(Card::decode(bytes), Err(UnreadableCard), "{bytes:?}");
         }

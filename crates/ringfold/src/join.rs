@@ -1,5 +1,6 @@
 //! Bringing the ranks together: who they are, where they are, and how they reach each other.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Once;
@@ -9,7 +10,7 @@ use ringfold_bootstrap::interface::{Choice, ChooseError, Family, Filter, choose,
 use ringfold_bootstrap::{
     Control, DiscoverError, Identity, JoinError, Options, Rendezvous, Secret, SecretError, discover,
 };
-use ringfold_topology::{Layout, discover as machine};
+use ringfold_topology::{Crowd, Layout, discover as machine};
 use ringfold_transport::rdma::{self, Rails, Rdma};
 use ringfold_transport::shm::{self, Shm};
 use ringfold_transport::{Transport, tcp};
@@ -124,6 +125,7 @@ pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
     let card = Card {
         settings,
         cpus: machine::Cpus::allowed(),
+        cores: machine::cores(),
         host_id: host.id.clone(),
         shm: doors.shm.as_ref().map_or_else(String::new, shm::Pending::address),
         rdma: doors.rails.as_ref().map_or_else(String::new, Rails::networks),
@@ -154,7 +156,11 @@ pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
         return Err(different.into());
     }
     let hosts: Vec<&str> = cards.iter().map(|card| card.host_id.as_str()).collect();
-    let layout = Layout::from_host_names(&hosts);
+    let crowds = crowds(&cards);
+    let crowd = crowds[cards[rank.index()].machine()];
+    tracing::info!("rank {rank}: {} ranks on {} CPUs of this machine", crowd.ranks, crowd.cpus);
+    let densest = crowds.into_values().fold(crowd, Crowd::denser);
+    let layout = Layout::from_host_names(&hosts).with_crowd(densest);
     let deadline = Instant::now() + config.join_timeout;
     let settings = rdma::Config {
         key,
@@ -168,32 +174,35 @@ pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
     for peer in (0..size).map(Rank::at).filter(|peer| *peer != rank) {
         tracing::info!("rank {rank}: rank {peer} by {}", router.name(peer));
     }
-    Ok(parts(config, layout, router, patience(&cards, rank), control))
+    let patience = Patience::new(crowd, router.shares_memory());
+    Ok(parts(config, layout, router, patience, control))
 }
 
-/// How long to wait for the others, by how many ranks run on the CPUs of this machine.
-fn patience(cards: &[Card], rank: Rank) -> Patience {
-    // Containers of one machine are different hosts, but they share its CPUs.
-    let machine = |card: &Card| card.host_id.split('/').next().map(str::to_owned);
-    let own = machine(&cards[rank.index()]);
-    let (mut ranks, mut cpus, mut is_known) = (0, machine::Cpus::default(), true);
-    for card in cards.iter().filter(|card| machine(card) == own) {
-        ranks += 1;
-        is_known &= !card.cpus.is_empty();
-        cpus.join(&card.cpus);
+/// The ranks of each machine, and the CPUs that they share: the same on every rank.
+fn crowds(cards: &[Card]) -> BTreeMap<&str, Crowd> {
+    let mut machines: BTreeMap<&str, Vec<&Card>> = BTreeMap::new();
+    for card in cards {
+        machines.entry(card.machine()).or_default().push(card);
     }
-    // Where a quota leaves less than the CPUs that are listed, it counts.
-    let is_limited = machine::cores() < cards[rank.index()].cpus.len();
-    let cpus = if is_known && !is_limited { cpus.len() } else { machine::cores() };
-    tracing::info!("rank {rank}: {ranks} ranks on {cpus} CPUs of this machine");
-    Patience::new(ranks, cpus)
+    machines.into_iter().map(|(machine, cards)| (machine, crowd(&cards))).collect()
+}
+
+/// Those of one machine.
+fn crowd(cards: &[&Card]) -> Crowd {
+    let mut cpus = machine::Cpus::default();
+    cards.iter().for_each(|card| cpus.join(&card.cpus));
+    // Lists that are missing, or that a quota leaves less of, say too little.
+    let is_limited = cards.iter().any(|card| card.cores != card.cpus.len());
+    let least = cards.iter().map(|card| card.cores).min().unwrap_or(1);
+    Crowd { ranks: cards.len(), cpus: if is_limited { least } else { cpus.len() }.max(1) }
 }
 
 fn alone(config: &Config) -> Result<Parts, InitError> {
     let mut controls = ringfold_bootstrap::local::controls(1).map_err(InitError::Descriptors)?;
     let Some(control) = controls.pop() else { unreachable!("one was asked for") };
     let router = Router::new(Vec::new(), vec![0], vec!["none"]);
-    Ok(parts(config, Layout::one_host(1), router, Patience::new(1, machine::cores()), control))
+    let patience = Patience::new(Crowd { ranks: 1, cpus: 1 }, true);
+    Ok(parts(config, Layout::one_host(1), router, patience, control))
 }
 
 fn parts(

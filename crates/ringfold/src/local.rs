@@ -3,7 +3,7 @@
 use std::panic::resume_unwind;
 use std::thread;
 
-use ringfold_topology::{Layout, discover};
+use ringfold_topology::{Crowd, Layout, discover};
 use ringfold_transport::Transport;
 use ringfold_transport::local::Local;
 
@@ -81,15 +81,14 @@ fn communicators(config: &Config, size: usize) -> Result<Vec<Communicator>, Erro
     assert!(size > 0, "a communicator has at least one rank");
     let ends = Local::mesh(size).map_err(InitError::Descriptors)?;
     let controls = ringfold_bootstrap::local::controls(size).map_err(InitError::Descriptors)?;
+    let crowd = Crowd { ranks: size, cpus: discover::cores() };
     let communicator = |(end, control): (Local, _)| {
         let end: Box<dyn Transport> = Box::new(end);
-        let patience = Patience::new(size, discover::cores());
+        let router = Router::new(vec![end], vec![0; size], vec!["local"; size]);
+        let patience = Patience::new(crowd, router.shares_memory());
         Communicator::new(Parts {
-            layout: Layout::one_host(size),
-            engine: Engine::new(
-                Router::new(vec![end], vec![0; size], vec!["local"; size]),
-                patience,
-            ),
+            layout: Layout::one_host(size).with_crowd(crowd),
+            engine: Engine::new(router, patience),
             plans: Plans::new(config),
             control,
             timeout: config.timeout,

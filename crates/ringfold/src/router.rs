@@ -36,6 +36,12 @@ impl Router {
         self.names[peer.index()]
     }
 
+    /// Whether all peers write straight into this rank's memory, so that looking for what has
+    /// arrived costs next to nothing.
+    pub(crate) fn shares_memory(&self) -> bool {
+        self.transports.iter().all(|via| via.capabilities().shares_memory)
+    }
+
     /// The maker of windows that all peers share, if there is one transport to all and it has them.
     pub(crate) fn windows(&mut self) -> Option<&mut dyn Windows> {
         match self.transports.as_mut_slice() {

@@ -3,6 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use ringfold_topology::Crowd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// How long a rank that finds nothing to do goes on trying before it sleeps.
@@ -39,15 +40,17 @@ pub(crate) struct Idle {
 const LOOK_EVERY: u32 = 64;
 
 impl Patience {
-    /// For `ranks` ranks that share `cores` cores: where every rank has a core to itself, a message
-    /// is usually on its way already; where not, the sender may need this very core.
-    pub(crate) const fn new(ranks: usize, cores: usize) -> Self {
-        if ranks <= cores {
-            let spin_max = Duration::from_micros(50);
-            Self { spin: spin_max, yields: 20, spin_max }
-        } else {
-            Self { spin: Duration::ZERO, yields: 8, spin_max: Duration::ZERO }
-        }
+    /// For ranks of one machine: where every rank has a core to itself, a message is usually on its
+    /// way already; where not, the sender may need this very core. Then yielding in turn is far
+    /// cheaper than sleeping and being woken, unless to look again takes system calls, as it does
+    /// where peers do not all share memory.
+    pub(crate) const fn new(crowd: Crowd, shares_memory: bool) -> Self {
+        let (spin_max, yields) = match (crowd.is_dense(), shares_memory) {
+            (false, _) => (Duration::from_micros(50), 20),
+            (true, true) => (Duration::ZERO, 64),
+            (true, false) => (Duration::ZERO, 8),
+        };
+        Self { spin: spin_max, yields, spin_max }
     }
 
     /// How often to try again at once: where peers have cores of their own, a short message is on
@@ -118,14 +121,18 @@ mod tests {
 
     #[test]
     fn ranks_without_a_core_of_their_own_never_spin() {
-        let (_, stages) = wait(Patience::new(8, 2), 20);
-        assert_eq!(stages[..8], [Stage::Yield; 8]);
-        assert!(stages[8..].iter().all(|stage| *stage == Stage::Park));
+        for shares_memory in [true, false] {
+            let patience = Patience::new(Crowd { ranks: 8, cpus: 2 }, shares_memory);
+            let (_, stages) = wait(patience, 100);
+            let (yields, parks) = stages.split_at(patience.yields as usize);
+            assert!(yields.iter().all(|stage| *stage == Stage::Yield));
+            assert!(parks.iter().all(|stage| *stage == Stage::Park) && !parks.is_empty());
+        }
     }
 
     #[test]
     fn spinning_in_vain_gets_shorter_and_comes_back() {
-        let mut patience = Patience::new(2, 2);
+        let mut patience = Patience::new(Crowd { ranks: 2, cpus: 2 }, true);
         let longest = patience.spin;
         let in_vain = Idle { rounds: 1000, since: Some(Instant::now()), yielded: 1 };
         (0..20).for_each(|_| patience.learn(in_vain));

@@ -3,7 +3,7 @@
 use anyhow::{Context, bail, ensure};
 use ringfold_collectives::select::chunk_len;
 use ringfold_collectives::{Algorithm, Form, Plan};
-use ringfold_topology::Layout;
+use ringfold_topology::{Crowd, Layout, discover};
 use ringfold_types::limits::RANKS_MAX;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
@@ -44,6 +44,9 @@ pub(crate) struct Args {
     /// Print only what this rank does
     #[arg(long)]
     rank: Option<usize>,
+    /// CPUs that the ranks share [default: those of this machine]
+    #[arg(long)]
+    cpus: Option<usize>,
     /// Bytes that are passed on at a time [default: what ringfold would choose]
     #[arg(long, value_name = "BYTES")]
     chunk: Option<Amount>,
@@ -79,7 +82,9 @@ impl Args {
             op: self.op.unwrap_or(ReduceOp::Sum),
             root: rank("--root", self.root)?.unwrap_or_default(),
         };
-        let layout = Layout::one_host(size);
+        let cpus = self.cpus.unwrap_or_else(discover::cores);
+        ensure!(cpus > 0, "--cpus: at least 1");
+        let layout = Layout::one_host(size).with_crowd(Crowd { ranks: size, cpus });
         let chunk = match self.chunk {
             Some(Amount(bytes)) => bytes / accumulator_bytes(&call),
             None => chunk_len(&call, &layout),
@@ -136,6 +141,13 @@ impl Args {
 }
 
 impl Question {
+    /// As in `8 ranks of one host with 2 CPUs`.
+    pub(crate) fn place(&self) -> String {
+        let many = |count, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        let (ranks, cpus) = (self.layout.size(), self.layout.crowd().cpus);
+        format!("{} of one host with {}", many(ranks, "rank"), many(cpus, "CPU"))
+    }
+
     pub(super) fn plan(&self, rank: usize, window_bytes: usize) -> Plan<'_> {
         Plan {
             call: self.call,

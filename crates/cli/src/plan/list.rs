@@ -15,8 +15,7 @@ pub(super) fn algorithms(question: &Question) -> anyhow::Result<String> {
     let size = layout.size();
     let chosen = select(call, layout, &Constraints::default(), &Measurements::default());
     let mut text = String::new();
-    let ranks = if size == 1 { "1 rank" } else { &format!("{size} ranks") };
-    writeln!(text, "{call} on {ranks}")?;
+    writeln!(text, "{call} on {}", question.place())?;
     writeln!(text, "  {:<20} {:>6}   the busiest rank sends", "algorithm", "steps")?;
     for algorithm in Algorithm::of(call.collective) {
         let stated = (algorithm.stated)(call, size);
@@ -29,10 +28,7 @@ pub(super) fn algorithms(question: &Question) -> anyhow::Result<String> {
         }
         text.push_str(if algorithm.needs_windows() { ", in windows only\n" } else { "\n" });
     }
-    writeln!(
-        text,
-        "* is what ringfold would choose on one host; steps are a chain of messages that"
-    )?;
+    writeln!(text, "* is what ringfold would choose there; steps are a chain of messages that")?;
     writeln!(text, "each wait for the one before. --algorithm NAME prints one.")?;
     Ok(text)
 }
