@@ -18,7 +18,7 @@ import processes
 import report
 import sizes
 
-COLLECTIVES = list(report.TITLES)
+COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "broadcast"]
 
 
 def arguments(words):

@@ -64,6 +64,16 @@ def mpi_program(folder):
     return program
 
 
+def compile_mpi(compiler, program):
+    """timing.c by an MPI's own compiler."""
+    _try([compiler, "-O2", HERE / "timing.c", "-o", program], "cannot compile timing.c")
+
+
+def output(command, what):
+    """What a command prints, or `Missing`."""
+    return _try(command, what)
+
+
 def own_program(name, cache):
     """One of our own C programs, for this machine only."""
     program = cache / name

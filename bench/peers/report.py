@@ -11,6 +11,9 @@ TITLES = {
     "all_gather": "all-gather",
     "reduce_scatter": "reduce-scatter",
     "broadcast": "broadcast",
+    # Of ../rdma.
+    "put": "put",
+    "round_trip": "round trip",
 }
 PLACES = {"out": "apart", "in": "in place"}
 
@@ -71,7 +74,7 @@ class Report:
         lines = ["", f"## {TITLES[job.collective]}, {job.ranks} ranks", ""]
         lines += [f"![times and bus bandwidth]({self._plot_name(series)})", ""]
         for library in self.libraries:
-            if library.role == "peer":
+            if library.role == "peer" and library.runs(job):
                 lines.append(f"- {library.title}: {series.settings[library.name].name}")
         lines += [
             f"- {library} at {sizes.show(size)} bytes: {reason}"

@@ -1,0 +1,81 @@
+"""Within the guest: measures everything in turn, and writes the report."""
+
+import json
+import os
+import platform
+import shutil
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "peers"))
+
+# From ../peers.
+import libraries  # noqa: E402
+import measure  # noqa: E402
+import processes  # noqa: E402
+import report  # noqa: E402
+import sizes  # noqa: E402
+import yardsticks  # noqa: E402
+
+PUT = [64 << 10 << step for step in range(7)]
+ROUND_TRIP = [4 << 10]
+# Calls of a batch at most.
+CALLS = {"put": 2000, "round_trip": 1000, "all_reduce": 500}
+
+
+def say(message):
+    """For who watches."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def compared(plan):
+    """All that can be had here."""
+    folder = Path(plan["binaries"])
+    found = [yardsticks.Ringfold(name, folder, plan["rails"]) for name in plan["transports"]]
+    if plan["mpi"]:
+        found.append(yardsticks.OpenMpiUcx(plan["mpi_title"], Path(plan["mpi"]), plan["rails"]))
+    else:
+        say("Open MPI: left out")
+    for program, make in (("ib_write_bw", yardsticks.write_bandwidth),
+                          ("ibv_rc_pingpong", yardsticks.pingpong)):  # fmt: skip
+        if shutil.which(program):
+            found.append(make())
+        else:
+            say(f"{program}: left out: not installed")
+    return found
+
+
+def jobs(plan):
+    """What is measured, in this order."""
+    wanted = [("put", 2, PUT), ("round_trip", 2, ROUND_TRIP)]
+    wanted += [("all_reduce", hosts, plan["sizes"]) for hosts in plan["hosts"]]
+    cores = len(os.sched_getaffinity(0))
+    for what, ranks, some in wanted:
+        if what in plan["what"]:
+            cells = tuple((size, sizes.calls(size, CALLS[what])) for size in some)
+            yield libraries.Job(what, ranks, "out", cells, plan["seconds"], 5, cores)
+
+
+def main(plan):
+    """The exit status: 0 if everything that was measured was measured in full."""
+    processes.adopt_orphans()
+    everything = compared(plan)
+    cores = len(os.sched_getaffinity(0))
+    about = plan["about"] | {"guest": f"{platform.release()}, {cores} cores"}
+    all_series, text = [], ""
+    for job in jobs(plan):
+        if not any(library.runs(job) for library in everything):
+            continue
+        series = measure.Series(job, say, plan["patience"])
+        series.measure(everything, plan["rounds"])
+        all_series.append(series)
+        written = report.Report(about, everything, all_series)
+        written.write(Path(plan["out"]))
+        text = written.markdown()
+        say(f"{job.collective} x {job.ranks}: done")
+    print(text, end="")
+    return int(not all_series or any(series.failures for series in all_series))
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(sys.argv[1])))

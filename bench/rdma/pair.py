@@ -1,0 +1,73 @@
+"""Times the yardsticks of rdma-core and perftest from host 0 to host 1 on rail 0, and prints what
+../peers/timing.c prints, with the time of one message or of one round trip.
+
+    pair.py put|round_trip SETTING BYTES:CALLS...
+
+SETTING holds words for the program at either end, as in `-e` (sleep until there is an event).
+"""
+
+import re
+import subprocess
+import sys
+import time
+
+PORT = 29531
+# The client may come before the server listens.
+TRIES, PAUSE_S = 50, 0.2
+PATIENCE_S = 60
+# perftest says 0 where the machine is too busy for it to find out how fast its clock is.
+CLOCK_TRIES = 5
+# Of the hosts' addresses the IPv4 one, as in tests/rdma-vm.
+GID = "1"
+
+
+def put(words, size, calls):
+    """Microseconds of an RDMA write, many in flight."""
+    both = ["-F", "-x", GID, "-s", str(size), "-n", str(max(calls, 5)), "--report_gbits"]
+    for _ in range(CLOCK_TRIES):
+        printed = _both("ib_write_bw", [*both, *words, "-p", str(PORT)])
+        row = re.search(rf"^ *{size} +\d+ +[\d.]+ +([\d.]+) ", printed, re.MULTILINE)
+        if row and float(row[1]) > 0:
+            return size * 8 / (float(row[1]) * 1e3)
+    return sys.exit(f"ib_write_bw found no rate: {printed.strip()[-300:]}")
+
+
+def round_trip(words, size, calls):
+    """Microseconds from a message to its answer."""
+    both = ["-g", GID, "-s", str(size), "-n", str(calls)]
+    printed = _both("ibv_rc_pingpong", [*both, *words, "-p", str(PORT)])
+    return float(re.search(r"= ([\d.]+) usec/iter", printed)[1])
+
+
+def _both(program, words):
+    """What the client printed."""
+    server = subprocess.Popen(
+        ["timeout", str(PATIENCE_S), program, "-d", "rxe_h1r0", *words],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+    try:
+        for _ in range(TRIES):
+            client = ["timeout", str(PATIENCE_S), program, "-d", "rxe_h0r0", *words, "127.0.0.1"]
+            done = subprocess.run(client, capture_output=True, text=True, check=False)
+            if done.returncode == 0:
+                return done.stdout
+            if server.poll() is not None:
+                break
+            time.sleep(PAUSE_S)
+        sys.exit(done.stderr.strip() or done.stdout.strip() or f"{program} failed")
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def main(words):
+    """Rows for all sizes."""
+    what, setting, *cells = words
+    measure = {"put": put, "round_trip": round_trip}[what]
+    for cell in cells:
+        size, calls = map(int, cell.split(":"))
+        microseconds = measure(setting.split(), size, calls)
+        print(f"cell out {size} {size} {calls} 1 {microseconds:.4f} 0", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

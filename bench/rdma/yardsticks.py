@@ -1,0 +1,92 @@
+"""What is compared over RDMA, and how each is started. Every rank is a host, as `as-host` says."""
+
+import sys
+
+import install
+import libraries
+from libraries import Setting
+
+HERE = install.HERE.parent / "rdma"
+
+
+class Ringfold(libraries.Library):
+    """Ours, under ringrun, by one transport."""
+
+    def __init__(self, transport, folder, rails):
+        name = "ringfold" if transport == "rdma" else f"ringfold, {transport}"
+        super().__init__(name, name, "ours", folder / "peer-timing")
+        self.ringrun, self.transport, self.rails = folder / "ringrun", transport, rails
+
+    def runs(self, job):
+        return job.collective == "all_reduce"
+
+    def command(self, job, setting):
+        host = [HERE / "as-host", self.rails]
+        return [self.ringrun, "-n", job.ranks, *host, self.program, *job.words()]
+
+    def environment(self, job, setting):
+        return super().environment(job, setting) | {"RINGFOLD_TRANSPORT": self.transport}
+
+
+class OpenMpiUcx(libraries.Library):
+    """The distribution's Open MPI, whose UCX has verbs; that of PyPI has no UCX."""
+
+    # UCX wires up by datagrams, and drops those of rxe unless told not to look at their addresses.
+    VARIABLES = {
+        "UCX_TLS": "rc_v,ud_v,self",
+        "UCX_IB_GID_INDEX": "1",
+        "UCX_UD_VERBS_ETH_DGID_CHECK": "n",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    }
+    # Of itself it takes UCX for devices that it knows only, and rxe is none of them.
+    WORDS = ["--mca", "pml", "ucx", "--mca", "btl", "^openib",
+             "--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any"]
+
+    def __init__(self, title, program, rails):
+        super().__init__("openmpi", title, "peer", program)
+        self.rails = rails
+
+    def runs(self, job):
+        return job.collective == "all_reduce"
+
+    def settings(self, job):
+        yielding = ("--mca", "mpi_yield_when_idle", "1")
+        return [Setting("ucx rc, yield", yielding), Setting("ucx rc")]
+
+    def command(self, job, setting):
+        launch = ["mpirun", "-np", job.ranks, "--oversubscribe", "--bind-to", "none"]
+        host = [HERE / "as-host", self.rails]
+        return [*launch, *self.WORDS, *setting.words, *host, self.program, *job.words()]
+
+    def environment(self, job, setting):
+        rails = {"UCX_MAX_RNDV_RAILS": str(self.rails)}
+        return super().environment(job, setting) | self.VARIABLES | rails
+
+
+class Pair(libraries.Library):
+    """perftest and rdma-core's example, from host 0 to host 1."""
+
+    def __init__(self, what, title, ways):
+        super().__init__(title, title, "peer", HERE / "pair.py")
+        self.what, self.ways = what, ways
+
+    def runs(self, job):
+        return job.collective == self.what
+
+    def settings(self, job):
+        return [Setting(f"{self.title} {way}".strip(), (way,)) for way in self.ways]
+
+    def command(self, job, setting):
+        cells = [f"{size}:{calls}" for size, calls in job.cells]
+        return [sys.executable, self.program, self.what, *setting.words, *cells]
+
+
+def write_bandwidth():
+    """Polling, and sleeping until there is an event: the better way depends on the cores."""
+    return Pair("put", "ib_write_bw", ["", "-e"])
+
+
+def pingpong():
+    """Event-driven, with paths of 1024 bytes, its default, or of all that the link has."""
+    return Pair("round_trip", "ibv_rc_pingpong -e", ["-e", "-e -m 4096"])
