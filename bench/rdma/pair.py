@@ -26,16 +26,26 @@ def put(words, size, calls):
     both = ["-F", "-x", GID, "-s", str(size), "-n", str(max(calls, 5)), "--report_gbits"]
     for _ in range(CLOCK_TRIES):
         printed = _both("ib_write_bw", [*both, *words, "-p", str(PORT)])
-        row = re.search(rf"^ *{size} +\d+ +[\d.]+ +([\d.]+) ", printed, re.MULTILINE)
-        if row and float(row[1]) > 0:
-            return size * 8 / (float(row[1]) * 1e3)
+        if found := microseconds_of_write(printed, size):
+            return found
     return sys.exit(f"ib_write_bw found no rate: {printed.strip()[-300:]}")
+
+
+def microseconds_of_write(printed, size):
+    """None if no rate was found."""
+    row = re.search(rf"^ *{size} +\d+ +[\d.]+ +([\d.]+) ", printed, re.MULTILINE)
+    rate = float(row[1]) if row else 0
+    return size * 8 / (rate * 1e3) if rate else None
 
 
 def round_trip(words, size, calls):
     """Microseconds from a message to its answer."""
     both = ["-g", GID, "-s", str(size), "-n", str(calls)]
-    printed = _both("ibv_rc_pingpong", [*both, *words, "-p", str(PORT)])
+    return microseconds_of_trip(_both("ibv_rc_pingpong", [*both, *words, "-p", str(PORT)]))
+
+
+def microseconds_of_trip(printed):
+    """An iteration is there and back."""
     return float(re.search(r"= ([\d.]+) usec/iter", printed)[1])
 
 

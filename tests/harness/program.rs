@@ -25,6 +25,26 @@ pub fn example(name: &str) -> PathBuf {
     existing(built().join("examples").join(name))
 }
 
+/// The path of another suite, as in `conformance`, built if need be.
+///
+/// # Panics
+/// If the build fails or makes no such suite.
+#[must_use]
+pub fn suite(name: &str) -> PathBuf {
+    let mut cargo = cargo("test");
+    let output = cargo.args(["--no-run", "--test", name]).output().expect("cargo runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    // `  Executable tests/conformance/main.rs (target/debug/deps/conformance-0123456789abcdef)`
+    let mut paths = said.lines().filter_map(|line| {
+        let (_, path) = line.trim_start().strip_prefix("Executable ")?.split_once(" (")?;
+        path.strip_suffix(')')
+    });
+    let path = paths.next_back().unwrap_or_else(|| panic!("no suite {name}: {said}"));
+    // If it is no path from the root of the machine, it is one from that of the workspace.
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("of the workspace");
+    existing(root.join(path))
+}
+
 fn existing(path: PathBuf) -> PathBuf {
     assert!(path.is_file(), "the workspace makes no {}", path.display());
     path
@@ -34,23 +54,31 @@ fn existing(path: PathBuf) -> PathBuf {
 fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        // target/PROFILE/deps/SUITE is running.
-        let suite = env::current_exe().expect("a test knows where it is");
-        let folder = suite.ancestors().nth(2).expect("tests lie in target/PROFILE/deps");
-        let profile = match folder.file_name().and_then(|name| name.to_str()) {
-            Some("debug") | None => "dev",
-            Some(name) => name,
-        };
-        let target = folder.parent().expect("profiles lie in the target folder");
-        // The whole workspace, so that dependencies keep the features that the tests have.
-        let status = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--workspace", "--bins", "--examples", "--profile", profile])
-            .arg("--target-dir")
-            .arg(target)
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status()
-            .expect("cargo runs");
+        let status = cargo("build").args(["--quiet", "--bins", "--examples"]).status();
+        let status = status.expect("cargo runs");
         assert!(status.success(), "the programs of the workspace do not build");
-        folder.to_owned()
+        folder()
     })
+}
+
+/// Where what is built like the running suite lies.
+fn folder() -> PathBuf {
+    // target/PROFILE/deps/SUITE is running.
+    let suite = env::current_exe().expect("a test knows where it is");
+    suite.ancestors().nth(2).expect("tests lie in target/PROFILE/deps").to_owned()
+}
+
+/// A `command` of cargo's that builds as the running suite was built.
+fn cargo(command: &str) -> Command {
+    let folder = folder();
+    let profile = match folder.file_name().and_then(|name| name.to_str()) {
+        Some("debug") | None => "dev",
+        Some(name) => name,
+    };
+    let target = folder.parent().expect("profiles lie in the target folder");
+    let mut cargo = Command::new(env!("CARGO"));
+    // The whole workspace, so that dependencies keep the features that the tests have.
+    cargo.args([command, "--workspace", "--profile", profile, "--target-dir"]).arg(target);
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+    cargo
 }

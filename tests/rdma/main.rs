@@ -87,6 +87,17 @@ fn programs_built_here_run_there() {
     assert!(outcome.stdout.contains("# Out of bounds values : 0 OK"), "{outcome:?}");
 }
 
+/// What every transport must do, over one queue pair for each pair of rails and over several.
+#[test]
+#[ignore = "wants a virtual machine"]
+fn the_transport_conforms() {
+    let suite = program::suite("conformance");
+    let text = format!("RINGFOLD_TEST_REQUIRE=rdma {} --test-threads 1 rdma", suite.display());
+    let Some(outcome) = lab::script(&text) else { return };
+    let passed = |name: &str| outcome.stdout.matches(&format!("test {name}::")).count();
+    assert!(passed("rdma") > 0 && passed("rdma") == passed("rdma_several"), "{outcome:?}");
+}
+
 /// Starts four ranks, two for either host, which use that host's devices and nothing else.
 fn ranks(args: &str) -> String {
     let [ringrun, perf] = ["ringrun", "allreduce-perf"].map(program::binary);

@@ -1,0 +1,61 @@
+"""`python3 -m unittest` in this folder: what needs no devices."""
+
+import os
+import subprocess
+import unittest
+from pathlib import Path
+
+import pair
+
+HERE = Path(__file__).resolve().parent
+
+# As perftest 4.5 and rdma-core 44 print them.
+WRITES = """
+ #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]
+ 65536      1000             3.55               2.00   		   0.006428
+"""
+NO_CLOCK = """
+ #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]
+ 65536      1000             0.00               0.00   		   0.000000
+"""
+TRIPS = """
+819200 bytes in 0.12 seconds = 55.36 Mbit/sec
+100 iters in 0.12 seconds = 1183.82 usec/iter
+"""
+
+
+class Printed(unittest.TestCase):
+    """What the yardsticks print."""
+
+    def test_the_average_counts(self):
+        self.assertAlmostEqual(pair.microseconds_of_write(WRITES, 65536), 262.144)
+
+    def test_no_rate_is_no_time(self):
+        self.assertIsNone(pair.microseconds_of_write(NO_CLOCK, 65536))
+        self.assertIsNone(pair.microseconds_of_write(WRITES, 4096))
+
+    def test_a_round_trip_is_an_iteration(self):
+        self.assertEqual(pair.microseconds_of_trip(TRIPS), 1183.82)
+
+
+class AsHost(unittest.TestCase):
+    """A rank gets its own host's devices, whoever starts it."""
+
+    def run_as(self, rails, **variables):
+        script = "echo $RINGFOLD_IB_HCA $RINGFOLD_SOCKET_IFNAME $UCX_NET_DEVICES"
+        words = [HERE / "as-host", rails, "sh", "-c", script]
+        environment = {"PATH": os.environ["PATH"]} | variables
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout
+
+    def test_devices(self):
+        expected = "rxe_h1r =h1r0 rxe_h1r0:1,rxe_h1r1:1\n"
+        for name in ("RINGFOLD_RANK", "OMPI_COMM_WORLD_RANK"):
+            self.assertEqual(self.run_as("2", **{name: "1"}), (0, expected))
+
+    def test_without_a_launcher_it_refuses(self):
+        self.assertNotEqual(self.run_as("1")[0], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
