@@ -116,7 +116,7 @@ pub trait Transport: Send + fmt::Debug {
     /// whether anything happened.
     ///
     /// # Errors
-    /// The transport as a whole is unusable.
+    /// The transport as a whole is unusable, or bytes that a link accepted are lost.
     fn poll(&mut self) -> Result<bool, LinkError>;
 
     /// Whether all accepted bytes will reach their peers without further calls. A caller that is

@@ -69,6 +69,9 @@ pub struct Rdma {
     has_tcp: bool,
     /// Something may have happened on a connection.
     is_stirred: bool,
+    /// A peer that is alive, but to which bytes were lost that may have been accepted: nobody may
+    /// ever use the link again, and yet all must hear of it.
+    lost: Option<Rank>,
     polls: u32,
     looks: u32,
     completions: Vec<Completion>,
@@ -115,6 +118,7 @@ impl Rdma {
             unsettled: 0,
             is_busy: false,
             is_stirred: false,
+            lost: None,
             polls: 0,
             looks: 0,
             completions: Vec::new(),
@@ -189,6 +193,7 @@ impl Rdma {
                     Fault::Closed => peer.leave(),
                     fault => peer.end(fault),
                 });
+                self.recount(rank);
                 break;
             }
         }
@@ -264,7 +269,7 @@ impl Rdma {
             Outcome::Arrived(number) => {
                 if let Err(fault) = peer.arrive(path, number) {
                     peer.end(fault);
-                    self.recount();
+                    self.recount(rank);
                 }
             }
             Outcome::Failed { status, vendor } => {
@@ -276,13 +281,18 @@ impl Rdma {
                 }
                 let Some(contact) = &mut self.contacts[rank.index()] else { return };
                 contact.peer.fail(path, status, vendor, &self.config.settings);
-                self.recount();
+                self.recount(rank);
             }
         }
     }
 
-    /// Counts the unsettled after one was ended.
-    fn recount(&mut self) {
+    /// Takes note of the end of a link.
+    fn recount(&mut self, rank: Rank) {
+        if let Some(contact) = &self.contacts[rank.index()]
+            && contact.peer.fault().is_some_and(|fault| *fault != Fault::Closed)
+        {
+            self.lost = Some(rank);
+        }
         let contacts = self.contacts.iter().flatten();
         self.unsettled = contacts.filter(|contact| !contact.is_settled()).count();
     }
@@ -339,7 +349,11 @@ impl Rdma {
         if must_look || self.polls.is_multiple_of(POLLS_PER_LOOK) || !self.tcp.is_flushed() {
             moved |= self.look()?;
         }
-        Ok(moved)
+        let lost = self.lost.take().and_then(|rank| self.contacts[rank.index()].as_ref());
+        match lost.and_then(|contact| Some((contact.peer.rank, contact.peer.fault()?))) {
+            Some((peer, fault)) => Err(Self::error(Link { peer, lane: Lane(0) }, fault)),
+            None => Ok(moved),
+        }
     }
 }
 
