@@ -1,6 +1,7 @@
 //! `ringfold`: answers about ringfold: how it would do things, and what is best here.
 
 mod amount;
+mod doctor;
 mod explain;
 mod plan;
 mod tune;
@@ -30,6 +31,9 @@ enum Command {
     Plan(plan::Args),
     /// Say which algorithm a call would run by, and why: candidates, estimates, measurements
     Explain(explain::Args),
+    /// Look at this host's network interfaces and RDMA devices, try those out, and say what is
+    /// wrong and what to do about it
+    Doctor(doctor::Args),
     /// Measure all algorithms for RINGFOLD_PLAN, among ranks: ringrun -n 4 ringfold tune
     Tune(tune::Args),
 }
@@ -52,6 +56,7 @@ fn answer(command: &Command) -> anyhow::Result<(String, bool)> {
     match command {
         Command::Plan(args) => plan::answer(args).map(|answer| (answer.text, answer.is_sound)),
         Command::Explain(args) => explain::answer(args).map(|text| (text, true)),
+        Command::Doctor(args) => doctor::answer(args),
         Command::Tune(args) => tune::answer(args).map(|text| (text, true)),
     }
 }

@@ -179,8 +179,9 @@ impl Default for Config {
 const QUEUE_PAIRS_MAX: u8 = (PATHS_MAX / RAILS_MAX) as u8;
 
 impl Config {
-    /// What is set about RDMA.
-    pub(crate) fn rdma(&self) -> rdma::Settings {
+    /// What is set about RDMA, as its transport takes it.
+    #[must_use]
+    pub fn rdma(&self) -> rdma::Settings {
         let mut settings = rdma::Settings::default();
         settings.devices = self.ib_devices.clone();
         settings.gid_index = self.ib_gid_index;

@@ -17,9 +17,11 @@
 //! * `pairing`: which of them reach which of a peer's;
 //! * `geometry`, `outbound`, `inbound`: the ring; `path`: a queue pair; `peer`, `talk`: all of
 //!   one peer;
-//! * `endpoint`: all peers, and waiting; `words`: what devices report, for people.
+//! * `endpoint`: all peers, and waiting; `words`: what devices report, for people;
+//! * `examine`: whether all is there and works.
 
 mod endpoint;
+mod examine;
 mod filter;
 mod geometry;
 mod gid;
@@ -35,6 +37,7 @@ mod talk;
 mod words;
 
 pub use endpoint::{Config, Rdma};
+pub use examine::{Finding, State, examine};
 pub use filter::Filter;
 pub use rail::{Rails, Unusable};
 

@@ -13,7 +13,7 @@ use super::message::RailCard;
 use super::sys::{Channel, Completion, Context, Cq, Gid, LinkLayer, Port, devices};
 
 /// Where the kernel lists its devices.
-const DEVICES: &str = "/sys/class/infiniband";
+pub(super) const DEVICES: &str = "/sys/class/infiniband";
 /// Completions that one queue has room for, where the device allows and nobody needs more.
 const QUEUE_ENTRIES: u32 = 8192;
 /// Entries of a table of GIDs that are looked at.
@@ -34,6 +34,8 @@ pub(super) struct Rail {
     pub(super) context: Context,
     pub(super) port: Port,
     pub(super) gid: Gid,
+    /// Why that one.
+    pub(super) why: &'static str,
     pub(super) channel: Arc<Channel>,
     max_entries: u32,
     /// And how many more completions each has room for.
@@ -75,7 +77,7 @@ impl Rails {
             }
         }
         for (at, rail) in rails.iter().enumerate() {
-            tracing::info!("rdma rail {at}: {rail}");
+            tracing::info!("rdma rail {at}: {rail}: {}", rail.why);
         }
         if rails.is_empty() {
             let none = "RINGFOLD_IB_HCA allows no port".to_owned();
@@ -113,7 +115,7 @@ fn ports(name: &str) -> u8 {
 
 impl Rail {
     /// Opens a port if it may and can be used; else says why, if it may.
-    fn open(
+    pub(super) fn open(
         name: &str,
         number: u8,
         settings: &Settings,
@@ -127,7 +129,8 @@ impl Rail {
         let (_, max_entries, _) = context.limits().map_err(|e| cannot("does not answer", &e))?;
         let port = context.port(number).map_err(|e| cannot("does not answer", &e))?;
         if !port.is_active {
-            return Err(Some("is down".to_owned()));
+            let advice = "check its cable, and that its interface is up (`rdma link`, `ip link`)";
+            return Err(Some(format!("is down; {advice}")));
         }
         let gids: Vec<Gid> =
             (0..port.gids.min(GIDS_MAX)).filter_map(|index| context.gid(number, index)).collect();
@@ -139,16 +142,21 @@ impl Rail {
                 })?;
                 (gid, "RINGFOLD_IB_GID_INDEX names it")
             }
-            None => choose(&gids, near).ok_or_else(|| Some("has no GID".to_owned()))?,
+            None => choose(&gids, near)
+                .ok_or_else(|| Some("has no GID; give its interface an IP address".to_owned()))?,
         };
-        tracing::info!("rdma: {name}:{number}: GID {} ({gid}): {why}", gid.index);
         let channel = Channel::new(&context).map_err(|e| cannot("gives no events", &e))?;
-        Ok(Self { context, port, gid, channel, max_entries, queues: Vec::new() })
+        Ok(Self { context, port, gid, why, channel, max_entries, queues: Vec::new() })
     }
 
     fn card(&self) -> RailCard {
         let Port { lid, mtu, link_layer, .. } = self.port;
         RailCard { gid: self.gid.bytes, lid, mtu, link_layer }
+    }
+
+    /// Bytes of payload of a packet.
+    pub(super) const fn mtu_bytes(&self) -> u32 {
+        128 << self.port.mtu
     }
 
     /// A queue with room for so many more completions.
@@ -182,12 +190,12 @@ impl Rail {
 
 impl fmt::Display for Rail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Port { number, link_layer, mtu, gigabits, .. } = self.port;
+        let Port { number, link_layer, gigabits, .. } = self.port;
         let network = match link_layer {
             LinkLayer::InfiniBand => "InfiniBand",
             LinkLayer::Ethernet => "RoCE",
         };
-        let (name, bytes) = (self.context.name(), 128_u32 << mtu);
+        let (name, bytes) = (self.context.name(), self.mtu_bytes());
         write!(f, "{name}:{number}, {network}, {gigabits} Gb/s, MTU {bytes}, ")?;
         write!(f, "GID {} ({})", self.gid.index, self.gid)
     }

@@ -128,6 +128,11 @@ impl Rdma {
         })
     }
 
+    /// This rank.
+    pub(in crate::rdma) const fn rank(&self) -> Rank {
+        self.config.rank
+    }
+
     fn error(link: Link, fault: &Fault) -> LinkError {
         LinkError { link, transport: NAME, fault: fault.told() }
     }
