@@ -142,14 +142,14 @@ impl Traffic {
 
     /// What a rank does on average of `work`, which the busiest one does.
     fn average(&self, work: u128, size: usize) -> u128 {
-        let all = (self.moved as u128 * size as u128).max(1);
-        let share = if self.moved == 0 { 1000 } else { self.total as u128 * 1000 / all };
-        work * share / 1000
+        let all = self.moved as u128 * size as u128;
+        let share = ((self.total as u128) << 20).checked_div(all).unwrap_or(1 << 20);
+        (work * share) >> 20
     }
 }
 
-/// What a call of so many `steps` takes, of which ranks with CPUs of their own would spend `alone`
-/// waiting and at work, if each rank has so much `work` on average.
+/// How long a call takes of `steps` messages that wait for each other, if ranks with CPUs of their
+/// own would spend `alone` waiting and at work, and each rank has `work` for its CPU on average.
 fn taking_turns(layout: &Layout, steps: u128, work: u128, alone: [u128; 2]) -> u128 {
     let (crowd, [waiting, busy]) = (layout.crowd(), alone);
     if !crowd.is_dense() {
@@ -157,9 +157,14 @@ fn taking_turns(layout: &Layout, steps: u128, work: u128, alone: [u128; 2]) -> u
     }
     let of_cpu = |each: u128| each * crowd.ranks as u128 / crowd.cpus as u128;
     let turns = steps * of_cpu(SWITCH_PS);
-    // Where all ranks are on one machine, its CPUs are all the network that there is.
-    let waiting = if crowd.ranks == layout.size() { turns } else { waiting.max(turns) };
-    waiting + busy.max(of_cpu(work))
+    if layout.hosts() <= 1 {
+        return turns + busy.max(of_cpu(work));
+    }
+    // Containers of one machine are not far from each other, but what they send takes CPU time, be
+    // it in vain that others are free; and a network may be between them all the same.
+    let one_machine = crowd.ranks == layout.size();
+    let waiting = if one_machine { turns } else { waiting.max(turns) };
+    waiting + busy + of_cpu(work).max(steps * ACROSS_HOSTS.work_ps[0])
 }
 
 /// What of a layout the price depends on.
@@ -196,10 +201,11 @@ pub fn price(algorithm: &Algorithm, call: &Call, layout: &Layout, chunk: usize) 
     let site = Site::of(layout);
     // In 128 bits, since all to all at the largest scale is more than 64 hold.
     let bytes = |form: Form| form.data_type(call).bytes() as u128;
+    let wide = traffic.wide as u128 * (bytes(Form::Accumulator) - bytes(Form::Element));
+    let carried = |elements: usize| elements as u128 * bytes(Form::Element) + wide;
     // A pipeline has to be filled; before that, no more than the chain is under way.
     let filling = traffic.moved.saturating_add(traffic.steps.saturating_mul(chunk));
-    let moved = traffic.moved.max(traffic.chain.min(filling)) as u128 * bytes(Form::Element)
-        + traffic.wide as u128 * (bytes(Form::Accumulator) - bytes(Form::Element));
+    let moved = carried(traffic.moved.max(traffic.chain.min(filling)));
     let (steps, messages) = (traffic.steps as u128, traffic.messages as u128);
     let near = if algorithm.needs_windows() { IN_WINDOWS } else { SAME_HOST };
     let mut link = near;
@@ -221,7 +227,8 @@ pub fn price(algorithm: &Algorithm, call: &Call, layout: &Layout, chunk: usize) 
     let combined = traffic.summed as u128 * bytes(Form::Accumulator) * COMBINED_BYTE_PS;
     let [message_ps, byte_ps] = link.work_ps;
     let pieces = messages.max((traffic.moved / chunk) as u128);
-    let work = traffic.average(pieces * message_ps + moved * byte_ps + combined, layout.size());
+    let work = pieces * message_ps + carried(traffic.moved) * byte_ps + combined;
+    let work = traffic.average(work, layout.size());
     let time = taking_turns(layout, steps, work, [waiting, busy + combined]);
     Duration::from_nanos(u64::try_from(time / 1000).unwrap_or(u64::MAX))
 }

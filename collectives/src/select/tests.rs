@@ -246,24 +246,25 @@ fn choices_of_others_are_as_reviewed() {
 const CROWDED: &str = "\
 allreduce 1x4: 4 one_shot 16384 two_shot
 allreduce 1x8: 4 one_shot 8192 two_shot
-allreduce 4x1: 4 double_tree 8 tree 8192 recursive_doubling 65536 double_tree 262144 two_shot
-allreduce 8x1: 4 tree 65536 halving_doubling 524288 two_shot
+allreduce 4x1: 4 recursive_doubling 4096 tree 131072 double_tree 262144 ring
+allreduce 8x1: 4 double_tree 8 tree 131072 double_tree 262144 halving_doubling 524288 two_shot \
+1048576 ring
 allgather 1x4: 4 direct
 allgather 1x8: 4 direct
-allgather 4x1: 4 recursive_doubling 262144 direct
-allgather 8x1: 4 recursive_doubling 524288 direct
+allgather 4x1: 4 recursive_doubling 262144 ring
+allgather 8x1: 4 recursive_doubling 524288 direct 1048576 ring
 reduce_scatter 1x4: 4 direct
 reduce_scatter 1x8: 4 direct
-reduce_scatter 4x1: 4 halving 262144 direct
-reduce_scatter 8x1: 4 halving 524288 direct
-broadcast 1x4: 4 binomial 131072 scatter_allgather
+reduce_scatter 4x1: 4 halving 262144 ring
+reduce_scatter 8x1: 4 halving 524288 direct 1048576 ring
+broadcast 1x4: 4 binomial 131072 scatter_allgather 524288 chain
 broadcast 1x8: 4 binomial
-broadcast 4x1: 4 binomial
-broadcast 8x1: 4 binomial
-reduce 1x4: 4 binomial 524288 ring
+broadcast 4x1: 4 binomial 131072 scatter_allgather 524288 chain
+broadcast 8x1: 4 binomial 262144 scatter_allgather 1048576 chain
+reduce 1x4: 4 binomial 262144 ring
 reduce 1x8: 4 binomial
-reduce 4x1: 4 binomial
-reduce 8x1: 4 binomial
+reduce 4x1: 4 binomial 262144 ring
+reduce 8x1: 4 binomial 262144 ring
 barrier 1x4: 4 dissemination
 barrier 1x8: 4 dissemination
 barrier 4x1: 4 dissemination
