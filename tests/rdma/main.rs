@@ -142,3 +142,27 @@ fn a_killed_rank_leaves_nothing_behind() {
         assert!(outcome.stdout.contains(&verdict), "{verdict}: {outcome:?}");
     }
 }
+
+/// On the side of the NIC and on that of the cable, in the middle of a call: it goes on over the
+/// other rail, with nothing lost and nothing applied twice.
+#[test]
+#[ignore = "wants a virtual machine"]
+fn a_rail_that_goes_down_takes_only_itself_away() {
+    let text = r#"
+        export RINGFOLD_DEBUG=WARN RINGFOLD_IB_TIMEOUT=14 RINGFOLD_IB_RETRY_CNT=3
+        for port in p1r1 h0r1; do
+            ranks > /tmp/log 2>&1 & job=$!
+            until grep -q '(GB/s)' /tmp/log; do kill -0 $job; sleep 0.1; done
+            ip link set $port down
+            wait $job
+            cat /tmp/log
+            ip link set $port up
+            ip route replace 10.11.0.0/24 dev h0r1 src 10.11.0.1 table 1001
+            sleep 1
+        done"#;
+    let text = format!("{}\n{text}", ranks("-b 256K -e 256K -n 20 -w 1 -c 1"));
+    let Some(outcome) = lab::script(&text) else { return };
+    let right = outcome.stdout.matches("# Out of bounds values : 0 OK").count();
+    assert_eq!(right, 2, "{outcome:?}");
+    assert!(outcome.stdout.matches("path 1 to rank 2 is lost, 1 left").count() >= 2, "{outcome:?}");
+}

@@ -9,7 +9,7 @@
 //! ```text
 //! number of a write   bit 31     27..31   19..27      0..19
 //! a fragment          0          lane     sequence    lines, skipped ones excluded
-//! a credit            1          lane     0           lines that may be used again
+//! a credit            1          lane     0           all lines given back so far, modulo 2^19
 //! ```
 
 #![expect(clippy::cast_possible_truncation, reason = "lanes and lines are few")]
@@ -35,7 +35,7 @@ const CREDIT: u32 = 1 << 31;
 const LANE_SHIFT: u32 = 27;
 const SEQUENCE_SHIFT: u32 = 19;
 
-const _: () = assert!(RING_LINES < 1 << SEQUENCE_SHIFT);
+const _: () = assert!(RING_LINES < LAPS_LINES / 4);
 const _: () = assert!(LANES_MAX <= 1 << (31 - LANE_SHIFT));
 const _: () = assert!(RDMA_RING_BYTES.is_multiple_of(LINE_BYTES));
 const _: () = assert!(lines(RDMA_PIECE_BYTES) <= CREDIT_LINES);
@@ -66,9 +66,13 @@ pub(super) const fn payload_at(bytes: usize) -> usize {
 pub(super) enum Number {
     /// It brings a fragment.
     Fragment { lane: usize, sequence: u8, lines: u32 },
-    /// It brings nothing: lines may be used again.
-    Credit { lane: usize, lines: u32 },
+    /// It brings nothing: so many lines were given back in all, modulo `LAPS_LINES`. Whichever
+    /// credit arrives last, or again, or not at all, the furthest one counts.
+    Credit { lane: usize, total: u32 },
 }
+
+/// What totals of lines are counted modulo of: many laps of a ring.
+pub(super) const LAPS_LINES: u32 = 1 << SEQUENCE_SHIFT;
 
 impl Number {
     pub(super) const fn encode(self) -> u32 {
@@ -76,15 +80,17 @@ impl Number {
             Self::Fragment { lane, sequence, lines } => {
                 (lane as u32) << LANE_SHIFT | (sequence as u32) << SEQUENCE_SHIFT | lines
             }
-            Self::Credit { lane, lines } => CREDIT | (lane as u32) << LANE_SHIFT | lines,
+            Self::Credit { lane, total } => {
+                CREDIT | (lane as u32) << LANE_SHIFT | (total % LAPS_LINES)
+            }
         }
     }
 
     pub(super) const fn decode(bits: u32) -> Self {
         let lane = (bits >> LANE_SHIFT & 0xf) as usize;
-        let lines = bits & ((1 << SEQUENCE_SHIFT) - 1);
+        let lines = bits % LAPS_LINES;
         if bits & CREDIT != 0 {
-            return Self::Credit { lane, lines };
+            return Self::Credit { lane, total: lines };
         }
         let [sequence, ..] = (bits >> SEQUENCE_SHIFT).to_le_bytes();
         Self::Fragment { lane, sequence, lines }
@@ -100,7 +106,7 @@ mod tests {
         for number in [
             Number::Fragment { lane: 0, sequence: 0, lines: 1 },
             Number::Fragment { lane: 7, sequence: 255, lines: RING_LINES },
-            Number::Credit { lane: 5, lines: RING_LINES },
+            Number::Credit { lane: 5, total: LAPS_LINES - 1 },
         ] {
             assert_eq!(Number::decode(number.encode()), number);
         }

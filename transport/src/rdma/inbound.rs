@@ -6,9 +6,14 @@ use std::collections::VecDeque;
 
 use ringfold_types::limits::RDMA_CELLS;
 
-use super::geometry::{CREDIT_FRAGMENTS, CREDIT_LINES, LINE_BYTES, RING_LINES, lines, payload_at};
+use super::geometry::{
+    CREDIT_FRAGMENTS, CREDIT_LINES, LAPS_LINES, LINE_BYTES, RING_LINES, lines, payload_at,
+};
+use super::message::Heard;
 use super::sys::{Inbox, Mr};
 use crate::contract::Fragment;
+
+const _: () = assert!(RDMA_CELLS <= 64, "a bit for each");
 
 /// See the module's head.
 #[derive(Debug)]
@@ -31,6 +36,10 @@ pub(super) struct Inbound {
     /// Those of them that we are done with.
     unsaid_lines: u32,
     unsaid_fragments: u32,
+    /// All lines that the peer was ever given credit for,
+    given: u32,
+    /// and whether it may not have heard the last of it.
+    must_repeat: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +65,8 @@ impl Inbound {
             fragments: 0,
             unsaid_lines: 0,
             unsaid_fragments: 0,
+            given: 0,
+            must_repeat: false,
         }
     }
 
@@ -141,18 +152,45 @@ impl Inbound {
 
     /// Whether credit is due.
     pub(super) const fn owes(&self) -> bool {
-        self.unsaid_lines >= CREDIT_LINES || self.unsaid_fragments >= CREDIT_FRAGMENTS
+        self.must_repeat
+            || self.unsaid_lines >= CREDIT_LINES
+            || self.unsaid_fragments >= CREDIT_FRAGMENTS
     }
 
-    /// Lines to give credit for.
-    pub(super) const fn unsaid(&self) -> u32 {
-        self.unsaid_lines
+    /// Lines to give credit for, in all.
+    pub(super) const fn total(&self) -> u32 {
+        self.given.wrapping_add(self.unsaid_lines) % LAPS_LINES
     }
 
     /// The peer will be told.
     pub(super) const fn said(&mut self) {
+        self.given = self.total();
         self.busy -= self.unsaid_lines;
         self.fragments -= self.unsaid_fragments;
         (self.unsaid_lines, self.unsaid_fragments) = (0, 0);
+        self.must_repeat = false;
+    }
+
+    /// What was said last may be lost.
+    pub(super) const fn repeat(&mut self) {
+        self.must_repeat = self.given > 0;
+    }
+
+    /// What has arrived: all fragments before this one in order, and the others whose bits are set,
+    /// counted from it.
+    pub(super) fn state(&self) -> Heard {
+        let is_early = |ahead: &u8| {
+            self.early[usize::from(self.sequence.wrapping_add(*ahead)) % RDMA_CELLS] != 0
+        };
+        let ahead = (0..64).filter(is_early);
+        Heard { next: self.sequence, early: ahead.fold(0, |bits, ahead| bits | 1 << ahead) }
+    }
+}
+
+#[cfg(test)]
+impl Inbound {
+    /// What a device does.
+    pub(super) fn store(&mut self, at: usize, bytes: &[u8]) {
+        self.ring.store(at, bytes);
     }
 }

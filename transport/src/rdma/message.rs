@@ -8,7 +8,8 @@
 //! Rails     both, first      rails of this host, to be paired
 //! Offer     both             number and first packet of the queue pair of a path
 //! Ready     both             the path can be used towards the one who says so
-//! Without   either           the path cannot be made
+//! Without   either           the path cannot be made, or used any more
+//! Heard     both, after it   what has arrived, by the end of that path
 //! Over      both             there is no path; what follows is data, by TCP
 //! Want      sender           a ring for a lane
 //! Grant     receiver         where it is
@@ -32,9 +33,13 @@ const COVERED_BYTES: usize = MESSAGE_BYTES - PROOF_BYTES;
 const BODY_AT: usize = 8;
 /// Bytes of a rail.
 const RAIL_BYTES: usize = 20;
+/// Bytes of what was heard on a lane.
+const HEARD_BYTES: usize = 9;
 
 const _: () = assert!(RAILS_MAX * RAIL_BYTES <= COVERED_BYTES - BODY_AT);
 const _: () = assert!(RAILS_MAX * 4 + 8 <= COVERED_BYTES - BODY_AT);
+
+const _: () = assert!(LANES_MAX * HEARD_BYTES <= COVERED_BYTES - BODY_AT);
 
 const PURPOSE: &[u8] = b"ringfold rdma message 1";
 
@@ -53,6 +58,14 @@ pub(super) struct Grant {
     pub(super) address: u64,
     /// By cable.
     pub(super) keys: [u32; RAILS_MAX],
+}
+
+/// What has arrived on a lane: all fragments before `next` in order, and those `early` ones whose
+/// bits are set, counted from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Heard {
+    pub(super) next: u8,
+    pub(super) early: u64,
 }
 
 /// See the module's head.
@@ -84,6 +97,10 @@ pub(super) enum Message {
     },
     Bye {
         writes: u64,
+    },
+    Heard {
+        path: usize,
+        lanes: [Heard; LANES_MAX],
     },
 }
 
@@ -150,6 +167,13 @@ impl Message {
                 body[..8].copy_from_slice(&writes.to_le_bytes());
                 (8, 0)
             }
+            Self::Heard { path, lanes } => {
+                for (lane, into) in lanes.iter().zip(body.chunks_exact_mut(HEARD_BYTES)) {
+                    into[0] = lane.next;
+                    into[1..].copy_from_slice(&lane.early.to_le_bytes());
+                }
+                (9, *path)
+            }
         };
         (head[0], head[1]) = (kind, about as u8);
         let (covered, proof) = bytes.split_at_mut(COVERED_BYTES);
@@ -187,6 +211,11 @@ impl Message {
                 Self::Grant { lane: below(LANES_MAX)?, grant: Grant { address: long(0), keys } }
             }
             8 => Self::Bye { writes: long(0) },
+            9 => {
+                let lane = |at| Heard { next: body[at], early: long(at + 1) };
+                let lanes = std::array::from_fn(|at| lane(at * HEARD_BYTES));
+                Self::Heard { path: below(PATHS_MAX)?, lanes }
+            }
             _ => return Err(BadMessage::Nonsense),
         })
     }
@@ -231,6 +260,7 @@ mod tests {
             Message::Want { lane: LANES_MAX - 1 },
             Message::Grant { lane: 2, grant: Grant { address: u64::MAX - 3, keys } },
             Message::Bye { writes: 1 << 40 },
+            Message::Heard { path: 3, lanes: [Heard { next: 200, early: 5 << 60 }; LANES_MAX] },
         ] {
             let bytes = message.encode(context(&key));
             assert_eq!(Message::decode(&bytes, context(&key)), Ok(message));

@@ -32,6 +32,8 @@ mod pairing;
 mod path;
 mod peer;
 mod rail;
+#[cfg(test)]
+mod ring_tests;
 mod sys;
 mod talk;
 mod words;

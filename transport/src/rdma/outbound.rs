@@ -9,10 +9,10 @@ use std::collections::VecDeque;
 use ringfold_types::limits::{LINK_BYTES_MIN, RDMA_CELLS, RDMA_PIECE_BYTES, RDMA_RING_BYTES};
 
 use super::geometry::{
-    CREDIT_FRAGMENTS, CREDIT_LINES, HEADER_BYTES, LINE_BYTES, Number, RING_LINES, SPLINTER_LINES,
-    capacity, lines, payload_at,
+    CREDIT_FRAGMENTS, CREDIT_LINES, HEADER_BYTES, LAPS_LINES, LINE_BYTES, Number, RING_LINES,
+    SPLINTER_LINES, capacity, lines, payload_at,
 };
-use super::message::Grant;
+use super::message::{Grant, Heard};
 use super::sys::{Mr, Outbox};
 
 /// See the module's head.
@@ -31,6 +31,10 @@ pub(super) struct Outbound {
     in_flight: VecDeque<Piece>,
     /// Its lines, skipped ones included.
     busy: u32,
+    /// All lines that the peer ever gave credit for.
+    credited: u32,
+    /// Fragments in flight that went down with their path, and must be written again.
+    lost: usize,
 }
 
 /// A fragment in the ring.
@@ -39,6 +43,9 @@ struct Piece {
     /// With those that were skipped for it.
     lines: u32,
     bytes: usize,
+    ready: Ready,
+    /// The path that it took; none if that is gone and it has not arrived.
+    path: Option<usize>,
 }
 
 /// A fragment that lies in the image and is to be written to the peer.
@@ -67,12 +74,14 @@ impl Outbound {
             line: 0,
             in_flight: VecDeque::with_capacity(RDMA_CELLS),
             busy: 0,
+            credited: 0,
+            lost: 0,
         }
     }
 
     /// Puts as much of `bytes` (not empty) as fits one fragment into the image. How much that was,
-    /// and what to write to the peer.
-    pub(super) fn push(&mut self, tag: u32, bytes: &[u8]) -> Option<(usize, Ready)> {
+    /// and what to write to the peer by `path`.
+    pub(super) fn push(&mut self, tag: u32, bytes: &[u8], path: usize) -> Option<(usize, Ready)> {
         let room = self.room(bytes.len().min(RDMA_PIECE_BYTES))?;
         let begin = if room.skipped > 0 { 0 } else { self.line };
         let (at, count) = (begin as usize * LINE_BYTES, lines(room.bytes));
@@ -86,8 +95,10 @@ impl Outbound {
         self.sequence = self.sequence.wrapping_add(1);
         self.line = (begin + count) % RING_LINES;
         self.busy += room.skipped + count;
-        self.in_flight.push_back(Piece { lines: room.skipped + count, bytes: room.bytes });
-        Some((room.bytes, Ready { at, bytes: payload_at(room.bytes) + room.bytes, number }))
+        let ready = Ready { at, bytes: payload_at(room.bytes) + room.bytes, number };
+        let (lines, bytes) = (room.skipped + count, room.bytes);
+        self.in_flight.push_back(Piece { lines, bytes, ready, path: Some(path) });
+        Some((bytes, ready))
     }
 
     /// Where a payload of `wanted` bytes fits, or some of it.
@@ -124,19 +135,55 @@ impl Outbound {
         surely >= LINK_BYTES_MIN
     }
 
-    /// Takes the peer's word that it is done with so many lines.
-    pub(super) fn credit(&mut self, mut lines: u32) -> Result<(), &'static str> {
+    /// Takes the peer's word that it is done with so many lines in all.
+    pub(super) fn credit(&mut self, total: u32) -> Result<(), &'static str> {
+        let mut lines = total.wrapping_sub(self.credited) % LAPS_LINES;
+        if lines > LAPS_LINES / 2 {
+            // It was overtaken by a later one.
+            return Ok(());
+        }
+        self.credited = total;
         while lines > 0 {
-            match self.in_flight.front() {
+            match self.in_flight.pop_front() {
                 Some(piece) if piece.lines <= lines => {
                     lines -= piece.lines;
                     self.busy -= piece.lines;
-                    self.in_flight.pop_front();
+                    self.lost -= usize::from(piece.path.is_none());
                 }
                 _ => return Err("credit for what was never sent"),
             }
         }
         Ok(())
+    }
+
+    /// Takes the peer's word on what has arrived of all that took `path`, which is gone.
+    pub(super) fn lose(&mut self, path: usize, heard: Heard) {
+        let count = u8::try_from(self.in_flight.len()).unwrap_or(u8::MAX);
+        let first = self.sequence.wrapping_sub(count);
+        for (piece, at) in self.in_flight.iter_mut().zip(0..) {
+            let ahead = first.wrapping_add(at).wrapping_sub(heard.next);
+            let has_arrived = ahead >= 128
+                || heard.early.checked_shr(ahead.into()).is_some_and(|bits| bits & 1 != 0);
+            if piece.path == Some(path) && !has_arrived {
+                piece.path = None;
+                self.lost += 1;
+            }
+        }
+    }
+
+    /// A fragment that must be written again, and its place among those in flight.
+    pub(super) fn lost(&self) -> Option<(usize, Ready)> {
+        if self.lost == 0 {
+            return None;
+        }
+        let (place, piece) = self.in_flight.iter().enumerate().find(|it| it.1.path.is_none())?;
+        Some((place, piece.ready))
+    }
+
+    /// It is on its way again.
+    pub(super) fn repeated(&mut self, place: usize, path: usize) {
+        self.in_flight[place].path = Some(path);
+        self.lost -= 1;
     }
 
     pub(super) fn right(&self, cable: usize) -> &Mr {
@@ -147,5 +194,13 @@ impl Outbound {
     pub(super) fn target(&self, cable: usize, at: usize) -> (u64, u32) {
         debug_assert!(at < RDMA_RING_BYTES);
         (self.grant.address.wrapping_add(at as u64), self.grant.keys[cable])
+    }
+}
+
+#[cfg(test)]
+impl Outbound {
+    /// What a device does.
+    pub(super) fn load(&self, at: usize, bytes: usize) -> Vec<u8> {
+        self.image.load(at, bytes)
     }
 }

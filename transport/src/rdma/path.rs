@@ -19,9 +19,9 @@ const SENDS: u32 = 256;
 const SIGNAL_EVERY: u32 = 32;
 /// Sends that fragments leave to credits.
 const RESERVED: u32 = 8;
-/// Credits for a lane that may be under way at a time: a ring has at most so many quarters of lines
-/// and of fragments.
-const CREDITS: usize = 8;
+/// Credits for a lane that may be under way at a time: a ring has at most eight quarters of lines
+/// and of fragments, and where another path was lost one is repeated.
+const CREDITS: usize = 10;
 /// Receives that may have been used before others are posted.
 const SPENT_MAX: usize = 16;
 /// What is asked for; devices give what they have.
@@ -41,13 +41,17 @@ pub(super) struct Path {
     pub(super) is_ready: bool,
     /// It cannot be used, or not any more.
     pub(super) is_dead: bool,
+    /// We have said what had arrived when it died, and the peer has.
+    pub(super) has_told: bool,
+    pub(super) has_heard: bool,
     /// Sends posted, those that are done as far as we know, the last that brings a fragment, and
     /// the last of those for which the device was asked; counted without end.
     posted: u32,
     done: u32,
     last_fragment: u32,
     asked: u32,
-    /// Receives used and not posted again.
+    /// Receives that are posted, and those used and not posted again.
+    receives: usize,
     spent: usize,
 }
 
@@ -101,10 +105,13 @@ impl Path {
             is_connected: false,
             is_ready: false,
             is_dead: false,
+            has_told: false,
+            has_heard: false,
             posted: 0,
             done: 0,
             last_fragment: 0,
             asked: 0,
+            receives: lanes * CREDITS + SPENT_MAX,
             spent: 0,
         })
     }
@@ -140,11 +147,32 @@ impl Path {
     }
 
     /// Lets the peer write the fragments of one more lane.
-    pub(super) fn expect_lane(&self) -> io::Result<()> {
-        self.qp.receive(self.id.encode(None), RDMA_CELLS)
+    pub(super) fn expect_lane(&mut self) -> io::Result<()> {
+        self.post_receives(RDMA_CELLS)
     }
 
-    fn is_usable(&self) -> bool {
+    fn post_receives(&mut self, count: usize) -> io::Result<()> {
+        self.qp.receive(self.id.encode(None), count)?;
+        self.receives += count;
+        Ok(())
+    }
+
+    /// Whether the peer could write by it before it died.
+    const fn was_used(&self) -> bool {
+        self.is_dead && self.is_connected && self.is_ready
+    }
+
+    /// Whether it is dead, and nothing more will come of it, and the peer has not been told.
+    pub(super) const fn must_tell(&self) -> bool {
+        self.was_used() && !self.has_told && self.receives == 0
+    }
+
+    /// Whether it is dead, and what became of what it carried is not known.
+    pub(super) const fn is_unsettled(&self) -> bool {
+        self.was_used() && !(self.has_told && self.has_heard)
+    }
+
+    pub(super) const fn is_usable(&self) -> bool {
         self.is_connected && self.is_ready && !self.is_dead
     }
 
@@ -214,17 +242,26 @@ impl Path {
 
     /// A number has arrived.
     pub(super) fn arrived(&mut self) -> io::Result<()> {
+        self.receives -= 1;
         self.spent += 1;
-        if self.spent < SPENT_MAX {
+        if self.spent < SPENT_MAX || self.is_dead {
             return Ok(());
         }
-        self.qp.receive(self.id.encode(None), std::mem::take(&mut self.spent))
+        let spent = std::mem::take(&mut self.spent);
+        self.post_receives(spent)
+    }
+
+    /// A receive was taken back.
+    pub(super) const fn flushed(&mut self) {
+        self.receives -= 1;
     }
 
     /// Ends it: nothing is written to us or sent any more.
     pub(super) fn fail(&mut self) {
-        self.is_dead = true;
-        self.qp.fail();
+        if !self.is_dead {
+            self.is_dead = true;
+            self.qp.fail();
+        }
     }
 }
 

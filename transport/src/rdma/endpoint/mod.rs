@@ -1,5 +1,6 @@
 //! All peers of a rank, and waiting for any of them.
 
+mod events;
 mod leaving;
 
 use std::io;
@@ -11,13 +12,11 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::Settings;
 use super::geometry::SHORT_BYTES;
-use super::path::Id;
 use super::peer::{Fault, Own, Peer, Stage};
 use super::rail::Rails;
-use super::sys::{Completion, Outcome};
+use super::sys::Completion;
 use super::talk::Talk;
-use super::words::FLUSHED;
-use crate::contract::{Capabilities, Fragment, Link, LinkError, LinkFault, Transport};
+use crate::contract::{Capabilities, Fragment, Link, LinkError, Transport};
 use crate::overflow::Overflow;
 use crate::sys::Bell;
 use crate::tcp::Tcp;
@@ -165,6 +164,7 @@ impl Rdma {
         };
         let was_settled = contact.is_settled();
         let result = change(&mut contact.peer, &mut own);
+        contact.peer.tell();
         while let Some(message) = contact.peer.to_say.pop_front() {
             contact.talk.say(&message, &self.key, *own_rank, rank);
         }
@@ -228,67 +228,6 @@ impl Rdma {
         }
         // What a peer wrote before it left has arrived.
         Ok(has_left && self.drain()? || moved)
-    }
-
-    /// Tells the log what happened to the devices.
-    fn heed_devices(&self) -> bool {
-        let mut happened = false;
-        for rail in &self.rails.0 {
-            while let Some(event) = rail.context.event() {
-                happened = true;
-                let (name, port) = (rail.context.name(), rail.port.number);
-                tracing::warn!("rdma: {name}:{port}: {}", event);
-            }
-        }
-        happened
-    }
-
-    /// Takes all completions; whether there were any.
-    fn drain(&mut self) -> Result<bool, LinkError> {
-        let mut completions = std::mem::take(&mut self.completions);
-        for rail in &self.rails.0 {
-            rail.poll(&mut completions).map_err(|error| LinkError {
-                link: Link { peer: self.config.rank, lane: Lane(0) },
-                transport: NAME,
-                fault: LinkFault::Io(error),
-            })?;
-        }
-        let moved = !completions.is_empty();
-        for completion in completions.drain(..) {
-            self.heed(completion);
-        }
-        self.completions = completions;
-        Ok(moved)
-    }
-
-    fn heed(&mut self, Completion { id, outcome }: Completion) {
-        let (Id { peer: rank, path }, posted) = Id::decode(id);
-        let Some(Some(contact)) = self.contacts.get_mut(rank.index()) else { return };
-        let peer = &mut contact.peer;
-        match outcome {
-            Outcome::Done => {
-                if let (Some(path), Some(posted)) = (peer.paths.get_mut(path), posted) {
-                    path.done(posted);
-                }
-            }
-            Outcome::Arrived(number) => {
-                if let Err(fault) = peer.arrive(path, number) {
-                    peer.end(fault);
-                    self.recount(rank);
-                }
-            }
-            Outcome::Failed { status, vendor } => {
-                let is_news = peer.paths.get(path).is_some_and(|path| !path.is_dead);
-                if is_news && (status != FLUSHED || peer.fault().is_none()) {
-                    // A peer that is gone explains it.
-                    self.tcp.poll().ok();
-                    self.listen(rank);
-                }
-                let Some(contact) = &mut self.contacts[rank.index()] else { return };
-                contact.peer.fail(path, status, vendor, &self.config.settings);
-                self.recount(rank);
-            }
-        }
     }
 
     /// Takes note of the end of a link.

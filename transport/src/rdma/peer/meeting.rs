@@ -37,8 +37,26 @@ impl Peer {
                 Ok(())
             }
             Message::Without { path } => {
-                self.path(path)?.fail();
+                let it = self.path(path)?;
+                if it.is_usable() {
+                    self.lose(path, "the peer cannot use it any more");
+                    return Ok(());
+                }
+                it.fail();
                 self.give_up_without_paths(own)
+            }
+            Message::Heard { path, lanes } => {
+                let it = self.path(path)?;
+                if !it.is_dead || it.has_heard {
+                    return Err("a path's end was told twice, or of one that is in use".into());
+                }
+                it.has_heard = true;
+                for (lane, heard) in self.outbound.iter_mut().zip(lanes) {
+                    if let Way::Open(outbound) = &mut lane.way {
+                        outbound.lose(path, heard);
+                    }
+                }
+                Ok(())
             }
             Message::Over => match &mut self.stage {
                 Stage::Tcp { agreed } if !*agreed => {
@@ -141,6 +159,9 @@ impl Peer {
         if self.stage != Stage::Rdma || self.paths.iter().any(|path| !path.is_dead) {
             return Ok(());
         }
+        if self.sent > 0 || self.received > 0 {
+            return Err(Fault::Lost("the last path is lost".to_owned()));
+        }
         if !own.may_use_tcp {
             let why = "no rail of this host reaches one of the peer's, and RINGFOLD_TRANSPORT \
                        leaves no other way";
@@ -168,7 +189,7 @@ impl Peer {
         let inbound = Inbound::new(ring, rights.map_err(lost)?);
         let mut keys = [0; RAILS_MAX];
         keys.iter_mut().zip(inbound.keys()).for_each(|(to, key)| *to = key);
-        for path in self.paths.iter().filter(|path| !path.is_dead) {
+        for path in self.paths.iter_mut().filter(|path| !path.is_dead) {
             path.expect_lane().map_err(|error| Fault::Lost(words::connection(&error)))?;
         }
         let grant = Grant { address: inbound.address(), keys };

@@ -7,12 +7,12 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use ringfold_types::limits::{LINK_BYTES_MIN, RDMA_RING_BYTES};
+use ringfold_types::limits::{LANES_MAX, LINK_BYTES_MIN, RDMA_RING_BYTES};
 use ringfold_types::{Lane, Rank};
 
 use super::Settings;
 use super::inbound::Inbound;
-use super::message::{MESSAGE_BYTES, Message, RailCard};
+use super::message::{Heard, MESSAGE_BYTES, Message, RailCard};
 use super::outbound::Outbound;
 use super::path::Path;
 use super::rail::Rails;
@@ -147,6 +147,7 @@ impl Peer {
             Stage::Rdma => {
                 let is_open = |path: &Path| path.is_dead || path.is_connected && path.is_ready;
                 !self.paths.iter().all(is_open)
+                    || self.paths.iter().any(Path::is_unsettled)
                     || self.outbound.iter().any(|lane| matches!(lane.way, Way::Asked))
             }
         };
@@ -204,18 +205,52 @@ impl Peer {
 
     /// A path has failed.
     pub(super) fn fail(&mut self, path: usize, status: u32, vendor: u32, settings: &Settings) {
-        // What was promised may be lost with it.
-        self.promised = None;
-        let Some(it) = self.paths.get_mut(path) else { return };
-        if it.is_dead {
-            return;
-        }
-        it.fail();
+        let Some(it) = self.paths.get(path).filter(|path| !path.is_dead) else { return };
         let gid = self.cables[it.cable].theirs.gid;
         let address = std::net::Ipv6Addr::from(gid).to_canonical();
         let peer = format!("rank {} ({address})", self.rank);
         let silence = words::silence(settings.timeout, settings.retries);
-        self.end(Fault::Lost(words::status(status, vendor, &peer, silence)));
+        self.lose(path, &words::status(status, vendor, &peer, silence));
+    }
+
+    /// Goes on without a path, if there is another; else that was the end.
+    pub(super) fn lose(&mut self, path: usize, why: &str) {
+        // What was promised may be lost with it.
+        self.promised = None;
+        self.paths[path].fail();
+        if self.fault.is_some() {
+            return;
+        }
+        let left = self.paths.iter().filter(|path| path.is_usable()).count();
+        if left == 0 {
+            self.end(Fault::Lost(why.to_owned()));
+            return;
+        }
+        let rank = self.rank;
+        tracing::warn!("rdma: path {path} to rank {rank} is lost, {left} left: {why}");
+        self.to_say.push_back(Message::Without { path });
+        self.inbound.iter_mut().flatten().for_each(Inbound::repeat);
+    }
+
+    /// The paths by a rail that carry data.
+    pub(super) fn paths_by(&self, rail: usize) -> Vec<usize> {
+        let is_by = |path: &Path| !path.is_dead && self.cables[path.cable].rail == rail;
+        (0..self.paths.len()).filter(|at| is_by(&self.paths[*at])).collect()
+    }
+
+    /// Tells the peer what has arrived by paths that are dead, once nothing more can.
+    pub(super) fn tell(&mut self) {
+        for path in 0..self.paths.len() {
+            if self.fault.is_none() && self.paths[path].must_tell() {
+                self.paths[path].has_told = true;
+                let heard = |inbound: &Option<Inbound>| {
+                    inbound.as_ref().map(Inbound::state).unwrap_or_default()
+                };
+                let mut lanes = [Heard::default(); LANES_MAX];
+                lanes.iter_mut().zip(&self.inbound).for_each(|(to, from)| *to = heard(from));
+                self.to_say.push_back(Message::Heard { path, lanes });
+            }
+        }
     }
 
     /// Whether the peer's device has all that was sent.
@@ -225,7 +260,8 @@ impl Peer {
 
     /// Says how much was sent, as the last word.
     pub(super) fn part(&mut self) {
-        if self.stage == Stage::Rdma && self.fault.is_none() {
+        let has_lost = self.paths.iter().any(|path| path.is_dead);
+        if self.stage == Stage::Rdma && self.fault.is_none() && !has_lost {
             self.to_say.push_back(Message::Bye { writes: self.sent });
         }
     }

@@ -4,6 +4,7 @@ use super::{Fault, Outgoing, Peer, Way};
 use crate::contract::Fragment;
 use crate::rdma::geometry::Number;
 use crate::rdma::inbound::Inbound;
+use crate::rdma::path::Path;
 
 impl Peer {
     /// Offers bytes to the peer; how many were accepted.
@@ -43,7 +44,7 @@ impl Peer {
         let Some(turn) = turns.into_iter().find(|at| self.paths[*at].takes_fragments()) else {
             return Ok(0);
         };
-        let Some((written, ready)) = outbound.push(tag, bytes) else { return Ok(0) };
+        let Some((written, ready)) = outbound.push(tag, bytes, turn) else { return Ok(0) };
         self.turn = (turn + 1) % paths;
         self.sent += 1;
         match self.paths[turn].write(outbound, &ready) {
@@ -54,6 +55,22 @@ impl Peer {
                 Err(fault)
             }
         }
+    }
+
+    /// Writes what was lost with a path again; whether anything was.
+    fn repeat(&mut self, lane: usize) -> Result<bool, Fault> {
+        let mut moved = false;
+        while let Way::Open(outbound) = &mut self.outbound[lane].way
+            && let Some((place, ready)) = outbound.lost()
+            && let Some(path) = self.paths.iter().position(Path::takes_fragments)
+        {
+            outbound.repeated(place, path);
+            self.paths[path]
+                .write(outbound, &ready)
+                .map_err(|error| Fault::Lost(format!("a write was refused: {error}")))?;
+            moved = true;
+        }
+        Ok(moved)
     }
 
     /// Writes what was held back on a lane, as far as there is room; whether anything was.
@@ -82,6 +99,7 @@ impl Peer {
         }
         let mut moved = false;
         for lane in 0..self.outbound.len() {
+            moved |= self.repeat(lane).unwrap_or(true);
             // Where it fails, the next use of the link says why.
             moved |= self.flush_lane(lane).unwrap_or(true);
             moved |= self.pay(lane);
@@ -91,7 +109,12 @@ impl Peer {
 
     /// Whether `flush` has something to do.
     pub(in crate::rdma) fn is_flushed(&self) -> bool {
-        self.fault.is_some() || self.outbound.iter().all(|lane| lane.held.is_empty())
+        let is_flushed = |lane: &Outgoing| {
+            let is_lost = matches!(&lane.way, Way::Open(outbound) if outbound.lost().is_some());
+            lane.held.is_empty() && !is_lost
+        };
+        self.fault.is_some()
+            || self.outbound.iter().all(is_flushed) && !self.paths.iter().any(Path::is_unsettled)
     }
 
     /// Whether credit is due that could not be given.
@@ -107,7 +130,7 @@ impl Peer {
         let Some(path) = self.paths.iter_mut().find(|path| path.takes_credit()) else {
             return false;
         };
-        let credit = Number::Credit { lane, lines: inbound.unsaid() };
+        let credit = Number::Credit { lane, total: inbound.total() };
         if let Err(error) = path.give(credit) {
             self.end(Fault::Lost(format!("a credit was refused: {error}")));
             return false;
@@ -159,9 +182,9 @@ impl Peer {
                 let inbound = inbound.ok_or("a fragment of a lane that has no ring")?;
                 Ok(inbound.arrive(sequence, lines)?)
             }
-            Number::Credit { lane, lines } => {
+            Number::Credit { lane, total } => {
                 match self.outbound.get_mut(lane).map(|it| &mut it.way) {
-                    Some(Way::Open(outbound)) => Ok(outbound.credit(lines)?),
+                    Some(Way::Open(outbound)) => Ok(outbound.credit(total)?),
                     _ => Err("credit for a lane that has no ring".into()),
                 }
             }

@@ -134,6 +134,26 @@ impl Inbox {
     }
 }
 
+#[cfg(test)]
+impl Inbox {
+    /// What a device does.
+    pub(in crate::rdma) fn store(&mut self, at: usize, from: &[u8]) {
+        assert!(at + from.len() <= self.0.bytes);
+        // SAFETY: within the mapping, of which nothing is lent while `self` is borrowed uniquely.
+        unsafe { crate::sys::copy_bytes(from.as_ptr(), self.0.base.as_ptr().add(at), from.len()) }
+    }
+}
+
+#[cfg(test)]
+impl Outbox {
+    /// What a device does.
+    pub(in crate::rdma) fn load(&self, at: usize, bytes: usize) -> Vec<u8> {
+        assert!(at + bytes <= self.0.bytes);
+        // SAFETY: within the mapping, which is written by unique borrows of `self` only.
+        unsafe { std::slice::from_raw_parts(self.0.base.as_ptr().add(at), bytes) }.to_vec()
+    }
+}
+
 impl Outbox {
     pub(in crate::rdma) fn new(bytes: usize) -> io::Result<Self> {
         Region::new(bytes).map(Self)

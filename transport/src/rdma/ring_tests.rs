@@ -1,0 +1,207 @@
+//! Both halves of a ring without a device: in any order of arrival, with paths that are lost, and
+//! with peers that lie.
+
+use std::collections::VecDeque;
+
+use ringfold_types::limits::{LINK_BYTES_MIN, RAILS_MAX, RDMA_CELLS, RDMA_PIECE_BYTES};
+
+use super::geometry::{LAPS_LINES, LINE_BYTES, Number, RING_LINES};
+use super::inbound::Inbound;
+use super::message::Grant;
+use super::outbound::{Outbound, Ready};
+use super::sys::{Inbox, Outbox};
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((z ^ (z >> 31)) % bound as u64).unwrap()
+    }
+}
+
+fn halves() -> (Outbound, Inbound) {
+    let bytes = RING_LINES as usize * LINE_BYTES;
+    let grant = Grant { address: 0, keys: [0; RAILS_MAX] };
+    let outbound = Outbound::new(0, grant, Outbox::new(bytes).unwrap(), Vec::new());
+    (outbound, Inbound::new(Inbox::new(bytes).unwrap(), Vec::new()))
+}
+
+/// What is under way from one half to the other: by path, in order.
+#[derive(Default)]
+struct Paths {
+    fragments: [VecDeque<Ready>; PATHS],
+    is_dead: [bool; PATHS],
+    credits: Vec<u32>,
+}
+
+const PATHS: usize = 3;
+
+impl Paths {
+    /// A path that lives.
+    fn any(&self, random: &mut Random) -> usize {
+        let alive: Vec<_> = (0..PATHS).filter(|path| !self.is_dead[*path]).collect();
+        alive[random.below(alive.len())]
+    }
+
+    /// Brings the first fragment of a path to the other end.
+    fn arrive(&mut self, path: usize, from: &Outbound, to: &mut Inbound) {
+        let Some(ready) = self.fragments[path].pop_front() else { return };
+        to.store(ready.at, &from.load(ready.at, ready.bytes));
+        let Number::Fragment { lane: 0, sequence, lines } = ready.number else {
+            panic!("{:?}", ready.number);
+        };
+        to.arrive(sequence, lines).unwrap();
+    }
+}
+
+fn byte(at: usize) -> u8 {
+    (at.wrapping_mul(0x9e37_79b9) >> 13).to_le_bytes()[0]
+}
+
+/// Everything arrives once and in order, whichever path overtakes which, and whichever is lost
+/// with what it carried; credits may be lost, late, or told again.
+#[test]
+fn a_stream_survives_its_paths() {
+    const BYTES: usize = 6_000_000;
+    for seed in 0..12 {
+        let mut random = Random(seed);
+        let (mut outbound, mut inbound) = halves();
+        let mut paths = Paths::default();
+        let (mut sent, mut arrived) = (0, 0);
+        while arrived < BYTES {
+            match random.below(100) {
+                0..40 if sent < BYTES => {
+                    let wanted = match random.below(3) {
+                        0 => 1 + random.below(80),
+                        1 => 1 + random.below(5000),
+                        _ => 1 + random.below(2 * RDMA_PIECE_BYTES),
+                    };
+                    let bytes: Vec<u8> = (sent..BYTES.min(sent + wanted)).map(byte).collect();
+                    let path = paths.any(&mut random);
+                    if let Some((taken, ready)) = outbound.push(7, &bytes, path) {
+                        assert!(taken == bytes.len() || taken.is_multiple_of(16), "{taken}");
+                        paths.fragments[path].push_back(ready);
+                        sent += taken;
+                    }
+                }
+                40..70 => paths.arrive(random.below(PATHS), &outbound, &mut inbound),
+                70..90 => {
+                    if let Some(front) = inbound.front() {
+                        let length = 1 + random.below(front.bytes.len());
+                        let is_right = |(at, it): (usize, &u8)| *it == byte(arrived + at);
+                        assert!(front.bytes[..length].iter().enumerate().all(is_right), "{seed}");
+                        inbound.consume(length);
+                        arrived += length;
+                    }
+                    if inbound.owes() {
+                        paths.credits.push(inbound.total());
+                        inbound.said();
+                    }
+                }
+                90..99 if !paths.credits.is_empty() => {
+                    let at = random.below(paths.credits.len());
+                    outbound.credit(paths.credits.swap_remove(at)).unwrap();
+                }
+                99 if paths.is_dead.iter().filter(|dead| !**dead).count() > 1 => {
+                    let path = paths.any(&mut random);
+                    // Some of it arrives before it dies; the rest, and a credit, never.
+                    for _ in 0..random.below(3) {
+                        paths.arrive(path, &outbound, &mut inbound);
+                    }
+                    paths.is_dead[path] = true;
+                    paths.fragments[path].clear();
+                    paths.credits.pop();
+                    inbound.repeat();
+                    outbound.lose(path, inbound.state());
+                }
+                // Another one takes its place: the sender counts on, as with new numbers.
+                99 => paths.is_dead = [false; PATHS],
+                _ => {}
+            }
+            while let Some((place, ready)) = outbound.lost() {
+                let path = paths.any(&mut random);
+                outbound.repeated(place, path);
+                paths.fragments[path].push_back(ready);
+            }
+        }
+        assert!(inbound.front().is_none());
+    }
+}
+
+#[test]
+fn a_full_ring_holds_what_was_promised() {
+    for length in [1, 48, 49, 1000, RDMA_PIECE_BYTES] {
+        let (mut outbound, _) = halves();
+        let bytes = vec![1; length];
+        let mut held = 0;
+        while let Some((taken, _)) = outbound.push(0, &bytes, 0) {
+            held += taken;
+        }
+        assert!(held >= LINK_BYTES_MIN || !outbound.promise_is_kept(), "{length}: {held}");
+        assert_eq!(outbound.promise_is_kept(), length >= 1000, "{length}");
+    }
+}
+
+#[test]
+fn lies_about_fragments_are_seen() {
+    let header = |tag: u32, bytes: u32| [tag.to_le_bytes(), bytes.to_le_bytes()].concat();
+    let told = |sequence: u8, lines: u32, bytes: u32| {
+        let (_, mut inbound) = halves();
+        inbound.store(0, &header(1, bytes));
+        inbound.arrive(sequence, lines).map(|()| inbound.front().map(|front| front.bytes.len()))
+    };
+    assert_eq!(told(0, 1, 48), Ok(Some(48)));
+    assert_eq!(told(0, 2, 64), Ok(Some(64)));
+    assert_eq!(told(1, 1, 48), Ok(None), "it waits for the one before");
+    for (sequence, lines, bytes) in [
+        (0, 0, 48),
+        (0, RING_LINES + 1, 48),
+        (0, u32::MAX, 48),
+        (0, 1, 0),
+        (0, 1, 49),
+        (0, 2, 48),
+        (0, 2, 65),
+        (0, 1, u32::MAX),
+        (0, RING_LINES, u32::MAX),
+        (RDMA_CELLS.try_into().unwrap(), 1, 48),
+        (255, 1, 48),
+    ] {
+        assert!(told(sequence, lines, bytes).is_err(), "{sequence} {lines} {bytes}");
+    }
+    let (_, mut inbound) = halves();
+    inbound.store(64, &header(1, 1));
+    inbound.arrive(1, 1).unwrap();
+    assert!(inbound.arrive(1, 1).is_err(), "twice");
+}
+
+#[test]
+fn fragments_without_credit_are_refused() {
+    let (_, mut inbound) = halves();
+    for sequence in 0..u8::try_from(RDMA_CELLS).unwrap() {
+        inbound.store(usize::from(sequence) * LINE_BYTES, &[1, 0, 0, 0, 1, 0, 0, 0]);
+        inbound.arrive(sequence, 1).unwrap();
+    }
+    let next = RDMA_CELLS * LINE_BYTES;
+    inbound.store(next, &[1, 0, 0, 0, 1, 0, 0, 0]);
+    assert!(inbound.arrive(u8::try_from(RDMA_CELLS).unwrap(), 1).is_err());
+}
+
+#[test]
+fn lies_about_credit_are_seen() {
+    for lines in [1, 2, 4, LAPS_LINES / 2] {
+        let (mut outbound, _) = halves();
+        outbound.push(0, &[0; 100], 0).unwrap();
+        assert!(outbound.credit(lines).is_err(), "{lines} lines for one fragment of three");
+    }
+    let (mut outbound, _) = halves();
+    outbound.push(0, &[0; 60], 0).unwrap();
+    assert!(outbound.credit(2).is_ok());
+    assert!(outbound.credit(2).is_ok(), "told again");
+    assert!(outbound.credit(1).is_ok(), "overtaken");
+    assert!(outbound.credit(3).is_err());
+}
