@@ -67,11 +67,12 @@ fn side(rank: usize, port: u16, lines: &Lines) -> Vec<(f64, f64, f64)> {
     let mut exchanges = 0;
     let mut ratios = Vec::new();
     for _ in 0..ROUNDS {
-        let mut value = [1.0_f32, 2.0];
         comm.barrier().unwrap();
         let start = Instant::now();
-        for _ in 0..BATCH {
-            comm.all_reduce(&mut value, ReduceOp::Max).unwrap();
+        for number in 0..BATCH {
+            let mut value = [number as f32, 1.0];
+            comm.all_reduce(&mut value, ReduceOp::Sum).unwrap();
+            assert_eq!(value, [2.0 * number as f32, 2.0]);
         }
         let ours = start.elapsed().as_nanos() as f64 / BATCH as f64;
 

@@ -180,3 +180,45 @@ fn every_rank_gets_the_same_bits_in_every_run() {
         assert_eq!(first, second, "{algorithm} differs between runs");
     }
 }
+
+/// Most calls repeat the one before, and the shortest of those have a way of their own.
+#[test]
+fn calls_that_repeat_are_right_too() {
+    for (via, size) in [(Via::Local, 2), (Via::Shm, 2), (Via::Tcp, 2), (Via::Shm, 3)] {
+        via.run(size, &[], |comm| {
+            for (data_type, op) in kinds(Collective::AllReduce) {
+                for count in [1, 2, 3, 7, 16] {
+                    let (collective, root) = (Collective::AllReduce, Rank(0));
+                    let call = Call { collective, count, data_type, op, root };
+                    for round in 0..8_u64 {
+                        // Each rank is late now and then, so that the others wait in every way.
+                        if round % 4 == u64::from(comm.rank().0) {
+                            std::thread::sleep(std::time::Duration::from_micros(100 * round));
+                        }
+                        let wrong = wrong(comm, &call, count % 2 == 0, round);
+                        assert_eq!(wrong, 0, "{call}, round {round}, {via:?}, {size} ranks");
+                    }
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn a_call_that_differs_after_repeats_is_named() {
+    for via in Via::ALL {
+        for mine in 0..2 {
+            via.run(2, &[], |comm| {
+                let mut buffer = [1.0_f32, 2.0];
+                for _ in 0..100 {
+                    comm.all_reduce(&mut buffer, ReduceOp::Max).unwrap();
+                }
+                let op = if comm.rank().0 == mine { ReduceOp::Min } else { ReduceOp::Max };
+                let error = comm.all_reduce(&mut buffer, op).unwrap_err().to_string();
+                assert!(error.contains("min") && error.contains("#101"), "{via:?}: {error}");
+                let again = comm.all_reduce(&mut buffer, op).unwrap_err().to_string();
+                assert_eq!(again, error, "{via:?}");
+            });
+        }
+    }
+}

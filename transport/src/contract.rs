@@ -41,6 +41,17 @@ pub struct Fragment<'a> {
     pub bytes: &'a [u8],
 }
 
+/// How far an exchange got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exchanged {
+    /// Nothing happened.
+    Nothing,
+    /// The own bytes are sent.
+    Sent,
+    /// They are, and the peer's have been received.
+    Both,
+}
+
 /// What a transport can do, with units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
@@ -74,6 +85,22 @@ pub trait Transport: Send + fmt::Debug {
     /// # Errors
     /// The link is unusable from now on; the error names the peer.
     fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError>;
+
+    /// Sends `own` and receives as many bytes into `theirs`, both short messages marked `tag`, as
+    /// `send` and `recv` do but in fewer instructions; looks up to `tries` times more for what the
+    /// peer sends. Says how far it got: `send` and `recv` do the rest, or say why it cannot be
+    /// done. Nothing is sent or received in part. A transport without a faster way leaves all to
+    /// them.
+    fn exchange(
+        &mut self,
+        _link: Link,
+        _tag: u32,
+        _own: &[u8],
+        _theirs: &mut [u8],
+        _tries: u32,
+    ) -> Exchanged {
+        Exchanged::Nothing
+    }
 
     /// The bytes at the front of the incoming stream, if any have arrived. Repeated calls give the
     /// same bytes, or more of them, until `consume`.

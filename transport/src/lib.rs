@@ -17,6 +17,8 @@ pub mod shm;
 mod sys;
 pub mod tcp;
 
-pub use contract::{Capabilities, Fragment, Link, LinkError, LinkFault, Transport, Windows};
+pub use contract::{
+    Capabilities, Exchanged, Fragment, Link, LinkError, LinkFault, Transport, Windows,
+};
 pub use shm::{OwnPart, PeerParts, Window};
 pub use sys::copy;

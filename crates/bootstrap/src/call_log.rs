@@ -25,6 +25,19 @@ struct Entry {
     words: [AtomicU64; 3],
 }
 
+/// What the log says of a call, made once for all calls that repeat it.
+#[derive(Clone, Copy, Debug)]
+pub struct CallName([u64; 3]);
+
+impl CallName {
+    /// The name of `call`; `algorithm` is the caller's code for how it is performed.
+    #[must_use]
+    pub fn new(call: &Call, algorithm: u8) -> Self {
+        let [kinds, count, root] = call.to_words();
+        Self([kinds, count, root | u64::from(algorithm) << ALGORITHM_SHIFT])
+    }
+}
+
 const BEING_WRITTEN: u64 = 0;
 /// The root takes the low half of its word, the algorithm the byte above.
 const ALGORITHM_SHIFT: u32 = 32;
@@ -38,13 +51,11 @@ impl Default for CallLog {
 impl CallLog {
     /// Notes that call number `seq` begins. Numbers grow.
     #[inline]
-    pub fn entered(&self, seq: u64, call: &Call, algorithm: u8) {
+    pub fn entered(&self, seq: u64, name: &CallName) {
         let entry = self.entry(seq);
-        let [kinds, count, root] = call.to_words();
         entry.stamp.store(BEING_WRITTEN, Ordering::Relaxed);
         fence(Ordering::Release);
-        let words = [kinds, count, root | u64::from(algorithm) << ALGORITHM_SHIFT];
-        for (slot, word) in entry.words.iter().zip(words) {
+        for (slot, word) in entry.words.iter().zip(name.0) {
             slot.store(word, Ordering::Relaxed);
         }
         entry.stamp.store(stamp(seq), Ordering::Release);
@@ -183,7 +194,7 @@ mod tests {
         assert_eq!(log.history(), History::default());
         let last = limits::CALLS_REMEMBERED as u64 + 5;
         for seq in 0..=last {
-            log.entered(seq, &call(seq as usize), 9);
+            log.entered(seq, &CallName::new(&call(seq as usize), 9));
             if seq != last {
                 log.finished(seq);
             }
@@ -205,7 +216,7 @@ mod tests {
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
                 for seq in 0..200_000 {
-                    log.entered(seq, &call(seq as usize), seq as u8);
+                    log.entered(seq, &CallName::new(&call(seq as usize), seq as u8));
                     log.finished(seq);
                 }
             });

@@ -6,10 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ringfold_types::{Call, Rank};
+use ringfold_types::Rank;
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::call_log::CallLog;
+use crate::call_log::{CallLog, CallName};
 use crate::judge::Complaint;
 use crate::local::Room;
 use crate::member::Member;
@@ -82,11 +82,11 @@ impl Control {
         self.size
     }
 
-    /// Notes that call number `seq`, which only grows, begins; `algorithm` is the caller's code for
-    /// it. To be called by one thread at a time.
+    /// Notes that call number `seq`, which only grows, begins. To be called by one thread at a
+    /// time.
     #[inline]
-    pub fn entered(&self, seq: u64, call: &Call, algorithm: u8) {
-        self.seat.calls.entered(seq, call, algorithm);
+    pub fn entered(&self, seq: u64, name: &CallName) {
+        self.seat.calls.entered(seq, name);
     }
 
     /// Notes that call number `seq` is done. To be called by the thread that calls `entered`.

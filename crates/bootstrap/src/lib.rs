@@ -44,7 +44,7 @@ mod seek;
 mod verdict;
 
 pub use address::{default_source, source_toward};
-pub use call_log::{CallLog, History, IN_WINDOWS, Logged};
+pub use call_log::{CallLog, CallName, History, IN_WINDOWS, Logged};
 pub use control::{Control, ExchangeError};
 pub use discover::{DiscoverError, InvalidHostList, discover, expand_hosts, started_as_rank};
 pub use identity::{Identity, Launcher, Rendezvous};

@@ -154,6 +154,7 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, poll};
 
     use super::*;
+    use crate::call_log::CallName;
     use crate::verdict::{Place, Verdict};
 
     fn barrier() -> Call {
@@ -175,7 +176,7 @@ mod tests {
     fn an_overdue_call_names_the_one_that_is_missing() {
         let controls = controls(3).unwrap();
         for c in &controls[..2] {
-            c.entered(0, &barrier(), 0);
+            c.entered(0, &CallName::new(&barrier(), 0));
         }
         assert!(!is_awake(&controls[2]) && controls[2].verdict().is_none());
         controls[0].complain(Complaint::Overdue { seq: 0 });
@@ -218,7 +219,7 @@ mod tests {
     fn the_last_to_leave_hears_that_calls_differed() {
         let all = controls(2).unwrap();
         for c in &all {
-            c.entered(1, &Call { root: c.rank(), ..barrier() }, 0);
+            c.entered(1, &CallName::new(&Call { root: c.rank(), ..barrier() }, 0));
             c.finished(1);
         }
         let mut left = all.into_iter().map(Control::leave);

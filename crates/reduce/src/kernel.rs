@@ -269,6 +269,17 @@ impl Kernel {
         }
     }
 
+    /// Combines the elements in `dst` with those at the front of `line`, and finishes them. For two
+    /// the order makes no difference.
+    ///
+    /// # Panics
+    /// If `dst` is longer than a line.
+    #[inline]
+    pub fn combine_line(&self, dst: &mut [u8], line: &Line) {
+        assert!(dst.len() <= size_of::<Line>(), "{} bytes are more than a line", dst.len());
+        (self.scalar.line)(dst, line, self.finish);
+    }
+
     /// Writes to `dst` the finished combination of the elements at the front of `lines`, from left
     /// to right: `combine` for a few elements, without the time that it takes to begin.
     ///

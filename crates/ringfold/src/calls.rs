@@ -6,6 +6,7 @@
 
 use bytemuck::{cast_slice, cast_slice_mut};
 use ringfold_reduce::{Element, scale_fits};
+use ringfold_transport::Exchanged;
 use ringfold_types::{Call, Collective, Rank, ReduceOp};
 
 use crate::communicator::Communicator;
@@ -34,7 +35,8 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Argument`] or [`Error::Failed`].
-    pub fn perform(&mut self, call: &Call, buffers: Buffers<'_>) -> Result<(), Error> {
+    #[inline]
+    pub fn perform(&mut self, call: &Call, mut buffers: Buffers<'_>) -> Result<(), Error> {
         let shape = match &buffers {
             Buffers::Apart { input, output } => {
                 Shape { in_place: false, input: input.len(), output: output.len() }
@@ -43,6 +45,33 @@ impl Communicator {
                 Shape { in_place: true, input: buffer.len(), output: buffer.len() }
             }
         };
+        let begun = match self.plans.pair(call, shape) {
+            Some(pair) if !tracing::level_enabled!(tracing::Level::TRACE) => {
+                let Some(control) = &self.control else { unreachable!("only drop takes it") };
+                self.seq += 1;
+                let tag = pair.mark.begin(control, self.seq, 0);
+                let done = match self.engine.exchange(pair, tag, &mut buffers) {
+                    Exchanged::Both => {
+                        control.finished(self.seq);
+                        return Ok(());
+                    }
+                    Exchanged::Sent => 1,
+                    Exchanged::Nothing => 0,
+                };
+                Some((tag, done))
+            }
+            _ => None,
+        };
+        self.perform_by_steps(call, shape, buffers, begun)
+    }
+
+    fn perform_by_steps(
+        &mut self,
+        call: &Call,
+        shape: Shape,
+        buffers: Buffers<'_>,
+        begun: Option<(u32, usize)>,
+    ) -> Result<(), Error> {
         let user = match buffers {
             Buffers::Apart { input, output } => User::Apart { input, output },
             Buffers::InPlace(bytes) => {
@@ -58,7 +87,7 @@ impl Communicator {
                 User::Together { bytes, input_at, output_at }
             }
         };
-        self.run(call, shape, user)
+        self.run(call, shape, user, begun)
     }
 
     /// Replaces `buffer` on every rank by the reduction of all ranks' buffers.
@@ -67,6 +96,7 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Argument`] or [`Error::Failed`].
+    #[inline]
     pub fn all_reduce<T: Element>(&mut self, buffer: &mut [T], op: ReduceOp) -> Result<(), Error> {
         let call = reduction::<T>(Collective::AllReduce, buffer.len(), op, Rank(0));
         self.perform(&call, in_place(buffer))
@@ -76,6 +106,7 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Argument`] or [`Error::Failed`].
+    #[inline]
     pub fn all_reduce_into<T: Element>(
         &mut self,
         input: &[T],

@@ -161,24 +161,36 @@ impl Communicator {
         }
     }
 
-    /// Runs one call over `user`'s memory, which has that `shape`.
-    pub(crate) fn run(&mut self, call: &Call, shape: Shape, user: User<'_>) -> Result<(), Error> {
+    /// Runs one call over `user`'s memory, which has that `shape`. It may have `begun`, with a tag
+    /// and so many steps that are done.
+    pub(crate) fn run(
+        &mut self,
+        call: &Call,
+        shape: Shape,
+        user: User<'_>,
+        begun: Option<(u32, usize)>,
+    ) -> Result<(), Error> {
+        if let Some(failure) = &self.failed {
+            return Err(Error::Failed(Arc::clone(failure)));
+        }
         if !self.plans.repeats(call, shape) {
             let good = self.valid(*call, shape)?;
             self.plans.enter((call, shape), &good, &self.layout, self.rank)?;
         }
         let entry = self.plans.latest();
-        if let Some(failure) = &self.failed {
-            return Err(Error::Failed(Arc::clone(failure)));
-        }
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
-        self.seq += 1;
-        let task = entry.begin(control, self.seq, 0, self.timeout);
+        let (tag, first) = if let Some(begun) = begun {
+            begun
+        } else {
+            self.seq += 1;
+            (entry.begin(control, self.seq, 0), 0)
+        };
         let user = prescale(call, user, &mut self.scaled);
+        let task = entry.task(control, tag, self.timeout);
         let (element, accumulator) = entry.element_bytes;
         let scratch = self.scratch.exactly(entry.schedule.scratch_len() * accumulator);
         let mut memory = Memory::new(user, scratch, element, accumulator);
-        match self.engine.run(&task, &mut memory) {
+        match self.engine.run(&task, &mut memory, first) {
             Ok(()) => {
                 control.finished(self.seq);
                 Ok(())
@@ -197,6 +209,7 @@ impl Communicator {
         let failure = Arc::new(Failure { rank: self.rank, call, seq: self.seq, verdict });
         tracing::error!("{failure}");
         self.failed = Some(Arc::clone(&failure));
+        self.plans.forget();
         Error::Failed(failure)
     }
 

@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::{Control, Verdict};
 use ringfold_collectives::{Action, Form, Machine, Schedule, Source};
-use ringfold_reduce::{Kernel, Operand};
-use ringfold_transport::{Link, LinkError};
+use ringfold_reduce::{Kernel, Line, Operand};
+use ringfold_transport::{Exchanged, Link, LinkError};
 use ringfold_types::limits::SOURCES_MAX;
 use ringfold_types::{Lane, Rank, Slice};
 
+use crate::calls::Buffers;
 use crate::memory::{Memory, Place};
+use crate::pair::Pair;
 use crate::router::{Router, TRANSPORTS_MAX};
 use crate::short::dash;
 use crate::wait::{Idle, Patience, Stage, park};
@@ -53,6 +55,8 @@ impl From<LinkError> for Trouble {
 pub(crate) struct Engine {
     router: Router,
     machine: Machine,
+    /// What a peer sent in the shortest call.
+    theirs: Line,
     patience: Patience,
 }
 
@@ -61,7 +65,7 @@ const NAP: Duration = Duration::from_millis(100);
 
 impl Engine {
     pub(crate) fn new(router: Router, patience: Patience) -> Self {
-        Self { router, machine: Machine::new(), patience }
+        Self { router, machine: Machine::new(), theirs: Line([0; size_of::<Line>()]), patience }
     }
 
     pub(crate) const fn router(&self) -> &Router {
@@ -72,9 +76,26 @@ impl Engine {
         &mut self.router
     }
 
-    /// Runs `task` to its end. Blocks.
-    pub(crate) fn run(&mut self, task: &Task<'_>, memory: &mut Memory<'_>) -> Result<(), Trouble> {
-        if let Some((step, done)) = dash(&mut self.router, self.patience.tries(), task, memory)? {
+    /// Does the shortest call; says how far it got.
+    #[inline]
+    pub(crate) fn exchange(
+        &mut self,
+        pair: &Pair,
+        tag: u32,
+        buffers: &mut Buffers<'_>,
+    ) -> Exchanged {
+        pair.exchange(&mut self.router, &mut self.theirs, tag, self.patience.tries(), buffers)
+    }
+
+    /// Runs `task` from step number `first` to its end. Blocks.
+    pub(crate) fn run(
+        &mut self,
+        task: &Task<'_>,
+        memory: &mut Memory<'_>,
+        first: usize,
+    ) -> Result<(), Trouble> {
+        let tries = self.patience.tries();
+        if let Some((step, done)) = dash(&mut self.router, tries, task, memory, first)? {
             self.machine.start(task.schedule, memory.overlay());
             self.machine.skip_to(step, done);
         } else if self.router.is_flushed() {

@@ -32,6 +32,7 @@ mod error;
 mod join;
 pub mod local;
 mod memory;
+mod pair;
 mod plans;
 mod reach;
 mod router;

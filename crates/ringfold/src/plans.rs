@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use ringfold_bootstrap::Control;
-use ringfold_bootstrap::IN_WINDOWS;
+use ringfold_bootstrap::{CallName, Control, IN_WINDOWS};
 use ringfold_collectives::select::{
     Constraints, Measurements, chunk_len, select, select_in_windows,
 };
@@ -18,6 +17,7 @@ use crate::config::Config;
 use crate::engine::Task;
 use crate::error::Error;
 use crate::memory::Shape;
+use crate::pair::Pair;
 use crate::reach::spreads;
 use crate::short::reduces_in_lines;
 
@@ -52,6 +52,8 @@ struct Latest {
     call: Call,
     shape: Shape,
     at: usize,
+    /// All of it, if it is of the shortest.
+    pair: Option<Pair>,
 }
 
 /// How one call is performed.
@@ -63,14 +65,23 @@ pub(crate) struct Entry {
     pub(crate) kernel: Kernel,
     /// Whether its reductions are short,
     pub(crate) in_lines: bool,
+    /// The whole call, if it is of the shortest.
+    pub(crate) pair: Option<Pair>,
     /// Whether ranks reach into each other's memory, be it that this one's steps do not.
     pub(crate) in_windows: bool,
     /// and whether their results go to all ranks at once.
     pub(crate) spreads: bool,
-    /// The algorithm's number among those of its collective, and whether the buffers are windows.
-    pub(crate) code: u8,
     /// Bytes of an element, and of an element of scratch.
     pub(crate) element_bytes: (usize, usize),
+    mark: Mark,
+}
+
+/// What tells a call from others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    /// The call in the log, with the algorithm's number among those of its collective, and whether
+    /// the buffers are windows.
+    name: CallName,
     /// What the ranks must agree on besides the call's number.
     fingerprint: u64,
 }
@@ -112,7 +123,7 @@ impl Plans {
         self.forget();
     }
 
-    fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.entries.clear();
         self.index.clear();
         self.latest = None;
@@ -124,6 +135,14 @@ impl Plans {
     #[inline]
     pub(crate) fn repeats(&self, call: &Call, shape: Shape) -> bool {
         self.latest.as_ref().is_some_and(|latest| latest.call == *call && latest.shape == shape)
+    }
+
+    /// All of the latest call, if `call` repeats it and it is of the shortest.
+    #[inline]
+    pub(crate) fn pair(&self, call: &Call, shape: Shape) -> Option<&Pair> {
+        let latest = self.latest.as_ref()?;
+        let repeats = latest.call == *call && latest.shape == shape;
+        if repeats { latest.pair.as_ref() } else { None }
     }
 
     /// How the latest call is performed.
@@ -144,7 +163,11 @@ impl Plans {
         rank: Rank,
     ) -> Result<(), Error> {
         let at = self.find(call, layout, rank)?;
-        self.latest = Some(Latest { call: *given, shape, at });
+        let entry = &self.entries[at];
+        let is_scaled = matches!(given.op, ReduceOp::PreMulSum(_));
+        let is_plain = self.place == Place::Ordinary && !is_scaled;
+        let pair = entry.pair.filter(|_| is_plain);
+        self.latest = Some(Latest { call: *given, shape, at, pair });
         Ok(())
     }
 
@@ -205,50 +228,57 @@ impl Plans {
             .fold(0xcbf2_9ce4_8422_2325, |hash, word| mix(hash ^ word));
         let bytes = |form: Form| form.data_type(&planned).bytes();
         let schedule = (algorithm.schedule)(&plan);
+        let kernel = Kernel::new(call.data_type, op, layout.size());
+        let mark = Mark { name: CallName::new(call, code), fingerprint };
         Ok(Entry {
             call: *call,
             in_lines: reduces_in_lines(&schedule),
+            pair: Pair::of(&schedule, kernel, mark),
             in_windows: algorithm.needs_windows(),
             spreads: spreads(&schedule),
             element_bytes: (bytes(Form::Element), bytes(Form::Accumulator)),
             schedule,
-            kernel: Kernel::new(call.data_type, op, layout.size()),
-            code,
-            fingerprint,
+            kernel,
+            mark,
         })
     }
 }
 
 impl Entry {
-    /// Begins the call as number `seq`; `mark` is what the ranks must agree on besides.
-    #[inline]
-    pub(crate) fn begin<'a>(
-        &'a self,
-        control: &'a Control,
-        seq: u64,
-        mark: u64,
-        timeout: Duration,
-    ) -> Task<'a> {
-        control.entered(seq, &self.call, self.code);
+    /// Begins the call as number `seq`; `seal` is what the ranks must agree on besides. Returns the
+    /// tag of its bytes.
+    pub(crate) fn begin(&self, control: &Control, seq: u64, seal: u64) -> u32 {
         tracing::trace!("{} #{seq} by {}", self.call, self.schedule.algorithm());
-        Task {
-            schedule: &self.schedule,
-            kernel: &self.kernel,
-            in_lines: self.in_lines,
-            tag: self.tag(seq ^ mark),
-            timeout,
-            control,
-        }
+        self.mark.begin(control, seq, seal)
     }
 
-    /// The mark of this call's bytes when it is number `seq`.
-    fn tag(&self, seq: u64) -> u32 {
-        let [a, b, c, d, ..] = mix(self.fingerprint ^ seq).to_le_bytes();
-        u32::from_le_bytes([a, b, c, d])
+    /// The call, begun with that `tag`, ready to run.
+    pub(crate) fn task<'a>(
+        &'a self,
+        control: &'a Control,
+        tag: u32,
+        timeout: Duration,
+    ) -> Task<'a> {
+        let Self { schedule, kernel, in_lines, .. } = self;
+        Task { schedule, kernel, in_lines: *in_lines, tag, timeout, control }
+    }
+}
+
+impl Mark {
+    /// Enters a call as number `seq`; `seal` is what the ranks must agree on besides. Returns the
+    /// tag of its bytes.
+    #[inline]
+    pub(crate) fn begin(&self, control: &Control, seq: u64, seal: u64) -> u32 {
+        control.entered(seq, &self.name);
+        // Any two fingerprints differ in half of all bits, and any two of seals; consecutive
+        // numbers are spread by the golden ratio.
+        let word = self.fingerprint ^ seal ^ seq.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (word >> 32) as u32
     }
 }
 
 /// Spreads every bit of `word` over all bits of the result (the finalizer of `SplitMix64`).
+#[inline]
 pub(crate) const fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -3,6 +3,7 @@
 
 use ringfold_collectives::{Form, Schedule, Source, Step};
 use ringfold_reduce::Line;
+use ringfold_transport::copy;
 use ringfold_types::{Rank, Slice};
 
 use crate::engine::{Task, Trouble, link, put};
@@ -45,18 +46,19 @@ enum Whole {
     Part(usize),
 }
 
-/// Does the steps of a schedule of one lane as long as each can be done whole, at once or after
-/// `tries` more. Returns the step at which a machine goes on, and how much of it is done; `None` if
-/// there is nothing left.
+/// Does the steps of a schedule of one lane, from `first` on, as long as each can be done whole, at
+/// once or after `tries` more. Returns the step at which a machine goes on, and how much of it is
+/// done; `None` if there is nothing left.
 #[inline]
 pub(crate) fn dash(
     router: &mut Router,
     mut tries: u32,
     task: &Task<'_>,
     memory: &mut Memory<'_>,
+    first: usize,
 ) -> Result<Option<(usize, usize)>, Trouble> {
     let [steps] = task.schedule.lanes() else { return Ok(Some((0, 0))) };
-    for (index, step) in steps.iter().enumerate() {
+    for (index, step) in steps.iter().enumerate().skip(first) {
         loop {
             match whole(router, task, memory, step)? {
                 Whole::Done => break,
@@ -166,15 +168,4 @@ fn arrived(router: &Router, tag: u32, from: Rank, len: usize) -> Result<Option<&
         return Err(Trouble::Stranger(from));
     }
     Ok(fragment.bytes.get(..len))
-}
-
-/// Copies a few bytes. Eight at a time cost less than a call that looks for the best way.
-#[inline]
-fn copy(into: &mut [u8], from: &[u8]) {
-    if let (Ok(into), Ok(from)) = (<&mut [u8; 8]>::try_from(&mut *into), <&[u8; 8]>::try_from(from))
-    {
-        *into = *from;
-    } else {
-        into.copy_from_slice(from);
-    }
 }

@@ -162,7 +162,8 @@ impl Communicator {
         let entry = self.windows.plans(is_shared).latest();
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         self.seq += 1;
-        let task = entry.begin(control, self.seq, mark, self.timeout);
+        let tag = entry.begin(control, self.seq, mark);
+        let task = entry.task(control, tag, self.timeout);
         let (element, accumulator) = entry.element_bytes;
         let scratch = self.scratch.exactly(entry.schedule.scratch_len() * accumulator);
         let place = prescaled(call, place, range);
@@ -184,7 +185,7 @@ impl Communicator {
                 Memory::new(user, scratch, element, accumulator)
             }
         };
-        match self.engine.run(&task, &mut memory) {
+        match self.engine.run(&task, &mut memory, 0) {
             Ok(()) => {
                 control.finished(self.seq);
                 Ok(())

@@ -42,7 +42,9 @@ use self::handshake::{Host, Met};
 use self::ring::{Broken, Consumer, DATA_BYTES, INLINE_BYTES, Producer};
 use self::segment::{Armed, Remote, Segment};
 use self::window::Opening;
-use crate::contract::{Capabilities, Fragment, Link, LinkError, LinkFault, Transport, Windows};
+use crate::contract::{
+    Capabilities, Exchanged, Fragment, Link, LinkError, LinkFault, Transport, Windows,
+};
 use crate::sys::{Bell, Mapping};
 
 const NAME: &str = "shm";
@@ -240,10 +242,18 @@ impl Peer {
     /// Wakes the peer if it wishes, after something was published to it.
     #[inline]
     fn notify(&mut self) {
-        // Sequentially consistent, as is the publishing store before it: either we see the wish, or
-        // the peer sees what we published when it tries once more.
-        let wish = self.armed.word().load(Ordering::SeqCst);
-        if wish != 0 && wish != self.rung {
+        // Pairs with the fence in `arm`: either we see the wish, or the peer sees what we published
+        // when it tries once more.
+        fence(Ordering::SeqCst);
+        let wish = self.armed.word().load(Ordering::Relaxed);
+        if wish != 0 {
+            self.wake(wish);
+        }
+    }
+
+    #[cold]
+    fn wake(&mut self, wish: u32) {
+        if wish != self.rung {
             self.rung = wish;
             self.bell.ring();
         }
@@ -272,6 +282,27 @@ impl Transport for Shm {
             return Ok(bytes.len());
         }
         self.send_long(link, tag, bytes)
+    }
+
+    #[inline]
+    fn exchange(
+        &mut self,
+        link: Link,
+        tag: u32,
+        own: &[u8],
+        theirs: &mut [u8],
+        tries: u32,
+    ) -> Exchanged {
+        let Some((peer, at)) = self.place(link) else { return Exchanged::Nothing };
+        let peer = &mut self.peers[peer];
+        if peer.socket.is_none() || !self.outbound[at].push_short(tag, own) {
+            return Exchanged::Nothing;
+        }
+        let taken = self.inbound[at].take_short(tag, theirs, tries);
+        // A peer that sleeps can sleep on while we look for what it sent before; and what the fence
+        // waits for has long happened by now.
+        peer.notify();
+        if taken { Exchanged::Both } else { Exchanged::Sent }
     }
 
     #[inline]
@@ -317,13 +348,13 @@ impl Transport for Shm {
     fn arm(&mut self) {
         // Another number than before, so that peers who rang last time ring again.
         self.wish = self.wish.wrapping_add(1).max(1);
-        self.armed.word().store(self.wish, Ordering::SeqCst);
+        self.armed.word().store(self.wish, Ordering::Relaxed);
         // Whatever a peer published without seeing the wish is seen by reads after this.
         fence(Ordering::SeqCst);
     }
 
     fn disarm(&mut self) {
-        self.armed.word().store(0, Ordering::SeqCst);
+        self.armed.word().store(0, Ordering::Relaxed);
         self.look();
     }
 

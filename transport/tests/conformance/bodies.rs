@@ -1,6 +1,6 @@
 //! Order, content, tags, windows, lanes and ends of links. Nothing here waits for a descriptor.
 
-use ringfold_transport::{LinkFault, Transport};
+use ringfold_transport::{Exchanged, LinkFault, Transport};
 use ringfold_types::limits::{FRAGMENT_ALIGN, LINK_BYTES_MIN};
 
 use crate::world::{
@@ -71,6 +71,66 @@ pub(crate) fn order_content_tags(make: &Constructor) {
     }
     assert!(a.readable(link(1, 0)).unwrap().is_none());
     assert!(b.readable(link(0, 0)).unwrap().is_none());
+}
+
+/// However far exchanges get, what they leave is done by sending and receiving.
+pub(crate) fn exchanges_mix_with_messages(make: &Constructor) {
+    let (mut a, mut b) = pair(make, 1);
+    let lens = (1..=64).chain([8; 200]).chain([65, 100, 4096, 1, 8]);
+    for (tag, len) in (0..).zip(lens) {
+        let mut ends = [(&mut a, 1, tag), (&mut b, 0, !tag)].map(|(end, peer, own)| {
+            let mut theirs = vec![0xa5; len];
+            let out = Outgoing::new(link(peer, 0), tag, len);
+            let back: Vec<u8> = out.bytes.iter().map(|byte| byte ^ own.to_le_bytes()[0]).collect();
+            let done = end.exchange(link(peer, 0), tag, &back, &mut theirs, 0);
+            if done != Exchanged::Both {
+                assert!(theirs.iter().all(|byte| *byte == 0xa5), "received in part");
+            }
+            let sent = if done == Exchanged::Nothing { 0 } else { len };
+            let arrived = if done == Exchanged::Both { len } else { 0 };
+            (end, link(peer, 0), back, theirs, sent, arrived)
+        });
+        until("an exchange", || {
+            for (end, link, own, theirs, sent, arrived) in &mut ends {
+                end.poll().unwrap();
+                if *sent < len {
+                    *sent += end.send(*link, tag, &own[*sent..]).unwrap();
+                }
+                if *arrived < len {
+                    let received = end.recv(*link, tag, &mut theirs[*arrived..]).unwrap();
+                    *arrived += received.map_or(0, |(of, bytes)| {
+                        assert_eq!(of, tag);
+                        bytes
+                    });
+                }
+            }
+            ends.iter().all(|(.., sent, arrived)| (*sent, *arrived) == (len, len)).then_some(())
+        });
+        let [(.., a_sent, a_got, _, _), (.., b_sent, b_got, _, _)] = &ends;
+        assert!(a_got == b_sent && b_got == a_sent, "content of exchange {tag}");
+    }
+}
+
+/// Bytes of another tag stay where they are.
+pub(crate) fn an_exchange_takes_only_its_tag(make: &Constructor) {
+    let (mut a, mut b) = pair(make, 1);
+    let (mut stranger, mut arrives) =
+        (Outgoing::new(link(1, 0), 7, 8), Incoming::new(link(0, 0), 7, 8));
+    until("a stranger is sent", || {
+        a.poll().unwrap();
+        stranger.offer(&mut *a).unwrap();
+        stranger.is_done().then_some(())
+    });
+    until("a stranger arrives", || {
+        a.poll().unwrap();
+        b.poll().unwrap();
+        b.readable(link(0, 0)).unwrap().map(drop)
+    });
+    let mut theirs = [0; 8];
+    let done = b.exchange(link(0, 0), 8, &[1; 8], &mut theirs, 10);
+    assert_ne!(done, Exchanged::Both);
+    assert_eq!(theirs, [0; 8]);
+    carry(&mut *a, &mut *b, &mut stranger, &mut arrives);
 }
 
 /// Messages of one tag are one stream; whoever reads it need not know where they met.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringfold_bootstrap::{Complaint, Verdict};
+use ringfold_bootstrap::{CallName, Complaint, Verdict};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 use rustix::process::Signal;
 
@@ -47,7 +47,7 @@ fn a_stopped_rank_is_silent_and_hears_it_when_it_goes_on() {
     let mut victim = job.process(1);
     let controls = job.joined(&[0, 2]);
     victim.stop();
-    controls.iter().for_each(|c| c.entered(0, &call(8), 0));
+    controls.iter().for_each(|c| c.entered(0, &CallName::new(&call(8), 0)));
     controls[1].complain(Complaint::Overdue { seq: 0 });
     let verdict = common_verdict(&controls);
     assert!(
@@ -99,10 +99,10 @@ fn a_broken_link_between_the_living_is_a_broken_link() {
 fn who_is_absent_and_where() {
     let controls = Job::new(4).joined(&[0, 1, 2, 3]);
     for control in &controls {
-        control.entered(0, &call(8), 0);
+        control.entered(0, &CallName::new(&call(8), 0));
         control.finished(0);
     }
-    controls[..3].iter().for_each(|c| c.entered(1, &call(9), 0));
+    controls[..3].iter().for_each(|c| c.entered(1, &CallName::new(&call(9), 0)));
     controls[2].complain(Complaint::Overdue { seq: 1 });
     assert_eq!(
         common_verdict(&controls).to_string(),
@@ -116,7 +116,7 @@ fn who_is_absent_and_where() {
 fn different_calls_are_told_with_who_made_them() {
     let controls = Job::new(3).joined(&[0, 1, 2]);
     for (control, count) in controls.iter().zip([8, 8, 9]) {
-        control.entered(5, &call(count), 0);
+        control.entered(5, &CallName::new(&call(count), 0));
     }
     controls[1].complain(Complaint::Mismatch { seq: 5, peer: 2 });
     assert_eq!(
@@ -154,7 +154,7 @@ fn to_drop_without_leaving_is_to_fail() {
 fn a_rank_that_left_is_not_dead_but_missing() {
     let mut controls = Job::new(3).joined(&[0, 1, 2]);
     controls.remove(1).leave().unwrap();
-    controls.iter().for_each(|c| c.entered(0, &call(8), 0));
+    controls.iter().for_each(|c| c.entered(0, &CallName::new(&call(8), 0)));
     assert_eq!(controls[0].verdict(), None);
     controls[1].complain(Complaint::Overdue { seq: 0 });
     let text = common_verdict(&controls).to_string();
@@ -167,7 +167,7 @@ fn calls_that_differed_and_kept_nobody_waiting_are_told_to_all_who_leave() {
     let controls = Job::new(3).joined(&[0, 1, 2]);
     for (control, count) in controls.iter().zip([8, 8, 0]) {
         for seq in 1..=100 {
-            control.entered(seq, &call(if seq == 98 { count } else { 1 }), 0);
+            control.entered(seq, &CallName::new(&call(if seq == 98 { count } else { 1 }), 0));
             control.finished(seq);
         }
     }
@@ -185,7 +185,7 @@ fn a_call_that_a_rank_never_made_is_told_to_all_who_leave() {
     let controls = Job::new(3).joined(&[0, 1, 2]);
     for (control, calls) in controls.iter().zip([2, 3, 3]) {
         for seq in 1..=calls {
-            control.entered(seq, &call(seq as usize), 0);
+            control.entered(seq, &CallName::new(&call(seq as usize), 0));
             control.finished(seq);
         }
     }
@@ -201,7 +201,7 @@ fn a_call_that_a_rank_never_made_is_told_to_all_who_leave() {
 fn ranks_that_called_the_same_part_in_peace() {
     let controls = Job::new(3).joined(&[0, 1, 2]);
     for control in &controls[..] {
-        (1..=3).for_each(|seq| control.entered(seq, &call(8), 0));
+        (1..=3).for_each(|seq| control.entered(seq, &CallName::new(&call(8), 0)));
     }
     assert_eq!(leave(controls), [Ok(()), Ok(()), Ok(())]);
     assert_eq!(leave(Job::new(2).joined(&[0, 1])), [Ok(()), Ok(())]);
@@ -250,7 +250,7 @@ fn figures() {
     let calls = 20_000_000;
     let began = std::time::Instant::now();
     for seq in 0..calls {
-        control.entered(seq, std::hint::black_box(&call(8)), 1);
+        control.entered(seq, &CallName::new(std::hint::black_box(&call(8)), 1));
         control.finished(seq);
     }
     let logged = began.elapsed() / 20_000_000;

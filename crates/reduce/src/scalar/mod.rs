@@ -4,7 +4,7 @@ mod accumulator;
 
 use std::ops::Range;
 
-use bytemuck::{Zeroable, bytes_of, pod_read_unaligned};
+use bytemuck::{Zeroable, bytes_of, cast_slice, pod_read_unaligned};
 use half::{bf16, f16};
 use ringfold_types::DataType;
 
@@ -76,8 +76,12 @@ impl Combine for Max {
 #[derive(Clone, Copy)]
 pub(crate) struct Loops {
     pub(crate) run: Run,
+    pub(crate) line: OneLine,
     pub(crate) lines: Lines,
 }
+
+/// Combines elements with those at the front of a line, and finishes them.
+pub(crate) type OneLine = fn(&mut [u8], &Line, Finish);
 
 /// Combines elements at the front of lines, and finishes them.
 pub(crate) type Lines = fn(&mut [u8], &[Line], Finish);
@@ -110,7 +114,7 @@ fn with_type<T: Stored>(fold: Fold) -> Loops {
 }
 
 fn loops<T: Stored, C: Combine>() -> Loops {
-    Loops { run: run::<T, C>, lines: lines::<T, C> }
+    Loops { run: run::<T, C>, line: line::<T, C>, lines: lines::<T, C> }
 }
 
 /// Values combined before they are written: few enough to stay in the first cache, enough to look
@@ -138,12 +142,46 @@ fn run<T: Stored, C: Combine>(job: &mut Job<'_>, range: Range<usize>) {
     }
 }
 
+fn line<T: Stored, C: Combine>(dst: &mut [u8], line: &Line, finish: Finish) {
+    // Known before the loops, so that they are as short as they can be.
+    match finish {
+        Finish::Keep => by_words::<T, C>(dst, line, |value| value),
+        _ => by_words::<T, C>(dst, line, |value| finished(value, finish)),
+    }
+}
+
+#[inline]
+fn by_words<T: Stored, C: Combine>(
+    dst: &mut [u8],
+    line: &Line,
+    finished: impl Fn(T::Accumulator) -> T::Accumulator,
+) {
+    let each = |dst: &mut [u8], others: &[u8]| {
+        let width = size_of::<T>();
+        for (bytes, other) in dst.chunks_exact_mut(width).zip(others.chunks_exact(width)) {
+            let value = |bytes| pod_read_unaligned::<T>(bytes).widen();
+            let combined = C::combine(value(bytes), value(other));
+            bytes.copy_from_slice(bytes_of(&T::narrow(finished(combined).canonical())));
+        }
+    };
+    // By words: who sends the result on reads it in one piece, which takes long if it was written
+    // in several.
+    let (words, rest) = dst.as_chunks_mut::<WORD>();
+    let (others, other) = line.0.split_at(words.len() * WORD);
+    for (word, other) in words.iter_mut().zip(others.as_chunks::<WORD>().0) {
+        let mut result = *word;
+        each(&mut result, other);
+        *word = result;
+    }
+    each(rest, other);
+}
+
+const WORD: usize = size_of::<u64>();
+
 fn lines<T: Stored, C: Combine>(dst: &mut [u8], lines: &[Line], finish: Finish) {
     let Some((first, others)) = lines.split_first() else { return };
-    let width = size_of::<T>();
-    for (index, bytes) in dst.chunks_exact_mut(width).enumerate() {
-        let value =
-            |line: &Line| pod_read_unaligned::<T>(&line.0[index * width..][..width]).widen();
+    for (index, bytes) in dst.chunks_exact_mut(size_of::<T>()).enumerate() {
+        let value = |line: &Line| cast_slice::<u8, T>(&line.0)[index].widen();
         let combined = others.iter().fold(value(first), |left, line| C::combine(left, value(line)));
         bytes.copy_from_slice(bytes_of(&T::narrow(finished(combined, finish).canonical())));
     }

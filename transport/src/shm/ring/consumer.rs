@@ -8,6 +8,7 @@ use super::memory::{
     CELLS, CREDIT_BYTES, CREDIT_CELLS, DATA_BYTES, INLINE_BYTES, LINE_BYTES, PIECE_BYTES, Ring,
     join, occupied, split,
 };
+use crate::sys::copy_bytes;
 
 /// The receiving half.
 #[derive(Debug)]
@@ -95,17 +96,58 @@ impl<M> Consumer<M> {
             self.unreturned_bytes += occupied(front.bytes);
         }
         *front = Front::default();
+        self.done()
+    }
+
+    /// Goes on to the next cell. Returns whether the producer was told.
+    #[inline]
+    fn done(&mut self) -> bool {
         self.next = self.next.wrapping_add(1);
         // One line changes hands for many cells. Not too late: see the README on starvation.
         let cells = self.next.wrapping_sub(self.returned);
-        if cells < CREDIT_CELLS && self.unreturned_bytes < CREDIT_BYTES {
-            return false;
+        let is_due = cells >= CREDIT_CELLS || self.unreturned_bytes >= CREDIT_BYTES;
+        if is_due {
+            self.give_credit();
         }
+        is_due
+    }
+
+    #[cold]
+    fn give_credit(&mut self) {
         self.returned = self.next;
         self.unreturned_bytes = 0;
-        // Release, for our reads of the payloads; sequentially consistent, for the look at the
-        // producer's armed flag that follows.
-        self.ring.credit().store(self.next, Ordering::SeqCst);
+        // Release, for our reads of the payloads.
+        self.ring.credit().store(self.next, Ordering::Release);
+    }
+
+    /// Reads a whole message into `dst` that fits a cell, if that and nothing else is announced, at
+    /// once or after `tries` more. Whether it was; the producer may have been told what is done
+    /// with.
+    #[inline]
+    pub(crate) fn take_short(&mut self, tag: u32, dst: &mut [u8], mut tries: u32) -> bool {
+        if dst.len() > INLINE_BYTES || self.broken.get_mut().is_some() {
+            return false;
+        }
+        let cell = self.ring.cell(self.next);
+        #[expect(clippy::cast_possible_truncation, reason = "at most INLINE_BYTES")]
+        let announced = join(self.next.wrapping_add(1), dst.len() as u32);
+        // Acquire: pairs with the producer's store, after it wrote the payload and the note.
+        while cell.mark.load(Ordering::Acquire) != announced {
+            if tries == 0 {
+                return false;
+            }
+            tries -= 1;
+            std::hint::spin_loop();
+        }
+        let (marked, _) = split(cell.note.load(Ordering::Relaxed));
+        if marked != tag || self.front.get_mut().consumed != 0 {
+            return false;
+        }
+        // SAFETY: the payload fits the cell, and the producer wrote it before the mark that was
+        // acquired and does not write to it before the credit that `done` returns.
+        unsafe { copy_bytes(cell.payload.as_ptr(), dst.as_mut_ptr(), dst.len()) };
+        self.front.get_mut().bytes = 0;
+        self.done();
         true
     }
 

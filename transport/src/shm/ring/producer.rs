@@ -199,12 +199,7 @@ impl<M> Producer<M> {
         // SAFETY: `bytes` fits the cell, which is ours alone: the consumer is done with it
         // (`cells_left`) and looks at it again only after the mark below.
         unsafe {
-            // The most common length costs no call.
-            if let Ok(word) = <&[u8; 8]>::try_from(bytes) {
-                cell.payload.cast::<[u8; 8]>().write_unaligned(*word);
-            } else {
-                cell.payload.copy_from_nonoverlapping(source(bytes), bytes.len());
-            }
+            copy_bytes(bytes.as_ptr(), cell.payload.as_ptr(), bytes.len());
         }
         self.publish(tag, bytes.len(), 0);
         bytes.len()
@@ -228,20 +223,14 @@ impl<M> Producer<M> {
     fn publish(&mut self, tag: u32, bytes: usize, place: u32) {
         let index = self.sent;
         let bytes = bytes as u32;
+        let cell = self.ring.cell(index);
+        cell.note.store(join(tag, place), Ordering::Relaxed);
+        // Release, for the payload and the note. The books are kept while the line travels.
+        cell.mark.store(join(index.wrapping_add(1), bytes), Ordering::Release);
         self.sent = index.wrapping_add(1);
         self.bytes = self.bytes.wrapping_add(bytes);
         self.after[(index % CELLS) as usize] = After { data_end: self.data_end, bytes: self.bytes };
-        let cell = self.ring.cell(index);
-        cell.note.store(join(tag, place), Ordering::Relaxed);
-        // Release, for the payload and the note; sequentially consistent, for the look at the
-        // consumer's armed flag that follows.
-        cell.mark.store(join(self.sent, bytes), Ordering::SeqCst);
     }
-}
-
-#[inline]
-fn source(bytes: &[u8]) -> std::ptr::NonNull<u8> {
-    std::ptr::NonNull::from(bytes).cast()
 }
 
 const _: () = assert!(SPLINTER_BYTES.is_multiple_of(LINE_BYTES));

@@ -212,3 +212,37 @@ fn two_threads() {
         }
     });
 }
+
+#[test]
+fn only_a_whole_short_message_of_its_tag_is_taken() {
+    let (mut producer, mut consumer, _) = ring();
+    let mut into = [0; 8];
+    assert!(!consumer.take_short(1, &mut into, 3), "nothing is announced");
+    assert!(producer.push_short(1, &bytes(8, 0)));
+    assert!(!consumer.take_short(2, &mut into, 3), "another tag");
+    assert!(!consumer.take_short(1, &mut into[..7], 3), "a shorter message");
+    assert!(!consumer.take_short(1, &mut [0; 9], 3), "a longer message");
+    assert!(!consumer.take_short(1, &mut [0; INLINE_BYTES + 1], 3), "beyond a cell");
+    assert_eq!(into, [0; 8]);
+    // Looking at it, or past it, does not spoil it; a part of it is not all of it.
+    assert_eq!(consumer.front().unwrap().unwrap().1.len(), 8);
+    assert!(consumer.take_short(1, &mut into, 0));
+    assert_eq!(into[..], bytes(8, 0));
+    assert!(consumer.front().unwrap().is_none());
+    assert!(producer.push_short(1, &bytes(8, 8)));
+    assert_eq!(take(&mut consumer, 3), bytes(3, 8));
+    assert!(!consumer.take_short(1, &mut into, 3), "its beginning is gone");
+    assert_eq!(take(&mut consumer, 5), bytes(5, 11));
+}
+
+#[test]
+fn taking_gives_credit_as_consuming_does() {
+    let (mut producer, mut consumer, _) = ring();
+    for number in 0..10 * CELLS {
+        let sent = bytes(1 + number as usize % INLINE_BYTES, number as usize);
+        assert!(producer.push(number, &sent).unwrap() == sent.len());
+        let mut into = vec![0; sent.len()];
+        assert!(consumer.take_short(number, &mut into, 0));
+        assert_eq!(into, sent);
+    }
+}
