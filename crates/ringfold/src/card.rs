@@ -1,9 +1,11 @@
 //! What a rank says of itself when it joins, so that the others know how to reach it.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use ringfold_types::limits::CARD_BYTES_MAX;
 
+use ringfold_topology::Crowd;
 use ringfold_topology::discover::Cpus;
 
 use crate::settings::Settings;
@@ -94,6 +96,25 @@ impl Card {
     }
 }
 
+/// The ranks of each machine, and the CPUs that they share: the same on every rank.
+pub(crate) fn crowds(cards: &[Card]) -> BTreeMap<&str, Crowd> {
+    let mut machines: BTreeMap<&str, Vec<&Card>> = BTreeMap::new();
+    for card in cards {
+        machines.entry(card.machine()).or_default().push(card);
+    }
+    machines.into_iter().map(|(machine, cards)| (machine, crowd(&cards))).collect()
+}
+
+/// Those of one machine.
+fn crowd(cards: &[&Card]) -> Crowd {
+    let mut cpus = Cpus::default();
+    cards.iter().for_each(|card| cpus.join(&card.cpus));
+    // Lists that are missing, or that a quota leaves less of, say too little.
+    let is_limited = cards.iter().any(|card| card.cores != card.cpus.len());
+    let least = cards.iter().map(|card| card.cores).min().unwrap_or(1);
+    Crowd { ranks: cards.len(), cpus: if is_limited { least } else { cpus.len() }.max(1) }
+}
+
 /// Whether the bytes are what a rank says of itself when it joins. For fuzzing.
 #[doc(hidden)]
 #[must_use]
@@ -124,6 +145,26 @@ mod tests {
         let many = Card { tcp: vec![address(40000); 100], ..Card::default() };
         assert!(many.encode().len() <= CARD_BYTES_MAX);
         assert!(Card::decode(&many.encode()).is_ok());
+    }
+
+    #[test]
+    fn ranks_share_the_cpus_of_their_machine() {
+        let card = |host: &str, cpus: &str, cores| {
+            let (host_id, cpus) = (host.to_owned(), cpus.parse().unwrap_or_default());
+            Card { host_id, cpus, cores, ..Card::default() }
+        };
+        let of = |cards: &[Card]| {
+            let crowds = crowds(cards).into_iter();
+            let each =
+                crowds.map(|(machine, it)| format!("{machine}: {} on {}", it.ranks, it.cpus));
+            each.collect::<Vec<_>>().join(", ")
+        };
+        let containers = [card("a/1", "0-1", 2), card("a/2", "0-1", 2), card("b/1", "0-7", 8)];
+        assert_eq!(of(&containers), "a: 2 on 2, b: 1 on 8");
+        assert_eq!(of(&[card("a/1", "0", 1), card("a/1", "1", 1)]), "a: 2 on 2", "bound");
+        assert_eq!(of(&[card("a/1", "0-7", 2), card("a/1", "0-7", 2)]), "a: 2 on 2", "a quota");
+        assert_eq!(of(&[card("a/1", "", 64), card("a/1", "0", 1)]), "a: 2 on 1", "not listed");
+        assert_eq!(of(&[Card::default()]), ": 1 on 1", "nothing known");
     }
 
     #[test]

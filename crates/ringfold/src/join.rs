@@ -1,6 +1,5 @@
 //! Bringing the ranks together: who they are, where they are, and how they reach each other.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Once;
@@ -17,7 +16,7 @@ use ringfold_transport::{Transport, tcp};
 use ringfold_types::Rank;
 use ringfold_types::limits::LANES_MAX;
 
-use crate::card::{Card, UnreadableCard};
+use crate::card::{Card, UnreadableCard, crowds};
 use crate::communicator::Parts;
 use crate::config::{Config, Transports};
 use crate::engine::Engine;
@@ -176,25 +175,6 @@ pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
     }
     let patience = Patience::new(crowd, router.shares_memory());
     Ok(parts(config, layout, router, patience, control))
-}
-
-/// The ranks of each machine, and the CPUs that they share: the same on every rank.
-fn crowds(cards: &[Card]) -> BTreeMap<&str, Crowd> {
-    let mut machines: BTreeMap<&str, Vec<&Card>> = BTreeMap::new();
-    for card in cards {
-        machines.entry(card.machine()).or_default().push(card);
-    }
-    machines.into_iter().map(|(machine, cards)| (machine, crowd(&cards))).collect()
-}
-
-/// Those of one machine.
-fn crowd(cards: &[&Card]) -> Crowd {
-    let mut cpus = machine::Cpus::default();
-    cards.iter().for_each(|card| cpus.join(&card.cpus));
-    // Lists that are missing, or that a quota leaves less of, say too little.
-    let is_limited = cards.iter().any(|card| card.cores != card.cpus.len());
-    let least = cards.iter().map(|card| card.cores).min().unwrap_or(1);
-    Crowd { ranks: cards.len(), cpus: if is_limited { least } else { cpus.len() }.max(1) }
 }
 
 fn alone(config: &Config) -> Result<Parts, InitError> {
