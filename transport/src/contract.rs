@@ -60,8 +60,8 @@ pub struct Capabilities {
     pub inline_bytes: usize,
     /// Bytes that `send` accepts before the peer consumes any; at least `limits::LINK_BYTES_MIN`.
     pub window_bytes: usize,
-    /// Whether `readable` lends memory that the peer wrote directly, so that reading it is the only
-    /// copy on this side.
+    /// Whether `readable` lends memory that the peer's own stores reached, with neither a kernel
+    /// nor a device between, so that to look again costs next to nothing.
     pub shares_memory: bool,
 }
 

@@ -316,7 +316,8 @@ impl Transport for Rdma {
         Capabilities {
             inline_bytes: SHORT_BYTES,
             window_bytes: RDMA_RING_BYTES,
-            shares_memory: true,
+            // The device of either end has a part in it.
+            shares_memory: false,
         }
     }
 
