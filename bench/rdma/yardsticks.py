@@ -1,5 +1,6 @@
 """What is compared over RDMA, and how each is started. Every rank is a host, as `as-host` says."""
 
+import dataclasses
 import sys
 
 import install
@@ -10,7 +11,14 @@ HERE = install.HERE.parent / "rdma"
 
 
 class Ringfold(libraries.Library):
-    """Ours, under ringrun, by one transport."""
+    """Ours, under ringrun, by one transport. Of two ranks a broadcast goes one way, again and again,
+    and an all-reduce by a tree there and back."""
+
+    CALLS = {
+        "put": ("broadcast", {}),
+        "round_trip": ("all_reduce", {"RINGFOLD_ALGO": "allreduce:tree"}),
+        "all_reduce": ("all_reduce", {}),
+    }
 
     def __init__(self, transport, folder, rails):
         name = "ringfold" if transport == "rdma" else f"ringfold, {transport}"
@@ -18,14 +26,18 @@ class Ringfold(libraries.Library):
         self.ringrun, self.transport, self.rails = folder / "ringrun", transport, rails
 
     def runs(self, job):
-        return job.collective == "all_reduce"
+        return job.collective in self.CALLS
 
     def command(self, job, setting):
         host = [HERE / "as-host", self.rails]
-        return [self.ringrun, "-n", job.ranks, *host, self.program, *job.words()]
+        collective, _ = self.CALLS[job.collective]
+        words = dataclasses.replace(job, collective=collective).words()
+        return [self.ringrun, "-n", job.ranks, *host, self.program, *words]
 
     def environment(self, job, setting):
-        return super().environment(job, setting) | {"RINGFOLD_TRANSPORT": self.transport}
+        _, algorithm = self.CALLS[job.collective]
+        transport = {"RINGFOLD_TRANSPORT": self.transport}
+        return super().environment(job, setting) | transport | algorithm
 
 
 class OpenMpiUcx(libraries.Library):
