@@ -140,7 +140,7 @@ fn port(name: &str, number: u8, settings: &Settings, near: Option<IpAddr>) -> Ve
         find("mtu", State::Good, format!("{name}:{number}: {bytes} bytes"));
     }
     drop(rail);
-    let result = trial(name, number, settings);
+    let result = trial(name, number, settings, near);
     find(
         "trial",
         if result.is_ok() { State::Good } else { State::Bad },
@@ -203,7 +203,12 @@ enum Failed {
 }
 
 /// Two ranks of this process use the port.
-fn trial(name: &str, number: u8, settings: &Settings) -> Result<Trial, Failed> {
+fn trial(
+    name: &str,
+    number: u8,
+    settings: &Settings,
+    near: Option<IpAddr>,
+) -> Result<Trial, Failed> {
     let mut settings = settings.clone();
     let Ok(only) = format!("={name}:{number}").parse::<Filter>();
     settings.devices = only;
@@ -221,7 +226,7 @@ fn trial(name: &str, number: u8, settings: &Settings) -> Result<Trial, Failed> {
     let mut ends = Vec::new();
     for (rank, door) in doors.into_iter().enumerate() {
         let tcp = door.connect(peers.clone()).map_err(|error| setup(&error))?;
-        let rails = Rails::open(&settings, None).map_err(|error| setup(&error))?;
+        let rails = Rails::open(&settings, near).map_err(|error| setup(&error))?;
         let config = Config {
             key,
             rank: Rank::at(rank),

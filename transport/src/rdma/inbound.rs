@@ -36,8 +36,9 @@ pub(super) struct Inbound {
     /// Those of them that we are done with.
     unsaid_lines: u32,
     unsaid_fragments: u32,
-    /// All lines that the peer was ever given credit for,
+    /// All lines that the peer was ever given credit for, if any,
     given: u32,
+    has_given: bool,
     /// and whether it may not have heard the last of it.
     must_repeat: bool,
 }
@@ -66,6 +67,7 @@ impl Inbound {
             unsaid_lines: 0,
             unsaid_fragments: 0,
             given: 0,
+            has_given: false,
             must_repeat: false,
         }
     }
@@ -165,6 +167,7 @@ impl Inbound {
     /// The peer will be told.
     pub(super) const fn said(&mut self) {
         self.given = self.total();
+        self.has_given = true;
         self.busy -= self.unsaid_lines;
         self.fragments -= self.unsaid_fragments;
         (self.unsaid_lines, self.unsaid_fragments) = (0, 0);
@@ -173,7 +176,7 @@ impl Inbound {
 
     /// What was said last may be lost.
     pub(super) const fn repeat(&mut self) {
-        self.must_repeat = self.given > 0;
+        self.must_repeat = self.has_given;
     }
 
     /// What has arrived: all fragments before this one in order, and the others whose bits are set,

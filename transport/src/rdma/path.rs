@@ -7,11 +7,11 @@ use ringfold_types::Rank;
 use ringfold_types::limits::RDMA_CELLS;
 
 use super::Settings;
-use super::geometry::Number;
+use super::geometry::{LINE_BYTES, Number};
 use super::message::RailCard;
 use super::outbound::{Outbound, Ready};
 use super::rail::Rail;
-use super::sys::{Pd, Put, Qp, Route, Sizes, Target};
+use super::sys::{LinkLayer, Pd, Put, Qp, Route, Sizes, Target};
 
 /// Sends that a queue pair holds.
 const SENDS: u32 = 256;
@@ -24,8 +24,9 @@ const RESERVED: u32 = 8;
 const CREDITS: usize = 10;
 /// Receives that may have been used before others are posted.
 const SPENT_MAX: usize = 16;
-/// What is asked for; devices give what they have.
-const INLINE_BYTES: u32 = 128;
+/// What is asked for: a line of the ring. Not every device has much more.
+const INLINE_BYTES: u32 = 64;
+const _: () = assert!(INLINE_BYTES as usize == LINE_BYTES);
 
 /// See the module's head.
 #[derive(Debug)]
@@ -129,7 +130,10 @@ impl Path {
         target: Target,
     ) -> io::Result<()> {
         let same_subnet = rail.gid.bytes[..8] == theirs.gid[..8];
-        let by_lid = rail.port.lid != 0 && theirs.lid != 0 && same_subnet;
+        // Some Ethernet devices have a LID, which means nothing there.
+        let is_infiniband = rail.port.link_layer == LinkLayer::InfiniBand;
+        let has_lids = rail.port.lid != 0 && theirs.lid != 0;
+        let by_lid = is_infiniband && has_lids && same_subnet;
         let route = Route {
             port: rail.port.number,
             gid_index: rail.gid.index,

@@ -282,7 +282,7 @@ impl Rdma {
         Ok(true)
     }
 
-    /// Does what `poll` does; with a look at the connections if that may be worth it.
+    /// Does what is to be done; with a look at the connections if that may be worth it.
     fn work(&mut self) -> Result<bool, LinkError> {
         let mut moved = self.drain()?;
         if self.is_busy {
@@ -293,10 +293,15 @@ impl Rdma {
         if must_look || self.polls.is_multiple_of(POLLS_PER_LOOK) || !self.tcp.is_flushed() {
             moved |= self.look()?;
         }
+        Ok(moved)
+    }
+
+    /// Says once that bytes to a living peer were lost, be it that nobody uses the link again.
+    fn say_what_is_lost(&mut self) -> Result<(), LinkError> {
         let lost = self.lost.take().and_then(|rank| self.contacts[rank.index()].as_ref());
         match lost.and_then(|contact| Some((contact.peer.rank, contact.peer.fault()?))) {
             Some((peer, fault)) => Err(Self::error(Link { peer, lane: Lane(0) }, fault)),
-            None => Ok(moved),
+            None => Ok(()),
         }
     }
 }
@@ -387,6 +392,7 @@ impl Transport for Rdma {
 
     fn poll(&mut self) -> Result<bool, LinkError> {
         let moved = self.work()?;
+        self.say_what_is_lost()?;
         if moved && self.is_armed {
             self.bell.ring();
         }
@@ -415,7 +421,8 @@ impl Transport for Rdma {
         }
         self.tcp.arm();
         self.is_stirred = true;
-        if !matches!(self.work(), Ok(false)) {
+        // What went wrong, the next poll says.
+        if !matches!(self.work(), Ok(false)) || self.lost.is_some() {
             self.bell.ring();
         }
     }

@@ -64,10 +64,12 @@ impl Peer {
             && let Some((place, ready)) = outbound.lost()
             && let Some(path) = self.paths.iter().position(Path::takes_fragments)
         {
+            if let Err(error) = self.paths[path].write(outbound, &ready) {
+                let fault = Fault::Lost(format!("a write was refused: {error}"));
+                self.end(fault.clone());
+                return Err(fault);
+            }
             outbound.repeated(place, path);
-            self.paths[path]
-                .write(outbound, &ready)
-                .map_err(|error| Fault::Lost(format!("a write was refused: {error}")))?;
             moved = true;
         }
         Ok(moved)

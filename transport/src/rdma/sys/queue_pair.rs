@@ -102,9 +102,14 @@ impl Qp {
             qp_type: abi::QPT_RC,
             sq_sig_all: 0,
         };
-        // SAFETY: domain and queue live, and are kept by the queue pair.
-        let raw = unsafe { (pd.context().library().create_qp)(pd.raw(), &raw mut wanted) };
-        let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
+        let mut create = |inline_bytes| {
+            wanted.cap.max_inline_data = inline_bytes;
+            // SAFETY: domain and queue live, and are kept by the queue pair.
+            let raw = unsafe { (pd.context().library().create_qp)(pd.raw(), &raw mut wanted) };
+            NonNull::new(raw).ok_or_else(io::Error::last_os_error)
+        };
+        // A device that cannot take as much into a request does without.
+        let raw = create(sizes.inline_bytes).or_else(|_| create(0))?;
         // What was given, not what was asked for.
         let inline_bytes = wanted.cap.max_inline_data as usize;
         let (pd, _cq) = (Arc::clone(pd), Arc::clone(cq));
