@@ -116,7 +116,8 @@ impl Member {
 /// Serves the rank until it has left.
 pub(crate) async fn tend(rank: Rank, seat: Arc<Seat>, line: Line, orders: Orders) {
     let Orders { mut commands, exchanged } = orders;
-    let mut post = Post { rank, seat, line, hub: Hub::Watching, exchanged, silence: None };
+    let mut post =
+        Post { rank, seat, line, hub: Hub::Watching, exchanged, silence: None, pending: None };
     let last_words = post.watch(&mut commands).await;
     post.depart(last_words).await;
 }
@@ -139,6 +140,8 @@ struct Post {
     exchanged: std_mpsc::Sender<Option<Vec<Vec<u8>>>>,
     /// When a complaint without a verdict means that the hub is silent.
     silence: Option<Instant>,
+    /// A complaint that had no verdict yet.
+    pending: Option<Complaint>,
 }
 
 impl Post {
@@ -204,6 +207,10 @@ impl Post {
                 self.hub = Hub::Departed;
                 self.silence = None;
                 self.end_exchange(None);
+                // It left before it heard of it.
+                if let Some(complaint) = self.pending.take() {
+                    self.conclude_alone(complaint);
+                }
             }
             Some(FromHub::Roster(_) | FromHub::Refused(_)) | None => {
                 self.lose(Verdict::HubLost { cause: "rank 0 sent an unexpected message".into() });
@@ -217,6 +224,7 @@ impl Post {
                 let bound = Duration::from_millis(limits::HUB_SILENCE_MS);
                 if self.seat.verdict().is_none() {
                     self.silence.get_or_insert_with(|| Instant::now() + bound);
+                    self.pending.get_or_insert_with(|| complaint.clone());
                 }
                 self.say(ToHub::Complain(complaint));
             }
@@ -248,6 +256,7 @@ impl Post {
 
     fn sentence(&mut self, verdict: Verdict) {
         self.silence = None;
+        self.pending = None;
         self.sentence_as(verdict);
     }
 
