@@ -1,7 +1,8 @@
-//! What the machinery costs: an 8-byte all-reduce of 2 ranks over shared memory, with schedule,
-//! machine, transport and mismatch detection, beside the least that two threads can do by hand:
-//! each writes a number and a flag into a cache line and waits for the other's. Both in the same
-//! run, alternating, on two threads; the median of the ratios is what counts.
+//! What a call costs: an 8-byte all-reduce of 2 ranks over shared memory, as it is when calls
+//! repeat, with the transport, the log of calls and mismatch detection, beside the least that two
+//! threads can do by hand: each writes a number and a flag into a cache line and waits for the
+//! other's. Both in the same run, alternating, on two threads; the median of the ratios is what
+//! counts.
 //!
 //! `cargo bench -p ringfold-bench --bench exchange`
 #![expect(clippy::unwrap_used, reason = "a bench fails by panicking")]

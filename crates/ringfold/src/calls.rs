@@ -6,12 +6,12 @@
 
 use bytemuck::{cast_slice, cast_slice_mut};
 use ringfold_reduce::{Element, scale_fits};
-use ringfold_transport::Exchanged;
 use ringfold_types::{Call, Collective, Rank, ReduceOp};
 
 use crate::communicator::Communicator;
 use crate::error::Error;
 use crate::memory::{Shape, User};
+use crate::pair::{Begun, Pair};
 
 /// The memory of an untyped call: bytes of whole elements, of any alignment.
 #[derive(Debug)]
@@ -45,24 +45,33 @@ impl Communicator {
                 Shape { in_place: true, input: buffer.len(), output: buffer.len() }
             }
         };
-        let begun = match self.plans.pair(call, shape) {
-            Some(pair) if !tracing::level_enabled!(tracing::Level::TRACE) => {
-                let Some(control) = &self.control else { unreachable!("only drop takes it") };
-                self.seq += 1;
-                let tag = pair.mark.begin(control, self.seq, 0);
-                let done = match self.engine.exchange(pair, tag, &mut buffers) {
-                    Exchanged::Both => {
-                        control.finished(self.seq);
-                        return Ok(());
-                    }
-                    Exchanged::Sent => 1,
-                    Exchanged::Nothing => 0,
-                };
-                Some((tag, done))
-            }
-            _ => None,
-        };
-        self.perform_by_steps(call, shape, buffers, begun)
+        match self.begin_as_pair(call, shape, &mut buffers) {
+            Some(Begun { steps: Pair::STEPS, .. }) => Ok(()),
+            begun => self.perform_by_steps(call, shape, buffers, begun),
+        }
+    }
+
+    /// Begins a call that repeats the latest and is of the shortest, and most often ends it, too.
+    #[inline]
+    fn begin_as_pair(
+        &mut self,
+        call: &Call,
+        shape: Shape,
+        buffers: &mut Buffers<'_>,
+    ) -> Option<Begun> {
+        let pair = self.plans.pair(call, shape)?;
+        if tracing::level_enabled!(tracing::Level::TRACE) {
+            // Only its schedule knows what there is to tell.
+            return None;
+        }
+        let Some(control) = &self.control else { unreachable!("only drop takes the control") };
+        self.seq += 1;
+        let tag = pair.mark.begin(control, self.seq, 0);
+        let steps = self.engine.exchange(pair, tag, buffers);
+        if steps == Pair::STEPS {
+            control.finished(self.seq);
+        }
+        Some(Begun { tag, steps })
     }
 
     fn perform_by_steps(
@@ -70,7 +79,7 @@ impl Communicator {
         call: &Call,
         shape: Shape,
         buffers: Buffers<'_>,
-        begun: Option<(u32, usize)>,
+        begun: Option<Begun>,
     ) -> Result<(), Error> {
         let user = match buffers {
             Buffers::Apart { input, output } => User::Apart { input, output },

@@ -14,6 +14,7 @@ use crate::engine::{Engine, Trouble};
 use crate::error::{Error, Failure};
 use crate::join::join;
 use crate::memory::{Memory, Shape, User};
+use crate::pair::Begun;
 use crate::plans::Plans;
 use crate::window::Windowing;
 
@@ -161,14 +162,13 @@ impl Communicator {
         }
     }
 
-    /// Runs one call over `user`'s memory, which has that `shape`. It may have `begun`, with a tag
-    /// and so many steps that are done.
+    /// Runs one call over `user`'s memory, which has that `shape`, from where it was `begun`.
     pub(crate) fn run(
         &mut self,
         call: &Call,
         shape: Shape,
         user: User<'_>,
-        begun: Option<(u32, usize)>,
+        begun: Option<Begun>,
     ) -> Result<(), Error> {
         if let Some(failure) = &self.failed {
             return Err(Error::Failed(Arc::clone(failure)));
@@ -179,18 +179,16 @@ impl Communicator {
         }
         let entry = self.plans.latest();
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
-        let (tag, first) = if let Some(begun) = begun {
-            begun
-        } else {
+        let Begun { tag, steps } = begun.unwrap_or_else(|| {
             self.seq += 1;
-            (entry.begin(control, self.seq, 0), 0)
-        };
+            Begun { tag: entry.begin(control, self.seq, 0), steps: 0 }
+        });
         let user = prescale(call, user, &mut self.scaled);
         let task = entry.task(control, tag, self.timeout);
         let (element, accumulator) = entry.element_bytes;
         let scratch = self.scratch.exactly(entry.schedule.scratch_len() * accumulator);
         let mut memory = Memory::new(user, scratch, element, accumulator);
-        match self.engine.run(&task, &mut memory, first) {
+        match self.engine.run(&task, &mut memory, steps) {
             Ok(()) => {
                 control.finished(self.seq);
                 Ok(())

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ringfold_bootstrap::{Control, Verdict};
 use ringfold_collectives::{Action, Form, Machine, Schedule, Source};
 use ringfold_reduce::{Kernel, Line, Operand};
-use ringfold_transport::{Exchanged, Link, LinkError};
+use ringfold_transport::{Link, LinkError};
 use ringfold_types::limits::SOURCES_MAX;
 use ringfold_types::{Lane, Rank, Slice};
 
@@ -76,14 +76,9 @@ impl Engine {
         &mut self.router
     }
 
-    /// Does the shortest call; says how far it got.
+    /// Does the shortest call; how many of its steps are done.
     #[inline]
-    pub(crate) fn exchange(
-        &mut self,
-        pair: &Pair,
-        tag: u32,
-        buffers: &mut Buffers<'_>,
-    ) -> Exchanged {
+    pub(crate) fn exchange(&mut self, pair: &Pair, tag: u32, buffers: &mut Buffers<'_>) -> usize {
         pair.exchange(&mut self.router, &mut self.theirs, tag, self.patience.tries(), buffers)
     }
 

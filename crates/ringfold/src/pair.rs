@@ -20,7 +20,19 @@ pub(crate) struct Pair {
     kernel: Kernel,
 }
 
+/// A call that has begun as a pair's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Begun {
+    /// The tag of its bytes.
+    pub(crate) tag: u32,
+    /// How many of its schedule's steps are done.
+    pub(crate) steps: usize,
+}
+
 impl Pair {
+    /// Steps of such a schedule: the send and the reduction.
+    pub(crate) const STEPS: usize = 2;
+
     /// What `schedule` says, if it is one.
     pub(crate) fn of(schedule: &Schedule, kernel: Kernel, mark: Mark) -> Option<Self> {
         let call = schedule.call();
@@ -39,8 +51,8 @@ impl Pair {
         is_pair.then_some(Self { mark, link: link(*to, 0), bytes, kernel })
     }
 
-    /// Does all of it, at once or after `tries` more, on buffers of the call; says how far it got.
-    /// `line` is room for what comes. Why it got no further, its steps will say.
+    /// Does all of it, at once or after `tries` more, on buffers of the call; how many steps are
+    /// done. `line` is room for what comes. Why it got no further, the next step will say.
     #[inline]
     pub(crate) fn exchange(
         &self,
@@ -49,7 +61,7 @@ impl Pair {
         tag: u32,
         tries: u32,
         buffers: &mut Buffers<'_>,
-    ) -> Exchanged {
+    ) -> usize {
         let &Self { link, bytes, ref kernel, .. } = self;
         let theirs = &mut line.0[..bytes];
         let via = router.to(link);
@@ -61,9 +73,13 @@ impl Pair {
             }
             Buffers::InPlace(both) => (via.exchange(link, tag, both, theirs, tries), both),
         };
-        if done == Exchanged::Both {
-            kernel.combine_line(output, line);
+        match done {
+            Exchanged::Nothing => 0,
+            Exchanged::Sent => 1,
+            Exchanged::Both => {
+                kernel.combine_line(output, line);
+                Self::STEPS
+            }
         }
-        done
     }
 }

@@ -134,15 +134,18 @@ impl Plans {
     /// it is performed, and it needs no checks.
     #[inline]
     pub(crate) fn repeats(&self, call: &Call, shape: Shape) -> bool {
-        self.latest.as_ref().is_some_and(|latest| latest.call == *call && latest.shape == shape)
+        self.repeated(call, shape).is_some()
     }
 
     /// All of the latest call, if `call` repeats it and it is of the shortest.
     #[inline]
     pub(crate) fn pair(&self, call: &Call, shape: Shape) -> Option<&Pair> {
-        let latest = self.latest.as_ref()?;
-        let repeats = latest.call == *call && latest.shape == shape;
-        if repeats { latest.pair.as_ref() } else { None }
+        self.repeated(call, shape)?.pair.as_ref()
+    }
+
+    #[inline]
+    fn repeated(&self, call: &Call, shape: Shape) -> Option<&Latest> {
+        self.latest.as_ref().filter(|latest| latest.call == *call && latest.shape == shape)
     }
 
     /// How the latest call is performed.

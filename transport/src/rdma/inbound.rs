@@ -113,8 +113,8 @@ impl Inbound {
             return Err("a fragment without credit for it");
         }
         let at = begin as usize * LINE_BYTES;
-        // Read once: what the peer writes there from now on is no longer believed.
-        let header = self.ring.lend(at..at + 8);
+        // What the peer writes there from now on is no longer believed.
+        let header: [u8; 8] = self.ring.read(at);
         let word = |at: usize| {
             u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
         };

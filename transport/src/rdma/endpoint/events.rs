@@ -54,11 +54,14 @@ impl Rdma {
         let Some(Some(contact)) = self.contacts.get_mut(rank.index()) else { return };
         let peer = &mut contact.peer;
         match outcome {
-            Outcome::Done => {
-                if let (Some(path), Some(posted)) = (peer.paths.get_mut(path), posted) {
-                    path.done(posted);
+            Outcome::Done => match (peer.paths.get_mut(path), posted) {
+                (Some(path), Some(posted)) => path.done(posted),
+                (Some(_), None) => {
+                    peer.end("a message that is no write".into());
+                    self.recount(rank);
                 }
-            }
+                (None, _) => {}
+            },
             Outcome::Arrived(number) => {
                 if let Err(fault) = peer.arrive(path, number) {
                     peer.end(fault);

@@ -124,6 +124,14 @@ impl Inbox {
         self.0.address(0)
     }
 
+    /// What lies there now: read once, whatever the peer does.
+    pub(in crate::rdma) fn read<const N: usize>(&self, at: usize) -> [u8; N] {
+        assert!(at <= self.0.bytes && N <= self.0.bytes - at, "{N} bytes at {at}");
+        // SAFETY: within the mapping, which lives as long as `self`; every value is one for bytes,
+        // and volatile, so that the compiler does not come back to read it again.
+        unsafe { self.0.base.as_ptr().add(at).cast::<[u8; N]>().read_volatile() }
+    }
+
     /// What lies in the range. The peer that may write there was told when it may; if it does so at
     /// other times it changes bytes that are only ever read as bytes, as in `shm`.
     pub(in crate::rdma) fn lend(&self, range: Range<usize>) -> &[u8] {
