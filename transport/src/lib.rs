@@ -5,7 +5,8 @@
 //! * `shm`: ranks are processes of one host;
 //! * `tcp`: ranks have a network between them;
 //! * `rdma`: a network whose devices write to each other's memory;
-//! * `layer`: transports around a transport: faults, tracing, throttling.
+//! * `layer`: transports around a transport: faults, tracing, throttling;
+//! * `trial`: what a link can do, tried by its two ends.
 //!
 //! Nothing here knows what a collective is.
 mod contract;
@@ -16,6 +17,7 @@ pub mod rdma;
 pub mod shm;
 mod sys;
 pub mod tcp;
+pub mod trial;
 
 pub use contract::{
     Capabilities, Exchanged, Fragment, Link, LinkError, LinkFault, Transport, Windows,

@@ -32,7 +32,7 @@ enum Command {
     /// Say which algorithm a call would run by, and why: candidates, estimates, measurements
     Explain(explain::Args),
     /// Look at this host's network interfaces and RDMA devices, try those out, and say what is
-    /// wrong and what to do about it
+    /// wrong and what to do about it; as a job, between hosts: ringrun --host a,b ringfold doctor
     Doctor(doctor::Args),
     /// Measure all algorithms for RINGFOLD_PLAN, among ranks: ringrun -n 4 ringfold tune
     Tune(tune::Args),

@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
-use std::process::Command;
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
 
 /// Whatever is there, every line says how it is and what it is about.
 #[test]
@@ -25,4 +26,26 @@ fn settings_that_make_no_sense_are_told() {
     assert_eq!(output.status.code(), Some(2));
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("RINGFOLD_IB_TIMEOUT=\"99\": a number from 1 to 31"), "{error}");
+}
+
+/// Ranks of one host share memory where they may, so that there is no pair to try; rank 0 speaks
+/// for all, whatever RDMA the host has.
+#[test]
+fn one_rank_of_a_job_speaks() {
+    let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let started = ["0", "1", "2"].map(|rank| {
+        let mut doctor = Command::new(env!("CARGO_BIN_EXE_ringfold"));
+        doctor.arg("doctor").env("RANK", rank).env("WORLD_SIZE", "3");
+        doctor.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
+        doctor.env("RINGFOLD_SECRET", &"5ec2e7".repeat(11)[..64]);
+        doctor.stdout(Stdio::piped()).spawn().unwrap()
+    });
+    let [first, others @ ..] = started.map(|doctor| doctor.wait_with_output().unwrap());
+    let text = String::from_utf8(first.stdout).unwrap();
+    assert!(!text.contains(" - "), "nobody has anyone to try: {text}");
+    let last = text.lines().last().unwrap();
+    assert!(last.starts_with(if first.status.success() { "ok    " } else { "BAD   " }), "{text}");
+    for other in others {
+        assert!(other.status.success() && other.stdout.is_empty(), "{other:?}");
+    }
 }

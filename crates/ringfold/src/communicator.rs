@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ringfold_bootstrap::interface::Choice;
 use ringfold_bootstrap::{Complaint, Control, Verdict, Who};
 use ringfold_collectives::select::Constraints;
 use ringfold_reduce::scale;
@@ -40,6 +41,7 @@ pub struct Communicator {
     pub(crate) scratch: Bytes,
     pub(crate) scaled: Bytes,
     pub(crate) windows: Windowing,
+    interface: Option<Choice>,
 }
 
 /// What a communicator is put together from.
@@ -49,6 +51,7 @@ pub(crate) struct Parts {
     pub(crate) plans: Plans,
     pub(crate) control: Control,
     pub(crate) timeout: Duration,
+    pub(crate) interface: Option<Choice>,
 }
 
 /// How long a rank that noticed trouble waits for the others' judgement before it states its own.
@@ -80,7 +83,7 @@ impl Communicator {
     }
 
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { layout, engine, plans, control, timeout } = parts;
+        let Parts { layout, engine, plans, control, timeout, interface } = parts;
         Self {
             windows: Windowing::new(&plans),
             rank: control.rank(),
@@ -93,6 +96,7 @@ impl Communicator {
             failed: None,
             scratch: Bytes::default(),
             scaled: Bytes::default(),
+            interface,
         }
     }
 
@@ -112,6 +116,13 @@ impl Communicator {
     #[must_use]
     pub const fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// The network interface where this rank waits for others, and why that one; none where it
+    /// needs none, as in a group of one.
+    #[must_use]
+    pub const fn interface(&self) -> Option<&Choice> {
+        self.interface.as_ref()
     }
 
     /// The name of the transport to `peer`, as in `shm`.

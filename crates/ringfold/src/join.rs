@@ -133,7 +133,7 @@ pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
     };
     // Where the launcher names rank 0's place, that is where the others look.
     let is_named = matches!(identity.rendezvous, Rendezvous::Ports { .. });
-    let bind = choice.filter(|_| config.socket_ifname.is_some() && !is_named);
+    let bind = choice.as_ref().filter(|_| config.socket_ifname.is_some() && !is_named);
     let options = Options {
         timeout: config.join_timeout,
         bind: bind.map(|choice| choice.address),
@@ -174,7 +174,7 @@ pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
         tracing::info!("rank {rank}: rank {peer} by {}", router.name(peer));
     }
     let patience = Patience::new(crowd, router.shares_memory());
-    Ok(parts(config, layout, router, patience, control))
+    Ok(Parts { interface: choice, ..parts(config, layout, router, patience, control) })
 }
 
 fn alone(config: &Config) -> Result<Parts, InitError> {
@@ -198,6 +198,7 @@ fn parts(
         plans: Plans::new(config),
         control,
         timeout: config.timeout,
+        interface: None,
     }
 }
 

@@ -51,6 +51,7 @@ pub use config::Config;
 pub use error::{Error, Failure};
 pub use join::InitError;
 pub use ringfold_bootstrap::Verdict;
+pub use ringfold_bootstrap::interface::{Choice, Reason};
 pub use ringfold_reduce::{Element, F8E4M3, F8E5M2};
 pub use ringfold_topology::Layout;
 pub use ringfold_types::limits;

@@ -92,6 +92,7 @@ fn communicators(config: &Config, size: usize) -> Result<Vec<Communicator>, Erro
             plans: Plans::new(config),
             control,
             timeout: config.timeout,
+            interface: None,
         })
     };
     Ok(ends.into_iter().zip(controls).map(communicator).collect())

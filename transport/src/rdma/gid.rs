@@ -10,12 +10,12 @@ pub(super) fn choose(gids: &[Gid], near: Option<IpAddr>) -> Option<(Gid, &'stati
         let is_routable = gid.kind == GidKind::RoceV2;
         // Among equals the first.
         let first = u32::MAX - gid.index;
-        (is_routable, !is_local(gid), is_of_family(gid, near), shared_bits(gid, near), first)
+        (is_routable, !gid.is_link_local(), is_of_family(gid, near), shared_bits(gid, near), first)
     })?;
     let why = match best.kind {
         GidKind::InfiniBand => "the first",
         GidKind::RoceV1 => "there is none of RoCE v2",
-        GidKind::RoceV2 if is_local(&best) => "of RoCE v2 there are only link-local ones",
+        GidKind::RoceV2 if best.is_link_local() => "of RoCE v2 there are only link-local ones",
         GidKind::RoceV2 if !is_of_family(&best, near) => "the only family of RoCE v2",
         GidKind::RoceV2 if near.is_none() => "the first of RoCE v2",
         GidKind::RoceV2 => "of RoCE v2, in the family of the job's address, nearest to it",
@@ -25,10 +25,6 @@ pub(super) fn choose(gids: &[Gid], near: Option<IpAddr>) -> Option<(Gid, &'stati
 
 fn is_of_family(gid: &Gid, near: Option<IpAddr>) -> bool {
     near.is_none_or(|near| near.is_ipv4() == gid.ipv4().is_some())
-}
-
-fn is_local(gid: &Gid) -> bool {
-    gid.bytes[0] == 0xfe && gid.bytes[1] & 0xc0 == 0x80
 }
 
 /// Leading bits that both have in common.

@@ -18,7 +18,7 @@
 //! * `geometry`, `outbound`, `inbound`: the ring; `path`: a queue pair; `peer`, `talk`: all of
 //!   one peer;
 //! * `endpoint`: all peers, and waiting; `words`: what devices report, for people;
-//! * `examine`: whether all is there and works.
+//! * `examine`: whether all is there that it takes.
 
 mod endpoint;
 mod examine;
@@ -39,7 +39,7 @@ mod talk;
 mod words;
 
 pub use endpoint::{Config, Rdma};
-pub use examine::{Finding, State, examine};
+pub use examine::{Examined, Finding, Port, State, examine};
 pub use filter::Filter;
 pub use rail::{Rails, Unusable};
 

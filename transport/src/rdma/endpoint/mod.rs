@@ -127,11 +127,6 @@ impl Rdma {
         })
     }
 
-    /// This rank.
-    pub(in crate::rdma) const fn rank(&self) -> Rank {
-        self.config.rank
-    }
-
     fn error(link: Link, fault: &Fault) -> LinkError {
         LinkError { link, transport: NAME, fault: fault.told() }
     }

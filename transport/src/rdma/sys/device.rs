@@ -243,6 +243,11 @@ impl fmt::Display for Gid {
 }
 
 impl Gid {
+    /// Whether it means something on its own subnet only.
+    pub(in crate::rdma) const fn is_link_local(&self) -> bool {
+        self.bytes[0] == 0xfe && self.bytes[1] & 0xc0 == 0x80
+    }
+
     /// The IPv4 address that it stands for, if it does.
     pub(in crate::rdma) fn ipv4(&self) -> Option<Ipv4Addr> {
         Ipv6Addr::from(self.bytes).to_ipv4_mapped()

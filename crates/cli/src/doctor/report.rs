@@ -1,0 +1,260 @@
+//! What is printed of a job's examination: its ports, its pairs, and a line for all that is wrong.
+
+use std::fmt::Write as _;
+use std::net::Ipv6Addr;
+
+use ringfold::Config;
+use ringfold_transport::rdma::{Port, State};
+
+use super::job::End;
+use super::look::mark;
+use super::tour::{Pair, Way};
+use super::trial::{Trouble, rate, time};
+
+/// A rail is slow that carries less than the middle one of its speed by this factor.
+const SLOW: f64 = 0.5;
+
+/// Two tables, the lines, and a verdict; and whether nothing is bad.
+pub(super) fn all(ends: &[End], pairs: &[Pair], config: &Config) -> (String, bool) {
+    let mut lines = Lines::default();
+    let has_rdma = ends.iter().any(|end| !end.ports.is_empty());
+    for end in ends {
+        lines.of_end(end, has_rdma && config.transports.rdma);
+    }
+    for pair in pairs {
+        lines.of_pair(&ends[pair.low], &ends[pair.high], pair);
+    }
+    lines.of_slow_rails(ends, pairs);
+    let mut text = if has_rdma { ports(ends) + "\n" } else { String::new() };
+    if !pairs.is_empty() {
+        text += &ways(ends, pairs);
+        text.push('\n');
+    }
+    for (state, line) in &lines.0 {
+        text += &format!("{:<5} {line}\n", mark(*state));
+    }
+    let bad = lines.0.iter().filter(|(state, _)| *state == State::Bad).count();
+    text += &verdict(ends, pairs, bad, config);
+    (text, bad == 0)
+}
+
+fn verdict(ends: &[End], pairs: &[Pair], bad: usize, config: &Config) -> String {
+    let rails: usize = pairs.iter().map(|pair| pair.ways.len() - 1).sum();
+    match bad {
+        0 if ends.iter().all(|end| end.ports.is_empty()) => without_rdma(config),
+        0 => {
+            let hosts = many(pairs.len(), "pair of hosts", "pairs of hosts");
+            format!("ok    {} between {hosts}\n", many(rails, "rail", "rails"))
+        }
+        bad => format!("BAD   {}\n", many(bad, "thing is broken", "things are broken")),
+    }
+}
+
+fn many(count: usize, one: &str, more: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { more })
+}
+
+/// What happens where there is none and that is no fault.
+pub(super) fn without_rdma(config: &Config) -> String {
+    let otherwise = if config.transports.shm { "tcp/shm" } else { "tcp" };
+    format!("ok    no RDMA here: {otherwise} will be used\n")
+}
+
+/// As in `node1 #0`: a host, and the rank that tried its ports.
+fn name(end: &End) -> String {
+    format!("{} #{}", end.card.host, end.rank)
+}
+
+/// A line for every port.
+fn ports(ends: &[End]) -> String {
+    let mut rows =
+        vec![["host", "ranks", "port", "network", "Gb/s", "MTU", "GID"].map(str::to_owned)];
+    for end in ends {
+        for (at, port) in end.ports.iter().enumerate() {
+            let (host, ranks) = match at {
+                0 => (name(end), end.ranks.to_string()),
+                _ => (String::new(), String::new()),
+            };
+            let network = if port.is_ethernet { "RoCE" } else { "InfiniBand" };
+            let gid = Ipv6Addr::from(port.gid).to_canonical().to_string();
+            let [gigabits, mtu] = [port.gigabits, port.mtu].map(|number| number.to_string());
+            rows.push([host, ranks, port.name.clone(), network.to_owned(), gigabits, mtu, gid]);
+        }
+    }
+    table(&rows)
+}
+
+/// A line for every way.
+fn ways(ends: &[End], pairs: &[Pair]) -> String {
+    let heads = ["from", "to", "by", "8 bytes", "there", "back"];
+    let mut rows = vec![heads.map(str::to_owned)];
+    for pair in pairs {
+        let (low, high) = (&ends[pair.low], &ends[pair.high]);
+        for (at, way) in pair.ways.iter().enumerate() {
+            let (from, to) = if at == 0 { (name(low), name(high)) } else { Default::default() };
+            let by = said(low, high, way);
+            rows.push(match (&way.low, &way.high) {
+                (Ok(there), Ok(back)) => {
+                    let [there_rate, back_rate] = [there, back].map(|it| rate(it.bytes_per_second));
+                    [from, to, by, time(there.latency), there_rate, back_rate]
+                }
+                _ => [from, to, by, "BAD".to_owned(), String::new(), String::new()],
+            });
+        }
+    }
+    table(&rows)
+}
+
+/// A way in words: interfaces or ports of both.
+fn said(low: &End, high: &End, way: &Way) -> String {
+    let (kind, [one, other]) = match way.rail {
+        None => ("tcp ", [&low.card.interface, &high.card.interface]),
+        Some((one, other)) => ("", [&low.ports[one].name, &high.ports[other].name]),
+    };
+    format!("{kind}{one} - {other}")
+}
+
+/// Columns side by side.
+fn table<const N: usize>(rows: &[[String; N]]) -> String {
+    let widths: [usize; N] =
+        std::array::from_fn(|at| rows.iter().map(|row| row[at].len()).max().unwrap_or(0));
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+        let line = cells.collect::<Vec<_>>().join("  ");
+        writeln!(text, "{}", line.trim_end()).unwrap_or_default();
+    }
+    text
+}
+
+/// All that is not as it should be.
+#[derive(Default)]
+struct Lines(Vec<(State, String)>);
+
+impl Lines {
+    fn add(&mut self, state: State, line: String) {
+        self.0.push((state, line));
+    }
+
+    fn of_end(&mut self, end: &End, others_have_rdma: bool) {
+        let host = name(end);
+        for (is_bad, what) in &end.card.findings {
+            self.add(if *is_bad { State::Bad } else { State::Fair }, format!("{host}: {what}"));
+        }
+        let is_told = end.card.findings.iter().any(|(is_bad, _)| *is_bad);
+        if end.ports.is_empty() && others_have_rdma && !is_told {
+            let what = "there is no RDMA port to use here, though other hosts have some";
+            self.add(State::Bad, format!("{host}: {what}; the job would go by tcp to this one"));
+        }
+    }
+
+    fn of_pair(&mut self, low: &End, high: &End, pair: &Pair) {
+        let hosts = format!("{} - {}", name(low), name(high));
+        for way in &pair.ways {
+            let by = said(low, high, way);
+            if let Some(trouble) = trouble(way) {
+                let advice = advice(low, high, way, trouble);
+                self.add(State::Bad, format!("{hosts}: {by}: {}; {advice}", trouble.why));
+            }
+            let Some((one, other)) = way.rail else { continue };
+            let (one, other) = (&low.ports[one], &high.ports[other]);
+            if one.mtu != other.mtu {
+                let (less, more) = (one.mtu.min(other.mtu), one.mtu.max(other.mtu));
+                let what = "give both interfaces the same (`ip link set ... mtu ...`)";
+                let line = format!(
+                    "{hosts}: {by}: MTU {} on one side and {} on the other, so that {less} of \
+                     {more} is used; {what}",
+                    one.mtu, other.mtu
+                );
+                self.add(State::Fair, line);
+            }
+        }
+        self.of_lonely_ports(low, high, pair, &hosts);
+    }
+
+    /// Ports that have no counterpart: harmless where one host has more of them.
+    fn of_lonely_ports(&mut self, low: &End, high: &End, pair: &Pair, hosts: &str) {
+        let rails: Vec<(usize, usize)> = pair.ways.iter().filter_map(|way| way.rail).collect();
+        let lonely = |ports: &[Port], is_met: &dyn Fn(usize) -> bool| {
+            let left = (0..ports.len()).filter(|at| !is_met(*at));
+            left.map(|at| ports[at].name.as_str()).collect::<Vec<_>>().join(", ")
+        };
+        let of_low = lonely(&low.ports, &|at| rails.iter().any(|rail| rail.0 == at));
+        let of_high = lonely(&high.ports, &|at| rails.iter().any(|rail| rail.1 == at));
+        match (of_low.is_empty(), of_high.is_empty()) {
+            (true, true) => {}
+            (false, false) => {
+                let advice = "give their interfaces addresses of one family and subnet";
+                let what = format!("{of_low} and {of_high} have no kind of address in common");
+                self.add(State::Bad, format!("{hosts}: {what}; {advice}"));
+            }
+            _ if low.ports.is_empty() || high.ports.is_empty() => {}
+            _ => {
+                let what = "no counterpart at the other end, and not used between these";
+                self.add(State::Fair, format!("{hosts}: {of_low}{of_high}: {what}"));
+            }
+        }
+    }
+
+    /// Rails that carry far less than most of those of the same speed.
+    fn of_slow_rails(&mut self, ends: &[End], pairs: &[Pair]) {
+        let mut rates: Vec<(u32, f64, String)> = Vec::new();
+        for pair in pairs {
+            let (low, high) = (&ends[pair.low], &ends[pair.high]);
+            for way in &pair.ways {
+                let (Some((one, other)), Ok(there), Ok(back)) = (way.rail, &way.low, &way.high)
+                else {
+                    continue;
+                };
+                let speed = low.ports[one].gigabits.min(high.ports[other].gigabits);
+                let least = there.bytes_per_second.min(back.bytes_per_second);
+                let by = said(low, high, way);
+                rates.push((speed, least, format!("{} - {}: {by}", name(low), name(high))));
+            }
+        }
+        rates.sort_by(|one, other| one.0.cmp(&other.0).then(one.1.total_cmp(&other.1)));
+        for same in rates.chunk_by(|one, other| one.0 == other.0) {
+            let middle = same[same.len() / 2].1;
+            for (_, least, rail) in same.iter().filter(|(_, least, _)| *least < SLOW * middle) {
+                let what = format!("{} where most have {}", rate(*least), rate(middle));
+                let advice = "cable, PCIe slot, or others at work (`lspci -vv`, `ethtool -S`)";
+                self.add(State::Fair, format!("{rail}: {what}; {advice}"));
+            }
+        }
+    }
+}
+
+/// Why a way does not work, of the end that knows more.
+fn trouble(way: &Way) -> Option<&Trouble> {
+    match (&way.low, &way.high) {
+        (Ok(_), Ok(_)) => None,
+        (Err(low), Err(high)) => Some(if low.is_told && !high.is_told { high } else { low }),
+        (Err(trouble), _) | (_, Err(trouble)) => Some(trouble),
+    }
+}
+
+/// What to do about it.
+fn advice(low: &End, high: &End, way: &Way, trouble: &Trouble) -> String {
+    match way.rail {
+        None => "is there a route, and does a firewall let TCP pass between all ports? \
+                 (RINGFOLD_SOCKET_IFNAME chooses another interface)"
+            .to_owned(),
+        Some((one, other)) if trouble.is_long => {
+            let mtu = low.ports[one].mtu.min(high.ports[other].mtu);
+            format!(
+                "short messages pass and long ones do not, so something between carries shorter \
+                 packets than the ports send: give switches and interfaces an MTU above {mtu} \
+                 (`ping -M do -s {mtu}`)"
+            )
+        }
+        Some(_) if trouble.is_told => "see the lines above".to_owned(),
+        Some((one, _)) if low.ports[one].is_ethernet => {
+            "check cable and VLAN, that both addresses are of one subnet, and that nothing drops \
+             UDP port 4791; RINGFOLD_IB_HCA leaves a port out"
+                .to_owned()
+        }
+        Some(_) => "check the cable and the subnet manager (`ibstat`, `ibping`); RINGFOLD_IB_HCA \
+                    leaves a port out"
+            .to_owned(),
+    }
+}

@@ -1,0 +1,98 @@
+//! `ringfold doctor` as the ranks of a job: what it finds between hosts.
+
+use ringfold_tests::program;
+
+use crate::lab::{RAILS, script};
+
+/// Defines `doctor`: four ranks, two for either host, which use that host's devices.
+fn doctor() -> String {
+    let [ringrun, ringfold] = ["ringrun", "ringfold"].map(program::binary);
+    let own = r"export RINGFOLD_IB_HCA=rxe_h$((RINGFOLD_RANK / 2)); exec";
+    format!(
+        "export HOME=/tmp RINGFOLD_TRANSPORT=rdma
+         doctor() {{ timeout 100 {} -n 4 sh -c '{own} {} doctor'; }}",
+        ringrun.display(),
+        ringfold.display()
+    )
+}
+
+/// Lines of the table of pairs that are about a rail, and whether it works.
+fn rails(text: &str) -> Vec<(usize, bool)> {
+    let rail = |line: &str| {
+        let (rail, rest) = (0..RAILS).find_map(|rail| {
+            let pair = format!("rxe_h0r{rail}:1 - rxe_h1r{rail}:1  ");
+            Some((rail, line.trim_start().strip_prefix(&pair)?))
+        })?;
+        Some((rail, rest.contains(" us ") && rest.matches(" GB/s").count() == 2))
+    };
+    text.lines().filter_map(rail).collect()
+}
+
+#[test]
+#[ignore = "wants a virtual machine"]
+fn the_doctor_tries_every_rail_between_hosts() {
+    let Some(outcome) = script(&format!("{}\ndoctor", doctor())) else { return };
+    assert_eq!(rails(&outcome.stdout), [(0, true), (1, true)], "{outcome:?}");
+    assert_eq!(outcome.stdout.matches(" #0  2  ").count(), 1, "{outcome:?}");
+    assert_eq!(outcome.stdout.matches("tcp ").count(), 1, "{outcome:?}");
+    assert!(outcome.stdout.ends_with("ok    2 rails between 1 pair of hosts\n"), "{outcome:?}");
+}
+
+/// Every trouble has its line, and the other rail is none the worse.
+#[test]
+#[ignore = "wants a virtual machine"]
+fn the_doctor_says_what_is_wrong_with_a_rail() {
+    let text = r"
+        ip link set h1r1 mtu 1500; sleep 0.5
+        doctor
+        ip link set h1r1 mtu 4200
+        ip link set p1r1 mtu 2500; sleep 0.5
+        echo ==; if doctor; then exit 1; fi
+        ip link set p1r1 mtu 4200
+        ip link set p1r1 down; sleep 0.5
+        echo ==; if doctor; then exit 1; fi
+        ip link set p1r1 up
+        ip addr flush dev h1r1; sleep 0.5
+        echo ==; if doctor; then exit 1; fi";
+    let Some(outcome) = script(&format!("{}\n{text}", doctor())) else { return };
+    let texts: Vec<&str> = outcome.stdout.split("==\n").collect();
+    let expected = [
+        (vec![(0, true), (1, true)], "note ", "MTU 4096 on one side and 1024 on the other"),
+        (vec![(0, true), (1, false)], "BAD ", "short messages pass and long ones do not"),
+        (vec![(0, true)], "BAD ", "port: rxe_h1r1:1 is down; check its cable"),
+        (vec![(0, true)], "BAD ", "rxe_h0r1:1 and rxe_h1r1:1 have no kind of address in common"),
+    ];
+    assert_eq!(texts.len(), expected.len(), "{outcome:?}");
+    for (text, (found, mark, what)) in texts.iter().zip(expected) {
+        assert_eq!(rails(text), found, "{text}");
+        let lines: Vec<_> = text.lines().filter(|line| line.contains(what)).collect();
+        assert!(lines.len() == 1 && lines[0].starts_with(mark), "{what}: {text}");
+        let is_bad = text.ends_with("BAD   1 thing is broken\n");
+        assert_eq!(is_bad, mark == "BAD ", "{text}");
+    }
+}
+
+/// Two network namespaces are two hosts, and have no device.
+#[test]
+#[ignore = "wants a virtual machine"]
+fn without_rdma_the_doctor_tries_tcp_between_hosts() {
+    let text = format!(
+        "
+        ip netns add one; ip netns add two
+        ip link add here netns one type veth peer name there netns two
+        ip -n one addr add 10.99.0.1/24 dev here; ip -n one link set here up
+        ip -n two addr add 10.99.0.2/24 dev there; ip -n two link set there up
+        export RINGFOLD_TRANSPORT=shm,tcp RINGFOLD_SECRET={}
+        export WORLD_SIZE=2 MASTER_ADDR=10.99.0.1 MASTER_PORT=12345
+        RANK=1 timeout 100 ip netns exec two {doctor} doctor & other=$!
+        RANK=0 timeout 100 ip netns exec one {doctor} doctor
+        wait $other",
+        &"5ec2e7".repeat(11)[..64],
+        doctor = program::binary("ringfold").display()
+    );
+    let Some(outcome) = script(&text) else { return };
+    let line = outcome.stdout.lines().find(|line| line.contains("tcp here - there"));
+    let line = line.unwrap_or_default();
+    assert!(line.contains(" us ") && line.matches(" GB/s").count() == 2, "{outcome:?}");
+    assert!(outcome.stdout.ends_with("ok    no RDMA here: tcp/shm will be used\n"), "{outcome:?}");
+}

@@ -1,0 +1,322 @@
+//! What a link can do, tried by its two ends: whether bytes get through at all, how long a few
+//! take, and how many there are in a second.
+//!
+//! ```text
+//! whoever begins            the other
+//! 8 bytes            ->
+//!                    <-     the same 8 bytes; so again and again
+//! how many, and those ->
+//!                    <-     8 bytes: they are here; so with more and more, until it takes a while
+//! nothing            ->
+//!                    <-     how many, and those; now the other way
+//! ```
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::contract::{Link, LinkError, LinkFault, Transport};
+
+/// What a link did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Figures {
+    /// One way, for 8 bytes: half of the middle one of many round trips.
+    pub latency: Duration,
+    /// Bytes per second from this end to the other.
+    pub bytes_per_second: f64,
+}
+
+/// How far two ends came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// Nothing has arrived.
+    Meeting,
+    /// Short messages were under way,
+    Short,
+    /// and long ones, after all short ones had arrived.
+    Long,
+}
+
+/// A trial that came to nothing.
+#[derive(Debug, thiserror::Error)]
+#[error("{why}")]
+pub struct Failed {
+    /// When.
+    pub stage: Stage,
+    /// What happened.
+    pub why: Fault,
+}
+
+/// What can happen in a trial.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// The transport says so.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// Nothing moved for so long.
+    #[error("nothing arrived for {} s", PATIENCE.as_secs())]
+    Late,
+    /// What arrived is not what was sent.
+    #[error("other bytes arrived than were sent")]
+    Wrong,
+    /// This process could not wait.
+    #[error("cannot wait: {0}")]
+    Wait(#[from] io::Error),
+}
+
+impl Failed {
+    /// Whether all that this end knows is that the other one gave up.
+    #[must_use]
+    pub const fn is_told(&self) -> bool {
+        matches!(&self.why, Fault::Link(LinkError { fault: LinkFault::Closed, .. }))
+    }
+}
+
+/// Time for which nothing may move.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Round trips of short messages.
+const TRIPS: usize = 201;
+/// Bytes of long messages at first,
+const BATCH_BYTES: u64 = 1 << 20;
+/// at most,
+const BATCH_BYTES_MAX: u64 = 1 << 30;
+/// and from one batch to the next.
+const GROWTH: u64 = 8;
+/// Time that a batch must take for its rate to count.
+const WHILE: Duration = Duration::from_millis(25);
+/// Marks all bytes of a trial.
+const TAG: u32 = u32::from_le_bytes(*b"RFtr");
+/// What long messages consist of.
+const PATTERN: u8 = 0x5a;
+/// Time to look again and again, where the other end and the device have CPUs of their own,
+const SPIN: Duration = Duration::from_micros(50);
+/// and how long this thread sleeps at a time after that.
+const NAP: Duration = Duration::from_millis(50);
+
+/// Tries out `link`. Both ends call this at about the same time, and one of them `begins`. Blocks
+/// for a fraction of a second, or some 10 s where nothing arrives. Nothing else may use the link
+/// before or after.
+///
+/// # Errors
+/// The link does not work.
+pub fn run(transport: &mut dyn Transport, link: Link, begins: bool) -> Result<Figures, Failed> {
+    let is_alone = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1);
+    let spin = if is_alone { Duration::ZERO } else { SPIN };
+    let mut end = End { transport, link, stage: Stage::Meeting, patience: PATIENCE, spin };
+    let figures = end.figures(begins);
+    figures.map_err(|why| Failed { stage: end.stage, why })
+}
+
+struct End<'a> {
+    transport: &'a mut dyn Transport,
+    link: Link,
+    stage: Stage,
+    patience: Duration,
+    spin: Duration,
+}
+
+impl End<'_> {
+    fn figures(&mut self, begins: bool) -> Result<Figures, Fault> {
+        let latency = self.trips(begins)?;
+        self.stage = Stage::Long;
+        let bytes_per_second = if begins {
+            let rate = self.stream()?;
+            self.take()?;
+            rate
+        } else {
+            self.take()?;
+            self.stream()?
+        };
+        self.until(|transport, _| Ok(transport.is_flushed()))?;
+        Ok(Figures { latency, bytes_per_second })
+    }
+
+    /// Short messages there and back.
+    fn trips(&mut self, begins: bool) -> Result<Duration, Fault> {
+        let mut times = Vec::with_capacity(TRIPS);
+        let mut token = [PATTERN; 8];
+        for _ in 0..TRIPS {
+            let start = Instant::now();
+            if begins {
+                self.send(&token)?;
+                self.recv(&mut token)?;
+            } else {
+                self.recv(&mut token)?;
+                self.send(&token)?;
+            }
+            times.push(start.elapsed());
+            self.stage = Stage::Short;
+            if token != [PATTERN; 8] {
+                return Err(Fault::Wrong);
+            }
+        }
+        times.sort_unstable();
+        Ok(times[TRIPS / 2] / 2)
+    }
+
+    /// Sends batches, from the third on longer and longer, until one takes a while; its rate. The
+    /// first one does not count, as its bytes are looked at.
+    fn stream(&mut self) -> Result<f64, Fault> {
+        let buffer = vec![PATTERN; piece(BATCH_BYTES)];
+        let (mut bytes, mut counts) = (BATCH_BYTES, false);
+        loop {
+            let start = Instant::now();
+            self.send(&bytes.to_le_bytes())?;
+            let mut left = bytes;
+            while left > 0 {
+                let now = piece(left).min(buffer.len());
+                self.send(&buffer[..now])?;
+                left -= now as u64;
+            }
+            self.recv(&mut [0; 8])?;
+            let took = start.elapsed();
+            if counts && (took >= WHILE || bytes == BATCH_BYTES_MAX) {
+                self.send(&0_u64.to_le_bytes())?;
+                return Ok(bytes as f64 / took.as_secs_f64());
+            }
+            if counts {
+                bytes = (bytes * GROWTH).min(BATCH_BYTES_MAX);
+            }
+            counts = true;
+        }
+    }
+
+    /// Takes the batches that the other end sends, and looks at the first one's bytes.
+    fn take(&mut self) -> Result<(), Fault> {
+        let mut buffer = vec![0; piece(BATCH_BYTES)];
+        let mut is_first = true;
+        loop {
+            let mut count = [0; 8];
+            self.recv(&mut count)?;
+            let mut left = u64::from_le_bytes(count);
+            if left == 0 {
+                return Ok(());
+            }
+            if left > BATCH_BYTES_MAX {
+                return Err(Fault::Wrong);
+            }
+            while left > 0 {
+                let now = piece(left).min(buffer.len());
+                self.recv(&mut buffer[..now])?;
+                left -= now as u64;
+                if is_first && buffer[..now].iter().any(|byte| *byte != PATTERN) {
+                    return Err(Fault::Wrong);
+                }
+            }
+            is_first = false;
+            self.send(&[PATTERN; 8])?;
+        }
+    }
+
+    fn send(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
+        while !bytes.is_empty() {
+            let mut sent = 0;
+            self.until(|transport, link| {
+                sent = transport.send(link, TAG, bytes)?;
+                Ok(sent > 0)
+            })?;
+            bytes = &bytes[sent..];
+        }
+        Ok(())
+    }
+
+    fn recv(&mut self, into: &mut [u8]) -> Result<(), Fault> {
+        let mut arrived = 0;
+        while arrived < into.len() {
+            let before = arrived;
+            self.until(|transport, link| {
+                match transport.recv(link, TAG, &mut into[arrived..])? {
+                    Some((TAG, bytes)) => arrived += bytes,
+                    Some(_) => return Err(Fault::Wrong),
+                    None => {}
+                }
+                Ok(arrived > before)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Tries again until it succeeds.
+    fn until(
+        &mut self,
+        mut attempt: impl FnMut(&mut dyn Transport, Link) -> Result<bool, Fault>,
+    ) -> Result<(), Fault> {
+        let start = Instant::now();
+        while !attempt(self.transport, self.link)? {
+            let moved = self.transport.poll()?;
+            let waited = start.elapsed();
+            if waited > self.patience {
+                return Err(Fault::Late);
+            }
+            if moved || waited < self.spin {
+                continue;
+            }
+            self.transport.arm();
+            let is_done = attempt(self.transport, self.link);
+            if matches!(is_done, Ok(false)) {
+                let nap = Timespec { tv_sec: 0, tv_nsec: NAP.subsec_nanos().into() };
+                let mut wake = [PollFd::from_borrowed_fd(self.transport.wake_fd(), PollFlags::IN)];
+                // Interrupted or not: the next round looks.
+                poll(&mut wake, Some(&nap)).ok();
+            }
+            self.transport.disarm();
+            if is_done? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that are moved at a time.
+fn piece(bytes: u64) -> usize {
+    usize::try_from(bytes.min(BATCH_BYTES)).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfold_types::{Lane, Rank};
+
+    use super::*;
+    use crate::local::Local;
+
+    fn link(peer: usize) -> Link {
+        Link { peer: Rank::at(peer), lane: Lane(0) }
+    }
+
+    #[test]
+    fn both_ends_learn_what_the_link_does() {
+        let mut ends = Local::mesh(2).unwrap();
+        let mut other = ends.pop().unwrap();
+        let there = std::thread::spawn(move || run(&mut other, link(0), false));
+        for figures in [run(&mut ends[0], link(1), true), there.join().unwrap()] {
+            let figures = figures.unwrap();
+            assert!(figures.latency > Duration::ZERO && figures.bytes_per_second > 0.0);
+        }
+    }
+
+    #[test]
+    fn an_end_that_is_alone_says_how_far_it_came() {
+        let mut ends = Local::mesh(2).unwrap();
+        let gone = ends.pop().unwrap();
+        let (transport, patience) = (&mut ends[0], Duration::from_millis(1));
+        let (stage, spin) = (Stage::Meeting, Duration::ZERO);
+        let mut end = End { transport, link: link(1), stage, patience, spin };
+        assert!(matches!(end.figures(true), Err(Fault::Late)));
+        drop(gone);
+        let failed = run(&mut ends[0], link(1), true).unwrap_err();
+        assert!(failed.is_told() && failed.stage == Stage::Meeting, "{failed:?}");
+    }
+
+    #[test]
+    fn what_was_not_sent_is_noticed() {
+        let mut ends = Local::mesh(2).unwrap();
+        ends[1].send(link(0), TAG, &[1; 8]).unwrap();
+        let failed = run(&mut ends[0], link(1), true).unwrap_err();
+        assert!(matches!(failed.why, Fault::Wrong) && failed.stage == Stage::Short, "{failed:?}");
+        ends[1].send(link(0), TAG + 1, &[PATTERN; 8]).unwrap();
+        let failed = run(&mut ends[0], link(1), true).unwrap_err();
+        assert!(matches!(failed.why, Fault::Wrong), "{failed:?}");
+    }
+}
