@@ -97,6 +97,22 @@ pub const RDMA_PIECE_BYTES: usize = 64 * 1024;
 /// RDMA writes of a link that the receiver is not done with.
 pub const RDMA_CELLS: usize = 64;
 
+/// Time after which a queue pair by which no packet has passed is given up, in milliseconds.
+pub const RDMA_PROOF_MS: u64 = 2_000;
+
+/// Time that a device has to say what became of a failed queue pair's work, in milliseconds.
+pub const RDMA_FLUSH_MS: u64 = 500;
+
+/// Time after which a lost queue pair is made again, in milliseconds; it doubles each time in vain,
+pub const RDMA_RETRY_MS: u64 = 1_000;
+
+/// up to this.
+pub const RDMA_RETRY_MAX_MS: u64 = 60_000;
+
+/// Time that is left, once a peer has closed its connection, to what it sent by RDMA before, in
+/// milliseconds.
+pub const RDMA_PARTING_MS: u64 = 1_000;
+
 const _: () = assert!(LINK_BYTES_MIN.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(FRAME_BYTES_MAX.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(FRAME_BYTES_MAX >= LINK_BYTES_MIN);

@@ -74,6 +74,11 @@ pub(super) enum Number {
 /// What totals of lines are counted modulo of: many laps of a ring.
 pub(super) const LAPS_LINES: u32 = 1 << SEQUENCE_SHIFT;
 
+/// A total of lines as numbers say it.
+pub(super) const fn lap(total: u64) -> u32 {
+    (total % LAPS_LINES as u64) as u32
+}
+
 impl Number {
     pub(super) const fn encode(self) -> u32 {
         match self {

@@ -6,9 +6,7 @@ use std::collections::VecDeque;
 
 use ringfold_types::limits::RDMA_CELLS;
 
-use super::geometry::{
-    CREDIT_FRAGMENTS, CREDIT_LINES, LAPS_LINES, LINE_BYTES, RING_LINES, lines, payload_at,
-};
+use super::geometry::{CREDIT_FRAGMENTS, CREDIT_LINES, LINE_BYTES, RING_LINES, lines, payload_at};
 use super::message::Heard;
 use super::sys::{Inbox, Mr};
 use crate::contract::Fragment;
@@ -19,10 +17,10 @@ const _: () = assert!(RDMA_CELLS <= 64, "a bit for each");
 #[derive(Debug)]
 pub(super) struct Inbound {
     ring: Inbox,
-    /// What lets the peer write, by cable.
-    rights: Vec<Mr>,
-    /// Of the next fragment in order.
-    sequence: u8,
+    /// What lets the peer write, by cable; none where it may not.
+    rights: Vec<Option<Mr>>,
+    /// Of the next fragment in order; all that have arrived.
+    sequence: u64,
     /// Lines of fragments that arrived by another way than those before them; 0 for none.
     early: [u32; RDMA_CELLS],
     /// The line at which the next one begins, unless it does not fit.
@@ -37,7 +35,7 @@ pub(super) struct Inbound {
     unsaid_lines: u32,
     unsaid_fragments: u32,
     /// All lines that the peer was ever given credit for, if any,
-    given: u32,
+    given: u64,
     has_given: bool,
     /// and whether it may not have heard the last of it.
     must_repeat: bool,
@@ -53,7 +51,7 @@ struct Arrived {
 }
 
 impl Inbound {
-    pub(super) fn new(ring: Inbox, rights: Vec<Mr>) -> Self {
+    pub(super) fn new(ring: Inbox, rights: Vec<Option<Mr>>) -> Self {
         Self {
             ring,
             rights,
@@ -79,12 +77,12 @@ impl Inbound {
 
     /// The keys to it, by cable.
     pub(super) fn keys(&self) -> impl Iterator<Item = u32> {
-        self.rights.iter().map(Mr::remote_key)
+        self.rights.iter().map(|right| right.as_ref().map_or(0, Mr::remote_key))
     }
 
     /// Takes note of a fragment that is there.
     pub(super) fn arrive(&mut self, sequence: u8, lines: u32) -> Result<(), &'static str> {
-        let distance = usize::from(sequence.wrapping_sub(self.sequence));
+        let distance = usize::from(sequence.wrapping_sub(self.sequence.to_le_bytes()[0]));
         let place = usize::from(sequence) % RDMA_CELLS;
         if lines == 0 || lines > RING_LINES {
             return Err("a fragment of no lines, or more than there are");
@@ -94,12 +92,30 @@ impl Inbound {
         }
         self.early[place] = lines;
         loop {
-            let place = usize::from(self.sequence) % RDMA_CELLS;
+            let place = self.early_at(0);
             match std::mem::take(&mut self.early[place]) {
                 0 => return Ok(()),
                 lines => self.line_up(lines)?,
             }
-            self.sequence = self.sequence.wrapping_add(1);
+            self.sequence += 1;
+        }
+    }
+
+    /// What is noted of the fragment that comes `ahead` after the next.
+    fn early_at(&self, ahead: usize) -> usize {
+        (usize::from(self.sequence.to_le_bytes()[0]) + ahead) % RDMA_CELLS
+    }
+
+    /// Puts in place what came by another way than a device's writing.
+    pub(super) fn load(&mut self, at: usize, bytes: &[u8]) {
+        self.ring.store(at, bytes);
+    }
+
+    /// Whether fragments are missing of so many in all; no peer has more under way than fit.
+    pub(super) fn lacks(&self, fragments: u64) -> Result<bool, &'static str> {
+        match fragments.checked_sub(self.sequence) {
+            Some(missing) if missing <= RDMA_CELLS as u64 => Ok(missing > 0),
+            _ => Err("other fragments were promised than can be"),
         }
     }
 
@@ -160,8 +176,8 @@ impl Inbound {
     }
 
     /// Lines to give credit for, in all.
-    pub(super) const fn total(&self) -> u32 {
-        self.given.wrapping_add(self.unsaid_lines) % LAPS_LINES
+    pub(super) const fn total(&self) -> u64 {
+        self.given + self.unsaid_lines as u64
     }
 
     /// The peer will be told.
@@ -182,18 +198,7 @@ impl Inbound {
     /// What has arrived: all fragments before this one in order, and the others whose bits are set,
     /// counted from it.
     pub(super) fn state(&self) -> Heard {
-        let is_early = |ahead: &u8| {
-            self.early[usize::from(self.sequence.wrapping_add(*ahead)) % RDMA_CELLS] != 0
-        };
-        let ahead = (0..64).filter(is_early);
+        let ahead = (0..RDMA_CELLS).filter(|ahead| self.early[self.early_at(*ahead)] != 0);
         Heard { next: self.sequence, early: ahead.fold(0, |bits, ahead| bits | 1 << ahead) }
-    }
-}
-
-#[cfg(test)]
-impl Inbound {
-    /// What a device does.
-    pub(super) fn store(&mut self, at: usize, bytes: &[u8]) {
-        self.ring.store(at, bytes);
     }
 }

@@ -6,21 +6,23 @@
 //!
 //! ```text
 //! Rails     both, first      rails of this host, to be paired
-//! Offer     both             number and first packet of the queue pair of a path
+//! Offer     both             a path's queue pair and rail; of one that has ended, a new life
 //! Ready     both             the path can be used towards the one who says so
-//! Without   either           the path cannot be made, or used any more
-//! Heard     both, after it   what has arrived, by the end of that path
-//! Over      both             there is no path; what follows is data, by TCP
+//! Without   both             the path cannot be made, or used any more
+//! Heard     both, after it   what has arrived: by that path nothing more will
 //! Want      sender           a ring for a lane
 //! Grant     receiver         where it is
-//! Bye       leaver           how many writes it sent in all
+//! Load      sender           a fragment by TCP, where no path is left: its bytes follow
+//! Credit    receiver         credit, likewise
+//! Bye       leaver           how many fragments it sent in all
 //! ```
 
 use hmac::Mac as _;
 use ringfold_types::Rank;
-use ringfold_types::limits::{LANES_MAX, PATHS_MAX, RAILS_MAX};
+use ringfold_types::limits::{LANES_MAX, PATHS_MAX, RAILS_MAX, RDMA_RING_BYTES};
 
-use super::sys::LinkLayer;
+use super::geometry::{HEADER_BYTES, Number};
+use super::sys::GidKind;
 use crate::tcp::proof::JobKey;
 
 /// Bytes of a message,
@@ -34,14 +36,14 @@ const BODY_AT: usize = 8;
 /// Bytes of a rail.
 const RAIL_BYTES: usize = 20;
 /// Bytes of what was heard on a lane.
-const HEARD_BYTES: usize = 9;
+const HEARD_BYTES: usize = 16;
 
 const _: () = assert!(RAILS_MAX * RAIL_BYTES <= COVERED_BYTES - BODY_AT);
 const _: () = assert!(RAILS_MAX * 4 + 8 <= COVERED_BYTES - BODY_AT);
 
 const _: () = assert!(LANES_MAX * HEARD_BYTES <= COVERED_BYTES - BODY_AT);
 
-const PURPOSE: &[u8] = b"ringfold rdma message 1";
+const PURPOSE: &[u8] = b"ringfold rdma message 2";
 
 /// A port as the peer must know it to pair it with one of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +51,7 @@ pub(super) struct RailCard {
     pub(super) gid: [u8; 16],
     pub(super) lid: u16,
     pub(super) mtu: u8,
-    pub(super) link_layer: LinkLayer,
+    pub(super) kind: GidKind,
 }
 
 /// Memory that the peer may write.
@@ -64,7 +66,7 @@ pub(super) struct Grant {
 /// bits are set, counted from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Heard {
-    pub(super) next: u8,
+    pub(super) next: u64,
     pub(super) early: u64,
 }
 
@@ -80,6 +82,7 @@ pub(super) enum Message {
         path: usize,
         number: u32,
         sequence: u32,
+        rail: RailCard,
     },
     Ready {
         path: usize,
@@ -87,7 +90,6 @@ pub(super) enum Message {
     Without {
         path: usize,
     },
-    Over,
     Want {
         lane: usize,
     },
@@ -95,13 +97,36 @@ pub(super) enum Message {
         lane: usize,
         grant: Grant,
     },
+    /// By lane.
     Bye {
-        writes: u64,
+        fragments: [u64; LANES_MAX],
     },
     Heard {
         path: usize,
         lanes: [Heard; LANES_MAX],
     },
+    Load(Load),
+    /// All lines given back so far.
+    Credit {
+        lane: usize,
+        total: u64,
+    },
+}
+
+/// A fragment that goes by TCP: what a device would write, where, and with which number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Load {
+    pub(super) lane: usize,
+    pub(super) sequence: u8,
+    pub(super) lines: u32,
+    pub(super) at: usize,
+    pub(super) bytes: usize,
+}
+
+impl Load {
+    const fn number(self) -> Number {
+        Number::Fragment { lane: self.lane, sequence: self.sequence, lines: self.lines }
+    }
 }
 
 /// Why bytes are not a message.
@@ -140,21 +165,18 @@ impl Message {
             Self::Rails { rails, queue_pairs } => {
                 head[2] = *queue_pairs;
                 for (rail, into) in rails.iter().zip(body.chunks_exact_mut(RAIL_BYTES)) {
-                    into[..16].copy_from_slice(&rail.gid);
-                    into[16..18].copy_from_slice(&rail.lid.to_le_bytes());
-                    into[18] = rail.mtu;
-                    into[19] = u8::from(rail.link_layer == LinkLayer::Ethernet);
+                    into.copy_from_slice(&rail.encode());
                 }
                 (1, rails.len().min(RAILS_MAX))
             }
-            Self::Offer { path, number, sequence } => {
+            Self::Offer { path, number, sequence, rail } => {
                 body[..4].copy_from_slice(&number.to_le_bytes());
                 body[4..8].copy_from_slice(&sequence.to_le_bytes());
+                body[8..8 + RAIL_BYTES].copy_from_slice(&rail.encode());
                 (2, *path)
             }
             Self::Ready { path } => (3, *path),
             Self::Without { path } => (4, *path),
-            Self::Over => (5, 0),
             Self::Want { lane } => (6, *lane),
             Self::Grant { lane, grant } => {
                 body[..8].copy_from_slice(&grant.address.to_le_bytes());
@@ -163,16 +185,28 @@ impl Message {
                 }
                 (7, *lane)
             }
-            Self::Bye { writes } => {
-                body[..8].copy_from_slice(&writes.to_le_bytes());
+            Self::Bye { fragments } => {
+                for (count, into) in fragments.iter().zip(body.chunks_exact_mut(8)) {
+                    into.copy_from_slice(&count.to_le_bytes());
+                }
                 (8, 0)
             }
             Self::Heard { path, lanes } => {
                 for (lane, into) in lanes.iter().zip(body.chunks_exact_mut(HEARD_BYTES)) {
-                    into[0] = lane.next;
-                    into[1..].copy_from_slice(&lane.early.to_le_bytes());
+                    into[..8].copy_from_slice(&lane.next.to_le_bytes());
+                    into[8..].copy_from_slice(&lane.early.to_le_bytes());
                 }
                 (9, *path)
+            }
+            Self::Load(load) => {
+                body[..4].copy_from_slice(&load.number().encode().to_le_bytes());
+                body[4..8].copy_from_slice(&(load.at as u32).to_le_bytes());
+                body[8..12].copy_from_slice(&(load.bytes as u32).to_le_bytes());
+                (10, load.lane)
+            }
+            Self::Credit { lane, total } => {
+                body[..8].copy_from_slice(&total.to_le_bytes());
+                (11, *lane)
             }
         };
         (head[0], head[1]) = (kind, about as u8);
@@ -198,41 +232,74 @@ impl Message {
         Ok(match head[0] {
             1 => {
                 let rails = body.chunks_exact(RAIL_BYTES).take(below(RAILS_MAX + 1)?);
-                let rails = rails.map(rail).collect::<Result<_, _>>()?;
+                let rails = rails.map(RailCard::decode).collect::<Result<_, _>>()?;
                 Self::Rails { rails, queue_pairs: head[2].max(1) }
             }
-            2 => Self::Offer { path: below(PATHS_MAX)?, number: word(0), sequence: word(4) },
+            2 => {
+                let rail = RailCard::decode(&body[8..8 + RAIL_BYTES])?;
+                let (number, sequence) = (word(0), word(4));
+                Self::Offer { path: below(PATHS_MAX)?, number, sequence, rail }
+            }
             3 => Self::Ready { path: below(PATHS_MAX)? },
             4 => Self::Without { path: below(PATHS_MAX)? },
-            5 => Self::Over,
             6 => Self::Want { lane: below(LANES_MAX)? },
             7 => {
                 let keys = std::array::from_fn(|at| word(8 + 4 * at));
                 Self::Grant { lane: below(LANES_MAX)?, grant: Grant { address: long(0), keys } }
             }
-            8 => Self::Bye { writes: long(0) },
+            8 => Self::Bye { fragments: std::array::from_fn(|at| long(8 * at)) },
             9 => {
-                let lane = |at| Heard { next: body[at], early: long(at + 1) };
+                let lane = |at| Heard { next: long(at), early: long(at + 8) };
                 let lanes = std::array::from_fn(|at| lane(at * HEARD_BYTES));
                 Self::Heard { path: below(PATHS_MAX)?, lanes }
             }
+            10 => {
+                let (at, bytes) = (word(4) as usize, word(8) as usize);
+                let fits = bytes >= HEADER_BYTES
+                    && at.checked_add(bytes).is_some_and(|end| end <= RDMA_RING_BYTES);
+                match Number::decode(word(0)) {
+                    Number::Fragment { lane, sequence, lines }
+                        if fits && lane == below(LANES_MAX)? =>
+                    {
+                        Self::Load(Load { lane, sequence, lines, at, bytes })
+                    }
+                    _ => return Err(BadMessage::Nonsense),
+                }
+            }
+            11 => Self::Credit { lane: below(LANES_MAX)?, total: long(0) },
             _ => return Err(BadMessage::Nonsense),
         })
     }
 }
 
-fn rail(bytes: &[u8]) -> Result<RailCard, BadMessage> {
-    let mut gid = [0; 16];
-    gid.copy_from_slice(&bytes[..16]);
-    let lid = u16::from_le_bytes([bytes[16], bytes[17]]);
-    let link_layer = match bytes[19] {
-        0 => LinkLayer::InfiniBand,
-        1 => LinkLayer::Ethernet,
-        _ => return Err(BadMessage::Nonsense),
-    };
-    match bytes[18] {
-        mtu @ 1..=5 => Ok(RailCard { gid, lid, mtu, link_layer }),
-        _ => Err(BadMessage::Nonsense),
+impl RailCard {
+    fn encode(&self) -> [u8; RAIL_BYTES] {
+        let mut bytes = [0; RAIL_BYTES];
+        bytes[..16].copy_from_slice(&self.gid);
+        bytes[16..18].copy_from_slice(&self.lid.to_le_bytes());
+        bytes[18] = self.mtu;
+        bytes[19] = match self.kind {
+            GidKind::InfiniBand => 0,
+            GidKind::RoceV1 => 1,
+            GidKind::RoceV2 => 2,
+        };
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
+        let mut gid = [0; 16];
+        gid.copy_from_slice(&bytes[..16]);
+        let lid = u16::from_le_bytes([bytes[16], bytes[17]]);
+        let kind = match bytes[19] {
+            0 => GidKind::InfiniBand,
+            1 => GidKind::RoceV1,
+            2 => GidKind::RoceV2,
+            _ => return Err(BadMessage::Nonsense),
+        };
+        match bytes[18] {
+            mtu @ 1..=5 => Ok(Self { gid, lid, mtu, kind }),
+            _ => Err(BadMessage::Nonsense),
+        }
     }
 }
 
@@ -244,23 +311,27 @@ mod tests {
         Context { key, from: Rank(3), to: Rank(4), count: 7 }
     }
 
+    fn load(lane: usize, at: usize, bytes: usize) -> Load {
+        Load { lane, sequence: 255, lines: 2, at, bytes }
+    }
+
     #[test]
     fn messages_travel() {
         let key = JobKey::new([1; 32]);
-        let link_layer = LinkLayer::Ethernet;
-        let rail = RailCard { gid: [7; 16], lid: 300, mtu: 5, link_layer };
+        let rail = RailCard { gid: [7; 16], lid: 300, mtu: 5, kind: GidKind::RoceV1 };
         let keys = [1, 2, 3, 4, 5, 6, 7, u32::MAX];
         for message in [
             Message::Rails { rails: vec![], queue_pairs: 1 },
             Message::Rails { rails: vec![rail; RAILS_MAX], queue_pairs: 4 },
-            Message::Offer { path: PATHS_MAX - 1, number: 1 << 23, sequence: 5 },
+            Message::Offer { path: PATHS_MAX - 1, number: 1 << 23, sequence: 5, rail },
             Message::Ready { path: 0 },
             Message::Without { path: 1 },
-            Message::Over,
             Message::Want { lane: LANES_MAX - 1 },
             Message::Grant { lane: 2, grant: Grant { address: u64::MAX - 3, keys } },
-            Message::Bye { writes: 1 << 40 },
-            Message::Heard { path: 3, lanes: [Heard { next: 200, early: 5 << 60 }; LANES_MAX] },
+            Message::Bye { fragments: [1 << 40; LANES_MAX] },
+            Message::Heard { path: 3, lanes: [Heard { next: 1 << 40, early: 5 << 60 }; LANES_MAX] },
+            Message::Load(load(LANES_MAX - 1, RDMA_RING_BYTES - 100, 100)),
+            Message::Credit { lane: 1, total: u64::MAX },
         ] {
             let bytes = message.encode(context(&key));
             assert_eq!(Message::decode(&bytes, context(&key)), Ok(message));
@@ -270,7 +341,7 @@ mod tests {
     #[test]
     fn what_was_changed_or_said_before_is_refused() {
         let key = JobKey::new([1; 32]);
-        let bytes = Message::Bye { writes: 1 }.encode(context(&key));
+        let bytes = Message::Credit { lane: 0, total: 1 }.encode(context(&key));
         let refused = |bytes: &[u8; MESSAGE_BYTES], context| {
             assert_eq!(Message::decode(bytes, context), Err(BadMessage::Unproven));
         };
@@ -287,13 +358,19 @@ mod tests {
     #[test]
     fn nonsense_is_refused_though_it_is_proven() {
         let key = JobKey::new([1; 32]);
-        let mtu = |mtu| RailCard { gid: [7; 16], lid: 0, mtu, link_layer: LinkLayer::Ethernet };
+        let mtu = |mtu| RailCard { gid: [7; 16], lid: 0, mtu, kind: GidKind::RoceV2 };
         let rails = |rail| Message::Rails { rails: vec![rail], queue_pairs: 1 };
         for message in [
             rails(mtu(6)),
             rails(mtu(0)),
             Message::Ready { path: PATHS_MAX },
             Message::Want { lane: LANES_MAX },
+            Message::Offer { path: 0, number: 1, sequence: 1, rail: mtu(9) },
+            Message::Load(load(LANES_MAX, 0, 64)),
+            Message::Load(load(0, RDMA_RING_BYTES - 63, 64)),
+            Message::Load(load(0, usize::try_from(u32::MAX).unwrap(), 64)),
+            Message::Load(load(0, 0, 0)),
+            Message::Credit { lane: LANES_MAX, total: 0 },
         ] {
             let bytes = message.encode(context(&key));
             let found = Message::decode(&bytes, context(&key));

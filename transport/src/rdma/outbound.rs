@@ -21,10 +21,10 @@ pub(super) struct Outbound {
     lane: usize,
     grant: Grant,
     image: Outbox,
-    /// The right to read the image, by cable.
-    rights: Vec<Mr>,
-    /// Of the next fragment.
-    sequence: u8,
+    /// The right to read the image, by cable; none where it may not be.
+    rights: Vec<Option<Mr>>,
+    /// Of the next fragment; all that there were.
+    sequence: u64,
     /// The line at which it begins, unless it does not fit.
     line: u32,
     /// What the peer is not done with, oldest first.
@@ -32,7 +32,7 @@ pub(super) struct Outbound {
     /// Its lines, skipped ones included.
     busy: u32,
     /// All lines that the peer ever gave credit for.
-    credited: u32,
+    credited: u64,
     /// Fragments in flight that went down with their path, and must be written again.
     lost: usize,
 }
@@ -64,7 +64,7 @@ struct Room {
 }
 
 impl Outbound {
-    pub(super) fn new(lane: usize, grant: Grant, image: Outbox, rights: Vec<Mr>) -> Self {
+    pub(super) fn new(lane: usize, grant: Grant, image: Outbox, rights: Vec<Option<Mr>>) -> Self {
         Self {
             lane,
             grant,
@@ -91,8 +91,9 @@ impl Outbound {
         header[4..8].copy_from_slice(&length.to_le_bytes());
         self.image.write(at, &header);
         self.image.write(at + payload_at(room.bytes), &bytes[..room.bytes]);
-        let number = Number::Fragment { lane: self.lane, sequence: self.sequence, lines: count };
-        self.sequence = self.sequence.wrapping_add(1);
+        let sequence = self.sequence.to_le_bytes()[0];
+        let number = Number::Fragment { lane: self.lane, sequence, lines: count };
+        self.sequence += 1;
         self.line = (begin + count) % RING_LINES;
         self.busy += room.skipped + count;
         let ready = Ready { at, bytes: payload_at(room.bytes) + room.bytes, number };
@@ -135,18 +136,23 @@ impl Outbound {
         surely >= LINK_BYTES_MIN
     }
 
-    /// Takes the peer's word that it is done with so many lines in all.
+    /// Takes the peer's word that it is done with so many lines in all, modulo `LAPS_LINES`.
     pub(super) fn credit(&mut self, total: u32) -> Result<(), &'static str> {
-        let mut lines = total.wrapping_sub(self.credited) % LAPS_LINES;
-        if lines > LAPS_LINES / 2 {
-            // It was overtaken by a later one.
-            return Ok(());
-        }
-        self.credited = total;
+        let [a, b, c, d, ..] = self.credited.to_le_bytes();
+        let lines = total.wrapping_sub(u32::from_le_bytes([a, b, c, d])) % LAPS_LINES;
+        // Or else it was overtaken by a later one.
+        let lines = if lines > LAPS_LINES / 2 { 0 } else { lines };
+        self.credit_to(self.credited + u64::from(lines))
+    }
+
+    /// Likewise, without end.
+    pub(super) fn credit_to(&mut self, total: u64) -> Result<(), &'static str> {
+        let mut lines = total.saturating_sub(self.credited);
+        self.credited += lines;
         while lines > 0 {
             match self.in_flight.pop_front() {
-                Some(piece) if piece.lines <= lines => {
-                    lines -= piece.lines;
+                Some(piece) if u64::from(piece.lines) <= lines => {
+                    lines -= u64::from(piece.lines);
                     self.busy -= piece.lines;
                     self.lost -= usize::from(piece.path.is_none());
                 }
@@ -156,19 +162,28 @@ impl Outbound {
         Ok(())
     }
 
+    /// Fragments that there ever were.
+    pub(super) const fn fragments(&self) -> u64 {
+        self.sequence
+    }
+
     /// Takes the peer's word on what has arrived of all that took `path`, which is gone.
-    pub(super) fn lose(&mut self, path: usize, heard: Heard) {
-        let count = u8::try_from(self.in_flight.len()).unwrap_or(u8::MAX);
-        let first = self.sequence.wrapping_sub(count);
-        for (piece, at) in self.in_flight.iter_mut().zip(0..) {
-            let ahead = first.wrapping_add(at).wrapping_sub(heard.next);
-            let has_arrived = ahead >= 128
-                || heard.early.checked_shr(ahead.into()).is_some_and(|bits| bits & 1 != 0);
+    pub(super) fn lose(&mut self, path: usize, heard: Heard) -> Result<(), &'static str> {
+        if heard.next > self.sequence {
+            return Err("fragments have arrived that were never sent");
+        }
+        let first = self.sequence - self.in_flight.len() as u64;
+        for (piece, at) in self.in_flight.iter_mut().zip(first..) {
+            let has_arrived = match at.checked_sub(heard.next) {
+                None => true,
+                Some(ahead) => ahead < 64 && heard.early >> ahead & 1 != 0,
+            };
             if piece.path == Some(path) && !has_arrived {
                 piece.path = None;
                 self.lost += 1;
             }
         }
+        Ok(())
     }
 
     /// A fragment that must be written again, and its place among those in flight.
@@ -186,21 +201,18 @@ impl Outbound {
         self.lost -= 1;
     }
 
-    pub(super) fn right(&self, cable: usize) -> &Mr {
-        &self.rights[cable]
+    pub(super) fn right(&self, cable: usize) -> Option<&Mr> {
+        self.rights[cable].as_ref()
+    }
+
+    /// What a device reads.
+    pub(super) fn image(&self, at: usize, bytes: usize) -> &[u8] {
+        self.image.lend(at..at + bytes)
     }
 
     /// Where byte `at` of the ring is for the peer, and the key to it.
     pub(super) fn target(&self, cable: usize, at: usize) -> (u64, u32) {
         debug_assert!(at < RDMA_RING_BYTES);
         (self.grant.address.wrapping_add(at as u64), self.grant.keys[cable])
-    }
-}
-
-#[cfg(test)]
-impl Outbound {
-    /// What a device does.
-    pub(super) fn load(&self, at: usize, bytes: usize) -> Vec<u8> {
-        self.image.load(at, bytes)
     }
 }

@@ -4,7 +4,7 @@
 use std::net::Ipv6Addr;
 
 use super::message::RailCard;
-use super::sys::LinkLayer;
+use super::sys::GidKind;
 
 /// Pairs of rails, one of the lower rank and one of the higher; no rail is in two.
 pub(super) fn pairs(lower: &[RailCard], higher: &[RailCard]) -> Vec<(usize, usize)> {
@@ -27,8 +27,7 @@ pub(super) fn pairs(lower: &[RailCard], higher: &[RailCard]) -> Vec<(usize, usiz
 }
 
 fn can_meet(one: &RailCard, other: &RailCard) -> bool {
-    one.link_layer == other.link_layer
-        && (one.link_layer == LinkLayer::InfiniBand || family(one) == family(other))
+    one.kind == other.kind && (one.kind == GidKind::InfiniBand || family(one) == family(other))
 }
 
 /// IPv4, IPv6, or a single cable's own.
@@ -45,7 +44,7 @@ fn family(rail: &RailCard) -> u8 {
 fn shared_bits(one: &RailCard, other: &RailCard) -> u32 {
     let number = |rail: &RailCard| Ipv6Addr::from(rail.gid).to_bits();
     let bits = (number(one) ^ number(other)).leading_zeros();
-    if one.link_layer == LinkLayer::InfiniBand { bits.min(64) } else { bits }
+    if one.kind == GidKind::InfiniBand { bits.min(64) } else { bits }
 }
 
 #[cfg(test)]
@@ -55,7 +54,7 @@ mod tests {
     fn roce(third: u8, last: u8) -> RailCard {
         let mut gid = [0; 16];
         gid[10..].copy_from_slice(&[0xff, 0xff, 10, third, 0, last]);
-        RailCard { gid, lid: 0, mtu: 5, link_layer: LinkLayer::Ethernet }
+        RailCard { gid, lid: 0, mtu: 5, kind: GidKind::RoceV2 }
     }
 
     #[test]
@@ -69,15 +68,17 @@ mod tests {
 
     #[test]
     fn what_cannot_meet_does_not() {
-        let ib = RailCard { link_layer: LinkLayer::InfiniBand, ..roce(10, 1) };
+        let ib = RailCard { kind: GidKind::InfiniBand, ..roce(10, 1) };
         assert!(pairs(&[ib], &[roce(10, 2)]).is_empty());
+        let first = RailCard { kind: GidKind::RoceV1, ..roce(10, 1) };
+        assert!(pairs(&[first], &[roce(10, 2)]).is_empty(), "packets of another format");
         assert!(pairs(&[], &[roce(10, 2)]).is_empty());
         assert_eq!(pairs(&[ib, roce(9, 1)], &[roce(10, 2), roce(11, 2)]), [(1, 0)]);
     }
 
     #[test]
     fn on_infiniband_rails_meet_in_order() {
-        let port = |last: u8| RailCard { link_layer: LinkLayer::InfiniBand, ..roce(1, last) };
+        let port = |last: u8| RailCard { kind: GidKind::InfiniBand, ..roce(1, last) };
         let found = pairs(&[port(9), port(1)], &[port(2), port(8)]);
         assert_eq!(found, [(0, 0), (1, 1)]);
     }

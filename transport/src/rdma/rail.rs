@@ -37,6 +37,10 @@ pub(super) struct Rail {
     /// Why that one.
     pub(super) why: &'static str,
     pub(super) channel: Arc<Channel>,
+    /// Whether the port is, as far as we know.
+    pub(super) is_up: bool,
+    /// The device is no more.
+    pub(super) is_gone: bool,
     max_entries: u32,
     /// And how many more completions each has room for.
     queues: Vec<(Arc<Cq>, u32)>,
@@ -146,12 +150,35 @@ impl Rail {
                 .ok_or_else(|| Some("has no GID; give its interface an IP address".to_owned()))?,
         };
         let channel = Channel::new(&context).map_err(|e| cannot("gives no events", &e))?;
-        Ok(Self { context, port, gid, why, channel, max_entries, queues: Vec::new() })
+        let (is_up, is_gone) = (true, false);
+        let queues = Vec::new();
+        Ok(Self { context, port, gid, why, channel, is_up, is_gone, max_entries, queues })
     }
 
-    fn card(&self) -> RailCard {
-        let Port { lid, mtu, link_layer, .. } = self.port;
-        RailCard { gid: self.gid.bytes, lid, mtu, link_layer }
+    pub(super) fn card(&self) -> RailCard {
+        let Port { lid, mtu, .. } = self.port;
+        RailCard { gid: self.gid.bytes, lid, mtu, kind: self.gid.kind }
+    }
+
+    /// Device and port, for people.
+    pub(super) fn name(&self) -> String {
+        format!("{}:{}", self.context.name(), self.port.number)
+    }
+
+    /// Looks again whether the port is up, and under which index its GID is found.
+    pub(super) fn refresh(&mut self) {
+        let Ok(port) = self.context.port(self.port.number) else {
+            self.is_up = false;
+            return;
+        };
+        let mut gids =
+            (0..port.gids.min(GIDS_MAX)).filter_map(|at| self.context.gid(port.number, at));
+        if let Some(gid) = gids.find(|gid| (gid.kind, gid.bytes) == (self.gid.kind, self.gid.bytes))
+        {
+            self.gid = gid;
+        }
+        self.is_up = port.is_active;
+        self.port = port;
     }
 
     /// Bytes of payload of a packet.

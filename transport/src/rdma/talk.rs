@@ -2,8 +2,8 @@
 
 use ringfold_types::Rank;
 
-use super::message::{BadMessage, Context, MESSAGE_BYTES, Message};
-use super::peer::{Fault, messages_to};
+use super::message::{BadMessage, Context, Load, MESSAGE_BYTES, Message};
+use super::peer::{Fault, Peer, messages_to};
 use crate::contract::{LinkFault, Transport as _};
 use crate::tcp::Tcp;
 use crate::tcp::proof::JobKey;
@@ -11,78 +11,145 @@ use crate::tcp::proof::JobKey;
 /// Marks bytes of messages.
 const TAG: u32 = u32::from_le_bytes(*b"RFrd");
 
-/// One connection's messages. They are few and short, so that the connection takes them whole as a
-/// rule.
+/// Marks bytes of fragments, each after the message that says so.
+const LOAD_TAG: u32 = u32::from_le_bytes(*b"RFld");
+
+/// Bytes of fragments taken from the connection at once.
+const LAND_BYTES: usize = 16 * 1024;
+
+/// One connection's messages, and fragments where there is no other way.
 #[derive(Debug)]
 pub(super) struct Talk {
     said: u64,
     heard: u64,
-    /// What the connection has not taken.
+    /// What the connection has not taken of a message,
     unsaid: Vec<u8>,
-    /// What has arrived of the next message.
+    /// and of the fragment after it, with how much it has.
+    loading: Option<(Load, usize)>,
+    /// What has arrived of the next message,
     partial: [u8; MESSAGE_BYTES],
     arrived: usize,
+    /// and of the fragment after it.
+    landing: Option<(Load, usize)>,
 }
 
 impl Default for Talk {
     fn default() -> Self {
-        let partial = [0; MESSAGE_BYTES];
-        Self { said: 0, heard: 0, unsaid: Vec::new(), partial, arrived: 0 }
+        Self {
+            said: 0,
+            heard: 0,
+            unsaid: Vec::new(),
+            loading: None,
+            partial: [0; MESSAGE_BYTES],
+            arrived: 0,
+            landing: None,
+        }
     }
+}
+
+/// Who talks to whom, proven by what.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Between<'a> {
+    pub(super) key: &'a JobKey,
+    pub(super) own: Rank,
+    pub(super) peer: Rank,
 }
 
 impl Talk {
     /// Whether the connection has taken all.
     pub(super) const fn is_said(&self) -> bool {
-        self.unsaid.is_empty()
+        self.unsaid.is_empty() && self.loading.is_none()
     }
 
-    /// Gives a message to the connection.
-    pub(super) fn say(&mut self, message: &Message, key: &JobKey, from: Rank, to: Rank) {
-        tracing::debug!(to = to.0, ?message, "rdma");
-        let context = Context { key, from, to, count: self.said };
-        self.said += 1;
-        self.unsaid.extend(message.encode(context));
-    }
-
-    /// Brings on its way what the connection takes. Where it is broken, listening says why.
-    pub(super) fn speak(&mut self, tcp: &mut Tcp, to: Rank) {
-        while !self.unsaid.is_empty() {
-            match tcp.send(messages_to(to), TAG, &self.unsaid) {
-                Ok(0) | Err(_) => return,
-                Ok(taken) => drop(self.unsaid.drain(..taken)),
+    /// Brings what there is to say on its way, as far as the connection takes it. Where it is
+    /// broken, listening says why.
+    pub(super) fn speak(&mut self, tcp: &mut Tcp, peer: &mut Peer, between: Between<'_>) {
+        let Between { key, own, peer: to } = between;
+        loop {
+            while !self.unsaid.is_empty() {
+                match tcp.send(messages_to(to), TAG, &self.unsaid) {
+                    Ok(0) | Err(_) => return,
+                    Ok(taken) => drop(self.unsaid.drain(..taken)),
+                }
+            }
+            while let Some((load, sent)) = &mut self.loading {
+                match tcp.send(messages_to(to), LOAD_TAG, peer.image(*load, *sent)) {
+                    Ok(0) if *sent < load.bytes => return,
+                    Err(_) => return,
+                    Ok(taken) => *sent += taken,
+                }
+                if *sent == load.bytes {
+                    self.loading = None;
+                }
+            }
+            let Some(message) = peer.next_to_say() else { return };
+            tracing::debug!(to = to.0, ?message, "rdma");
+            let context = Context { key, from: own, to, count: self.said };
+            self.said += 1;
+            self.unsaid.extend(message.encode(context));
+            if let Message::Load(load) = message {
+                self.loading = Some((load, 0));
             }
         }
     }
 
-    /// The next message, if it has arrived.
+    /// The next message, if it has arrived, with all that belongs to it.
     pub(super) fn listen(
         &mut self,
         tcp: &mut Tcp,
-        key: &JobKey,
-        from: Rank,
-        to: Rank,
+        peer: &mut Peer,
+        between: Between<'_>,
     ) -> Result<Option<Message>, Fault> {
-        while self.arrived < MESSAGE_BYTES {
-            let rest = &mut self.partial[self.arrived..];
-            match tcp.recv(messages_to(from), TAG, rest) {
+        let Between { key, own, peer: from } = between;
+        while self.landing.is_none() {
+            while self.arrived < MESSAGE_BYTES {
+                let rest = &mut self.partial[self.arrived..];
+                match tcp.recv(messages_to(from), TAG, rest) {
+                    Ok(None) => return Ok(None),
+                    Ok(Some((TAG, bytes))) => self.arrived += bytes,
+                    Ok(Some(_)) => return Err("data where a message should be".into()),
+                    Err(error) => return Err(fault(error.fault)),
+                }
+            }
+            self.arrived = 0;
+            let context = Context { key, from, to: own, count: self.heard };
+            self.heard += 1;
+            let message = Message::decode(&self.partial, context).map_err(|bad| match bad {
+                BadMessage::Unproven => Fault::Unproven,
+                BadMessage::Nonsense => "a message that makes no sense".into(),
+            })?;
+            tracing::debug!(from = from.0, ?message, "rdma");
+            match message {
+                Message::Load(load) => self.landing = Some((load, 0)),
+                message => return Ok(Some(message)),
+            }
+        }
+        self.land(tcp, peer, from)
+    }
+
+    /// Takes a fragment's bytes; the message that it followed, once they are all there.
+    fn land(
+        &mut self,
+        tcp: &mut Tcp,
+        peer: &mut Peer,
+        from: Rank,
+    ) -> Result<Option<Message>, Fault> {
+        let mut bytes = [0; LAND_BYTES];
+        while let Some((load, landed)) = &mut self.landing {
+            let most = bytes.len().min(load.bytes - *landed);
+            let taken = match tcp.recv(messages_to(from), LOAD_TAG, &mut bytes[..most]) {
+                Ok(Some((LOAD_TAG, taken))) => taken,
+                Ok(Some(_)) => return Err("a message where a fragment should be".into()),
                 Ok(None) => return Ok(None),
-                Ok(Some((TAG, bytes))) => self.arrived += bytes,
-                Ok(Some(_)) => return Err("data where a message should be".into()),
                 Err(error) => return Err(fault(error.fault)),
+            };
+            peer.store(*load, *landed, &bytes[..taken])?;
+            *landed += taken;
+            if *landed == load.bytes {
+                return Ok(self.landing.take().map(|(load, _)| Message::Load(load)));
             }
         }
-        self.arrived = 0;
-        let context = Context { key, from, to, count: self.heard };
-        self.heard += 1;
-        match Message::decode(&self.partial, context) {
-            Ok(message) => {
-                tracing::debug!(from = from.0, ?message, "rdma");
-                Ok(Some(message))
-            }
-            Err(BadMessage::Unproven) => Err(Fault::Unproven),
-            Err(BadMessage::Nonsense) => Err("a message that makes no sense".into()),
-        }
+        Ok(None)
     }
 }
 

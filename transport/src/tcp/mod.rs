@@ -34,7 +34,7 @@ mod reader;
 mod socket;
 pub mod staging;
 mod strangers;
-mod ticker;
+pub(crate) mod ticker;
 mod token;
 mod writer;
 

@@ -1,6 +1,7 @@
 //! A timer that runs only while something waits for time to pass.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::time::{
@@ -13,37 +14,44 @@ const PERIOD_NS: i64 = 20_000_000;
 
 /// See the module's head.
 #[derive(Debug)]
-pub(super) struct Ticker {
+pub(crate) struct Ticker {
     timer: OwnedFd,
     runs: bool,
 }
 
 impl Ticker {
-    pub(super) fn new() -> Result<Self, Errno> {
+    pub(crate) fn new() -> Result<Self, Errno> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(Self { timer: timerfd_create(TimerfdClockId::Monotonic, flags)?, runs: false })
     }
 
-    pub(super) fn start(&mut self) {
+    pub(crate) fn start(&mut self) {
         if !self.runs {
             self.rearm();
         }
     }
 
+    /// Rings once after that time, at once where there is none left.
+    pub(crate) fn ring_in(&mut self, time: Duration) {
+        self.runs = true;
+        self.set(i64::try_from(time.as_nanos()).unwrap_or(i64::MAX).max(1));
+    }
+
     /// Rings once more after a period.
-    pub(super) fn rearm(&mut self) {
+    pub(crate) fn rearm(&mut self) {
         self.runs = true;
         self.set(PERIOD_NS);
     }
 
-    pub(super) fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.runs = false;
         self.set(0);
     }
 
     fn set(&self, nanoseconds: i64) {
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let once = Timespec { tv_sec: 0, tv_nsec: nanoseconds };
+        let second = 1_000_000_000;
+        let once = Timespec { tv_sec: nanoseconds / second, tv_nsec: nanoseconds % second };
         let times = Itimerspec { it_interval: never, it_value: once };
         // It fails only for times that are none.
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &times).ok();

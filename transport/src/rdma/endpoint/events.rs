@@ -1,85 +1,108 @@
 //! What devices report: completions, and what happens to their ports.
 
-use ringfold_types::{Lane, Rank};
+use rustix::event::epoll;
 
-use super::{NAME, Rdma};
-use crate::contract::{Link, LinkError, LinkFault, Transport as _};
+use super::Rdma;
+use crate::contract::Transport as _;
 use crate::rdma::path::Id;
-use crate::rdma::sys::{Completion, Outcome};
+use crate::rdma::sys::{About, Completion, Event, Outcome};
 use crate::rdma::words::FLUSHED;
 
 impl Rdma {
-    /// Heeds what happened to the devices: a port that is down takes its paths away.
+    /// Heeds what happened to the devices: a port that is down takes its paths away, and brings
+    /// them back when it is up.
     pub(super) fn heed_devices(&mut self) {
         for rail in 0..self.rails.0.len() {
-            let it = &self.rails.0[rail];
-            let mut has_news = false;
-            while let Some(event) = it.context.event() {
-                has_news = true;
-                tracing::warn!("rdma: {}:{}: {event}", it.context.name(), it.port.number);
-            }
-            if !has_news || it.context.port(it.port.number).is_ok_and(|port| port.is_active) {
+            let it = &mut self.rails.0[rail];
+            if it.is_gone {
                 continue;
             }
-            let why = format!("{}:{} went down", it.context.name(), it.port.number);
-            for rank in self.known.iter().copied().map(Rank::at).collect::<Vec<_>>() {
-                self.change(rank, |peer, _| {
-                    peer.paths_by(rail).into_iter().for_each(|path| peer.lose(path, &why));
+            let mut about_port = false;
+            let gone = loop {
+                match it.context.event() {
+                    Ok(None) => break None,
+                    Err(error) => break Some(error.to_string()),
+                    Ok(Some(Event { about: About::Device, what })) => break Some(what),
+                    Ok(Some(Event { about: About::Port, what })) => {
+                        tracing::warn!("rdma: {}: {what}", it.name());
+                        about_port = true;
+                    }
+                    Ok(Some(Event { about: About::Else, what })) => {
+                        tracing::debug!("rdma: {}: {what}", it.name());
+                        // Addresses, perhaps.
+                        about_port = true;
+                    }
+                }
+            };
+            if let Some(why) = gone {
+                self.lose_device(rail, &why);
+            } else if about_port {
+                it.refresh();
+                let (is_up, why) = (it.is_up, format!("{} went down", it.name()));
+                self.change_all(|peer, _| {
+                    if is_up {
+                        peer.regain(rail);
+                    } else {
+                        peer.paths_by(rail).into_iter().for_each(|path| peer.lose(path, &why));
+                    }
                 });
-                self.recount(rank);
             }
         }
     }
 
+    /// A device is no more: its descriptors would be readable for ever.
+    fn lose_device(&mut self, rail: usize, why: &str) {
+        let it = &mut self.rails.0[rail];
+        (it.is_up, it.is_gone) = (false, true);
+        tracing::warn!("rdma: {} cannot be used any more: {why}", it.name());
+        epoll::delete(&self.wake, it.context.events()).ok();
+        epoll::delete(&self.wake, it.channel.fd()).ok();
+        self.change_all(|peer, _| peer.lose_device(rail, why));
+    }
+
     /// Takes all completions; whether there were any.
-    pub(super) fn drain(&mut self) -> Result<bool, LinkError> {
+    pub(super) fn drain(&mut self) -> bool {
         let mut completions = std::mem::take(&mut self.completions);
-        for rail in &self.rails.0 {
-            rail.poll(&mut completions).map_err(|error| LinkError {
-                link: Link { peer: self.config.rank, lane: Lane(0) },
-                transport: NAME,
-                fault: LinkFault::Io(error),
-            })?;
+        for rail in 0..self.rails.0.len() {
+            let it = &self.rails.0[rail];
+            if !it.is_gone
+                && let Err(error) = it.poll(&mut completions)
+            {
+                self.lose_device(rail, &error.to_string());
+            }
         }
         let moved = !completions.is_empty();
         for completion in completions.drain(..) {
             self.heed(completion);
         }
         self.completions = completions;
-        Ok(moved)
+        moved
     }
 
     fn heed(&mut self, Completion { id, outcome }: Completion) {
-        let (Id { peer: rank, path }, posted) = Id::decode(id);
+        let (Id { peer: rank, path, life }, posted) = Id::decode(id);
         let Some(Some(contact)) = self.contacts.get_mut(rank.index()) else { return };
         let peer = &mut contact.peer;
-        match outcome {
-            Outcome::Done => match (peer.paths.get_mut(path), posted) {
-                (Some(path), Some(posted)) => path.done(posted),
-                (Some(_), None) => {
-                    peer.end("a message that is no write".into());
-                    self.recount(rank);
-                }
-                (None, _) => {}
-            },
-            Outcome::Arrived(number) => {
-                if let Err(fault) = peer.arrive(path, number) {
-                    peer.end(fault);
-                    self.recount(rank);
+        match (outcome, posted) {
+            (Outcome::Done, Some(posted)) => peer.done(path, life, posted),
+            (Outcome::Done, None) => self.change(rank, |peer, _| {
+                peer.end("a message that is no write".into());
+            }),
+            (Outcome::Arrived(number), _) => {
+                if let Err(fault) = peer.arrive(path, life, number) {
+                    self.change(rank, |peer, _| peer.end(fault));
                 }
             }
-            Outcome::Failed { status, vendor } => {
-                if let (Some(path), None) = (peer.paths.get_mut(path), posted) {
-                    path.flushed();
-                }
-                let is_news = peer.paths.get(path).is_some_and(|path| !path.is_dead);
+            (Outcome::Failed { status, vendor }, _) => {
+                let is_news = peer.flushed(path, life, posted.is_none());
                 if is_news && (status != FLUSHED || peer.fault().is_none()) {
                     // A peer that is gone explains it.
                     self.tcp.poll().ok();
                     self.listen(rank);
                 }
-                self.change(rank, |peer, own| peer.fail(path, status, vendor, own.settings));
-                self.recount(rank);
+                self.change(rank, |peer, own| {
+                    peer.fail(path, life, (status, vendor), own.settings);
+                });
             }
         }
     }

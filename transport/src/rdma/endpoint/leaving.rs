@@ -2,22 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use ringfold_types::Rank;
 use ringfold_types::limits::HANDSHAKE_MS;
 
-use super::Rdma;
+use super::{Contact, Rdma};
 use crate::contract::Transport as _;
-use crate::rdma::path::Path;
-use crate::rdma::peer::Peer;
 
 /// Pause between looks while leaving.
 const PAUSE: Duration = Duration::from_micros(50);
 
 impl Rdma {
-    fn peers(&mut self) -> impl Iterator<Item = &mut Peer> {
-        self.contacts.iter_mut().flatten().map(|contact| &mut contact.peer)
-    }
-
     /// Whether nothing that was sent depends on this rank any more.
     fn is_drained(&self) -> bool {
         let contacts = self.contacts.iter().flatten();
@@ -44,24 +37,21 @@ impl Drop for Rdma {
     fn drop(&mut self) {
         let deadline = Instant::now() + Duration::from_millis(HANDSHAKE_MS);
         let is_late = || std::thread::panicking() || Instant::now() > deadline;
-        while !self.is_drained() {
-            if is_late() {
-                tracing::warn!("accepted bytes did not reach their peers");
-                break;
-            }
+        while !self.is_drained() && !is_late() {
             // What is lost is no longer waited for.
             self.work().ok();
-            self.peers().flat_map(|peer| &mut peer.paths).for_each(Path::ask);
+            self.change_all(|peer, _| peer.ask());
             std::thread::sleep(PAUSE);
         }
-        for at in std::mem::take(&mut self.known) {
-            self.change(Rank::at(at), |peer, _| peer.part());
+        if self.is_drained() {
+            self.change_all(|peer, _| peer.part());
+        } else {
+            // Nobody is promised what may not arrive.
+            tracing::warn!("accepted bytes did not reach their peers");
         }
-        while !is_late() && self.contacts.iter().flatten().any(|it| !it.is_settled()) {
-            let is_unsaid = self.contacts.iter().flatten().any(|it| !it.talk.is_said());
-            if !is_unsaid || self.look().is_err() {
-                break;
-            }
+        let is_unsaid =
+            |contact: &Box<Contact>| !contact.talk.is_said() && contact.peer.fault().is_none();
+        while !is_late() && self.contacts.iter().flatten().any(is_unsaid) && self.look().is_ok() {
             std::thread::sleep(PAUSE);
         }
         self.tell_costs();

@@ -5,6 +5,7 @@ mod leaving;
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::time::Instant;
 
 use ringfold_types::limits::{LANES_MAX, RDMA_RING_BYTES};
 use ringfold_types::{Lane, Rank};
@@ -12,15 +13,15 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::Settings;
 use super::geometry::SHORT_BYTES;
-use super::peer::{Fault, Own, Peer, Stage};
+use super::peer::{Fault, Own, Peer};
 use super::rail::Rails;
 use super::sys::Completion;
-use super::talk::Talk;
+use super::talk::{Between, Talk};
 use crate::contract::{Capabilities, Fragment, Link, LinkError, Transport};
-use crate::overflow::Overflow;
 use crate::sys::Bell;
 use crate::tcp::Tcp;
 use crate::tcp::proof::JobKey;
+use crate::tcp::ticker::Ticker;
 
 const NAME: &str = "rdma";
 /// Every so many polls the connections are looked at, which is a system call,
@@ -42,11 +43,12 @@ pub struct Config {
     pub settings: Settings,
     /// By rank: whether it may have a rail in common with this one. The same for both of a pair.
     pub reaches: Vec<bool>,
-    /// Whether data may go by TCP to those that have none, which must be the same for both too.
+    /// Whether data may go by TCP where no path is left, which must be the same for both too.
     pub may_use_tcp: bool,
 }
 
-/// A rank's links over RDMA, and over TCP to those that have no rail in common with it.
+/// A rank's links over RDMA, and over TCP to those that have no rail in common with it, or none
+/// that works any more.
 ///
 /// Its methods panic if a link names this rank itself, or a lane beyond `Config::lanes`. Dropping
 /// it waits up to `limits::HANDSHAKE_MS` for accepted bytes to arrive.
@@ -77,6 +79,9 @@ pub struct Rdma {
     /// Rings as long as something moved since `arm`, even if a `poll` took note of it.
     bell: Bell,
     is_armed: bool,
+    /// When some peer must be looked after though nothing happens, and what wakes who is parked.
+    alarm: Option<Instant>,
+    ticker: Ticker,
     wake: OwnedFd,
 }
 
@@ -84,6 +89,9 @@ pub struct Rdma {
 struct Contact {
     peer: Peer,
     talk: Talk,
+    /// As it was when last counted.
+    was_settled: bool,
+    was_lost: bool,
 }
 
 impl Rdma {
@@ -105,6 +113,8 @@ impl Rdma {
             epoll::add(&wake, rail.channel.fd(), data, EventFlags::empty())?;
             epoll::add(&wake, rail.context.events(), data, EventFlags::IN)?;
         }
+        let ticker = Ticker::new()?;
+        epoll::add(&wake, &ticker, data, EventFlags::IN)?;
         tcp.watch();
         Ok(Self {
             contacts: config.reaches.iter().map(|_| None).collect(),
@@ -123,6 +133,8 @@ impl Rdma {
             completions: Vec::new(),
             bell,
             is_armed: false,
+            alarm: None,
+            ticker,
             wake,
         })
     }
@@ -131,13 +143,9 @@ impl Rdma {
         LinkError { link, transport: NAME, fault: fault.told() }
     }
 
-    /// Whether data to and from the peer goes by TCP.
+    /// Whether the peer has no rail in common with us, so that all goes by TCP.
     fn is_by_tcp(&self, peer: Rank) -> bool {
-        if !self.config.reaches[peer.index()] {
-            return true;
-        }
-        let contact = self.contacts[peer.index()].as_ref();
-        contact.is_some_and(|it| matches!(it.peer.stage, Stage::Tcp { agreed: true }))
+        !self.config.reaches[peer.index()]
     }
 
     /// Lets a contact change, and what it has to say be said.
@@ -147,31 +155,36 @@ impl Rdma {
         let known = &mut self.known;
         let contact = self.contacts[index].get_or_insert_with(|| {
             known.push(index);
-            let peer = Peer::new(rank, *lanes, Stage::Idle);
-            Box::new(Contact { peer, talk: Talk::default() })
+            let peer = Peer::new(rank, *lanes, *may_use_tcp);
+            Box::new(Contact { peer, talk: Talk::default(), was_settled: true, was_lost: false })
         });
-        let mut own = Own {
-            rank: *own_rank,
-            lanes: *lanes,
-            settings,
-            rails: &mut self.rails,
-            may_use_tcp: *may_use_tcp,
-        };
-        let was_settled = contact.is_settled();
-        let result = change(&mut contact.peer, &mut own);
-        contact.peer.tell();
-        while let Some(message) = contact.peer.to_say.pop_front() {
-            contact.talk.say(&message, &self.key, *own_rank, rank);
-        }
-        contact.talk.speak(&mut self.tcp, rank);
-        match (was_settled, contact.is_settled()) {
+        let Contact { peer, talk, was_settled, was_lost } = contact.as_mut();
+        let rails = &mut self.rails;
+        let mut own = Own { rank: *own_rank, lanes: *lanes, settings, rails };
+        let result = change(peer, &mut own);
+        peer.tell(&own);
+        let between = Between { key: &self.key, own: *own_rank, peer: rank };
+        talk.speak(&mut self.tcp, peer, between);
+        let is_settled = peer.is_settled() && (talk.is_said() || peer.fault().is_some());
+        match (std::mem::replace(was_settled, is_settled), is_settled) {
             (true, false) => self.unsettled += 1,
             (false, true) => self.unsettled -= 1,
             _ => {}
         }
-        self.is_busy |= !contact.peer.is_flushed() || contact.peer.owes();
-        self.has_tcp |= matches!(contact.peer.stage, Stage::Tcp { .. });
+        let is_lost = peer.fault().is_some_and(|fault| *fault != Fault::Closed);
+        if is_lost && !std::mem::replace(was_lost, is_lost) {
+            self.lost = Some(rank);
+        }
+        self.is_busy |= !peer.is_flushed() || peer.owes() || !talk.is_said();
+        self.alarm = [self.alarm, peer.deadline()].into_iter().flatten().min();
         result
+    }
+
+    /// Lets all contacts change.
+    fn change_all(&mut self, mut change: impl FnMut(&mut Peer, &mut Own<'_>)) {
+        for at in 0..self.known.len() {
+            self.change(Rank::at(self.known[at]), &mut change);
+        }
     }
 
     /// Hears all that a peer has said; whether it said anything.
@@ -180,8 +193,9 @@ impl Rdma {
         while self.config.reaches[rank.index()] && !self.is_by_tcp(rank) {
             // Whoever speaks to us first becomes a contact.
             self.change(rank, |_, _| ());
-            let Some(contact) = &mut self.contacts[rank.index()] else { break };
-            let told = contact.talk.listen(&mut self.tcp, &self.key, rank, self.config.rank);
+            let Some(contact) = self.contacts[rank.index()].as_deref_mut() else { break };
+            let between = Between { key: &self.key, own: self.config.rank, peer: rank };
+            let told = contact.talk.listen(&mut self.tcp, &mut contact.peer, between);
             let outcome = match told {
                 Ok(None) => break,
                 Ok(Some(message)) => self.change(rank, |peer, own| peer.hear(message, own)),
@@ -193,7 +207,6 @@ impl Rdma {
                     Fault::Closed => peer.leave(),
                     fault => peer.end(fault),
                 });
-                self.recount(rank);
                 break;
             }
         }
@@ -212,9 +225,14 @@ impl Rdma {
                 .is_some_and(|contact| contact.peer.fault() == Some(&Fault::Closed));
         }
         if self.unsettled > 0 {
-            for at in 0..self.known.len() {
-                let rank = Rank::at(self.known[at]);
-                self.change(rank, |_, _| ());
+            self.change_all(|_, _| ());
+        }
+        if let Some(alarm) = self.alarm {
+            let now = Instant::now();
+            if alarm <= now {
+                self.alarm = None;
+                self.change_all(|peer, own| peer.expire(now, own));
+                moved = true;
             }
         }
         self.looks = self.looks.wrapping_add(1);
@@ -222,18 +240,7 @@ impl Rdma {
             self.heed_devices();
         }
         // What a peer wrote before it left has arrived.
-        Ok(has_left && self.drain()? || moved)
-    }
-
-    /// Takes note of the end of a link.
-    fn recount(&mut self, rank: Rank) {
-        if let Some(contact) = &self.contacts[rank.index()]
-            && contact.peer.fault().is_some_and(|fault| *fault != Fault::Closed)
-        {
-            self.lost = Some(rank);
-        }
-        let contacts = self.contacts.iter().flatten();
-        self.unsettled = contacts.filter(|contact| !contact.is_settled()).count();
+        Ok(has_left && self.drain() || moved)
     }
 
     /// Sends what is held back or owed; whether anything moved.
@@ -241,45 +248,13 @@ impl Rdma {
     fn flush(&mut self) -> bool {
         let mut moved = false;
         self.is_busy = false;
-        for at in 0..self.known.len() {
-            let rank = Rank::at(self.known[at]);
-            if self.is_by_tcp(rank) {
-                for lane in (0..).take(self.config.lanes).map(Lane) {
-                    let flushed = self.flush_by_tcp(Link { peer: rank, lane });
-                    if let (Err(_), Some(contact)) = (flushed, &mut self.contacts[rank.index()]) {
-                        // Nobody will read it; the next use of the link says why.
-                        *contact.peer.held(lane.index()) = Overflow::default();
-                    }
-                }
-            }
-            let Some(contact) = self.contacts[rank.index()].as_deref_mut() else { continue };
-            moved |= contact.peer.flush();
-            self.is_busy |= !contact.peer.is_flushed() || contact.peer.owes();
-        }
+        self.change_all(|peer, _| moved |= peer.flush());
         moved
-    }
-
-    /// Gives what a link held to TCP, after all that is to be said; whether that took all.
-    fn flush_by_tcp(&mut self, link: Link) -> Result<bool, LinkError> {
-        let Some(Contact { peer, talk }) = self.contacts[link.peer.index()].as_deref_mut() else {
-            return Ok(true);
-        };
-        if !talk.is_said() {
-            return Ok(false);
-        }
-        let held = peer.held(link.lane.index());
-        while let Some((tag, bytes)) = held.front() {
-            match self.tcp.send(link, tag, bytes)? {
-                0 => return Ok(false),
-                taken => held.consume(taken),
-            }
-        }
-        Ok(true)
     }
 
     /// Does what is to be done; with a look at the connections if that may be worth it.
     fn work(&mut self) -> Result<bool, LinkError> {
-        let mut moved = self.drain()?;
+        let mut moved = self.drain();
         if self.is_busy {
             moved |= self.flush();
         }
@@ -298,12 +273,6 @@ impl Rdma {
             Some((peer, fault)) => Err(Self::error(Link { peer, lane: Lane(0) }, fault)),
             None => Ok(()),
         }
-    }
-}
-
-impl Contact {
-    fn is_settled(&self) -> bool {
-        self.peer.is_settled() && (self.talk.is_said() || self.peer.fault().is_some())
     }
 }
 
@@ -334,9 +303,6 @@ impl Transport for Rdma {
                 peer.greet(own);
                 peer.want(lane);
             });
-            if self.is_by_tcp(link.peer) && self.flush_by_tcp(link)? {
-                return self.tcp.send(link, tag, bytes);
-            }
         }
         let Some(Contact { peer, .. }) = self.contacts[index].as_deref_mut() else { return Ok(0) };
         let sent = peer.send(lane, tag, bytes);
@@ -406,7 +372,7 @@ impl Transport for Rdma {
     /// looked at once more after that.
     fn arm(&mut self) {
         self.is_armed = true;
-        for rail in &self.rails.0 {
+        for rail in self.rails.0.iter().filter(|rail| !rail.is_gone) {
             let data = EventData::new_u64(0);
             let is_armed = epoll::modify(&self.wake, rail.channel.fd(), data, EventFlags::IN);
             if rail.notify().is_err() || is_armed.is_err() {
@@ -420,11 +386,15 @@ impl Transport for Rdma {
         if !matches!(self.work(), Ok(false)) || self.lost.is_some() {
             self.bell.ring();
         }
+        if let Some(alarm) = self.alarm {
+            self.ticker.ring_in(alarm.saturating_duration_since(Instant::now()));
+        }
     }
 
     fn disarm(&mut self) {
         self.is_armed = false;
-        for rail in &self.rails.0 {
+        self.ticker.stop();
+        for rail in self.rails.0.iter().filter(|rail| !rail.is_gone) {
             let data = EventData::new_u64(0);
             epoll::modify(&self.wake, rail.channel.fd(), data, EventFlags::empty()).ok();
             rail.channel.silence();

@@ -1,16 +1,18 @@
 //! How two ranks come to have paths and rings: what either says, and what the other makes of it.
 
 use std::io;
+use std::sync::Arc;
 
 use ringfold_types::limits::{PATHS_MAX, RAILS_MAX, RDMA_RING_BYTES};
 
 use super::{Cable, Fault, Own, Peer, Stage, Way};
+use crate::rdma::geometry::Number;
 use crate::rdma::inbound::Inbound;
-use crate::rdma::message::{Grant, Message, RailCard};
+use crate::rdma::message::{Grant, Load, Message, RailCard};
 use crate::rdma::outbound::Outbound;
 use crate::rdma::pairing::pairs;
-use crate::rdma::path::{Id, Path};
-use crate::rdma::sys::{Inbox, Outbox, Pd, Target};
+use crate::rdma::path::Path;
+use crate::rdma::sys::{Inbox, Mr, Outbox, Pd, Target};
 use crate::rdma::words;
 
 impl Peer {
@@ -23,52 +25,58 @@ impl Peer {
         match message {
             Message::Rails { rails, queue_pairs } => {
                 self.greet(own);
-                if self.stage != Stage::Greeting || !self.paths.is_empty() {
+                if self.stage != Stage::Greeting {
                     return Err("rails were told twice".into());
                 }
                 self.pair(&rails, queue_pairs, own)
             }
-            Message::Offer { path, number, sequence } => {
+            Message::Offer { path, number, sequence, rail } => {
                 let target = Target { number, sequence };
-                self.connect(path, target, own)
+                self.take_up(path, rail, target, own)
             }
             Message::Ready { path } => {
-                self.path(path)?.is_ready = true;
+                if let Err(error) = self.path(path)?.ready() {
+                    self.lose(path, &words::connection(&error));
+                }
                 Ok(())
             }
             Message::Without { path } => {
-                let it = self.path(path)?;
-                if it.is_usable() {
-                    self.lose(path, "the peer cannot use it any more");
-                    return Ok(());
-                }
-                it.fail();
-                self.give_up_without_paths(own)
-            }
-            Message::Heard { path, lanes } => {
-                let it = self.path(path)?;
-                if !it.is_dead || it.has_heard {
-                    return Err("a path's end was told twice, or of one that is in use".into());
-                }
-                it.has_heard = true;
-                for (lane, heard) in self.outbound.iter_mut().zip(lanes) {
-                    if let Way::Open(outbound) = &mut lane.way {
-                        outbound.lose(path, heard);
-                    }
-                }
+                self.path(path)?;
+                self.lose(path, "the peer cannot use it");
                 Ok(())
             }
-            Message::Over => match &mut self.stage {
-                Stage::Tcp { agreed } if !*agreed => {
-                    *agreed = true;
-                    Ok(())
+            Message::Heard { path, lanes } => {
+                if !self.path(path)?.heard() {
+                    return Err("a path's end was told twice, or of one that is in use".into());
                 }
-                _ => Err("RDMA was given up, though there are paths".into()),
-            },
+                for (lane, heard) in self.outbound.iter_mut().zip(lanes) {
+                    if let Way::Open(outbound) = &mut lane.way {
+                        outbound.lose(path, heard)?;
+                    }
+                }
+                self.settle(path, own);
+                Ok(())
+            }
             Message::Want { lane } => self.grant(lane, own),
             Message::Grant { lane, grant } => self.open(lane, grant, own),
-            Message::Bye { writes } => {
-                self.promised = Some(writes);
+            Message::Load(Load { lane, sequence, lines, .. }) => {
+                self.take(Number::Fragment { lane, sequence, lines })
+            }
+            Message::Credit { lane, total } => {
+                match self.outbound.get_mut(lane).map(|it| &mut it.way) {
+                    Some(Way::Open(outbound)) => Ok(outbound.credit_to(total)?),
+                    _ => Err("credit for a lane that has no ring".into()),
+                }
+            }
+            Message::Bye { fragments } => {
+                for (inbound, fragments) in self.inbound.iter().zip(fragments) {
+                    match inbound {
+                        Some(inbound) => drop(inbound.lacks(fragments)?),
+                        None if fragments == 0 => {}
+                        None => return Err("fragments were promised without a ring".into()),
+                    }
+                }
+                self.promised = Some(fragments);
                 Ok(())
             }
         }
@@ -88,18 +96,25 @@ impl Peer {
         let mine = own.rails.cards();
         let is_lower = own.rank < self.rank;
         let pairs = if is_lower { pairs(&mine, theirs) } else { pairs(theirs, &mine) };
-        self.stage = Stage::Rdma;
+        self.stage = Stage::Met;
         let each = usize::from(queue_pairs.min(own.settings.queue_pairs)).max(1);
         for (low, high) in pairs.into_iter().take(PATHS_MAX / each) {
             let (rail, theirs) = if is_lower { (low, theirs[high]) } else { (high, theirs[low]) };
-            let pd = Pd::new(&own.rails.0[rail].context)
-                .map_err(|error| Fault::Lost(words::connection(&error)))?;
-            self.cables.push(Cable { rail, pd, theirs });
+            let it = &own.rails.0[rail];
+            let (pd, name) = (Pd::new(&it.context), it.name());
+            if let Err(error) = &pd {
+                tracing::warn!("rdma: {name} cannot be used: {}", words::connection(error));
+            }
+            self.cables.push(Cable { rail, pd: pd.ok(), theirs, name });
             for _ in 0..each {
-                self.make_path(own)?;
+                let path = self.paths.len();
+                self.paths.push(Path::new(self.rank, path, self.cables.len() - 1));
+                if let Err(why) = self.make(path, own) {
+                    self.refuse(path, &why);
+                }
             }
         }
-        self.give_up_without_paths(own)?;
+        self.fall_back("no rail of this host reaches one of the peer's");
         for lane in 0..own.lanes {
             if !self.outbound[lane].held.is_empty() {
                 self.want(lane);
@@ -108,90 +123,111 @@ impl Peer {
         Ok(())
     }
 
-    /// Makes a path on the last cable.
-    fn make_path(&mut self, own: &mut Own<'_>) -> Result<(), Fault> {
-        let cable = self.cables.len() - 1;
-        let Cable { rail, pd, .. } = &self.cables[cable];
-        let id = Id { peer: self.rank, path: self.paths.len() };
-        let path = Path::new(id, cable, &mut own.rails.0[*rail], pd, own.lanes);
-        let path = path.map_err(|error| {
-            Fault::Lost(format!("no queue pair: {}", words::connection(&error)))
-        })?;
-        let (number, sequence) = (path.number(), path.sequence);
-        self.to_say.push_back(Message::Offer { path: id.path, number, sequence });
-        self.paths.push(path);
+    /// Begins a path's life, or says why it cannot.
+    pub(super) fn make(&mut self, path: usize, own: &mut Own<'_>) -> Result<(), String> {
+        let rings = self.inbound.iter().flatten().count();
+        let it = &mut self.paths[path];
+        let Cable { rail, pd, .. } = &self.cables[it.cable];
+        let rail = &mut own.rails.0[*rail];
+        it.begin();
+        let made = match pd {
+            Some(pd) => it.make(rail, pd, own.lanes, rings),
+            None => Err(io::Error::other("the device cannot reach our memory")),
+        };
+        made.map_err(|error| format!("no queue pair: {}", words::connection(&error)))?;
+        let rail = rail.card();
+        let Some(Target { number, sequence }) = it.target() else { return Ok(()) };
+        self.to_say.push_back(Message::Offer { path, number, sequence, rail });
         Ok(())
     }
 
-    fn connect(&mut self, path: usize, target: Target, own: &Own<'_>) -> Result<(), Fault> {
-        let rank = self.rank;
-        let Some(it) = self.paths.get_mut(path) else { return Err("a path that is none".into()) };
-        if it.is_connected {
+    /// A path that the peer knows of could not be made.
+    fn refuse(&mut self, path: usize, why: &str) {
+        let (rank, name) = (self.rank, &self.cables[self.paths[path].cable].name);
+        tracing::warn!("rdma: no path {path} to rank {rank} by {name}: {why}");
+        self.paths[path].end();
+        self.to_say.push_back(Message::Without { path });
+    }
+
+    /// Heeds the offer of a path's other end, be it of a new life.
+    fn take_up(
+        &mut self,
+        path: usize,
+        theirs: RailCard,
+        target: Target,
+        own: &mut Own<'_>,
+    ) -> Result<(), Fault> {
+        let it = self.path(path)?;
+        let (is_settled, cable) = (it.is_settled(), it.cable);
+        if it.is_connected() && !it.has_ended() {
             return Err("a path was offered twice".into());
         }
-        if it.is_dead {
+        if it.has_ended() && !is_settled {
+            // It ended while the offer was on its way.
             return Ok(());
         }
-        let cable = &self.cables[it.cable];
-        let rail = &own.rails.0[cable.rail];
-        match it.connect(rail, &cable.theirs, own.settings, target) {
+        if theirs.kind != self.cables[cable].theirs.kind {
+            return Err("a rail has become another".into());
+        }
+        self.cables[cable].theirs = theirs;
+        if is_settled && let Err(why) = self.make(path, own) {
+            self.refuse(path, &why);
+            return Ok(());
+        }
+        let (rank, rail) = (self.rank, &own.rails.0[self.cables[cable].rail]);
+        let it = &mut self.paths[path];
+        match it.connect(rail, &theirs, own.settings, target) {
             Ok(()) => {
-                let (name, number) = (rail.context.name(), it.number());
-                tracing::info!(
-                    "rdma: path {path} to rank {rank}: {name}, queue pair {number} to {}",
-                    target.number
-                );
+                let (name, to) = (rail.name(), target.number);
+                tracing::info!("rdma: path {path} to rank {rank}: {name}, queue pair to {to}");
                 self.to_say.push_back(Message::Ready { path });
-                Ok(())
             }
-            Err(error) => {
-                let (name, why) = (rail.context.name(), words::connection(&error));
-                tracing::warn!("rdma: no path {path} to rank {rank} by {name}: {why}");
-                it.fail();
-                self.to_say.push_back(Message::Without { path });
-                self.give_up_without_paths(own)
+            Err(error) => self.lose(path, &words::connection(&error)),
+        }
+        Ok(())
+    }
+
+    /// A cable of which a device cannot reach the memory is none.
+    fn give_up(&mut self, cable: usize, error: &io::Error) {
+        let why = words::registration(error, RDMA_RING_BYTES);
+        self.cables[cable].pd = None;
+        for path in 0..self.paths.len() {
+            if self.paths[path].cable == cable {
+                self.lose(path, &why);
             }
         }
     }
 
-    /// Where no path is left, before any was used, TCP remains.
-    pub(super) fn give_up_without_paths(&mut self, own: &Own<'_>) -> Result<(), Fault> {
-        if self.stage != Stage::Rdma || self.paths.iter().any(|path| !path.is_dead) {
-            return Ok(());
+    /// What lets the devices of all cables reach a ring, as far as they can.
+    fn rights(&mut self, right: impl Fn(&Arc<Pd>) -> io::Result<Mr>) -> Vec<Option<Mr>> {
+        let mut rights = Vec::with_capacity(self.cables.len());
+        for cable in 0..self.cables.len() {
+            let found = self.cables[cable].pd.as_ref().map(&right).transpose();
+            rights.push(found.unwrap_or_else(|error| {
+                self.give_up(cable, &error);
+                None
+            }));
         }
-        if self.sent > 0 || self.received > 0 {
-            return Err(Fault::Lost("the last path is lost".to_owned()));
-        }
-        if !own.may_use_tcp {
-            let why = "no rail of this host reaches one of the peer's, and RINGFOLD_TRANSPORT \
-                       leaves no other way";
-            return Err(Fault::Unreachable(why.to_owned()));
-        }
-        tracing::warn!("rdma: rank {}: no rails in common; using tcp", self.rank);
-        self.stage = Stage::Tcp { agreed: false };
-        self.to_say.push_back(Message::Over);
-        Ok(())
+        rights
     }
 
     /// Makes a ring for a lane that the peer wants to send on.
     fn grant(&mut self, lane: usize, own: &Own<'_>) -> Result<(), Fault> {
-        if matches!(self.stage, Stage::Tcp { .. }) {
-            // The peer will hear that there is no path.
-            return Ok(());
-        }
-        if lane >= own.lanes || self.stage != Stage::Rdma || self.inbound[lane].is_some() {
+        if lane >= own.lanes || self.stage != Stage::Met || self.inbound[lane].is_some() {
             return Err("a ring that it cannot have was asked for".into());
         }
-        let lost = |error: io::Error| Fault::Lost(words::registration(&error, RDMA_RING_BYTES));
-        let ring = Inbox::new(RDMA_RING_BYTES).map_err(lost)?;
-        let rights: io::Result<Vec<_>> =
-            self.cables.iter().map(|cable| ring.expose(&cable.pd)).collect();
-        let inbound = Inbound::new(ring, rights.map_err(lost)?);
+        let ring = Inbox::new(RDMA_RING_BYTES).map_err(no_memory)?;
+        let rights = self.rights(|pd| ring.expose(pd));
+        for path in 0..self.paths.len() {
+            if !self.paths[path].has_ended()
+                && let Err(error) = self.paths[path].expect_lane()
+            {
+                self.lose(path, &words::connection(&error));
+            }
+        }
+        let inbound = Inbound::new(ring, rights);
         let mut keys = [0; RAILS_MAX];
         keys.iter_mut().zip(inbound.keys()).for_each(|(to, key)| *to = key);
-        for path in self.paths.iter_mut().filter(|path| !path.is_dead) {
-            path.expect_lane().map_err(|error| Fault::Lost(words::connection(&error)))?;
-        }
         let grant = Grant { address: inbound.address(), keys };
         self.inbound[lane] = Some(inbound);
         self.to_say.push_back(Message::Grant { lane, grant });
@@ -200,18 +236,17 @@ impl Peer {
 
     /// Takes the ring that the peer made for us.
     fn open(&mut self, lane: usize, grant: Grant, own: &Own<'_>) -> Result<(), Fault> {
-        if matches!(self.stage, Stage::Tcp { .. }) {
-            return Ok(());
-        }
         if lane >= own.lanes || !matches!(self.outbound[lane].way, Way::Asked) {
             return Err("a ring that nobody asked for".into());
         }
-        let lost = |error: io::Error| Fault::Lost(words::registration(&error, RDMA_RING_BYTES));
-        let image = Outbox::new(RDMA_RING_BYTES).map_err(lost)?;
-        let rights: io::Result<Vec<_>> =
-            self.cables.iter().map(|cable| image.register(&cable.pd)).collect();
-        let outbound = Outbound::new(lane, grant, image, rights.map_err(lost)?);
+        let image = Outbox::new(RDMA_RING_BYTES).map_err(no_memory)?;
+        let rights = self.rights(|pd| image.register(pd));
+        let outbound = Outbound::new(lane, grant, image, rights);
         self.outbound[lane].way = Way::Open(Box::new(outbound));
         Ok(())
     }
+}
+
+fn no_memory(error: io::Error) -> Fault {
+    Fault::Lost(format!("no {RDMA_RING_BYTES} bytes of memory for a ring: {error}"))
 }

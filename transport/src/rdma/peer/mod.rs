@@ -1,23 +1,25 @@
-//! All that there is between this rank and one other: `meeting` makes it, `streams` uses it.
+//! All that there is between this rank and one other: `meeting` makes it, `streams` uses it,
+//! `losing` is about paths that end and begin again.
 
+mod losing;
 mod meeting;
 mod streams;
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 
 use ringfold_types::limits::{LANES_MAX, LINK_BYTES_MIN, RDMA_RING_BYTES};
 use ringfold_types::{Lane, Rank};
 
 use super::Settings;
 use super::inbound::Inbound;
-use super::message::{Heard, MESSAGE_BYTES, Message, RailCard};
-use super::outbound::Outbound;
+use super::message::{MESSAGE_BYTES, Message, RailCard};
+use super::outbound::{Outbound, Ready};
 use super::path::Path;
 use super::rail::Rails;
 use super::sys::Pd;
-use super::words;
 use crate::contract::{Link, LinkFault};
 use crate::overflow::Overflow;
 
@@ -25,35 +27,38 @@ use crate::overflow::Overflow;
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) rank: Rank,
-    pub(super) stage: Stage,
-    /// Messages to send, and bytes of those that the connection took a part of.
+    stage: Stage,
+    /// Messages to send.
     pub(super) to_say: VecDeque<Message>,
     cables: Vec<Cable>,
-    pub(super) paths: Vec<Path>,
+    paths: Vec<Path>,
     /// The path whose turn it is.
     turn: usize,
+    /// Whether data may go by TCP where no path is left,
+    may_use_tcp: bool,
+    /// whether it does,
+    is_by_tcp: bool,
+    /// and fragments that wait for it, each with its lane.
+    loads: VecDeque<(usize, Ready)>,
     outbound: Vec<Outgoing>,
     inbound: Vec<Option<Inbound>>,
-    /// Writes that were sent and that have arrived, of all paths.
-    sent: u64,
-    received: u64,
-    /// Writes that the peer sent before it left.
-    promised: Option<u64>,
+    /// Fragments that the peer sent before it left, by lane.
+    promised: Option<[u64; LANES_MAX]>,
+    /// When it left.
+    left: Option<Instant>,
     /// Why nothing can be sent any more, or made.
     fault: Option<Fault>,
 }
 
 /// How far the two have come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+enum Stage {
     /// Neither has said anything.
     Idle,
     /// We have said which rails we have.
     Greeting,
-    /// There are paths, or will be.
-    Rdma,
-    /// There are none: data goes by TCP. Whether the peer has said so too.
-    Tcp { agreed: bool },
+    /// Paths were made of them, if there were any.
+    Met,
 }
 
 /// A lane towards the peer.
@@ -78,8 +83,11 @@ enum Way {
 #[derive(Debug)]
 struct Cable {
     rail: usize,
-    pd: Arc<Pd>,
+    /// None where something lacks, memory as a rule, so that it cannot be used.
+    pd: Option<Arc<Pd>>,
     theirs: RailCard,
+    /// Of our end, for people.
+    name: String,
 }
 
 /// What ended it, in a form that can be told again and again.
@@ -116,25 +124,25 @@ pub(super) struct Own<'a> {
     pub(super) lanes: usize,
     pub(super) settings: &'a Settings,
     pub(super) rails: &'a mut Rails,
-    /// Whether data may go by TCP where there is no path.
-    pub(super) may_use_tcp: bool,
 }
 
 impl Peer {
-    /// A rank with which nothing was said yet. One that has no rails gets its data by TCP.
-    pub(super) fn new(rank: Rank, lanes: usize, stage: Stage) -> Self {
+    /// A rank with which nothing was said yet.
+    pub(super) fn new(rank: Rank, lanes: usize, may_use_tcp: bool) -> Self {
         Self {
             rank,
-            stage,
+            stage: Stage::Idle,
             to_say: VecDeque::new(),
             cables: Vec::new(),
             paths: Vec::new(),
             turn: 0,
+            may_use_tcp,
+            is_by_tcp: false,
+            loads: VecDeque::new(),
             outbound: (0..lanes).map(|_| Outgoing::default()).collect(),
             inbound: (0..lanes).map(|_| None).collect(),
-            sent: 0,
-            received: 0,
             promised: None,
+            left: None,
             fault: None,
         }
     }
@@ -142,16 +150,15 @@ impl Peer {
     /// Whether all is said that was begun, so that nothing is expected on the connection.
     pub(super) fn is_settled(&self) -> bool {
         let waits = match self.stage {
-            Stage::Idle | Stage::Tcp { agreed: true } => false,
-            Stage::Greeting | Stage::Tcp { agreed: false } => true,
-            Stage::Rdma => {
-                let is_open = |path: &Path| path.is_dead || path.is_connected && path.is_ready;
-                !self.paths.iter().all(is_open)
-                    || self.paths.iter().any(Path::is_unsettled)
+            Stage::Idle => false,
+            Stage::Greeting => true,
+            Stage::Met => {
+                self.is_by_tcp
+                    || !self.paths.iter().all(|path| path.is_usable() || path.is_settled())
                     || self.outbound.iter().any(|lane| matches!(lane.way, Way::Asked))
             }
         };
-        self.fault.is_some() || !waits && self.to_say.is_empty()
+        self.fault.is_some() || !waits && self.to_say.is_empty() && self.loads.is_empty()
     }
 
     /// Why nothing can be sent.
@@ -163,8 +170,9 @@ impl Peer {
     pub(super) fn end(&mut self, fault: Fault) {
         if self.fault.is_none() {
             tracing::debug!(peer = self.rank.0, ?fault, "rdma link ended");
-            self.paths.iter_mut().filter(|path| !path.is_dead).for_each(Path::fail);
+            self.paths.iter_mut().filter(|path| !path.has_ended()).for_each(Path::end);
             self.outbound.iter_mut().for_each(|lane| lane.held = Overflow::default());
+            self.loads.clear();
         }
         if self.fault.is_none() || fault == Fault::Closed {
             self.fault = Some(fault);
@@ -174,6 +182,7 @@ impl Peer {
     /// Ends it, because the peer is no more. What it sent before is still on its way.
     pub(super) fn leave(&mut self) {
         self.fault = Some(Fault::Closed);
+        self.left = Some(Instant::now());
     }
 
     /// Begins to find out how to reach the peer.
@@ -187,7 +196,7 @@ impl Peer {
 
     /// Asks for a ring, if there is none for the lane.
     pub(super) fn want(&mut self, lane: usize) {
-        if self.stage == Stage::Rdma && matches!(self.outbound[lane].way, Way::Unused) {
+        if self.stage == Stage::Met && matches!(self.outbound[lane].way, Way::Unused) {
             self.outbound[lane].way = Way::Asked;
             self.to_say.push_back(Message::Want { lane });
         }
@@ -198,71 +207,26 @@ impl Peer {
         matches!(self.outbound[lane].way, Way::Open(_))
     }
 
-    /// Bytes of a lane that were accepted and have not left.
-    pub(super) fn held(&mut self, lane: usize) -> &mut Overflow {
-        &mut self.outbound[lane].held
-    }
-
-    /// A path has failed.
-    pub(super) fn fail(&mut self, path: usize, status: u32, vendor: u32, settings: &Settings) {
-        let Some(it) = self.paths.get(path).filter(|path| !path.is_dead) else { return };
-        let gid = self.cables[it.cable].theirs.gid;
-        let address = std::net::Ipv6Addr::from(gid).to_canonical();
-        let peer = format!("rank {} ({address})", self.rank);
-        let silence = words::silence(settings.timeout, settings.retries);
-        self.lose(path, &words::status(status, vendor, &peer, silence));
-    }
-
-    /// Goes on without a path, if there is another; else that was the end.
-    pub(super) fn lose(&mut self, path: usize, why: &str) {
-        // What was promised may be lost with it.
-        self.promised = None;
-        self.paths[path].fail();
-        if self.fault.is_some() {
-            return;
-        }
-        let left = self.paths.iter().filter(|path| path.is_usable()).count();
-        if left == 0 {
-            self.end(Fault::Lost(why.to_owned()));
-            return;
-        }
-        let rank = self.rank;
-        tracing::warn!("rdma: path {path} to rank {rank} is lost, {left} left: {why}");
-        self.to_say.push_back(Message::Without { path });
-        self.inbound.iter_mut().flatten().for_each(Inbound::repeat);
-    }
-
-    /// The paths by a rail that carry data.
-    pub(super) fn paths_by(&self, rail: usize) -> Vec<usize> {
-        let is_by = |path: &Path| !path.is_dead && self.cables[path.cable].rail == rail;
-        (0..self.paths.len()).filter(|at| is_by(&self.paths[*at])).collect()
-    }
-
-    /// Tells the peer what has arrived by paths that are dead, once nothing more can.
-    pub(super) fn tell(&mut self) {
-        for path in 0..self.paths.len() {
-            if self.fault.is_none() && self.paths[path].must_tell() {
-                self.paths[path].has_told = true;
-                let heard = |inbound: &Option<Inbound>| {
-                    inbound.as_ref().map(Inbound::state).unwrap_or_default()
-                };
-                let mut lanes = [Heard::default(); LANES_MAX];
-                lanes.iter_mut().zip(&self.inbound).for_each(|(to, from)| *to = heard(from));
-                self.to_say.push_back(Message::Heard { path, lanes });
-            }
-        }
-    }
-
     /// Whether the peer's device has all that was sent.
     pub(super) fn is_drained(&self) -> bool {
         self.fault.is_some() || self.paths.iter().all(Path::is_drained)
     }
 
-    /// Says how much was sent, as the last word.
+    /// Lets the devices say when they are done.
+    pub(super) fn ask(&mut self) {
+        self.paths.iter_mut().for_each(Path::ask);
+    }
+
+    /// Says how much was sent, as the last word; for when all has left.
     pub(super) fn part(&mut self) {
-        let has_lost = self.paths.iter().any(|path| path.is_dead);
-        if self.stage == Stage::Rdma && self.fault.is_none() && !has_lost {
-            self.to_say.push_back(Message::Bye { writes: self.sent });
+        if self.stage == Stage::Met && self.fault.is_none() {
+            let mut fragments = [0; LANES_MAX];
+            for (count, lane) in fragments.iter_mut().zip(&self.outbound) {
+                if let Way::Open(outbound) = &lane.way {
+                    *count = outbound.fragments();
+                }
+            }
+            self.to_say.push_back(Message::Bye { fragments });
         }
     }
 
@@ -270,7 +234,11 @@ impl Peer {
     pub(super) fn costs(&self) -> (usize, usize, usize) {
         let out = self.outbound.iter().filter(|lane| matches!(lane.way, Way::Open(_))).count();
         let rings = out + self.inbound.iter().flatten().count();
-        (self.paths.len(), rings * self.cables.len(), rings * RDMA_RING_BYTES)
+        (
+            self.paths.iter().filter(|path| !path.has_ended()).count(),
+            rings * self.cables.len(),
+            rings * RDMA_RING_BYTES,
+        )
     }
 }
 

@@ -1,10 +1,19 @@
 //! What goes to a peer and comes from it, once there are paths and rings.
 
+use std::time::Instant;
+
+use ringfold_types::limits::PATHS_MAX;
+
 use super::{Fault, Outgoing, Peer, Way};
 use crate::contract::Fragment;
-use crate::rdma::geometry::Number;
+use crate::rdma::geometry::{Number, lap};
 use crate::rdma::inbound::Inbound;
+use crate::rdma::message::{Load, Message};
+use crate::rdma::outbound::Ready;
 use crate::rdma::path::Path;
+
+/// Instead of a path: by TCP.
+const BY_TCP: usize = PATHS_MAX;
 
 impl Peer {
     /// Offers bytes to the peer; how many were accepted.
@@ -17,10 +26,10 @@ impl Peer {
         if let Some(fault) = &self.fault {
             return Err(fault.clone());
         }
-        self.flush_lane(lane)?;
+        self.flush_lane(lane);
         let mut accepted = 0;
         while accepted < bytes.len() && self.outbound[lane].held.is_empty() {
-            match self.write(lane, tag, &bytes[accepted..])? {
+            match self.write(lane, tag, &bytes[accepted..]) {
                 0 => break,
                 written => accepted += written,
             }
@@ -37,61 +46,119 @@ impl Peer {
     }
 
     /// Writes one fragment; how many bytes went into it.
-    fn write(&mut self, lane: usize, tag: u32, bytes: &[u8]) -> Result<usize, Fault> {
-        let Way::Open(outbound) = &mut self.outbound[lane].way else { return Ok(0) };
+    fn write(&mut self, lane: usize, tag: u32, bytes: &[u8]) -> usize {
+        let Some(way) = self.way() else { return 0 };
+        let Way::Open(outbound) = &mut self.outbound[lane].way else { return 0 };
+        let Some((written, ready)) = outbound.push(tag, bytes, way) else { return 0 };
+        self.write_by(way, lane, ready);
+        written
+    }
+
+    /// The path whose turn it is to carry a fragment, or `BY_TCP`, if there is any.
+    fn way(&self) -> Option<usize> {
         let paths = self.paths.len();
-        let turns = (0..paths).map(|step| (self.turn + step) % paths);
-        let Some(turn) = turns.into_iter().find(|at| self.paths[*at].takes_fragments()) else {
-            return Ok(0);
+        let mut turns = (0..paths).map(|step| (self.turn + step) % paths);
+        let path = turns.find(|at| self.paths[*at].takes_fragments());
+        path.or_else(|| self.is_by_tcp.then_some(BY_TCP))
+    }
+
+    /// Lets what lies in the image be written. A path that refuses is lost, and what it was to
+    /// carry with it.
+    fn write_by(&mut self, way: usize, lane: usize, ready: Ready) {
+        let paths = self.paths.len();
+        let Some(path) = self.paths.get_mut(way) else {
+            self.loads.push_back((lane, ready));
+            return;
         };
-        let Some((written, ready)) = outbound.push(tag, bytes, turn) else { return Ok(0) };
-        self.turn = (turn + 1) % paths;
-        self.sent += 1;
-        match self.paths[turn].write(outbound, &ready) {
-            Ok(()) => Ok(written),
-            Err(error) => {
-                let fault = Fault::Lost(format!("a write was refused: {error}"));
-                self.end(fault.clone());
-                Err(fault)
-            }
+        self.turn = (way + 1) % paths;
+        let Way::Open(outbound) = &self.outbound[lane].way else { return };
+        if let Err(error) = path.write(outbound, &ready) {
+            self.lose(way, &format!("a write was refused: {error}"));
         }
     }
 
     /// Writes what was lost with a path again; whether anything was.
-    fn repeat(&mut self, lane: usize) -> Result<bool, Fault> {
+    fn repeat(&mut self, lane: usize) -> bool {
         let mut moved = false;
         while let Way::Open(outbound) = &mut self.outbound[lane].way
             && let Some((place, ready)) = outbound.lost()
-            && let Some(path) = self.paths.iter().position(Path::takes_fragments)
+            && let Some(way) = self.way()
         {
-            if let Err(error) = self.paths[path].write(outbound, &ready) {
-                let fault = Fault::Lost(format!("a write was refused: {error}"));
-                self.end(fault.clone());
-                return Err(fault);
-            }
-            outbound.repeated(place, path);
+            let Way::Open(outbound) = &mut self.outbound[lane].way else { break };
+            outbound.repeated(place, way);
+            self.write_by(way, lane, ready);
             moved = true;
         }
-        Ok(moved)
+        moved
+    }
+
+    /// What is to be said next, be it a fragment that goes by TCP.
+    pub(in crate::rdma) fn next_to_say(&mut self) -> Option<Message> {
+        if let Some(message) = self.to_say.pop_front() {
+            return Some(message);
+        }
+        let (lane, Ready { at, bytes, number }) = self.loads.pop_front()?;
+        let Number::Fragment { sequence, lines, .. } = number else { return None };
+        Some(Message::Load(Load { lane, sequence, lines, at, bytes }))
+    }
+
+    /// Bytes of an open lane's image, from `from` on of what `load` said.
+    pub(in crate::rdma) fn image(&self, load: Load, from: usize) -> &[u8] {
+        match &self.outbound[load.lane].way {
+            Way::Open(outbound) => &outbound.image(load.at, load.bytes)[from..],
+            _ => &[],
+        }
+    }
+
+    /// Puts bytes of a fragment that came by TCP where a device would have.
+    pub(in crate::rdma) fn store(
+        &mut self,
+        load: Load,
+        from: usize,
+        bytes: &[u8],
+    ) -> Result<(), Fault> {
+        let inbound = self.inbound.get_mut(load.lane).and_then(Option::as_mut);
+        let inbound = inbound.ok_or("a fragment of a lane that has no ring")?;
+        inbound.load(load.at + from, bytes);
+        Ok(())
     }
 
     /// Writes what was held back on a lane, as far as there is room; whether anything was.
-    fn flush_lane(&mut self, lane: usize) -> Result<bool, Fault> {
+    fn flush_lane(&mut self, lane: usize) -> bool {
         if self.outbound[lane].held.is_empty() {
-            return Ok(false);
+            return false;
         }
         // Taken out for a moment, so that its bytes can be lent to `write`.
         let mut held = std::mem::take(&mut self.outbound[lane].held);
         let mut moved = false;
         while let Some((tag, bytes)) = held.front() {
-            match self.write(lane, tag, bytes)? {
+            match self.write(lane, tag, bytes) {
                 0 => break,
                 written => held.consume(written),
             }
             moved = true;
         }
         self.outbound[lane].held = held;
-        Ok(moved)
+        moved
+    }
+
+    /// A device is done with work of that life of a path.
+    pub(in crate::rdma) fn done(&mut self, path: usize, life: u8, posted: u32) {
+        let it = self.paths.get_mut(path).filter(|path| path.lives(life));
+        if it.is_some_and(|it| it.done(posted)) {
+            self.proven(path);
+        }
+    }
+
+    /// A receive was taken back from that life of a path; whether its end is news.
+    pub(in crate::rdma) fn flushed(&mut self, path: usize, life: u8, is_receive: bool) -> bool {
+        let it = self.paths.get_mut(path).filter(|path| path.lives(life));
+        it.is_some_and(|it| {
+            if is_receive {
+                it.flushed();
+            }
+            !it.has_ended()
+        })
     }
 
     /// Writes what was held back, and gives the credit that is due; whether anything moved.
@@ -101,9 +168,8 @@ impl Peer {
         }
         let mut moved = false;
         for lane in 0..self.outbound.len() {
-            moved |= self.repeat(lane).unwrap_or(true);
-            // Where it fails, the next use of the link says why.
-            moved |= self.flush_lane(lane).unwrap_or(true);
+            moved |= self.repeat(lane);
+            moved |= self.flush_lane(lane);
             moved |= self.pay(lane);
         }
         moved
@@ -115,8 +181,12 @@ impl Peer {
             let is_lost = matches!(&lane.way, Way::Open(outbound) if outbound.lost().is_some());
             lane.held.is_empty() && !is_lost
         };
+        let is_unsettled = |path: &Path| path.has_ended() && !path.is_settled();
         self.fault.is_some()
-            || self.outbound.iter().all(is_flushed) && !self.paths.iter().any(Path::is_unsettled)
+            || self.to_say.is_empty()
+                && self.loads.is_empty()
+                && self.outbound.iter().all(is_flushed)
+                && !self.paths.iter().any(is_unsettled)
     }
 
     /// Whether credit is due that could not be given.
@@ -129,16 +199,21 @@ impl Peer {
         let Some(inbound) = self.inbound[lane].as_mut().filter(|inbound| inbound.owes()) else {
             return false;
         };
-        let Some(path) = self.paths.iter_mut().find(|path| path.takes_credit()) else {
-            return false;
-        };
-        let credit = Number::Credit { lane, total: inbound.total() };
-        if let Err(error) = path.give(credit) {
-            self.end(Fault::Lost(format!("a credit was refused: {error}")));
-            return false;
+        let total = inbound.total();
+        match self.paths.iter_mut().position(|path| path.takes_credit()) {
+            Some(at) => {
+                let credit = Number::Credit { lane, total: lap(total) };
+                if let Err(error) = self.paths[at].give(credit) {
+                    self.lose(at, &format!("a credit was refused: {error}"));
+                    return false;
+                }
+            }
+            None if self.is_by_tcp => self.to_say.push_back(Message::Credit { lane, total }),
+            None => return false,
         }
-        inbound.said();
-        self.sent += 1;
+        if let Some(inbound) = &mut self.inbound[lane] {
+            inbound.said();
+        }
         true
     }
 
@@ -148,13 +223,20 @@ impl Peer {
             return Ok(Some(front));
         }
         match &self.fault {
-            // It is gone, but its device was not done before it said so.
-            Some(Fault::Closed) if self.promised.is_some_and(|sent| self.received < sent) => {
-                Ok(None)
-            }
+            // It is gone, but not all that it sent before has been seen.
+            Some(Fault::Closed) if self.may_arrive(lane) => Ok(None),
             Some(fault) => Err(fault.clone()),
             None => Ok(None),
         }
+    }
+
+    /// Whether more of a lane may arrive from a peer that has left.
+    fn may_arrive(&self, lane: usize) -> bool {
+        let (Some(promised), Some(inbound)) = (&self.promised, &self.inbound[lane]) else {
+            return false;
+        };
+        matches!(inbound.lacks(promised[lane]), Ok(true))
+            && self.patience().is_some_and(|patience| Instant::now() < patience)
     }
 
     /// Gives back what was lent.
@@ -169,16 +251,25 @@ impl Peer {
         }
     }
 
-    /// A number has arrived.
-    pub(in crate::rdma) fn arrive(&mut self, path: usize, number: u32) -> Result<(), Fault> {
-        let Some(path) = self.paths.get_mut(path) else { return Ok(()) };
-        self.received += 1;
-        if let Err(error) = path.arrived()
-            && self.fault.is_none()
-        {
-            return Err(Fault::Lost(format!("a receive was refused: {error}")));
+    /// A number has arrived by that life of a path.
+    pub(in crate::rdma) fn arrive(
+        &mut self,
+        path: usize,
+        life: u8,
+        number: u32,
+    ) -> Result<(), Fault> {
+        let it = self.paths.get_mut(path).filter(|path| path.lives(life));
+        // We have told the peer that it did not arrive, so it comes again.
+        let Some(it) = it else { return Ok(()) };
+        if let Err(error) = it.arrived() {
+            self.lose(path, &format!("a receive was refused: {error}"));
         }
-        match Number::decode(number) {
+        self.take(Number::decode(number))
+    }
+
+    /// Takes note of what has arrived, whichever way.
+    pub(super) fn take(&mut self, number: Number) -> Result<(), Fault> {
+        match number {
             Number::Fragment { lane, sequence, lines } => {
                 let inbound = self.inbound.get_mut(lane).and_then(Option::as_mut);
                 let inbound = inbound.ok_or("a fragment of a lane that has no ring")?;

@@ -276,6 +276,10 @@ pub(super) struct AsyncEvent {
 
 pub(super) const TRANSPORT_IB: c_int = 0;
 pub(super) const PORT_ACTIVE: c_uint = 4;
+pub(super) const EVENT_CQ_ERR: c_uint = 0;
+pub(super) const EVENT_DEVICE_FATAL: c_uint = 8;
+pub(super) const EVENT_PORT_ACTIVE: c_uint = 9;
+pub(super) const EVENT_PORT_ERR: c_uint = 10;
 pub(super) const LINK_LAYER_INFINIBAND: u8 = 1;
 pub(super) const LINK_LAYER_ETHERNET: u8 = 2;
 pub(super) const GID_TYPE_ROCE_V1: u32 = 1;

@@ -69,6 +69,24 @@ pub(in crate::rdma) struct Gid {
     pub(in crate::rdma) kind: GidKind,
 }
 
+/// Something that happened to a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::rdma) struct Event {
+    pub(in crate::rdma) about: About,
+    /// In libibverbs' words.
+    pub(in crate::rdma) what: String,
+}
+
+/// What an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::rdma) enum About {
+    /// The device, which cannot be used any more.
+    Device,
+    /// A port, which is up or down.
+    Port,
+    Else,
+}
+
 /// The names of the host's RDMA devices that speak InfiniBand's verbs, and of others (iWARP);
 /// or why there is no way to know.
 pub(in crate::rdma) fn devices() -> Result<Vec<(String, bool)>, String> {
@@ -202,20 +220,30 @@ impl Context {
         unsafe { BorrowedFd::borrow_raw((*self.raw()).async_fd) }
     }
 
-    /// The next thing that happened to the device of its own accord, if any, in libibverbs' words.
-    /// Does not block.
-    pub(in crate::rdma) fn event(&self) -> Option<String> {
+    /// The next thing that happened to the device of its own accord, if any. Does not block.
+    ///
+    /// # Errors
+    /// The device is no more.
+    pub(in crate::rdma) fn event(&self) -> io::Result<Option<Event>> {
         let mut event = abi::AsyncEvent { element: std::ptr::null_mut(), event_type: 0 };
         // SAFETY: the context is open, its descriptor does not block, and there is room.
         if unsafe { (self.library().async_event)(self.raw(), &raw mut event) } != 0 {
-            return None;
+            let error = io::Error::last_os_error();
+            let is_none =
+                matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
+            return if is_none { Ok(None) } else { Err(error) };
         }
         // SAFETY: the event was just given; the name is a constant string.
         let what = unsafe {
             (self.library().ack_async_event)(&raw mut event);
             CStr::from_ptr((self.library().event_name)(event.event_type))
         };
-        Some(what.to_string_lossy().into_owned())
+        let about = match event.event_type {
+            abi::EVENT_CQ_ERR | abi::EVENT_DEVICE_FATAL => About::Device,
+            abi::EVENT_PORT_ACTIVE | abi::EVENT_PORT_ERR => About::Port,
+            _ => About::Else,
+        };
+        Ok(Some(Event { about, what: what.to_string_lossy().into_owned() }))
     }
 }
 

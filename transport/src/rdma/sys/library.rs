@@ -48,6 +48,7 @@ macro_rules! functions {
 functions! {
     get_device_list = c"ibv_get_device_list":
         unsafe extern "C" fn(*mut c_int) -> *mut *mut Device;
+    fork_init = c"ibv_fork_init": unsafe extern "C" fn() -> c_int;
     free_device_list = c"ibv_free_device_list": unsafe extern "C" fn(*mut *mut Device);
     open_device = c"ibv_open_device": unsafe extern "C" fn(*mut Device) -> *mut Context;
     close_device = c"ibv_close_device": unsafe extern "C" fn(*mut Context) -> c_int;
@@ -83,7 +84,16 @@ functions! {
 /// The library, loaded when it is first asked for; or why it cannot be.
 pub(super) fn library() -> Result<&'static Library, &'static str> {
     static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
-    LIBRARY.get_or_init(Library::load).as_ref().map_err(String::as_str)
+    let load = || {
+        let library = Library::load()?;
+        // SAFETY: takes nothing. Without it, on kernels before 5.12, a child process (`system`)
+        // takes pages of queues away from the device. Where it comes too late, because another
+        // library was first, that one had to decide.
+        let status = unsafe { (library.fork_init)() };
+        tracing::debug!(status, "ibv_fork_init");
+        Ok(library)
+    };
+    LIBRARY.get_or_init(load).as_ref().map_err(String::as_str)
 }
 
 /// Finds the symbol's default version, which is the one of the header.

@@ -132,6 +132,15 @@ impl Inbox {
         unsafe { self.0.base.as_ptr().add(at).cast::<[u8; N]>().read_volatile() }
     }
 
+    /// Puts bytes at byte `at`, as a device would.
+    pub(in crate::rdma) fn store(&mut self, at: usize, from: &[u8]) {
+        let end = at.checked_add(from.len());
+        assert!(end.is_some_and(|end| end <= self.0.bytes), "{} bytes at {at}", from.len());
+        // SAFETY: within the mapping by the assertion, of which nothing is lent while `self` is
+        // borrowed uniquely, so that `from` is no part of it.
+        unsafe { crate::sys::copy_bytes(from.as_ptr(), self.0.base.as_ptr().add(at), from.len()) }
+    }
+
     /// What lies in the range. The peer that may write there was told when it may; if it does so at
     /// other times it changes bytes that are only ever read as bytes, as in `shm`.
     pub(in crate::rdma) fn lend(&self, range: Range<usize>) -> &[u8] {
@@ -139,26 +148,6 @@ impl Inbox {
         // SAFETY: within the mapping, which lives as long as `self`; we never write to it, all of
         // it is readable, and every value is one for a byte.
         unsafe { std::slice::from_raw_parts(self.0.base.as_ptr().add(range.start), range.len()) }
-    }
-}
-
-#[cfg(test)]
-impl Inbox {
-    /// What a device does.
-    pub(in crate::rdma) fn store(&mut self, at: usize, from: &[u8]) {
-        assert!(at + from.len() <= self.0.bytes);
-        // SAFETY: within the mapping, of which nothing is lent while `self` is borrowed uniquely.
-        unsafe { crate::sys::copy_bytes(from.as_ptr(), self.0.base.as_ptr().add(at), from.len()) }
-    }
-}
-
-#[cfg(test)]
-impl Outbox {
-    /// What a device does.
-    pub(in crate::rdma) fn load(&self, at: usize, bytes: usize) -> Vec<u8> {
-        assert!(at + bytes <= self.0.bytes);
-        // SAFETY: within the mapping, which is written by unique borrows of `self` only.
-        unsafe { std::slice::from_raw_parts(self.0.base.as_ptr().add(at), bytes) }.to_vec()
     }
 }
 
@@ -172,13 +161,21 @@ impl Outbox {
         Mr::new(pd, &self.0, abi::ACCESS_LOCAL_WRITE)
     }
 
+    /// What lies in the range, as the device reads it.
+    pub(in crate::rdma) fn lend(&self, range: Range<usize>) -> &[u8] {
+        assert!(range.start <= range.end && range.end <= self.0.bytes, "{range:?}");
+        // SAFETY: within the mapping, which lives as long as `self` and is written by unique
+        // borrows of `self` only; every value is one for a byte.
+        unsafe { std::slice::from_raw_parts(self.0.base.as_ptr().add(range.start), range.len()) }
+    }
+
     /// Copies `from` to byte `at`. The device may be reading there only if it no longer matters
     /// what it reads.
     pub(in crate::rdma) fn write(&mut self, at: usize, from: &[u8]) {
         let end = at.checked_add(from.len());
         assert!(end.is_some_and(|end| end <= self.0.bytes), "{} bytes at {at}", from.len());
-        // SAFETY: within the mapping by the assertion. References into it are never made, so that
-        // `from` is no part of it, and `self` is the only way to write.
+        // SAFETY: within the mapping by the assertion. Nothing of it is lent while `self` is
+        // borrowed uniquely, so that `from` is no part of it, and `self` is the only way to write.
         unsafe { crate::sys::copy_bytes(from.as_ptr(), self.0.base.as_ptr().add(at), from.len()) }
     }
 }

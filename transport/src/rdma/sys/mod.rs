@@ -19,6 +19,6 @@ mod memory;
 mod queue_pair;
 
 pub(super) use completion::{Channel, Completion, Cq, Outcome};
-pub(super) use device::{Context, Gid, GidKind, LinkLayer, Port, devices};
+pub(super) use device::{About, Context, Event, Gid, GidKind, LinkLayer, Port, devices};
 pub(super) use memory::{Inbox, Mr, Outbox, Pd};
 pub(super) use queue_pair::{Put, Qp, Route, Sizes, Target};

@@ -1,0 +1,191 @@
+//! Paths that end, what becomes of what they carried, and how they are made again.
+//!
+//! Whoever cannot use a path says so (`Without`), and the other end lets go of it too. When nothing
+//! more can arrive by it, each says what has (`Heard`), and the sender writes the rest again by
+//! another way. Then it is settled, and either end may offer a new queue pair for it: the one whose
+//! port has come back at once, the lower rank from time to time. Where no path is left, fragments
+//! go by TCP, under the same numbers and to the same places of the ring: ways can change at any
+//! time, and what arrives twice or not at all is no other matter than between paths.
+
+use std::net::Ipv6Addr;
+use std::time::{Duration, Instant};
+
+use ringfold_types::limits::{LANES_MAX, RDMA_PARTING_MS, RDMA_PROOF_MS};
+
+use super::{Cable, Fault, Own, Peer};
+use crate::rdma::Settings;
+use crate::rdma::inbound::Inbound;
+use crate::rdma::message::{Heard, Message};
+use crate::rdma::path::{Path, Stage};
+use crate::rdma::words;
+
+impl Peer {
+    /// Work of that life of a path has failed.
+    pub(in crate::rdma) fn fail(
+        &mut self,
+        path: usize,
+        life: u8,
+        (status, vendor): (u32, u32),
+        settings: &Settings,
+    ) {
+        let Some(it) = self.paths.get(path).filter(|path| path.lives(life)) else { return };
+        let gid = self.cables[it.cable].theirs.gid;
+        let peer = format!("rank {} ({})", self.rank, Ipv6Addr::from(gid).to_canonical());
+        let silence = words::silence(settings.timeout, settings.retries);
+        self.lose(path, &words::status(status, vendor, &peer, silence));
+    }
+
+    /// Goes on without a path, by others or by TCP; where neither is there, that was the end.
+    pub(in crate::rdma) fn lose(&mut self, path: usize, why: &str) {
+        let Some(it) = self.paths.get_mut(path).filter(|path| !path.has_ended()) else { return };
+        let had_carried = it.is_usable();
+        it.end();
+        it.again = None;
+        let cable = it.cable;
+        if self.fault.is_some() {
+            return;
+        }
+        self.to_say.push_back(Message::Without { path });
+        let (rank, name, left) = (self.rank, &self.cables[cable].name, self.alive());
+        let what = format!("path {path} to rank {rank} by {name} is lost, {left} left: {why}");
+        if had_carried || self.paths[path].is_first() {
+            tracing::warn!("rdma: {what}");
+        } else {
+            tracing::debug!("rdma: {what}");
+        }
+        self.inbound.iter_mut().flatten().for_each(Inbound::repeat);
+        self.fall_back(&format!("by {name}: {why}"));
+    }
+
+    fn alive(&self) -> usize {
+        self.paths.iter().filter(|path| !path.has_ended()).count()
+    }
+
+    /// Where no path is left, TCP remains; or else that was the end.
+    pub(super) fn fall_back(&mut self, why: &str) {
+        if self.alive() > 0 || self.is_by_tcp || self.fault.is_some() {
+            return;
+        }
+        let rank = self.rank;
+        if self.may_use_tcp {
+            tracing::warn!("rdma: no path to rank {rank} is left; using tcp ({why})");
+            self.is_by_tcp = true;
+        } else {
+            let why = format!("{why}, and RINGFOLD_TRANSPORT leaves no other way");
+            let was_there = !self.paths.is_empty();
+            self.end(if was_there { Fault::Lost(why) } else { Fault::Unreachable(why) });
+        }
+    }
+
+    /// Packets pass: the path carries data from now on.
+    pub(in crate::rdma) fn proven(&mut self, path: usize) {
+        let (rank, name) = (self.rank, &self.cables[self.paths[path].cable].name);
+        tracing::info!("rdma: path {path} to rank {rank} by {name} carries data");
+        if std::mem::take(&mut self.is_by_tcp) {
+            tracing::warn!("rdma: there is a path to rank {rank} again, by {name}");
+        }
+    }
+
+    /// The paths by a rail that are not over.
+    pub(in crate::rdma) fn paths_by(&self, rail: usize) -> Vec<usize> {
+        let is_by = |path: &Path| !path.has_ended() && self.cables[path.cable].rail == rail;
+        (0..self.paths.len()).filter(|at| is_by(&self.paths[*at])).collect()
+    }
+
+    /// The device of a rail is no more.
+    pub(in crate::rdma) fn lose_device(&mut self, rail: usize, why: &str) {
+        for path in self.paths_by(rail) {
+            self.lose(path, why);
+        }
+        self.cables.iter_mut().filter(|cable| cable.rail == rail).for_each(|it| it.pd = None);
+        // It will not say any more what became of its work.
+        let cables = &self.cables;
+        let is_by = |path: &&mut Path| path.has_ended() && cables[path.cable].rail == rail;
+        self.paths.iter_mut().filter(is_by).for_each(Path::destroy);
+    }
+
+    /// A rail has come back: what went by it is made again as soon as may be.
+    pub(in crate::rdma) fn regain(&mut self, rail: usize) {
+        for path in &mut self.paths {
+            if path.has_ended() && self.cables[path.cable].rail == rail {
+                path.again = Some(Instant::now());
+            }
+        }
+    }
+
+    /// Tells the peer what has arrived by paths that are over, once nothing more can.
+    pub(in crate::rdma) fn tell(&mut self, own: &Own<'_>) {
+        for path in 0..self.paths.len() {
+            if self.fault.is_none() && self.paths[path].must_tell() {
+                self.paths[path].tell();
+                let heard = |inbound: &Option<Inbound>| {
+                    inbound.as_ref().map(Inbound::state).unwrap_or_default()
+                };
+                let mut lanes = [Heard::default(); LANES_MAX];
+                lanes.iter_mut().zip(&self.inbound).for_each(|(to, from)| *to = heard(from));
+                self.to_say.push_back(Message::Heard { path, lanes });
+                self.settle(path, own);
+            }
+        }
+    }
+
+    /// Where both know what a path has carried, it is made again after a while.
+    pub(super) fn settle(&mut self, path: usize, own: &Own<'_>) {
+        let path = &mut self.paths[path];
+        if path.is_settled() && path.again.is_none() && own.rank < self.rank {
+            path.again = Some(Instant::now() + path.pause());
+        }
+    }
+
+    /// When time moves something on.
+    pub(in crate::rdma) fn deadline(&self) -> Option<Instant> {
+        if self.fault.is_some() {
+            return self.patience();
+        }
+        self.paths.iter().filter_map(Path::deadline).min()
+    }
+
+    /// Until when what the peer sent before it left may arrive.
+    pub(super) fn patience(&self) -> Option<Instant> {
+        self.promised?;
+        Some(self.left? + Duration::from_millis(RDMA_PARTING_MS))
+    }
+
+    /// Does what time demands.
+    pub(in crate::rdma) fn expire(&mut self, now: Instant, own: &mut Own<'_>) {
+        if self.fault.is_some() {
+            return;
+        }
+        for path in 0..self.paths.len() {
+            let it = &mut self.paths[path];
+            if it.deadline().is_none_or(|deadline| deadline > now) {
+                continue;
+            }
+            match it.stage() {
+                Stage::Proving => {
+                    let why = format!("no packet came through in {RDMA_PROOF_MS} ms");
+                    self.lose(path, &why);
+                }
+                _ if it.is_settled() => self.revive(path, own),
+                _ => it.destroy(),
+            }
+        }
+    }
+
+    /// Makes a path again, if that is possible now.
+    fn revive(&mut self, path: usize, own: &mut Own<'_>) {
+        let it = &mut self.paths[path];
+        it.again = None;
+        let Cable { rail, pd: Some(_), .. } = &self.cables[it.cable] else { return };
+        if !own.rails.0[*rail].is_up {
+            // It will say when it is.
+            return;
+        }
+        if let Err(why) = self.make(path, own) {
+            tracing::debug!("rdma: path {path} to rank {}: {why}", self.rank);
+            self.paths[path].end();
+            self.paths[path].forget();
+            self.settle(path, own);
+        }
+    }
+}
