@@ -165,5 +165,8 @@ fn a_rail_that_goes_down_takes_only_itself_away() {
     let Some(outcome) = lab::script(&text) else { return };
     let right = outcome.stdout.matches("# Out of bounds values : 0 OK").count();
     assert_eq!(right, 2, "{outcome:?}");
-    assert!(outcome.stdout.matches("path 1 to rank 2 is lost, 1 left").count() >= 2, "{outcome:?}");
+    assert!(
+        outcome.stdout.matches("path 1 to rank 2 by rxe_h0r1:1 is lost, 1 left").count() >= 2,
+        "{outcome:?}"
+    );
 }

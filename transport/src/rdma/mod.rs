@@ -10,7 +10,7 @@
 //! Queue pairs and rings come to be when a link is first used. Both ends find each other by a TCP
 //! connection (`crate::tcp`), proven as all are; on it they pair their rails, exchange what they
 //! must know of queue pairs and memory (`message`), and notice each other's end. Peers that have no
-//! rail in common use it for data too.
+//! rail in common, or none that works any more, use it for data too.
 //!
 //! * `sys`: libibverbs, found at run time;
 //! * `filter`, `gid`, `rail`: which ports this host has, and which may be used;

@@ -7,7 +7,7 @@ use ringfold_types::limits::{LINK_BYTES_MIN, RAILS_MAX, RDMA_CELLS, RDMA_PIECE_B
 
 use super::geometry::{LAPS_LINES, LINE_BYTES, Number, RING_LINES, lap};
 use super::inbound::Inbound;
-use super::message::Grant;
+use super::message::{Grant, Heard};
 use super::outbound::{Outbound, Ready};
 use super::sys::{Inbox, Outbox};
 
@@ -131,6 +131,34 @@ fn a_stream_survives_its_paths() {
         }
         assert!(inbound.front().is_none());
     }
+}
+
+/// What the peer says of a path may be old, by more fragments than a number can tell apart.
+#[test]
+fn what_was_heard_long_ago_is_understood() {
+    let (mut outbound, mut inbound) = halves();
+    for _ in 0..300 {
+        let (_, ready) = outbound.push(0, &[1; 16], 0).unwrap();
+        inbound.load(ready.at, outbound.image(ready.at, ready.bytes));
+        let Number::Fragment { sequence, lines, .. } = ready.number else { panic!("{ready:?}") };
+        inbound.arrive(sequence, lines).unwrap();
+        inbound.consume(16);
+        if inbound.owes() {
+            outbound.credit(lap(inbound.total())).unwrap();
+            inbound.said();
+        }
+    }
+    let sent = inbound.state();
+    assert_eq!(sent, Heard { next: 300, early: 0 });
+    outbound.push(0, &[1; 16], 1).unwrap();
+    outbound.lose(1, Heard { next: 100, early: u64::MAX }).unwrap();
+    assert!(outbound.lost().is_some());
+    outbound.push(0, &[1; 16], 2).unwrap();
+    outbound.lose(2, Heard { next: 301, early: 1 }).unwrap();
+    let (place, _) = outbound.lost().unwrap();
+    outbound.repeated(place, 3);
+    assert!(outbound.lost().is_none(), "the other one has arrived");
+    assert!(outbound.lose(3, Heard { next: 303, early: 0 }).is_err());
 }
 
 #[test]

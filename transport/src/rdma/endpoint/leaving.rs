@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use ringfold_types::limits::HANDSHAKE_MS;
 
-use super::{Contact, Rdma};
+use super::Rdma;
 use crate::contract::Transport as _;
 
 /// Pause between looks while leaving.
@@ -15,6 +15,12 @@ impl Rdma {
     fn is_drained(&self) -> bool {
         let contacts = self.contacts.iter().flatten();
         self.is_flushed() && contacts.into_iter().all(|contact| contact.peer.is_drained())
+    }
+
+    /// Whether the connections have taken all that there was to say.
+    fn is_said(&self) -> bool {
+        let mut contacts = self.contacts.iter().flatten();
+        contacts.all(|contact| contact.talk.is_said() || contact.peer.fault().is_some())
     }
 
     /// Says what the links cost.
@@ -49,9 +55,7 @@ impl Drop for Rdma {
             // Nobody is promised what may not arrive.
             tracing::warn!("accepted bytes did not reach their peers");
         }
-        let is_unsaid =
-            |contact: &Box<Contact>| !contact.talk.is_said() && contact.peer.fault().is_none();
-        while !is_late() && self.contacts.iter().flatten().any(is_unsaid) && self.look().is_ok() {
+        while !is_late() && !self.is_said() && self.look().is_ok() {
             std::thread::sleep(PAUSE);
         }
         self.tell_costs();

@@ -128,13 +128,11 @@ impl Peer {
         let rings = self.inbound.iter().flatten().count();
         let it = &mut self.paths[path];
         let Cable { rail, pd, .. } = &self.cables[it.cable];
-        let rail = &mut own.rails.0[*rail];
         it.begin();
-        let made = match pd {
-            Some(pd) => it.make(rail, pd, own.lanes, rings),
-            None => Err(io::Error::other("the device cannot reach our memory")),
-        };
-        made.map_err(|error| format!("no queue pair: {}", words::connection(&error)))?;
+        let Some(pd) = pd else { return Err("its device cannot reach our memory".to_owned()) };
+        let rail = &mut own.rails.0[*rail];
+        it.make(rail, pd, own.lanes, rings)
+            .map_err(|error| format!("no queue pair: {}", words::connection(&error)))?;
         let rail = rail.card();
         let Some(Target { number, sequence }) = it.target() else { return Ok(()) };
         self.to_say.push_back(Message::Offer { path, number, sequence, rail });

@@ -4,6 +4,8 @@
 mod losing;
 mod meeting;
 mod streams;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,0 +1,255 @@
+//! Two ranks that talk without a device between them: what goes by TCP, and what liars say.
+
+use std::time::Instant;
+
+use ringfold_types::Rank;
+use ringfold_types::limits::{LANES_MAX, LINK_BYTES_MIN, PATHS_MAX, RAILS_MAX};
+
+use super::{Cable, Fault, Own, Peer};
+use crate::rdma::Settings;
+use crate::rdma::message::{Grant, Heard, Load, Message, RailCard};
+use crate::rdma::path::Path;
+use crate::rdma::rail::Rails;
+use crate::rdma::sys::GidKind;
+
+const LANES: usize = 2;
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.next() % bound as u64).unwrap()
+    }
+
+    /// One of the values where liars try their luck.
+    fn long(&mut self) -> u64 {
+        [0, 1, 2, 63, 64, 65, 127, 128, 1 << 19, 1 << 40, u64::MAX, self.next()][self.below(12)]
+    }
+
+    fn word(&mut self) -> u32 {
+        u32::try_from(self.long() & 0xffff_ffff).unwrap()
+    }
+}
+
+/// One rank, as it sees the other.
+struct End {
+    peer: Peer,
+    rank: Rank,
+    settings: Settings,
+    rails: Rails,
+}
+
+impl End {
+    fn new(rank: usize, may_use_tcp: bool) -> Self {
+        let peer = Peer::new(Rank::at(1 - rank), LANES, may_use_tcp);
+        Self { peer, rank: Rank::at(rank), settings: Settings::default(), rails: Rails::none() }
+    }
+
+    fn with<T>(&mut self, act: impl FnOnce(&mut Peer, &mut Own<'_>) -> T) -> T {
+        let Self { peer, rank, settings, rails } = self;
+        let mut own = Own { rank: *rank, lanes: LANES, settings, rails };
+        let result = act(peer, &mut own);
+        peer.tell(&own);
+        result
+    }
+
+    fn hear(&mut self, message: Message) -> Result<(), Fault> {
+        self.with(|peer, own| peer.hear(message, own))
+    }
+
+    /// Says all that there is to say; whether that was anything.
+    fn speak(&mut self, to: &mut Self) -> bool {
+        let mut spoke = false;
+        while let Some(message) = self.peer.next_to_say() {
+            if let Message::Load(load) = message {
+                to.peer.store(load, 0, self.peer.image(load, 0)).unwrap();
+            }
+            to.hear(message).unwrap();
+            spoke = true;
+        }
+        spoke
+    }
+}
+
+/// Two ends that have no rail in common.
+fn ends(may_use_tcp: bool) -> [End; 2] {
+    let [mut one, mut other] = [End::new(0, may_use_tcp), End::new(1, may_use_tcp)];
+    one.with(|peer, own| peer.greet(own));
+    while one.speak(&mut other) | other.speak(&mut one) {}
+    [one, other]
+}
+
+fn byte(at: usize) -> u8 {
+    (at.wrapping_mul(0x9e37_79b9) >> 13).to_le_bytes()[0]
+}
+
+/// Fragments and credit, whole and in order, however little is consumed at a time.
+#[test]
+fn without_a_path_everything_goes_by_tcp() {
+    const BYTES: usize = 3_000_000;
+    for seed in 0..4 {
+        let mut random = Random(seed);
+        let [mut one, mut other] = ends(true);
+        let (mut sent, mut arrived) = (0, 0);
+        while arrived < BYTES {
+            if sent < BYTES {
+                let wanted = 1 + random.below(100_000).min(BYTES - sent - 1);
+                let bytes: Vec<u8> = (sent..sent + wanted).map(byte).collect();
+                one.peer.want(1);
+                sent += one.peer.send(1, 7, &bytes).unwrap();
+            }
+            one.peer.flush();
+            other.peer.flush();
+            one.speak(&mut other);
+            other.speak(&mut one);
+            while let Some(front) = other.peer.readable(1).unwrap() {
+                let length = 1 + random.below(front.bytes.len());
+                let is_right = |(at, it): (usize, &u8)| *it == byte(arrived + at);
+                assert!(front.bytes[..length].iter().enumerate().all(is_right), "{seed}");
+                other.peer.consume(1, length);
+                arrived += length;
+                if random.below(3) == 0 {
+                    break;
+                }
+            }
+        }
+        assert_eq!((sent, arrived), (BYTES, BYTES));
+        one.peer.part();
+        one.speak(&mut other);
+        other.peer.leave();
+        assert_eq!(other.peer.readable(1), Err(Fault::Closed), "all has arrived");
+    }
+}
+
+#[test]
+fn where_tcp_may_not_be_used_that_is_said() {
+    let [one, other] = ends(false);
+    for end in [one, other] {
+        assert!(matches!(end.peer.fault(), Some(Fault::Unreachable(_))), "{:?}", end.peer.fault());
+    }
+}
+
+/// A peer that promised more than came is waited for, but not for ever.
+#[test]
+fn promises_are_not_waited_for_without_end() {
+    let [mut one, mut other] = ends(true);
+    one.peer.want(0);
+    while one.speak(&mut other) | other.speak(&mut one) {}
+    let mut fragments = [0; LANES_MAX];
+    fragments[0] = 3;
+    other.hear(Message::Bye { fragments }).unwrap();
+    other.peer.leave();
+    assert_eq!(other.peer.readable(0), Ok(None));
+    assert_eq!(other.peer.readable(1), Err(Fault::Closed), "nothing was promised there");
+    let patience = other.peer.deadline().expect("it wakes who is parked");
+    std::thread::sleep(patience.saturating_duration_since(Instant::now()));
+    assert_eq!(other.peer.readable(0), Err(Fault::Closed));
+}
+
+#[test]
+fn lies_are_seen() {
+    let rail = RailCard { gid: [7; 16], lid: 0, mtu: 5, kind: GidKind::RoceV2 };
+    let grant = Grant { address: 0, keys: [0; RAILS_MAX] };
+    let load = |lane| Load { lane, sequence: 9, lines: 0, at: 0, bytes: 16 };
+    let mut more = [0; LANES_MAX];
+    more[0] = 65;
+    for message in [
+        Message::Rails { rails: vec![], queue_pairs: 1 },
+        Message::Offer { path: 0, number: 1, sequence: 1, rail },
+        Message::Ready { path: 0 },
+        Message::Without { path: PATHS_MAX - 1 },
+        Message::Heard { path: 0, lanes: [Heard::default(); LANES_MAX] },
+        Message::Want { lane: 0 },
+        Message::Want { lane: LANES },
+        Message::Grant { lane: 0, grant },
+        Message::Grant { lane: LANES, grant },
+        Message::Load(load(0)),
+        Message::Load(load(1)),
+        Message::Credit { lane: 0, total: 1 },
+        Message::Credit { lane: 0, total: u64::MAX },
+        Message::Credit { lane: 1, total: 0 },
+        Message::Bye { fragments: more },
+        Message::Bye { fragments: [1; LANES_MAX] },
+        Message::Bye { fragments: [u64::MAX; LANES_MAX] },
+    ] {
+        let [mut one, mut other] = ends(true);
+        one.peer.want(0);
+        other.peer.want(0);
+        while one.speak(&mut other) | other.speak(&mut one) {}
+        assert!(matches!(one.hear(message.clone()), Err(Fault::Protocol(_))), "{message:?}");
+    }
+}
+
+/// Nothing that is said, in whatever order, does more harm than to end the link.
+#[test]
+fn liars_do_no_harm() {
+    let mut ended = 0;
+    for seed in 0..3000 {
+        let mut random = Random(seed);
+        let [mut one, mut other] = ends(true);
+        one.peer.want(0);
+        other.peer.want(0);
+        while one.speak(&mut other) | other.speak(&mut one) {}
+        let theirs = RailCard { gid: [7; 16], lid: 0, mtu: 5, kind: GidKind::RoceV2 };
+        for path in 0..2 {
+            let name = "none".to_owned();
+            one.peer.cables.push(Cable { rail: 0, pd: None, theirs, name });
+            one.peer.paths.push(Path::new(Rank(1), path, path));
+        }
+        one.peer.send(0, 1, &[5; LINK_BYTES_MIN]).unwrap();
+        for _ in 0..20 {
+            let (path, lane) = (random.below(3), random.below(LANES + 1));
+            let mut lanes = [Heard::default(); LANES_MAX];
+            lanes.fill_with(|| Heard { next: random.long(), early: random.next() });
+            let message = match random.below(10) {
+                0 => Message::Rails { rails: vec![theirs], queue_pairs: 1 },
+                1 => Message::Offer { path, number: random.word(), sequence: 1, rail: theirs },
+                2 => Message::Ready { path },
+                3 => Message::Without { path },
+                4 => Message::Heard { path, lanes },
+                5 => Message::Want { lane },
+                6 => {
+                    let grant = Grant { address: random.long(), keys: [random.word(); RAILS_MAX] };
+                    Message::Grant { lane, grant }
+                }
+                7 => {
+                    let sequence = random.long().to_le_bytes()[0];
+                    let load = Load { lane, sequence, lines: random.word(), at: 0, bytes: 100 };
+                    if one.peer.store(load, 0, &[1; 100]).is_err() {
+                        break;
+                    }
+                    Message::Load(load)
+                }
+                8 => Message::Credit { lane, total: random.long() },
+                _ => Message::Bye { fragments: [random.long(); LANES_MAX] },
+            };
+            if let Err(fault) = one.hear(message) {
+                one.peer.end(fault);
+                ended += 1;
+                break;
+            }
+            one.with(|peer, own| peer.expire(Instant::now(), own));
+            one.peer.flush();
+            one.peer.arrive(path, 0, random.word()).ok();
+            one.peer.done(path, 0, random.word());
+            one.peer.flushed(path, 0, true);
+            if let Ok(Some(front)) = one.peer.readable(0) {
+                let bytes = front.bytes.len();
+                one.peer.consume(0, bytes);
+            }
+            while one.peer.next_to_say().is_some() {}
+        }
+        one.peer.deadline();
+        one.peer.is_settled();
+    }
+    assert!(ended > 1000, "{ended}");
+}
