@@ -2,7 +2,9 @@
 //! what became of it.
 //!
 //! * `allreduce BYTES`: all-reduces so many bytes again and again, until it fails;
-//! * `window BYTES`: the same in a window;
+//! * `checked BYTES STOP`: the same until there is a file STOP, with numbers whose sums are known;
+//!   rank 0 says when each call began and how long it took, in microseconds;
+//! * `window BYTES`: as `allreduce`, in a window;
 //! * `half`: rank 1 takes a window, the others a slice of theirs;
 //! * `other`: rank 1 takes another window than the others;
 //! * `differ`: rank 1 broadcasts while the others all-reduce;
@@ -12,8 +14,9 @@
 //! * `again TIMES`: makes so many more communicators, each other one before it leaves the last.
 #![expect(clippy::print_stdout, reason = "standard output is how it reports")]
 
+use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringfold::{Communicator, Error, Rank, ReduceOp};
 
@@ -50,6 +53,7 @@ fn run(args: &[String]) -> Result<(), Error> {
                 comm.all_reduce(&mut buffer, ReduceOp::Max)?;
             }
         }
+        Some("checked") => checked(&mut comm, number(1) / 4, &args[2]),
         Some("window") => {
             let mut window = comm.alloc::<f32>(number(1) / 4)?;
             println!("started");
@@ -100,4 +104,35 @@ fn run(args: &[String]) -> Result<(), Error> {
         }
         _ => comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum),
     }
+}
+
+/// See above. The first number says whether rank 0 wants to stop, so that all do after the same
+/// call.
+fn checked(comm: &mut Communicator, count: usize, stop: &str) -> Result<(), Error> {
+    let (rank, size) = (comm.rank().0, comm.size());
+    let whole = size * (size + 1) / 2;
+    let begin = Instant::now();
+    let mut buffer = vec![0.0_f32; count];
+    for call in 0_usize.. {
+        // Sums of whole numbers this small are exact.
+        let value = |at: usize| ((at * 7 + call) % 8191) as f32;
+        for (at, number) in buffer.iter_mut().enumerate() {
+            *number = value(at) * (rank + 1) as f32;
+        }
+        buffer[0] = if rank == 0 && Path::new(stop).exists() { 1.0 } else { 0.0 };
+        let start = Instant::now();
+        comm.all_reduce(&mut buffer, ReduceOp::Sum)?;
+        if rank == 0 {
+            println!("call {} {}", (start - begin).as_micros(), start.elapsed().as_micros());
+        }
+        let wrong = |(at, sum): (usize, &f32)| *sum != value(at) * whole as f32;
+        let wrong = buffer.iter().enumerate().skip(1).filter(|it| wrong(*it)).count();
+        if wrong > 0 {
+            println!("wrong {wrong} of call {call}");
+        }
+        if buffer[0] > 0.0 {
+            break;
+        }
+    }
+    Ok(())
 }

@@ -16,6 +16,7 @@ use ringfold_tests::program;
 use crate::lab::{HOSTS, RAILS};
 
 mod doctor;
+mod faults;
 mod lab;
 
 /// Statuses and both streams come back, whoever still holds them, and nothing else does.

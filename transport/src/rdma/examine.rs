@@ -62,8 +62,8 @@ pub struct Examined {
 pub struct Port {
     /// Device and port, as `RINGFOLD_IB_HCA` takes them.
     pub name: String,
-    /// RoCE; else InfiniBand.
-    pub is_ethernet: bool,
+    /// The version of RoCE that the GID is of, 1 or 2; 0 on InfiniBand.
+    pub roce: u8,
     /// Gigabits per second, as far as they are known.
     pub gigabits: u32,
     /// Bytes of payload of a packet.
@@ -76,7 +76,11 @@ impl Port {
     fn of(rail: &Rail) -> Self {
         Self {
             name: format!("{}:{}", rail.context.name(), rail.port.number),
-            is_ethernet: rail.port.link_layer == LinkLayer::Ethernet,
+            roce: match rail.gid.kind {
+                GidKind::InfiniBand => 0,
+                GidKind::RoceV1 => 1,
+                GidKind::RoceV2 => 2,
+            },
             gigabits: rail.port.gigabits,
             mtu: rail.mtu_bytes(),
             gid: rail.gid.bytes,
@@ -93,8 +97,12 @@ impl Port {
 
     /// As far as it matters for pairing.
     fn card(&self) -> RailCard {
-        let link_layer = if self.is_ethernet { LinkLayer::Ethernet } else { LinkLayer::InfiniBand };
-        RailCard { gid: self.gid, lid: 0, mtu: 0, link_layer }
+        let kind = match self.roce {
+            0 => GidKind::InfiniBand,
+            1 => GidKind::RoceV1,
+            _ => GidKind::RoceV2,
+        };
+        RailCard { gid: self.gid, lid: 0, mtu: 0, kind }
     }
 }
 

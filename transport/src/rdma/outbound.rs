@@ -186,6 +186,11 @@ impl Outbound {
         Ok(())
     }
 
+    /// Whether it matters what has arrived by `path`.
+    pub(super) fn waits_for(&self, path: usize) -> bool {
+        self.in_flight.iter().any(|piece| piece.path == Some(path))
+    }
+
     /// A fragment that must be written again, and its place among those in flight.
     pub(super) fn lost(&self) -> Option<(usize, Ready)> {
         if self.lost == 0 {

@@ -75,7 +75,7 @@ fn ports(ends: &[End]) -> String {
                 0 => (name(end), end.ranks.to_string()),
                 _ => (String::new(), String::new()),
             };
-            let network = if port.is_ethernet { "RoCE" } else { "InfiniBand" };
+            let network = if port.roce > 0 { "RoCE" } else { "InfiniBand" };
             let gid = Ipv6Addr::from(port.gid).to_canonical().to_string();
             let [gigabits, mtu] = [port.gigabits, port.mtu].map(|number| number.to_string());
             rows.push([host, ranks, port.name.clone(), network.to_owned(), gigabits, mtu, gid]);
@@ -248,7 +248,7 @@ fn advice(low: &End, high: &End, way: &Way, trouble: &Trouble) -> String {
             )
         }
         Some(_) if trouble.is_told => "see the lines above".to_owned(),
-        Some((one, _)) if low.ports[one].is_ethernet => {
+        Some((one, _)) if low.ports[one].roce > 0 => {
             "check cable and VLAN, that both addresses are of one subnet, and that nothing drops \
              UDP port 4791; RINGFOLD_IB_HCA leaves a port out"
                 .to_owned()

@@ -153,6 +153,9 @@ impl Peer {
 
     /// Does what time demands.
     pub(in crate::rdma) fn expire(&mut self, now: Instant, own: &mut Own<'_>) {
+        if self.patience().is_some_and(|patience| patience <= now) {
+            self.promised = None;
+        }
         if self.fault.is_some() {
             return;
         }

@@ -173,6 +173,11 @@ impl Peer {
             return Ok(());
         }
         let (rank, rail) = (self.rank, &own.rails.0[self.cables[cable].rail]);
+        if !rail.is_up {
+            // To look for the peer's address would take the kernel a while.
+            self.lose(path, &format!("{} is down", rail.name()));
+            return Ok(());
+        }
         let it = &mut self.paths[path];
         match it.connect(rail, &theirs, own.settings, target) {
             Ok(()) => {

@@ -181,12 +181,17 @@ impl Peer {
             let is_lost = matches!(&lane.way, Way::Open(outbound) if outbound.lost().is_some());
             lane.held.is_empty() && !is_lost
         };
-        let is_unsettled = |path: &Path| path.has_ended() && !path.is_settled();
+        let waits_for = |at| {
+            let mut lanes = self.outbound.iter();
+            lanes.any(|lane| matches!(&lane.way, Way::Open(outbound) if outbound.waits_for(at)))
+        };
+        let is_unsettled =
+            |(at, path): (usize, &Path)| path.has_ended() && !path.is_settled() && waits_for(at);
         self.fault.is_some()
             || self.to_say.is_empty()
                 && self.loads.is_empty()
                 && self.outbound.iter().all(is_flushed)
-                && !self.paths.iter().any(is_unsettled)
+                && !self.paths.iter().enumerate().any(is_unsettled)
     }
 
     /// Whether credit is due that could not be given.
