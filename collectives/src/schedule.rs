@@ -159,6 +159,29 @@ impl Schedule {
         &self.sources[range.start as usize..range.end as usize]
     }
 
+    /// The ranks to which it sends or from which it receives, in rank order: those that this rank
+    /// needs a connection to.
+    #[must_use]
+    pub fn peers(&self) -> Vec<Rank> {
+        let mut peers: Vec<Rank> = Vec::new();
+        for step in self.lanes.iter().flatten() {
+            match step {
+                Step::Send { to, .. } => peers.push(*to),
+                Step::Recv { from, .. } => peers.push(*from),
+                Step::Reduce { sources, .. } => {
+                    peers.extend(self.sources(sources).iter().filter_map(|source| match source {
+                        Source::Wire(from, _) => Some(*from),
+                        Source::Local(_) | Source::Peer(..) => None,
+                    }));
+                }
+                Step::Copy { .. } | Step::Put { .. } => {}
+            }
+        }
+        peers.sort_unstable();
+        peers.dedup();
+        peers
+    }
+
     /// Whether a step reaches into another rank's memory.
     #[must_use]
     pub const fn needs_windows(&self) -> bool {

@@ -72,6 +72,14 @@ fn without_an_algorithm_all_are_listed_and_one_is_chosen() {
         }
         assert_eq!(text.lines().filter(|line| line.starts_with("* ")).count(), 2, "{text}");
     }
+    let peers = |name: &str| {
+        let text = printed(&["plan", "allreduce", "-n", "20"]);
+        let line = text.lines().find(|line| line[2..].starts_with(&format!("{name} ")));
+        line.unwrap()[2..].split_whitespace().nth(2).unwrap().parse::<usize>().unwrap()
+    };
+    // Four rounds of 16 ranks, and for each of 4 of them one that is left over.
+    let known = [("ring", 2), ("recursive_doubling", 5), ("one_shot", 19), ("window", 19)];
+    assert_eq!(known.map(|(name, _)| (name, peers(name))), known);
     let crowded = ["plan", "allreduce", "-n", "6", "--cpus", "1", "-b", "6M", "-d", "bf16"];
     let text = printed(&crowded);
     let head = "allreduce [bf16 x 3145728, sum] on 6 ranks of one host with 1 CPU\n";
@@ -100,7 +108,7 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
     for (arguments, reason) in [
         ("allsum -n 3", "unknown collective; one of allreduce allgather"),
         ("allreduce", "--ranks <RANKS>"),
-        ("allreduce -n 0", "-n: 1 to 4096 ranks, not 0"),
+        ("allreduce -n 0", "-n: 1 to 16384 ranks, not 0"),
         ("allreduce -n 4 -a rign", "--algorithm rign: unknown; allreduce has ring, "),
         ("allreduce -n 4 -a ring --rank 4", "--rank 4: there are only 4 ranks"),
         ("allreduce -n 4 --rank 3", "--rank: say which --algorithm"),

@@ -9,11 +9,6 @@ use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
 use crate::amount::Amount;
 
-/// Ranks whose schedules are made: of all of them, so that more would take long.
-const PLANNED_MAX: usize = 4096;
-
-const _: () = assert!(PLANNED_MAX <= RANKS_MAX);
-
 /// As typed.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -65,7 +60,7 @@ pub(crate) struct Question {
 impl Args {
     pub(crate) fn question(&self) -> anyhow::Result<Question> {
         let size = self.ranks;
-        ensure!((1..=PLANNED_MAX).contains(&size), "-n: 1 to {PLANNED_MAX} ranks, not {size}");
+        ensure!((1..=RANKS_MAX).contains(&size), "-n: 1 to {RANKS_MAX} ranks, not {size}");
         self.refuse_what_has_no_meaning()?;
         let rank = |option, rank: Option<usize>| match rank {
             Some(rank) if rank >= size => bail!("{option} {rank}: there are only {size} ranks"),
