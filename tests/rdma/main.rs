@@ -171,3 +171,34 @@ fn a_rail_that_goes_down_takes_only_itself_away() {
         "{outcome:?}"
     );
 }
+
+/// Ranks whose queue pairs or registered bytes run out meet some peers over less, and the others by
+/// TCP; where that may not be used, they are told which variable it is.
+#[test]
+#[ignore = "wants a virtual machine"]
+fn what_a_rank_may_take_is_bounded() {
+    let text = r#"
+        export RINGFOLD_DEBUG=INFO RINGFOLD_ALGO=allreduce:one_shot
+        RINGFOLD_TRANSPORT=rdma,tcp RINGFOLD_IB_QPS_MAX=3 RINGFOLD_IB_QPS_PER_CONNECTION=4 ranks
+        echo ==; echo == >&2
+        RINGFOLD_TRANSPORT=rdma,tcp RINGFOLD_IB_BYTES_MAX=7M ranks
+        echo ==; echo == >&2
+        if RINGFOLD_IB_QPS_MAX=3 ranks; then exit 1; fi"#;
+    let text = format!("{}\n{text}", ranks("-b 8 -e 256K -f 32 -n 2 -w 1 -c 1"));
+    let Some(outcome) = lab::script(&text) else { return };
+    let logs: Vec<&str> = outcome.stderr.split("==\n").collect();
+    let right: Vec<_> = outcome.stdout.split("==\n").map(|it| it.contains(": 0 OK")).collect();
+    assert_eq!(right, [true, true, false], "{outcome:?}");
+    for (log, most, why) in [
+        (logs[0], "queue pairs of 3, ", "RINGFOLD_IB_QPS_MAX=3 leaves no more"),
+        (logs[1], "bytes of 7340032; ", "RINGFOLD_IB_BYTES_MAX=7340032 leaves no more"),
+    ] {
+        assert!(log.contains(&format!("queue pairs on each: {why}")), "{log}");
+        assert!(log.contains(&format!("using tcp ({why})")), "{log}");
+        let ends: Vec<_> = log.lines().filter(|line| line.contains(most)).collect();
+        assert_eq!(ends.len(), 4, "every rank says what it had: {log}");
+        assert!(ends.iter().any(|line| line.contains(" and 1 nothing")), "{log}");
+    }
+    let error = "RINGFOLD_IB_QPS_MAX=3 leaves no more, and RINGFOLD_TRANSPORT leaves no other way";
+    assert!(logs[2].contains(error), "{}", logs[2]);
+}

@@ -47,6 +47,15 @@ pub struct Config {
     /// `RINGFOLD_IB_QPS_PER_CONNECTION`: queue pairs between two ranks on each pair of rails, 1 to
     /// 4, over which messages are spread; the lesser of two ranks' counts. Default: 1.
     pub ib_queue_pairs: u8,
+    /// `RINGFOLD_IB_QPS_MAX`: queue pairs that this rank may have with all peers of a communicator
+    /// together. Where they run out, further peers get fewer, and then none: their data goes by
+    /// TCP, or the call fails where `transports` leaves that out. Default: 4096.
+    pub ib_queue_pairs_max: usize,
+    /// `RINGFOLD_IB_BYTES_MAX`: bytes of memory that this rank may register with RDMA devices for
+    /// all peers of a communicator together, as in `256M`, counted once for each rail, as for
+    /// `ulimit -l`. Where they run out, as above; a peer counts for 2 MiB on each rail. Default:
+    /// 8 GiB.
+    pub ib_bytes_max: usize,
     /// `RINGFOLD_ALGO`: which algorithms may be used, as in `ring,tree` for all collectives or
     /// `allreduce:ring;broadcast:^binomial` for some; `^` excludes. Default: all.
     pub algorithms: Constraints,
@@ -162,6 +171,8 @@ impl Default for Config {
             ib_timeout: rdma.timeout,
             ib_retries: rdma.retries,
             ib_queue_pairs: rdma.queue_pairs,
+            ib_queue_pairs_max: rdma.queue_pairs_max,
+            ib_bytes_max: rdma.bytes_max,
             algorithms: Constraints::default(),
             plan: Measurements::default(),
             chunk_bytes: None,
@@ -190,6 +201,8 @@ impl Config {
         settings.timeout = self.ib_timeout;
         settings.retries = self.ib_retries;
         settings.queue_pairs = self.ib_queue_pairs;
+        settings.queue_pairs_max = self.ib_queue_pairs_max;
+        settings.bytes_max = self.ib_bytes_max;
         settings
     }
 
@@ -247,6 +260,12 @@ impl Config {
             let most = 1..=QUEUE_PAIRS_MAX;
             config.ib_queue_pairs = number("RINGFOLD_IB_QPS_PER_CONNECTION", value, most)?;
         }
+        if let Some(value) = set("RINGFOLD_IB_QPS_MAX") {
+            config.ib_queue_pairs_max = count("RINGFOLD_IB_QPS_MAX", value)?;
+        }
+        if let Some(value) = set("RINGFOLD_IB_BYTES_MAX") {
+            config.ib_bytes_max = bytes("RINGFOLD_IB_BYTES_MAX", value)?;
+        }
         if let Some(value) = set("RINGFOLD_ALGO") {
             config.algorithms = value.parse()?;
         }
@@ -299,6 +318,12 @@ fn number(
     let number = value.parse().ok().filter(|number| range.contains(number));
     let (least, most) = range.into_inner();
     number.ok_or_else(|| ConfigError::Range { variable, value: value.to_owned(), least, most })
+}
+
+fn count(variable: &'static str, value: &str) -> Result<usize, ConfigError> {
+    let wanted = "a number above 0";
+    let number = value.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| ConfigError::Value { variable, value: value.to_owned(), wanted })
 }
 
 fn transports(variable: &'static str, value: &str) -> Result<Transports, ConfigError> {
@@ -384,6 +409,8 @@ mod tests {
             ("RINGFOLD_IB_SL", "16"),
             ("RINGFOLD_IB_QPS_PER_CONNECTION", "5"),
             ("RINGFOLD_IB_GID_INDEX", "three"),
+            ("RINGFOLD_IB_QPS_MAX", "0"),
+            ("RINGFOLD_IB_BYTES_MAX", "none"),
             ("RINGFOLD_ALGO", "allreduce:teleport"),
             ("RINGFOLD_PLAN", "/no/such/file"),
             ("RINGFOLD_PLAN", "/dev/zero"),

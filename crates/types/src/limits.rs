@@ -90,6 +90,14 @@ pub const PATHS_MAX: usize = 32;
 /// Registered bytes of a link over RDMA, at either end, for each direction that is used.
 pub const RDMA_RING_BYTES: usize = 512 * 1024;
 
+/// Queue pairs of one rank of a communicator, with all peers and over all rails, where
+/// `RINGFOLD_IB_QPS_MAX` says nothing: about 10 KiB of a NIC's memory each,
+pub const RDMA_QUEUE_PAIRS: usize = 4096;
+
+/// and bytes that it registers with devices, counted once for each rail, where
+/// `RINGFOLD_IB_BYTES_MAX` says nothing.
+pub const RDMA_BYTES: usize = 8 << 30;
+
 /// Bytes of one RDMA write. Longer messages are cut, so that the receiver reads one piece while the
 /// next arrives.
 pub const RDMA_PIECE_BYTES: usize = 64 * 1024;

@@ -17,9 +17,11 @@
 //! * `pairing`: which of them reach which of a peer's;
 //! * `geometry`, `outbound`, `inbound`: the ring; `path`: a queue pair; `peer`, `talk`: all of
 //!   one peer;
+//! * `budget`: how much of devices and memory peers may take;
 //! * `endpoint`: all peers, and waiting; `words`: what devices report, for people;
 //! * `examine`: whether all is there that it takes.
 
+mod budget;
 mod endpoint;
 mod examine;
 mod filter;
@@ -43,6 +45,8 @@ pub use examine::{Examined, Finding, Port, State, examine};
 pub use filter::Filter;
 pub use rail::{Rails, Unusable};
 
+use ringfold_types::limits::{RDMA_BYTES, RDMA_QUEUE_PAIRS};
+
 /// What can be set. `Default` is what suits most.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -63,6 +67,12 @@ pub struct Settings {
     /// Queue pairs between two ranks on each pair of rails, over which messages are spread, 1 to 4.
     /// The lesser of what the two ranks say counts. Default 1.
     pub queue_pairs: u8,
+    /// Queue pairs with all peers together, at least 1. A peer for which there are none gets its
+    /// data by TCP. Default `limits::RDMA_QUEUE_PAIRS`.
+    pub queue_pairs_max: usize,
+    /// Bytes of memory registered for all peers together, counted once for each rail. Default
+    /// `limits::RDMA_BYTES`.
+    pub bytes_max: usize,
 }
 
 impl Default for Settings {
@@ -75,6 +85,8 @@ impl Default for Settings {
             timeout: 18,
             retries: 7,
             queue_pairs: 1,
+            queue_pairs_max: RDMA_QUEUE_PAIRS,
+            bytes_max: RDMA_BYTES,
         }
     }
 }

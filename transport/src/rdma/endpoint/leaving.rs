@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use ringfold_types::limits::HANDSHAKE_MS;
+use ringfold_types::limits::{HANDSHAKE_MS, RDMA_RING_BYTES};
 
 use super::Rdma;
 use crate::contract::Transport as _;
+use crate::rdma::budget::Budget;
 
 /// Pause between looks while leaving.
 const PAUSE: Duration = Duration::from_micros(50);
@@ -26,13 +27,15 @@ impl Rdma {
     /// Says what the links cost.
     fn tell_costs(&self) {
         let costs = self.contacts.iter().flatten().map(|contact| contact.peer.costs());
-        let (peers, paths, rights, bytes) = costs.fold((0, 0, 0, 0), |sum, cost| {
-            (sum.0 + 1, sum.1 + cost.0, sum.2 + cost.1, sum.3 + cost.2)
-        });
-        let rank = self.config.rank;
+        let (peers, paths, rights) =
+            costs.fold((0, 0, 0), |sum, cost| (sum.0 + 1, sum.1 + cost.0, sum.2 + cost.1));
+        let (rank, bytes) = (self.config.rank, rights * RDMA_RING_BYTES);
+        let (most, most_bytes) = self.budget.most();
+        let Budget { curbed, refused, .. } = self.budget;
         tracing::info!(
-            "rdma: rank {rank} had {peers} peers, {paths} queue pairs, {rights} memory regions, \
-             {bytes} bytes in rings"
+            "rdma: rank {rank} had {peers} peers, {paths} queue pairs of {most}, {rights} memory \
+             regions with {bytes} bytes of {most_bytes}; {curbed} peers got less than they could \
+             use, and {refused} nothing"
         );
     }
 }

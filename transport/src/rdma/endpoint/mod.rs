@@ -12,6 +12,7 @@ use ringfold_types::{Lane, Rank};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::Settings;
+use super::budget::Budget;
 use super::geometry::SHORT_BYTES;
 use super::peer::{Fault, Own, Peer};
 use super::rail::Rails;
@@ -59,6 +60,7 @@ pub struct Rdma {
     rails: Rails,
     tcp: Tcp,
     key: JobKey,
+    budget: Budget,
     config: Config,
     /// Ranks with a contact.
     known: Vec<usize>,
@@ -121,6 +123,7 @@ impl Rdma {
             rails,
             tcp,
             key: JobKey::new(config.key),
+            budget: Budget::new(&config.settings),
             has_tcp: config.reaches.iter().any(|reaches| !reaches),
             config,
             known: Vec::new(),
@@ -159,8 +162,8 @@ impl Rdma {
             Box::new(Contact { peer, talk: Talk::default(), was_settled: true, was_lost: false })
         });
         let Contact { peer, talk, was_settled, was_lost } = contact.as_mut();
-        let rails = &mut self.rails;
-        let mut own = Own { rank: *own_rank, lanes: *lanes, settings, rails };
+        let (rails, budget) = (&mut self.rails, &mut self.budget);
+        let mut own = Own { rank: *own_rank, lanes: *lanes, settings, rails, budget };
         let result = change(peer, &mut own);
         peer.tell(&own);
         let between = Between { key: &self.key, own: *own_rank, peer: rank };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ringfold_types::limits::{PATHS_MAX, RAILS_MAX, RDMA_RING_BYTES};
 
 use super::{Cable, Fault, Own, Peer, Stage, Way};
+use crate::rdma::budget;
 use crate::rdma::geometry::Number;
 use crate::rdma::inbound::Inbound;
 use crate::rdma::message::{Grant, Load, Message, RailCard};
@@ -14,6 +15,10 @@ use crate::rdma::pairing::pairs;
 use crate::rdma::path::Path;
 use crate::rdma::sys::{Inbox, Mr, Outbox, Pd, Target};
 use crate::rdma::words;
+
+/// Why there is no path to a peer that offers no rail.
+const NO_OFFER: &str = "the peer has no rail for us; its log says whether RINGFOLD_IB_QPS_MAX or \
+                        RINGFOLD_IB_BYTES_MAX is too small there";
 
 impl Peer {
     /// Heeds what the peer says.
@@ -93,11 +98,13 @@ impl Peer {
         queue_pairs: u8,
         own: &mut Own<'_>,
     ) -> Result<(), Fault> {
-        let mine = own.rails.cards();
+        let share = self.share();
+        let mut mine = own.rails.cards();
+        mine.truncate(share.rails);
         let is_lower = own.rank < self.rank;
         let pairs = if is_lower { pairs(&mine, theirs) } else { pairs(theirs, &mine) };
         self.stage = Stage::Met;
-        let each = usize::from(queue_pairs.min(own.settings.queue_pairs)).max(1);
+        let each = usize::from(queue_pairs.min(share.each)).max(1);
         for (low, high) in pairs.into_iter().take(PATHS_MAX / each) {
             let (rail, theirs) = if is_lower { (low, theirs[high]) } else { (high, theirs[low]) };
             let it = &own.rails.0[rail];
@@ -114,7 +121,13 @@ impl Peer {
                 }
             }
         }
-        self.fall_back("no rail of this host reaches one of the peer's");
+        own.budget.settle(share, self.cables.len(), self.paths.len());
+        let why = match &self.share {
+            Err(why) => why.clone(),
+            Ok(_) if theirs.is_empty() => NO_OFFER.to_owned(),
+            Ok(_) => "no rail of this host reaches one of the peer's".to_owned(),
+        };
+        self.fall_back(&why);
         for lane in 0..own.lanes {
             if !self.outbound[lane].held.is_empty() {
                 self.want(lane);
@@ -191,12 +204,11 @@ impl Peer {
     }
 
     /// A cable of which a device cannot reach the memory is none.
-    fn give_up(&mut self, cable: usize, error: &io::Error) {
-        let why = words::registration(error, RDMA_RING_BYTES);
+    fn give_up(&mut self, cable: usize, why: &str) {
         self.cables[cable].pd = None;
         for path in 0..self.paths.len() {
             if self.paths[path].cable == cable {
-                self.lose(path, &why);
+                self.lose(path, why);
             }
         }
     }
@@ -207,18 +219,29 @@ impl Peer {
         for cable in 0..self.cables.len() {
             let found = self.cables[cable].pd.as_ref().map(&right).transpose();
             rights.push(found.unwrap_or_else(|error| {
-                self.give_up(cable, &error);
+                self.give_up(cable, &words::registration(&error, RDMA_RING_BYTES));
                 None
             }));
         }
         rights
     }
 
+    /// Sees to it that there are bytes left to register for one more ring, where there are as many
+    /// of its kind already; else does without devices.
+    fn pay_for_ring(&mut self, have: usize, own: &mut Own<'_>) {
+        if have >= budget::LANES
+            && let Err(why) = own.budget.ring(self.cables.len())
+        {
+            (0..self.cables.len()).for_each(|cable| self.give_up(cable, &why));
+        }
+    }
+
     /// Makes a ring for a lane that the peer wants to send on.
-    fn grant(&mut self, lane: usize, own: &Own<'_>) -> Result<(), Fault> {
+    fn grant(&mut self, lane: usize, own: &mut Own<'_>) -> Result<(), Fault> {
         if lane >= own.lanes || self.stage != Stage::Met || self.inbound[lane].is_some() {
             return Err("a ring that it cannot have was asked for".into());
         }
+        self.pay_for_ring(self.rings(), own);
         let ring = Inbox::new(RDMA_RING_BYTES).map_err(no_memory)?;
         let rights = self.rights(|pd| ring.expose(pd));
         for path in 0..self.paths.len() {
@@ -238,10 +261,11 @@ impl Peer {
     }
 
     /// Takes the ring that the peer made for us.
-    fn open(&mut self, lane: usize, grant: Grant, own: &Own<'_>) -> Result<(), Fault> {
+    fn open(&mut self, lane: usize, grant: Grant, own: &mut Own<'_>) -> Result<(), Fault> {
         if lane >= own.lanes || !matches!(self.outbound[lane].way, Way::Asked) {
             return Err("a ring that nobody asked for".into());
         }
+        self.pay_for_ring(self.images(), own);
         let image = Outbox::new(RDMA_RING_BYTES).map_err(no_memory)?;
         let rights = self.rights(|pd| image.register(pd));
         let outbound = Outbound::new(lane, grant, image, rights);

@@ -12,10 +12,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ringfold_types::limits::{LANES_MAX, LINK_BYTES_MIN, RDMA_RING_BYTES};
+use ringfold_types::limits::{LANES_MAX, LINK_BYTES_MIN};
 use ringfold_types::{Lane, Rank};
 
 use super::Settings;
+use super::budget::{Budget, Share};
 use super::inbound::Inbound;
 use super::message::{MESSAGE_BYTES, Message, RailCard};
 use super::outbound::{Outbound, Ready};
@@ -32,6 +33,8 @@ pub(super) struct Peer {
     stage: Stage,
     /// Messages to send.
     pub(super) to_say: VecDeque<Message>,
+    /// What we may take for it; or why nothing.
+    share: Result<Share, String>,
     cables: Vec<Cable>,
     paths: Vec<Path>,
     /// The path whose turn it is.
@@ -126,6 +129,7 @@ pub(super) struct Own<'a> {
     pub(super) lanes: usize,
     pub(super) settings: &'a Settings,
     pub(super) rails: &'a mut Rails,
+    pub(super) budget: &'a mut Budget,
 }
 
 impl Peer {
@@ -135,6 +139,7 @@ impl Peer {
             rank,
             stage: Stage::Idle,
             to_say: VecDeque::new(),
+            share: Ok(Share::default()),
             cables: Vec::new(),
             paths: Vec::new(),
             turn: 0,
@@ -188,12 +193,19 @@ impl Peer {
     }
 
     /// Begins to find out how to reach the peer.
-    pub(super) fn greet(&mut self, own: &Own<'_>) {
+    pub(super) fn greet(&mut self, own: &mut Own<'_>) {
         if self.stage == Stage::Idle {
             self.stage = Stage::Greeting;
-            let (rails, queue_pairs) = (own.rails.cards(), own.settings.queue_pairs);
+            let mut rails = own.rails.cards();
+            self.share = own.budget.share(self.rank, rails.len(), own.settings.queue_pairs);
+            let Share { rails: some, each: queue_pairs } = self.share();
+            rails.truncate(some);
             self.to_say.push_back(Message::Rails { rails, queue_pairs });
         }
+    }
+
+    fn share(&self) -> Share {
+        self.share.as_ref().copied().unwrap_or_default()
     }
 
     /// Asks for a ring, if there is none for the lane.
@@ -232,15 +244,20 @@ impl Peer {
         }
     }
 
-    /// Queue pairs, registrations and registered bytes.
-    pub(super) fn costs(&self) -> (usize, usize, usize) {
-        let out = self.outbound.iter().filter(|lane| matches!(lane.way, Way::Open(_))).count();
-        let rings = out + self.inbound.iter().flatten().count();
-        (
-            self.paths.iter().filter(|path| !path.has_ended()).count(),
-            rings * self.cables.len(),
-            rings * RDMA_RING_BYTES,
-        )
+    /// Queue pairs, and registrations, each of `limits::RDMA_RING_BYTES`.
+    pub(super) fn costs(&self) -> (usize, usize) {
+        let paths = self.paths.iter().filter(|path| !path.has_ended()).count();
+        (paths, (self.images() + self.rings()) * self.cables.len())
+    }
+
+    /// Lanes that have an image of the peer's ring.
+    fn images(&self) -> usize {
+        self.outbound.iter().filter(|lane| matches!(lane.way, Way::Open(_))).count()
+    }
+
+    /// Lanes that have a ring.
+    fn rings(&self) -> usize {
+        self.inbound.iter().flatten().count()
     }
 }
 

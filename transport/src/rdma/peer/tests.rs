@@ -7,6 +7,7 @@ use ringfold_types::limits::{LANES_MAX, LINK_BYTES_MIN, PATHS_MAX, RAILS_MAX};
 
 use super::{Cable, Fault, Own, Peer};
 use crate::rdma::Settings;
+use crate::rdma::budget::Budget;
 use crate::rdma::message::{Grant, Heard, Load, Message, RailCard};
 use crate::rdma::path::Path;
 use crate::rdma::rail::Rails;
@@ -46,17 +47,20 @@ struct End {
     rank: Rank,
     settings: Settings,
     rails: Rails,
+    budget: Budget,
 }
 
 impl End {
     fn new(rank: usize, may_use_tcp: bool) -> Self {
         let peer = Peer::new(Rank::at(1 - rank), LANES, may_use_tcp);
-        Self { peer, rank: Rank::at(rank), settings: Settings::default(), rails: Rails::none() }
+        let (settings, rails) = (Settings::default(), Rails::none());
+        let budget = Budget::new(&settings);
+        Self { peer, rank: Rank::at(rank), settings, rails, budget }
     }
 
     fn with<T>(&mut self, act: impl FnOnce(&mut Peer, &mut Own<'_>) -> T) -> T {
-        let Self { peer, rank, settings, rails } = self;
-        let mut own = Own { rank: *rank, lanes: LANES, settings, rails };
+        let Self { peer, rank, settings, rails, budget } = self;
+        let mut own = Own { rank: *rank, lanes: LANES, settings, rails, budget };
         let result = act(peer, &mut own);
         peer.tell(&own);
         result

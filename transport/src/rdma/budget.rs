@@ -1,0 +1,150 @@
+//! How many queue pairs and registered bytes a rank's links may have together. A peer gets its
+//! share when the two first speak: where not all is left that it could use, fewer queue pairs on
+//! each pair of rails, then fewer rails, then none, so that its data goes by TCP.
+//!
+//! Registered bytes count once for each rail, as they do for `ulimit -l`.
+
+use ringfold_types::Rank;
+use ringfold_types::limits::RDMA_RING_BYTES;
+
+use super::Settings;
+
+/// Lanes, both ways, for which a peer's share of bytes lasts: no schedule uses more.
+pub(super) const LANES: usize = 2;
+/// Bytes of a peer's share on each rail.
+const RAIL_BYTES: usize = 2 * LANES * RDMA_RING_BYTES;
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct Budget {
+    queue_pairs: Account,
+    bytes: Account,
+    /// Peers that got less than they could use, and nothing.
+    pub(super) curbed: usize,
+    pub(super) refused: usize,
+}
+
+#[derive(Debug)]
+struct Account {
+    most: usize,
+    left: usize,
+}
+
+/// What a peer may have: so many of our rails, and queue pairs on each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Share {
+    pub(super) rails: usize,
+    pub(super) each: u8,
+}
+
+impl Budget {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let &Settings { queue_pairs_max, bytes_max, .. } = settings;
+        Self {
+            queue_pairs: Account { most: queue_pairs_max, left: queue_pairs_max },
+            bytes: Account { most: bytes_max, left: bytes_max },
+            curbed: 0,
+            refused: 0,
+        }
+    }
+
+    /// A share for one more peer, who could use `rails` with `each` queue pairs; or why there is
+    /// none.
+    pub(super) fn share(&mut self, peer: Rank, rails: usize, each: u8) -> Result<Share, String> {
+        let by_bytes = self.bytes.left / RAIL_BYTES;
+        let share = rails.min(by_bytes).min(self.queue_pairs.left);
+        if share == 0 && rails > 0 {
+            self.refused += 1;
+            return Err(if by_bytes == 0 { self.no_bytes() } else { self.no_queue_pairs() });
+        }
+        let most = self.queue_pairs.left.checked_div(share).unwrap_or(0);
+        let most = u8::try_from(most).unwrap_or(u8::MAX);
+        let share = Share { rails: share, each: each.min(most) };
+        if (share.rails, share.each) < (rails, each) {
+            self.curbed += 1;
+            let is_by_bytes = share.rails == by_bytes;
+            let why = if is_by_bytes { self.no_bytes() } else { self.no_queue_pairs() };
+            let Share { rails: some, each: few } = share;
+            tracing::info!(
+                "rdma: rank {peer} gets {some} of {rails} rails and {few} of {each} queue pairs on \
+                 each: {why}"
+            );
+        }
+        self.queue_pairs.left -= share.rails * usize::from(share.each);
+        self.bytes.left -= share.rails * RAIL_BYTES;
+        Ok(share)
+    }
+
+    /// Takes back what a share has beyond what was made of it.
+    pub(super) const fn settle(&mut self, share: Share, rails: usize, queue_pairs: usize) {
+        self.queue_pairs.left += share.rails * share.each as usize - queue_pairs;
+        self.bytes.left += (share.rails - rails) * RAIL_BYTES;
+    }
+
+    /// Takes what one more ring costs, beyond a share: it is registered on so many rails.
+    pub(super) fn ring(&mut self, rails: usize) -> Result<(), String> {
+        match self.bytes.left.checked_sub(rails * RDMA_RING_BYTES) {
+            Some(left) => self.bytes.left = left,
+            None => return Err(self.no_bytes()),
+        }
+        Ok(())
+    }
+
+    fn no_queue_pairs(&self) -> String {
+        format!("RINGFOLD_IB_QPS_MAX={} leaves no more", self.queue_pairs.most)
+    }
+
+    fn no_bytes(&self) -> String {
+        format!("RINGFOLD_IB_BYTES_MAX={} leaves no more", self.bytes.most)
+    }
+
+    /// The most queue pairs and bytes.
+    pub(super) const fn most(&self) -> (usize, usize) {
+        (self.queue_pairs.most, self.bytes.most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn budget(queue_pairs_max: usize, rings: usize) -> Budget {
+        let bytes_max = rings * RDMA_RING_BYTES;
+        Budget::new(&Settings { queue_pairs_max, bytes_max, ..Settings::default() })
+    }
+
+    #[test]
+    fn peers_get_less_and_then_nothing() {
+        let mut budget = budget(15, 1000);
+        let shares = [(); 6].map(|()| budget.share(Rank(1), 2, 4));
+        let share = |rails, each| Ok(Share { rails, each });
+        assert_eq!(shares[..3], [share(2, 4), share(2, 3), share(1, 1)]);
+        let why = "RINGFOLD_IB_QPS_MAX=15 leaves no more";
+        assert_eq!(shares[3..], [(); 3].map(|()| Err(why.to_owned())));
+        assert_eq!((budget.curbed, budget.refused), (2, 3));
+    }
+
+    #[test]
+    fn bytes_run_out_too() {
+        let mut budget = budget(1000, 13);
+        assert_eq!(budget.share(Rank(1), 2, 1), Ok(Share { rails: 2, each: 1 }));
+        assert_eq!(budget.share(Rank(2), 2, 1), Ok(Share { rails: 1, each: 1 }));
+        assert_eq!(budget.ring(1), Ok(()));
+        for refused in [budget.ring(1), budget.share(Rank(3), 2, 1).map(|_| ())] {
+            let why = refused.unwrap_err();
+            assert!(why.starts_with("RINGFOLD_IB_BYTES_MAX=6815744 "), "{why}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_made_comes_back() {
+        let mut budget = budget(8, 8);
+        let share = budget.share(Rank(1), 2, 4).unwrap();
+        assert!(budget.share(Rank(2), 2, 4).is_err());
+        budget.settle(share, 1, 2);
+        assert_eq!(budget.share(Rank(2), 2, 4), Ok(Share { rails: 1, each: 4 }));
+        budget.settle(Share::default(), 0, 0);
+        // Who has no rails gets none, for which nobody is to blame.
+        assert_eq!(budget.share(Rank(3), 0, 1), Ok(Share { rails: 0, each: 0 }));
+    }
+}
