@@ -165,7 +165,14 @@ impl Rail {
         format!("{}:{}", self.context.name(), self.port.number)
     }
 
-    /// Looks again whether the port is up, and under which index its GID is found.
+    /// Looks whether the port is up, of which the device may not have told yet.
+    pub(super) fn look(&mut self) -> bool {
+        self.is_up =
+            !self.is_gone && self.context.port(self.port.number).is_ok_and(|port| port.is_active);
+        self.is_up
+    }
+
+    /// Looks again what the port is like, and under which index its GID is found.
     pub(super) fn refresh(&mut self) {
         let Ok(port) = self.context.port(self.port.number) else {
             self.is_up = false;

@@ -180,7 +180,7 @@ impl Peer {
         let it = &mut self.paths[path];
         it.again = None;
         let Cable { rail, pd: Some(_), .. } = &self.cables[it.cable] else { return };
-        if !own.rails.0[*rail].is_up {
+        if !own.rails.0[*rail].look() {
             // It will say when it is.
             return;
         }

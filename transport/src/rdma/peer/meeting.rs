@@ -185,13 +185,13 @@ impl Peer {
             self.refuse(path, &why);
             return Ok(());
         }
-        let (rank, rail) = (self.rank, &own.rails.0[self.cables[cable].rail]);
-        if !rail.is_up {
+        let rail = &mut own.rails.0[self.cables[cable].rail];
+        if !rail.look() {
             // To look for the peer's address would take the kernel a while.
             self.lose(path, &format!("{} is down", rail.name()));
             return Ok(());
         }
-        let it = &mut self.paths[path];
+        let (rank, it) = (self.rank, &mut self.paths[path]);
         match it.connect(rail, &theirs, own.settings, target) {
             Ok(()) => {
                 let (name, to) = (rail.name(), target.number);
