@@ -268,10 +268,11 @@ impl Path {
         self.has_ended() && !self.has_told && self.receives == 0
     }
 
-    /// We say what has arrived: whatever else of this life may yet be reported does not count.
-    pub(super) fn tell(&mut self) {
+    /// We say what has arrived: whatever else of this life may yet be reported does not count. The
+    /// queue pair goes with the life: soft devices take seconds for it while packets of its are
+    /// stuck, and calls should go on.
+    pub(super) const fn tell(&mut self) {
         self.has_told = true;
-        self.qp = None;
     }
 
     /// The peer has said what has arrived; whether it may.
