@@ -120,7 +120,7 @@ fn sums_over_two_rails_are_right() {
     let Some(outcome) = lab::script(&text) else { return };
     assert!(outcome.stdout.contains("# Out of bounds values : 0 OK"), "{outcome:?}");
     for rail in 0..RAILS {
-        let path = format!("path {rail} to rank 2: rxe_h0r{rail}, queue pair");
+        let path = format!("path {rail} to rank 2: rxe_h0r{rail}:1, queue pair");
         assert!(outcome.stderr.contains(&path), "{path}: {outcome:?}");
     }
 }

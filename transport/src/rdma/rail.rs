@@ -42,8 +42,16 @@ pub(super) struct Rail {
     /// The device is no more.
     pub(super) is_gone: bool,
     max_entries: u32,
-    /// And how many more completions each has room for.
-    queues: Vec<(Arc<Cq>, u32)>,
+    queues: Vec<Queue>,
+}
+
+#[derive(Debug)]
+struct Queue {
+    cq: Arc<Cq>,
+    /// How many more completions it has room for.
+    room: u32,
+    /// It was asked to notify, and the notification was not taken yet.
+    is_asked: bool,
 }
 
 impl Rails {
@@ -195,30 +203,51 @@ impl Rail {
 
     /// A queue with room for so many more completions.
     pub(super) fn queue(&mut self, entries: u32) -> io::Result<Arc<Cq>> {
-        if let Some((queue, room)) = self.queues.iter_mut().find(|(_, room)| *room >= entries) {
-            *room -= entries;
-            return Ok(Arc::clone(queue));
+        if let Some(queue) = self.queues.iter_mut().find(|queue| queue.room >= entries) {
+            queue.room -= entries;
+            return Ok(Arc::clone(&queue.cq));
         }
         let size = QUEUE_ENTRIES.max(entries).min(self.max_entries);
         let room = size.checked_sub(entries).ok_or_else(|| {
             io::Error::other(format!("{entries} completions are more than a queue can hold"))
         })?;
-        let queue = Cq::new(&self.channel, size)?;
-        self.queues.push((Arc::clone(&queue), room));
-        Ok(queue)
+        let cq = Cq::new(&self.channel, size)?;
+        self.queues.push(Queue { cq: Arc::clone(&cq), room, is_asked: false });
+        Ok(cq)
     }
 
     /// Takes completions from all queues.
     pub(super) fn poll(&self, into: &mut Vec<Completion>) -> io::Result<()> {
-        for (queue, _) in &self.queues {
-            while queue.poll(into)? {}
+        for queue in &self.queues {
+            while queue.cq.poll(into)? {}
         }
         Ok(())
     }
 
-    /// Lets the channel ring at the next completion.
-    pub(super) fn notify(&self) -> io::Result<()> {
-        self.queues.iter().try_for_each(|(queue, _)| queue.notify())
+    /// Lets the channel ring at the next completion. A queue that was asked and has not answered
+    /// is not asked again: every time is a call of the kernel.
+    pub(super) fn notify(&mut self) -> io::Result<()> {
+        for queue in self.queues.iter_mut().filter(|queue| !queue.is_asked) {
+            queue.cq.notify()?;
+            queue.is_asked = true;
+        }
+        Ok(())
+    }
+
+    /// Takes the notifications that have come; whether there was one. Where none is on its way, the
+    /// channel is quiet afterwards, and until `notify`.
+    pub(super) fn silence(&mut self) -> bool {
+        let mut rang = false;
+        while self.queues.iter().any(|queue| queue.is_asked)
+            && let Some(notification) = self.channel.notification()
+        {
+            rang = true;
+            let queues = self.queues.iter_mut();
+            queues
+                .filter(|queue| queue.cq.has_sent(&notification))
+                .for_each(|queue| queue.is_asked = false);
+        }
+        rang
     }
 }
 

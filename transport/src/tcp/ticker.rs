@@ -44,8 +44,9 @@ impl Ticker {
     }
 
     pub(crate) fn stop(&mut self) {
-        self.runs = false;
-        self.set(0);
+        if std::mem::take(&mut self.runs) {
+            self.set(0);
+        }
     }
 
     fn set(&self, nanoseconds: i64) {

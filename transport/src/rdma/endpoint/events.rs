@@ -99,6 +99,8 @@ impl Rdma {
                     // A peer that is gone explains it.
                     self.tcp.poll().ok();
                     self.listen(rank);
+                    // Others may have spoken too.
+                    self.is_stirred = true;
                 }
                 self.change(rank, |peer, own| {
                     peer.fail(path, life, (status, vendor), own.settings);

@@ -15,7 +15,7 @@ use super::Settings;
 use super::budget::Budget;
 use super::geometry::SHORT_BYTES;
 use super::peer::{Fault, Own, Peer};
-use super::rail::Rails;
+use super::rail::{Rail, Rails};
 use super::sys::Completion;
 use super::talk::{Between, Talk};
 use crate::contract::{Capabilities, Fragment, Link, LinkError, Transport};
@@ -68,8 +68,8 @@ pub struct Rdma {
     unsettled: usize,
     /// Some contact holds bytes back, or owes credit.
     is_busy: bool,
-    /// Some peer is reached by TCP.
-    has_tcp: bool,
+    /// How many peers send data by TCP, those with a contact included.
+    by_tcp: usize,
     /// Something may have happened on a connection.
     is_stirred: bool,
     /// A peer that is alive, but to which bytes were lost that may have been accepted: nobody may
@@ -78,9 +78,12 @@ pub struct Rdma {
     polls: u32,
     looks: u32,
     completions: Vec<Completion>,
-    /// Rings as long as something moved since `arm`, even if a `poll` took note of it.
+    /// Rings if something moved since `arm` of which a `poll` took note, unless a device rings
+    /// for it anyway.
     bell: Bell,
+    is_rung: bool,
     is_armed: bool,
+    has_armed_tcp: bool,
     /// When some peer must be looked after though nothing happens, and what wakes who is parked.
     alarm: Option<Instant>,
     ticker: Ticker,
@@ -93,6 +96,7 @@ struct Contact {
     talk: Talk,
     /// As it was when last counted.
     was_settled: bool,
+    was_by_tcp: bool,
     was_lost: bool,
 }
 
@@ -112,19 +116,22 @@ impl Rdma {
         epoll::add(&wake, &bell, data, EventFlags::IN)?;
         epoll::add(&wake, tcp.wake_fd(), data, EventFlags::IN)?;
         for rail in &rails.0 {
-            epoll::add(&wake, rail.channel.fd(), data, EventFlags::empty())?;
+            epoll::add(&wake, rail.channel.fd(), data, EventFlags::IN)?;
             epoll::add(&wake, rail.context.events(), data, EventFlags::IN)?;
         }
         let ticker = Ticker::new()?;
         epoll::add(&wake, &ticker, data, EventFlags::IN)?;
         tcp.watch();
+        // Those that this rank reaches in memory, and itself, are none of ours.
+        let peers = (0..config.reaches.len()).map(Rank::at).filter(|peer| *peer != config.rank);
+        let by_tcp = peers.filter(|peer| tcp.knows(*peer) && !config.reaches[peer.index()]).count();
         Ok(Self {
             contacts: config.reaches.iter().map(|_| None).collect(),
             rails,
             tcp,
             key: JobKey::new(config.key),
             budget: Budget::new(&config.settings),
-            has_tcp: config.reaches.iter().any(|reaches| !reaches),
+            by_tcp,
             config,
             known: Vec::new(),
             unsettled: 0,
@@ -135,7 +142,9 @@ impl Rdma {
             looks: 0,
             completions: Vec::new(),
             bell,
+            is_rung: false,
             is_armed: false,
+            has_armed_tcp: false,
             alarm: None,
             ticker,
             wake,
@@ -159,9 +168,11 @@ impl Rdma {
         let contact = self.contacts[index].get_or_insert_with(|| {
             known.push(index);
             let peer = Peer::new(rank, *lanes, *may_use_tcp);
-            Box::new(Contact { peer, talk: Talk::default(), was_settled: true, was_lost: false })
+            let talk = Talk::default();
+            let (was_settled, was_by_tcp, was_lost) = (true, false, false);
+            Box::new(Contact { peer, talk, was_settled, was_by_tcp, was_lost })
         });
-        let Contact { peer, talk, was_settled, was_lost } = contact.as_mut();
+        let Contact { peer, talk, was_settled, was_by_tcp, was_lost } = contact.as_mut();
         let (rails, budget) = (&mut self.rails, &mut self.budget);
         let mut own = Own { rank: *own_rank, lanes: *lanes, settings, rails, budget };
         let result = change(peer, &mut own);
@@ -172,6 +183,11 @@ impl Rdma {
         match (std::mem::replace(was_settled, is_settled), is_settled) {
             (true, false) => self.unsettled += 1,
             (false, true) => self.unsettled -= 1,
+            _ => {}
+        }
+        match (std::mem::replace(was_by_tcp, peer.is_by_tcp()), peer.is_by_tcp()) {
+            (false, true) => self.by_tcp += 1,
+            (true, false) => self.by_tcp -= 1,
             _ => {}
         }
         let is_lost = peer.fault().is_some_and(|fault| *fault != Fault::Closed);
@@ -262,11 +278,26 @@ impl Rdma {
             moved |= self.flush();
         }
         self.polls = self.polls.wrapping_add(1);
-        let must_look = self.is_stirred || self.unsettled > 0 || self.has_tcp;
-        if must_look || self.polls.is_multiple_of(POLLS_PER_LOOK) || !self.tcp.is_flushed() {
-            moved |= self.look()?;
+        if self.is_stirred || self.must_look() || self.polls.is_multiple_of(POLLS_PER_LOOK) {
+            let looked = self.look()?;
+            if looked && self.is_armed {
+                self.ring();
+            }
+            moved |= looked;
         }
         Ok(moved)
+    }
+
+    /// Whether something is expected on the connections, so that they are worth a look.
+    fn must_look(&self) -> bool {
+        self.unsettled > 0 || self.by_tcp > 0 || !self.tcp.is_flushed()
+    }
+
+    /// Keeps the caller from sleeping.
+    fn ring(&mut self) {
+        if !std::mem::replace(&mut self.is_rung, true) {
+            self.bell.ring();
+        }
     }
 
     /// Says once that bytes to a living peer were lost, be it that nobody uses the link again.
@@ -357,9 +388,6 @@ impl Transport for Rdma {
     fn poll(&mut self) -> Result<bool, LinkError> {
         let moved = self.work()?;
         self.say_what_is_lost()?;
-        if moved && self.is_armed {
-            self.bell.ring();
-        }
         Ok(moved)
     }
 
@@ -371,40 +399,42 @@ impl Transport for Rdma {
         self.wake.as_fd()
     }
 
-    /// A completion that came before a queue was asked to notify rings no bell, so the queues are
-    /// looked at once more after that.
+    /// A completion that came before its queue was asked to notify rings nothing, but the caller's
+    /// last `poll` finds it. What happens on connections wakes by itself; what TCP has not told of
+    /// yet matters only where it brings data, or peers have not settled everything.
     fn arm(&mut self) {
         self.is_armed = true;
-        for rail in self.rails.0.iter().filter(|rail| !rail.is_gone) {
-            let data = EventData::new_u64(0);
-            let is_armed = epoll::modify(&self.wake, rail.channel.fd(), data, EventFlags::IN);
-            if rail.notify().is_err() || is_armed.is_err() {
-                // Nobody should sleep until something that will not be told.
-                self.bell.ring();
-            }
+        let mut rails = self.rails.0.iter_mut().filter(|rail| !rail.is_gone);
+        // Nobody should sleep until something that will not be told.
+        if rails.try_for_each(Rail::notify).is_err() || self.lost.is_some() {
+            self.ring();
         }
-        self.tcp.arm();
-        self.is_stirred = true;
-        // What went wrong, the next poll says.
-        if !matches!(self.work(), Ok(false)) || self.lost.is_some() {
-            self.bell.ring();
+        if self.must_look() {
+            self.tcp.arm();
+            self.has_armed_tcp = true;
+            self.is_stirred = true;
         }
         if let Some(alarm) = self.alarm {
             self.ticker.ring_in(alarm.saturating_duration_since(Instant::now()));
         }
     }
 
+    /// A device alone woke the caller, or there is more to look after.
     fn disarm(&mut self) {
         self.is_armed = false;
         self.ticker.stop();
-        for rail in self.rails.0.iter().filter(|rail| !rail.is_gone) {
-            let data = EventData::new_u64(0);
-            epoll::modify(&self.wake, rail.channel.fd(), data, EventFlags::empty()).ok();
-            rail.channel.silence();
+        let mut rang = false;
+        for rail in self.rails.0.iter_mut().filter(|rail| !rail.is_gone) {
+            rang |= rail.silence();
         }
-        self.tcp.disarm();
-        self.heed_devices();
-        self.is_stirred = true;
-        self.bell.silence();
+        if !rang || self.has_armed_tcp || self.is_rung {
+            self.has_armed_tcp = false;
+            self.tcp.disarm();
+            self.heed_devices();
+            self.is_stirred = true;
+        }
+        if std::mem::take(&mut self.is_rung) {
+            self.bell.silence();
+        }
     }
 }

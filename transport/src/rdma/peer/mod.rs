@@ -244,6 +244,11 @@ impl Peer {
         }
     }
 
+    /// Whether data goes by TCP, because no path is left.
+    pub(super) const fn is_by_tcp(&self) -> bool {
+        self.is_by_tcp && self.fault.is_none()
+    }
+
     /// Queue pairs, and registrations, each of `limits::RDMA_RING_BYTES`.
     pub(super) fn costs(&self) -> (usize, usize) {
         let paths = self.paths.iter().filter(|path| !path.has_ended()).count();

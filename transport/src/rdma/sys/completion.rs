@@ -37,6 +37,10 @@ unsafe impl Send for Cq {}
 // SAFETY: as above.
 unsafe impl Sync for Cq {}
 
+/// That a queue which was asked to notify has a completion.
+#[derive(Debug)]
+pub(in crate::rdma) struct Notification(*mut abi::Cq);
+
 /// Something that a queue pair is done with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rdma) struct Completion {
@@ -73,23 +77,20 @@ impl Channel {
         unsafe { BorrowedFd::borrow_raw((*self.raw.as_ptr()).fd) }
     }
 
-    /// Makes the descriptor unreadable. Whether it was readable.
-    pub(in crate::rdma) fn silence(&self) -> bool {
+    /// Takes a notification that has come, if any.
+    pub(in crate::rdma) fn notification(&self) -> Option<Notification> {
         let library = self.context.library();
-        let mut rang = false;
-        loop {
-            let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
-            // SAFETY: the channel lives and does not block, and there is room for the answers.
-            let status =
-                unsafe { (library.cq_event)(self.raw.as_ptr(), &raw mut cq, &raw mut context) };
-            if status != 0 {
-                return rang;
-            }
-            rang = true;
-            // SAFETY: the event was just taken from this queue, which cannot go before it is
-            // acknowledged.
-            unsafe { (library.ack_cq_events)(cq, 1) };
+        let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the channel lives and does not block, and there is room for the answers.
+        let status =
+            unsafe { (library.cq_event)(self.raw.as_ptr(), &raw mut cq, &raw mut context) };
+        if status != 0 {
+            return None;
         }
+        // SAFETY: the event was just taken from this queue, which cannot go before it is
+        // acknowledged.
+        unsafe { (library.ack_cq_events)(cq, 1) };
+        Some(Notification(cq))
     }
 }
 
@@ -133,11 +134,16 @@ impl Cq {
         Ok(count == BATCH)
     }
 
-    /// Lets the channel's descriptor become readable at the next completion. What is there already
-    /// may not count: poll once more before waiting.
+    /// Lets the channel's descriptor become readable, once, at the next completion. What is there
+    /// already may not count: poll once more before waiting.
     pub(in crate::rdma) fn notify(&self) -> io::Result<()> {
         // SAFETY: the queue lives.
         check(unsafe { (self.notify)(self.raw(), 0) })
+    }
+
+    /// Whether this is the queue that has notified.
+    pub(in crate::rdma) fn has_sent(&self, notification: &Notification) -> bool {
+        self.raw() == notification.0
     }
 }
 

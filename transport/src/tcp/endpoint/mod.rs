@@ -315,6 +315,11 @@ impl Tcp {
         self.stirred.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
+    /// Whether `peer` is one that this rank has links with.
+    pub(crate) fn knows(&self, peer: Rank) -> bool {
+        !self.addresses[peer.index()].is_empty()
+    }
+
     fn stir(&mut self, slot: usize) {
         let peer = self.link(slot).peer;
         if let Some(stirred) = self.stirred.as_mut().filter(|stirred| !stirred.contains(&peer)) {
