@@ -41,6 +41,9 @@ pub struct Fragment<'a> {
     pub bytes: &'a [u8],
 }
 
+/// Room for what an exchange brings; longer messages are none.
+pub const EXCHANGE_BYTES: usize = 64;
+
 /// How far an exchange got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exchanged {
@@ -86,17 +89,17 @@ pub trait Transport: Send + fmt::Debug {
     /// The link is unusable from now on; the error names the peer.
     fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError>;
 
-    /// Sends `own` and receives as many bytes into `theirs`, both short messages marked `tag`, as
-    /// `send` and `recv` do but in fewer instructions; looks up to `tries` times more for what the
-    /// peer sends. Says how far it got: `send` and `recv` do the rest, or say why it cannot be
-    /// done. Nothing is sent or received in part. A transport without a faster way leaves all to
-    /// them.
+    /// Sends `own` and receives as many bytes to the front of `theirs`, both short messages
+    /// marked `tag`, as `send` and `recv` do but in fewer instructions; looks up to `tries`
+    /// times more for what the peer sends. Says how far it got: `send` and `recv` do the rest,
+    /// or say why it cannot be done. Nothing is sent or received in part. A transport without a
+    /// faster way leaves all to them.
     fn exchange(
         &mut self,
         _link: Link,
         _tag: u32,
         _own: &[u8],
-        _theirs: &mut [u8],
+        _theirs: &mut [u8; EXCHANGE_BYTES],
         _tries: u32,
     ) -> Exchanged {
         Exchanged::Nothing

@@ -20,7 +20,8 @@ pub mod tcp;
 pub mod trial;
 
 pub use contract::{
-    Capabilities, Exchanged, Fragment, Link, LinkError, LinkFault, Transport, Windows,
+    Capabilities, EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, LinkFault, Transport,
+    Windows,
 };
 pub use shm::{OwnPart, PeerParts, Window};
 pub use sys::copy;

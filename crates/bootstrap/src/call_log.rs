@@ -15,12 +15,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug)]
 pub struct CallLog {
     entries: [Entry; limits::CALLS_REMEMBERED],
+    /// How many calls are done: all with lower numbers.
+    finished: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 #[repr(align(32))]
 struct Entry {
-    /// `BEING_WRITTEN`, or `2 * (seq + 1)`, plus one once finished.
+    /// `BEING_WRITTEN`, or the call's number and one.
     stamp: AtomicU64,
     words: [AtomicU64; 3],
 }
@@ -44,7 +46,8 @@ const ALGORITHM_SHIFT: u32 = 32;
 
 impl Default for CallLog {
     fn default() -> Self {
-        Self { entries: std::array::from_fn(|_| Entry::default()) }
+        let entries = std::array::from_fn(|_| Entry::default());
+        Self { entries, finished: AtomicU64::new(0) }
     }
 }
 
@@ -58,22 +61,22 @@ impl CallLog {
         for (slot, word) in entry.words.iter().zip(name.0) {
             slot.store(word, Ordering::Relaxed);
         }
-        entry.stamp.store(stamp(seq), Ordering::Release);
+        entry.stamp.store(seq.wrapping_add(1), Ordering::Release);
     }
 
-    /// Notes that call number `seq` is done, if it is still remembered.
+    /// Notes that call number `seq` is done, and so are all before it.
     #[inline]
     pub fn finished(&self, seq: u64) {
-        let entry = self.entry(seq);
-        if entry.stamp.load(Ordering::Relaxed) == stamp(seq) {
-            entry.stamp.store(stamp(seq) | 1, Ordering::Release);
-        }
+        self.finished.store(seq.wrapping_add(1), Ordering::Release);
     }
 
     /// The calls remembered, oldest first.
     #[must_use]
     pub fn history(&self) -> History {
-        let mut calls: Vec<Logged> = self.entries.iter().filter_map(Entry::read).collect();
+        // Before the calls: what is said to be done was among them then, or is forgotten.
+        let finished = self.finished.load(Ordering::Acquire);
+        let mut calls: Vec<Logged> =
+            self.entries.iter().filter_map(|entry| entry.read(finished)).collect();
         calls.sort_unstable_by_key(|c| c.seq);
         History { calls }
     }
@@ -87,30 +90,27 @@ impl CallLog {
 }
 
 impl Entry {
-    fn read(&self) -> Option<Logged> {
+    /// The call, where `finished` are done.
+    fn read(&self, finished: u64) -> Option<Logged> {
         let before = self.stamp.load(Ordering::Acquire);
         if before == BEING_WRITTEN {
             return None;
         }
         let [kinds, count, last] = [0, 1, 2].map(|i| self.words[i].load(Ordering::Relaxed));
         fence(Ordering::Acquire);
-        let after = self.stamp.load(Ordering::Relaxed);
-        if before | 1 != after | 1 {
+        if before != self.stamp.load(Ordering::Relaxed) {
             return None;
         }
+        let seq = before.wrapping_sub(1);
         let [root @ .., _, _, _, _] = last.to_le_bytes();
         let [_, _, _, _, algorithm, ..] = last.to_le_bytes();
         Some(Logged {
-            seq: (after >> 1) - 1,
+            seq,
             words: [kinds, count, u64::from(u32::from_le_bytes(root))],
             algorithm,
-            finished: after & 1 == 1,
+            finished: seq < finished,
         })
     }
-}
-
-const fn stamp(seq: u64) -> u64 {
-    seq.wrapping_add(1) << 1
 }
 
 /// A call as one rank tells it to the others.
@@ -199,7 +199,6 @@ mod tests {
                 log.finished(seq);
             }
         }
-        log.finished(0); // long forgotten: must not touch the entry that replaced it
         let history = log.history();
         assert_eq!(history.calls.len(), limits::CALLS_REMEMBERED);
         assert!(history.calls.is_sorted_by_key(|c| c.seq));

@@ -89,7 +89,8 @@ impl Control {
         self.seat.calls.entered(seq, name);
     }
 
-    /// Notes that call number `seq` is done. To be called by the thread that calls `entered`.
+    /// Notes that call number `seq` is done, and so are all before it. To be called by the thread
+    /// that calls `entered`.
     #[inline]
     pub fn finished(&self, seq: u64) {
         self.seat.calls.finished(seq);

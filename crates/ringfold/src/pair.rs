@@ -3,7 +3,7 @@
 
 use ringfold_collectives::{Form, Schedule, Source, Step};
 use ringfold_reduce::{Kernel, Line};
-use ringfold_transport::{Exchanged, Link, copy};
+use ringfold_transport::{EXCHANGE_BYTES, Exchanged, Link, copy};
 use ringfold_types::{Buffer, Slice};
 
 use crate::calls::Buffers;
@@ -16,7 +16,6 @@ use crate::router::Router;
 pub(crate) struct Pair {
     pub(crate) mark: Mark,
     link: Link,
-    bytes: usize,
     kernel: Kernel,
 }
 
@@ -45,10 +44,10 @@ impl Pair {
         let (own, theirs) = (Source::Local(*src), Source::Wire(*to, Form::Element));
         let sources = schedule.sources(sources);
         let are_both = sources == [own, theirs] || sources == [theirs, own];
-        let fits = (1..=size_of::<Line>()).contains(&bytes);
+        let fits = (1..=EXCHANGE_BYTES).contains(&bytes);
         let is_pair =
             are_both && fits && *src == whole(Buffer::Input) && *dst == whole(Buffer::Output);
-        is_pair.then_some(Self { mark, link: link(*to, 0), bytes, kernel })
+        is_pair.then_some(Self { mark, link: link(*to, 0), kernel })
     }
 
     /// Does all of it, at once or after `tries` more, on buffers of the call; how many steps are
@@ -62,8 +61,8 @@ impl Pair {
         tries: u32,
         buffers: &mut Buffers<'_>,
     ) -> usize {
-        let &Self { link, bytes, ref kernel, .. } = self;
-        let theirs = &mut line.0[..bytes];
+        let &Self { link, ref kernel, .. } = self;
+        let theirs = &mut line.0;
         let via = router.to(link);
         let (done, output) = match buffers {
             Buffers::Apart { input, output } => {

@@ -15,6 +15,8 @@ pub(crate) struct Patience {
     yields: u32,
     /// The longest time that `spin` may grow to.
     spin_max: Duration,
+    /// How often to try again at once, before all that.
+    tries: u32,
 }
 
 /// The shortest time to spin, where spinning was in vain again and again.
@@ -50,13 +52,14 @@ impl Patience {
             (true, true) => (Duration::ZERO, 64),
             (true, false) => (Duration::ZERO, 8),
         };
-        Self { spin: spin_max, yields, spin_max }
+        // Where peers have cores of their own, a short message is on its way already.
+        let tries = if spin_max.is_zero() { 0 } else { LOOK_EVERY };
+        Self { spin: spin_max, yields, spin_max, tries }
     }
 
-    /// How often to try again at once: where peers have cores of their own, a short message is on
-    /// its way already.
+    /// How often to try again at once, before anything else.
     pub(crate) const fn tries(&self) -> u32 {
-        if self.spin.is_zero() { 0 } else { LOOK_EVERY }
+        self.tries
     }
 
     /// Learns from a wait that is over. Who waited in vain until it let others run may have kept

@@ -43,7 +43,8 @@ use self::ring::{Broken, Consumer, DATA_BYTES, INLINE_BYTES, Producer};
 use self::segment::{Armed, Remote, Segment};
 use self::window::Opening;
 use crate::contract::{
-    Capabilities, Exchanged, Fragment, Link, LinkError, LinkFault, Transport, Windows,
+    Capabilities, EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, LinkFault, Transport,
+    Windows,
 };
 use crate::sys::{Bell, Mapping};
 
@@ -63,8 +64,7 @@ pub struct Shm {
     places: Vec<u32>,
     peers: Vec<Peer>,
     /// By place and lane.
-    outbound: Vec<Producer<Arc<Mapping>>>,
-    inbound: Vec<Consumer<Arc<Mapping>>>,
+    ends: Vec<End>,
     /// Links with accepted bytes that wait for cells.
     unflushed: usize,
     polls: u32,
@@ -77,6 +77,13 @@ pub struct Shm {
     bell: Bell,
     /// Readable when the bell rings or a peer ends.
     wake: OwnedFd,
+}
+
+/// Our halves of a link's two rings.
+#[derive(Debug)]
+struct End {
+    producer: Producer<Arc<Mapping>>,
+    consumer: Consumer<Arc<Mapping>>,
 }
 
 #[derive(Debug)]
@@ -114,8 +121,7 @@ impl Shm {
             lanes,
             places: Vec::new(),
             peers: Vec::with_capacity(met.len()),
-            outbound: Vec::with_capacity(met.len() * lanes),
-            inbound: Vec::with_capacity(met.len() * lanes),
+            ends: Vec::with_capacity(met.len() * lanes),
             unflushed: 0,
             polls: 0,
             windows: 0,
@@ -144,8 +150,8 @@ impl Shm {
             self.places.resize(peer.index() + 1, NOWHERE);
         }
         self.places[peer.index()] = u32::try_from(index).unwrap_or(NOWHERE);
-        self.outbound.extend(remote.producers);
-        self.inbound.extend(segment.consumers(index));
+        let ends = remote.producers.into_iter().zip(segment.consumers(index));
+        self.ends.extend(ends.map(|(producer, consumer)| End { producer, consumer }));
         self.peers.push(Peer { armed: remote.armed, bell, rung: 0, socket: Some(socket) });
         Ok(())
     }
@@ -194,7 +200,7 @@ impl Shm {
         if peer.socket.is_none() {
             return Err(error(link, LinkFault::Closed));
         }
-        let producer = &mut self.outbound[at];
+        let producer = &mut self.ends[at].producer;
         let mut accepted = 0;
         while accepted < bytes.len() {
             let was_flushed = producer.is_flushed();
@@ -216,7 +222,8 @@ impl Shm {
     fn flush(&mut self) -> bool {
         let mut moved = false;
         let mut unflushed = 0;
-        for (at, link) in self.outbound.iter_mut().enumerate() {
+        for (at, end) in self.ends.iter_mut().enumerate() {
+            let link = &mut end.producer;
             if link.is_flushed() {
                 continue;
             }
@@ -276,7 +283,7 @@ impl Transport for Shm {
     #[inline]
     fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
         let Some((peer, at)) = self.place(link) else { return Err(unknown(link)) };
-        let (peer, producer) = (&mut self.peers[peer], &mut self.outbound[at]);
+        let (peer, producer) = (&mut self.peers[peer], &mut self.ends[at].producer);
         if peer.socket.is_some() && producer.push_short(tag, bytes) {
             peer.notify();
             return Ok(bytes.len());
@@ -290,15 +297,18 @@ impl Transport for Shm {
         link: Link,
         tag: u32,
         own: &[u8],
-        theirs: &mut [u8],
+        theirs: &mut [u8; EXCHANGE_BYTES],
         tries: u32,
     ) -> Exchanged {
         let Some((peer, at)) = self.place(link) else { return Exchanged::Nothing };
         let peer = &mut self.peers[peer];
-        if peer.socket.is_none() || !self.outbound[at].push_short(tag, own) {
+        let End { producer, consumer } = &mut self.ends[at];
+        if peer.socket.is_none() || !producer.push_short(tag, own) {
             return Exchanged::Nothing;
         }
-        let taken = self.inbound[at].take_short(tag, theirs, tries);
+        let taken = consumer.take_short(tag, &mut theirs[..own.len()], tries);
+        // Calls repeat: what follows takes about as long as to get the line back from the peer.
+        producer.expect();
         // A peer that sleeps can sleep on while we look for what it sent before; and what the fence
         // waits for has long happened by now.
         peer.notify();
@@ -308,7 +318,7 @@ impl Transport for Shm {
     #[inline]
     fn readable(&self, link: Link) -> Result<Option<Fragment<'_>>, LinkError> {
         let Some((peer, at)) = self.place(link) else { return Err(unknown(link)) };
-        match self.inbound[at].front() {
+        match self.ends[at].consumer.front() {
             Ok(Some((tag, bytes))) => Ok(Some(Fragment { tag, bytes })),
             // The peer's end was noticed before we looked at the ring, so all it sent was there.
             Ok(None) if self.peers[peer].socket.is_none() => Err(error(link, LinkFault::Closed)),
@@ -323,7 +333,7 @@ impl Transport for Shm {
             assert!(bytes == 0, "consumed {bytes} bytes of a link that is none");
             return;
         };
-        if self.inbound[at].consume(bytes) {
+        if self.ends[at].consumer.consume(bytes) {
             self.peers[peer].notify();
         }
     }

@@ -2,11 +2,13 @@
 //! misused. Mapped memory and long copies are the only parts that need `unsafe`.
 
 mod bell;
+mod cache;
 mod copy;
 mod descriptors;
 mod memory;
 
 pub(crate) use bell::Bell;
+pub(crate) use cache::will_write;
 pub use copy::copy;
 pub(crate) use copy::copy_bytes;
 pub(crate) use descriptors::{receive, transmit};

@@ -1,6 +1,6 @@
 //! Order, content, tags, windows, lanes and ends of links. Nothing here waits for a descriptor.
 
-use ringfold_transport::{Exchanged, LinkFault, Transport};
+use ringfold_transport::{EXCHANGE_BYTES, Exchanged, LinkFault, Transport};
 use ringfold_types::limits::{FRAGMENT_ALIGN, LINK_BYTES_MIN};
 
 use crate::world::{
@@ -79,15 +79,17 @@ pub(crate) fn exchanges_mix_with_messages(make: &Constructor) {
     let lens = (1..=64).chain([8; 200]).chain([65, 100, 4096, 1, 8]);
     for (tag, len) in (0..).zip(lens) {
         let mut ends = [(&mut a, 1, tag), (&mut b, 0, !tag)].map(|(end, peer, own)| {
-            let mut theirs = vec![0xa5; len];
+            let mut theirs = vec![0xa5; len.max(EXCHANGE_BYTES)];
             let out = Outgoing::new(link(peer, 0), tag, len);
             let back: Vec<u8> = out.bytes.iter().map(|byte| byte ^ own.to_le_bytes()[0]).collect();
-            let done = end.exchange(link(peer, 0), tag, &back, &mut theirs, 0);
+            let front = theirs.first_chunk_mut().unwrap();
+            let done = end.exchange(link(peer, 0), tag, &back, front, 0);
             if done != Exchanged::Both {
                 assert!(theirs.iter().all(|byte| *byte == 0xa5), "received in part");
             }
             let sent = if done == Exchanged::Nothing { 0 } else { len };
             let arrived = if done == Exchanged::Both { len } else { 0 };
+            theirs.truncate(len);
             (end, link(peer, 0), back, theirs, sent, arrived)
         });
         until("an exchange", || {
@@ -126,10 +128,10 @@ pub(crate) fn an_exchange_takes_only_its_tag(make: &Constructor) {
         b.poll().unwrap();
         b.readable(link(0, 0)).unwrap().map(drop)
     });
-    let mut theirs = [0; 8];
+    let mut theirs = [0; EXCHANGE_BYTES];
     let done = b.exchange(link(0, 0), 8, &[1; 8], &mut theirs, 10);
     assert_ne!(done, Exchanged::Both);
-    assert_eq!(theirs, [0; 8]);
+    assert_eq!(theirs, [0; EXCHANGE_BYTES]);
     carry(&mut *a, &mut *b, &mut stranger, &mut arrives);
 }
 

@@ -9,7 +9,7 @@ use super::memory::{
     CELLS, CREDIT_CELLS, DATA_BYTES, INLINE_BYTES, LINE_BYTES, PIECE_BYTES, Ring, join, occupied,
 };
 use crate::overflow::Overflow;
-use crate::sys::copy_bytes;
+use crate::sys::{copy_bytes, will_write};
 
 /// Less room than this at the data's end is skipped, rather than filled with a splinter of a long
 /// message.
@@ -61,11 +61,25 @@ impl<M> Producer<M> {
     /// Announces `bytes` (not empty) in one cell, if they fit and there is one. Whether it did.
     #[inline]
     pub(crate) fn push_short(&mut self, tag: u32, bytes: &[u8]) -> bool {
-        let fits = bytes.len() <= INLINE_BYTES && self.cells_left() > 0 && self.overflow.is_empty();
+        let fits = bytes.len() <= INLINE_BYTES
+            && self.overflow.is_empty()
+            && (self.cells_left() > 0 || self.finds_credit());
         if fits {
             self.push_inline(tag, bytes);
         }
         fits
+    }
+
+    /// Asks for the cell of the next `push`.
+    #[inline]
+    pub(crate) fn expect(&self) {
+        will_write(self.ring.cell(self.sent).payload);
+    }
+
+    /// Whether there is a cell after all. What is wrong, the next `push` says.
+    #[cold]
+    fn finds_credit(&mut self) -> bool {
+        self.read_credit().is_ok_and(|is_more| is_more)
     }
 
     /// Announces a front part of `bytes` (not empty) in one cell; returns how long it is, a
