@@ -5,7 +5,7 @@ mod constraints;
 mod measured;
 
 use ringfold_topology::Layout;
-use ringfold_types::Call;
+use ringfold_types::{Call, Collective};
 
 use crate::algorithm::Algorithm;
 use crate::cost::price;
@@ -18,6 +18,12 @@ pub use measured::{InvalidMeasurements, Measurements, Row, buffer_bytes};
 /// cache between arriving and being passed on, large enough for the cost of a message not to
 /// matter.
 const CHUNK_BYTES: usize = 64 * 1024;
+
+/// The same for an all-reduce ring over a network between ranks that share CPUs: it takes the most
+/// turns, of all its ranks for each chunk, and fewer of them outweigh what then leaves the cache.
+/// As measured (`bench/peers`); other rings gain nothing or lose, and so does this one where ranks
+/// have CPUs of their own, since the ends of a link then work on one message at a time.
+const CROWDED_RING_CHUNK_BYTES: usize = 256 * 1024;
 
 /// Steps of a lane that chunks grow for: a longer schedule would take longer to make and to read
 /// than it saves.
@@ -67,21 +73,23 @@ fn cheapest(
     layout: &Layout,
     fits: impl Fn(&Algorithm) -> bool,
 ) -> Option<&'static Algorithm> {
-    let chunk = chunk_len(call, layout);
     let known = Algorithm::of(call.collective).iter().filter(|algorithm| fits(algorithm));
-    known.min_by_key(|algorithm| price(algorithm, call, layout, chunk))
+    known.min_by_key(|algorithm| price(algorithm, call, layout, chunk_len(algorithm, call, layout)))
 }
 
-/// Elements that are passed on at a time. All ranks choose the same.
+/// Elements that `algorithm` passes on at a time. All ranks choose the same.
 #[must_use]
-pub fn chunk_len(call: &Call, layout: &Layout) -> usize {
+pub fn chunk_len(algorithm: &Algorithm, call: &Call, layout: &Layout) -> usize {
     let size = layout.size();
     let total = call.input_len(size).max(call.output_len(size));
     // Rings take about four steps for a chunk, trees one per neighbour and two more.
     let steps_each = 4 + size.max(1).ilog2() as usize;
     let chunks = STEPS_WANTED / steps_each;
     let bytes = Form::Accumulator.data_type(call).bytes();
-    (CHUNK_BYTES / bytes).max(total.div_ceil(chunks).next_power_of_two())
+    let is_ring = call.collective == Collective::AllReduce && algorithm.name == "ring";
+    let takes_turns = layout.hosts() > 1 && layout.crowd().is_dense();
+    let wanted = if is_ring && takes_turns { CROWDED_RING_CHUNK_BYTES } else { CHUNK_BYTES };
+    (wanted / bytes).max(total.div_ceil(chunks).next_power_of_two())
 }
 
 #[cfg(test)]

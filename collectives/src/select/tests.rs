@@ -286,14 +286,34 @@ fn choices_of_crowds_are_as_reviewed() {
 }
 
 #[test]
+fn an_all_reduce_ring_takes_long_chunks_between_hosts_of_the_same_cpus() {
+    let crowded = hosts(4, 1).with_crowd(Crowd { ranks: 4, cpus: 2 });
+    let long = |layout: &Layout| {
+        let all = Collective::ALL.into_iter().flat_map(Algorithm::of);
+        let long = all.filter(|algorithm| {
+            let call = Call { collective: algorithm.collective, ..allreduce(DataType::F32, 4000) };
+            let chunk = chunk_len(algorithm, &call, layout) * DataType::F32.bytes();
+            assert!([64 * 1024, 256 * 1024].contains(&chunk), "{algorithm}: {chunk}");
+            chunk > 64 * 1024
+        });
+        long.map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(long(&crowded), ["allreduce/ring"]);
+    let one_host = Layout::one_host(4).with_crowd(Crowd { ranks: 4, cpus: 2 });
+    for layout in [hosts(4, 1), one_host] {
+        assert!(long(&layout).is_empty(), "{layout:?}");
+    }
+}
+
+#[test]
 fn schedules_stay_short() {
     for size in [2, 8, 64] {
         let layout = Layout::one_host(size);
         for count in [1 << 10, 1 << 20, 1 << 28] {
             let call = Call { count, ..allreduce(DataType::F32, 0) };
-            let chunk = chunk_len(&call, &layout);
-            assert!(chunk >= 1024);
             for algorithm in Algorithm::of(Collective::AllReduce) {
+                let chunk = chunk_len(algorithm, &call, &layout);
+                assert!(chunk >= 1024);
                 // Never chosen for such lengths: what it overwrites must fit the links.
                 if algorithm.name == "one_shot" && count > 1 << 10
                     || algorithm.name == "recursive_doubling" && size == 2

@@ -35,7 +35,7 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     writeln!(text, "{call} on {}", question.place())?;
     writeln!(text, "  {:<20} {:>12} {:>12}", "algorithm", "estimated", "measured")?;
     for algorithm in Algorithm::of(call.collective).iter().filter(|it| !it.needs_windows()) {
-        let estimate = price(algorithm, call, layout, question.chunk);
+        let estimate = price(algorithm, call, layout, question.chunk(algorithm));
         let time = rows.iter().find(|row| row.algorithm == algorithm.name).map(Row::time);
         let time = time.map_or_else(|| "-".to_owned(), micros);
         let mark = if algorithm.name == chosen.name { '*' } else { ' ' };

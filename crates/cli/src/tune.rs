@@ -98,10 +98,12 @@ fn measure(
     };
     let call = Call { collective, count, data_type, op, root: Rank(0) };
     let used = count * data_type.bytes() * if has_blocks { ranks } else { 1 };
-    let chunk = chunk_len(&call, comm.layout());
-    let estimate = |algorithm: &&Algorithm| price(algorithm, &call, comm.layout(), chunk);
+    let layout = comm.layout();
+    let estimate = |algorithm: &Algorithm| {
+        price(algorithm, &call, layout, chunk_len(algorithm, &call, layout))
+    };
     let known = || Algorithm::of(collective).iter().filter(|known| !known.needs_windows());
-    let least = known().map(|it| estimate(&it)).min().unwrap_or_default();
+    let least = known().map(estimate).min().unwrap_or_default();
     let promising: Vec<_> =
         known().filter(|algorithm| estimate(algorithm) <= least * HOPELESS).collect();
     for algorithm in promising {

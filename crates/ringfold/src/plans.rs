@@ -216,7 +216,7 @@ impl Plans {
         let algorithm = select(&planned, layout, &self.constraints, &self.measured);
         let chunk = match self.chunk_bytes {
             Some(bytes) => (bytes / Form::Accumulator.data_type(&planned).bytes()).max(1),
-            None => chunk_len(&planned, layout),
+            None => chunk_len(algorithm, &planned, layout),
         };
         let plan = Plan { call: planned, layout, rank, chunk, window_bytes: LINK_BYTES_MIN };
         let known = Algorithm::of(call.collective);

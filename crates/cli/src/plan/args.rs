@@ -51,8 +51,8 @@ pub(crate) struct Args {
 pub(crate) struct Question {
     pub(crate) call: Call,
     pub(crate) layout: Layout,
-    /// Elements.
-    pub(crate) chunk: usize,
+    /// Elements that are passed on at a time, where the user insists.
+    chunk: Option<usize>,
     pub(crate) algorithm: Option<&'static Algorithm>,
     pub(super) rank: Option<Rank>,
 }
@@ -80,11 +80,9 @@ impl Args {
         let cpus = self.cpus.unwrap_or_else(discover::cores);
         ensure!(cpus > 0, "--cpus: at least 1");
         let layout = Layout::one_host(size).with_crowd(Crowd { ranks: size, cpus });
-        let chunk = match self.chunk {
-            Some(Amount(bytes)) => bytes / accumulator_bytes(&call),
-            None => chunk_len(&call, &layout),
-        };
-        ensure!(chunk > 0, "--chunk: at least one accumulator of {} B", accumulator_bytes(&call));
+        let chunk = self.chunk.map(|Amount(bytes)| bytes / accumulator_bytes(&call));
+        let least = accumulator_bytes(&call);
+        ensure!(chunk != Some(0), "--chunk: at least one accumulator of {least} B");
         let algorithm =
             self.algorithm.as_deref().map(|name| named(collective, name)).transpose()?;
         let rank = rank("--rank", self.rank)?;
@@ -143,26 +141,27 @@ impl Question {
         format!("{} of one host with {}", many(ranks, "rank"), many(cpus, "CPU"))
     }
 
-    pub(super) fn plan(&self, rank: usize, window_bytes: usize) -> Plan<'_> {
-        Plan {
-            call: self.call,
-            layout: &self.layout,
-            rank: Rank::at(rank),
-            chunk: self.chunk,
-            window_bytes,
-        }
+    /// Elements that `algorithm` passes on at a time.
+    pub(crate) fn chunk(&self, algorithm: &Algorithm) -> usize {
+        self.chunk.unwrap_or_else(|| chunk_len(algorithm, &self.call, &self.layout))
     }
 
-    pub(super) fn chunk_bytes(&self) -> usize {
-        self.chunk * accumulator_bytes(&self.call)
+    pub(super) fn plan(&self, algorithm: &Algorithm, rank: usize, window_bytes: usize) -> Plan<'_> {
+        let (layout, chunk) = (&self.layout, self.chunk(algorithm));
+        Plan { call: self.call, layout, rank: Rank::at(rank), chunk, window_bytes }
+    }
+
+    pub(super) fn chunk_bytes(&self, algorithm: &Algorithm) -> usize {
+        self.chunk(algorithm) * accumulator_bytes(&self.call)
     }
 
     /// How the message is cut, in words.
-    pub(super) fn chunks(&self) -> String {
+    pub(super) fn chunks(&self, algorithm: &Algorithm) -> String {
+        let chunk = self.chunk(algorithm);
         match self.call.collective {
             Collective::Barrier => "none: tokens of one byte".to_string(),
-            _ if self.call.count <= self.chunk => "all in one".to_string(),
-            _ => format!("of up to {}", self.elements(self.chunk)),
+            _ if self.call.count <= chunk => "all in one".to_string(),
+            _ => format!("of up to {}", self.elements(chunk)),
         }
     }
 
