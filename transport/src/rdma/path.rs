@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ringfold_types::Rank;
@@ -138,8 +139,14 @@ impl Path {
         debug_assert!(self.is_settled(), "{self:?}");
         let id = Id { life: (self.id.life + 1) % 128, ..self.id };
         let fresh = Self { id, failures: self.failures, ..Self::new(id.peer, id.path, self.cable) };
-        let queue = std::mem::replace(self, fresh).queue;
+        let Self { qp, queue, .. } = std::mem::replace(self, fresh);
         self.queue = queue;
+        if let Some(qp) = qp {
+            // Soft devices take seconds for it while packets of its wait for an address.
+            let bury = thread::Builder::new().name("ringfold-rdma".to_owned());
+            // Where there can be no thread, this one waits.
+            bury.spawn(move || drop(qp)).ok();
+        }
         (self.has_told, self.has_heard) = (false, false);
     }
 
@@ -269,8 +276,7 @@ impl Path {
     }
 
     /// We say what has arrived: whatever else of this life may yet be reported does not count. The
-    /// queue pair goes with the life: soft devices take seconds for it while packets of its are
-    /// stuck, and calls should go on.
+    /// queue pair stays until there is another.
     pub(super) const fn tell(&mut self) {
         self.has_told = true;
     }
