@@ -62,7 +62,7 @@ impl Budget {
         let share = Share { rails: share, each: each.min(most) };
         if (share.rails, share.each) < (rails, each) {
             self.curbed += 1;
-            let is_by_bytes = share.rails == by_bytes;
+            let is_by_bytes = share.rails < rails && share.rails == by_bytes;
             let why = if is_by_bytes { self.no_bytes() } else { self.no_queue_pairs() };
             let Share { rails: some, each: few } = share;
             tracing::info!(

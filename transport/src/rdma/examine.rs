@@ -133,10 +133,12 @@ pub fn examine(settings: &Settings, near: Option<IpAddr>) -> Examined {
                     in a container hand in /dev/infiniband";
         findings.push(Finding::new("device", State::Bad, what.to_owned()));
     }
-    for (name, is_ib) in found {
-        if !is_ib {
-            let what = format!("{name} is iWARP, which ringfold does not speak");
-            findings.push(Finding::new("device", State::Fair, what));
+    for (name, lack) in found {
+        if let Some(lack) = lack {
+            if settings.devices.allows(&name, 1) {
+                let what = format!("{name} {lack}; its interface is of use for tcp");
+                findings.push(Finding::new("device", State::Fair, what));
+            }
             continue;
         }
         match Context::open(&name).and_then(|context| context.limits()) {

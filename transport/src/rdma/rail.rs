@@ -69,9 +69,11 @@ impl Rails {
         }
         let mut rails = Vec::new();
         let mut without = Vec::new();
-        for (name, is_ib) in found {
-            if !is_ib {
-                without.push(format!("{name} is iWARP, which ringfold does not speak"));
+        for (name, lack) in found {
+            if let Some(lack) = lack {
+                if settings.devices.allows(&name, 1) {
+                    without.push(format!("{name} {lack}"));
+                }
                 continue;
             }
             let mut number = 1;

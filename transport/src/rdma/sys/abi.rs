@@ -275,6 +275,7 @@ pub(super) struct AsyncEvent {
 }
 
 pub(super) const TRANSPORT_IB: c_int = 0;
+pub(super) const TRANSPORT_IWARP: c_int = 1;
 pub(super) const PORT_ACTIVE: c_uint = 4;
 pub(super) const EVENT_CQ_ERR: c_uint = 0;
 pub(super) const EVENT_DEVICE_FATAL: c_uint = 8;

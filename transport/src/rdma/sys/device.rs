@@ -87,13 +87,19 @@ pub(in crate::rdma) enum About {
     Else,
 }
 
-/// The names of the host's RDMA devices that speak InfiniBand's verbs, and of others (iWARP);
-/// or why there is no way to know.
-pub(in crate::rdma) fn devices() -> Result<Vec<(String, bool)>, String> {
+/// The names of the host's RDMA devices, each maybe with why it cannot be used whatever state it is
+/// in; or why there is no way to know.
+pub(in crate::rdma) fn devices() -> Result<Vec<(String, Option<&'static str>)>, String> {
     let library = library()?;
     let mut names = Vec::new();
     each_device(library, |device| {
-        names.push((name(device), device.transport_type == abi::TRANSPORT_IB));
+        let lack = match device.transport_type {
+            abi::TRANSPORT_IB => None,
+            // Its connections are made by librdmacm, and its writes carry no immediate number.
+            abi::TRANSPORT_IWARP => Some("is iWARP, which ringfold does not speak"),
+            _ => Some("is none of InfiniBand, RoCE and iWARP; ringfold speaks the first two"),
+        };
+        names.push((name(device), lack));
     })?;
     Ok(names)
 }
