@@ -161,7 +161,7 @@ pub trait Transport: Send + fmt::Debug {
     /// on `wake_fd` only if nothing moved, and calls `disarm` in either case.
     fn arm(&mut self);
 
-    /// Withdraws what `arm` asked and clears `wake_fd`.
+    /// Withdraws what `arm` asked and clears `wake_fd`, which means nothing until the next `arm`.
     fn disarm(&mut self);
 
     /// The maker of windows, if this transport has them.

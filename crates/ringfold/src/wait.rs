@@ -44,13 +44,13 @@ const LOOK_EVERY: u32 = 64;
 impl Patience {
     /// For ranks of one machine: where every rank has a core to itself, a message is usually on its
     /// way already; where not, the sender may need this very core. Then yielding in turn is far
-    /// cheaper than sleeping and being woken, unless to look again takes system calls, as it does
-    /// where peers do not all share memory.
+    /// cheaper than sleeping and being woken, unless peers do not all share memory: what a device
+    /// or the kernel brings wakes who sleeps, and comes no sooner to who is awake.
     pub(crate) const fn new(crowd: Crowd, shares_memory: bool) -> Self {
         let (spin_max, yields) = match (crowd.is_dense(), shares_memory) {
             (false, _) => (Duration::from_micros(50), 20),
             (true, true) => (Duration::ZERO, 64),
-            (true, false) => (Duration::ZERO, 8),
+            (true, false) => (Duration::ZERO, 2),
         };
         // Where peers have cores of their own, a short message is on its way already.
         let tries = if spin_max.is_zero() { 0 } else { LOOK_EVERY };

@@ -27,7 +27,7 @@ pub(super) const RING_LINES: u32 = (RDMA_RING_BYTES / LINE_BYTES) as u32;
 /// The shortest rest of a ring that is worth a fragment of its own, where the message is longer.
 pub(super) const SPLINTER_LINES: u32 = 65;
 /// Lines that the receiver may be done with before it says so,
-pub(super) const CREDIT_LINES: u32 = RING_LINES / 4;
+pub(super) const CREDIT_LINES: u32 = RING_LINES / 2;
 /// and fragments.
 pub(super) const CREDIT_FRAGMENTS: u32 = (RDMA_CELLS / 4) as u32;
 

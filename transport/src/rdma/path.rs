@@ -23,8 +23,8 @@ const SENDS: u32 = 256;
 const SIGNAL_EVERY: u32 = 32;
 /// Sends that fragments leave to credits.
 const RESERVED: u32 = 8;
-/// Credits for a lane that may be under way at a time: a ring has at most eight quarters of lines
-/// and of fragments, and where another path was lost one is repeated.
+/// Credits for a lane that may be under way at a time: a ring has two halves of lines and four
+/// quarters of fragments, and where another path was lost one is repeated.
 const CREDITS: usize = 10;
 /// Receives that may have been used before others are posted.
 const SPENT_MAX: usize = 16;
