@@ -15,8 +15,6 @@ pub(crate) struct Patience {
     yields: u32,
     /// The longest time that `spin` may grow to.
     spin_max: Duration,
-    /// How often to try again at once, before all that.
-    tries: u32,
 }
 
 /// The shortest time to spin, where spinning was in vain again and again.
@@ -52,14 +50,13 @@ impl Patience {
             (true, true) => (Duration::ZERO, 64),
             (true, false) => (Duration::ZERO, 2),
         };
-        // Where peers have cores of their own, a short message is on its way already.
-        let tries = if spin_max.is_zero() { 0 } else { LOOK_EVERY };
-        Self { spin: spin_max, yields, spin_max, tries }
+        Self { spin: spin_max, yields, spin_max }
     }
 
-    /// How often to try again at once, before anything else.
+    /// How often to try again at once: where peers have cores of their own, a short message is on
+    /// its way already.
     pub(crate) const fn tries(&self) -> u32 {
-        self.tries
+        if self.spin_max.is_zero() { 0 } else { LOOK_EVERY }
     }
 
     /// Learns from a wait that is over. Who waited in vain until it let others run may have kept
