@@ -32,6 +32,23 @@ fn killed_in_the_middle_of_a_gibibyte() {
     killed_in_the_middle_of("allreduce", 1 << 30);
 }
 
+/// Long messages, which lie in the victim's memory until they are read there.
+#[test]
+fn killed_in_the_middle_of_an_offer() {
+    let settings = [("RINGFOLD_SHM_CMA", "64K"), ("RINGFOLD_CHUNK", "1M")];
+    for victim in [2, 0] {
+        let job = Job::start(3, "shm", &["allreduce", &(256 << 20).to_string()], &settings);
+        job.wait_for("started");
+        std::thread::sleep(Duration::from_millis(300));
+        let killed = Instant::now();
+        job.ranks[victim].signal(Signal::KILL);
+        let (verdicts, last) = job.verdicts(victim);
+        println!("rank {victim} killed, all know after {:?}", last - killed);
+        all_say(&verdicts, &[&format!("the process of rank {victim} is gone")]);
+        assert!(last - killed < SOON);
+    }
+}
+
 #[test]
 fn killed_in_the_middle_of_a_window() {
     killed_in_the_middle_of("window", 256 << 20);

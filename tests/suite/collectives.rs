@@ -138,6 +138,7 @@ macro_rules! suite {
 suite! {
     local: Via::Local, [1, 2, 3, 5, 8];
     shm: Via::Shm, [2, 3, 6];
+    shm_attached: Via::ShmAttached, [2, 5];
     tcp: Via::Tcp, [2, 3, 6];
 }
 

@@ -13,6 +13,8 @@ pub(crate) enum Via {
     Local,
     /// Shared memory, joined through the real control plane.
     Shm,
+    /// The same, where receivers read messages beyond the shortest from the sender's memory.
+    ShmAttached,
     /// TCP over loopback, joined through the real control plane.
     Tcp,
 }
@@ -34,11 +36,13 @@ impl Via {
             let config = Config::from_map(environment).unwrap();
             return local::run_with(&config, size, rank_main).unwrap();
         }
-        let transport = if self == Self::Shm { "shm" } else { "tcp" };
+        let transport = if self == Self::Tcp { "tcp" } else { "shm" };
+        let attached = if self == Self::ShmAttached { "1" } else { "0" };
         let port = free_port().to_string();
         environment.extend(
             [
                 ("RINGFOLD_TRANSPORT", transport),
+                ("RINGFOLD_SHM_CMA", attached),
                 ("RINGFOLD_JOIN_TIMEOUT", "20"),
                 ("RINGFOLD_SECRET", &"5ec2e7".repeat(11)[..64]),
                 ("WORLD_SIZE", &size.to_string()),

@@ -122,7 +122,8 @@ fn burst(end: &mut dyn End, pattern: Pattern, first: bool) -> Duration {
 }
 
 fn pair() -> (Shm, Shm) {
-    let listen = |rank| Shm::listen(Config { key: [1; 32], rank, lanes: 1 }).unwrap();
+    let listen =
+        |rank| Shm::listen(Config { key: [1; 32], rank, lanes: 1, offer_bytes: None }).unwrap();
     let (one, other) = (listen(Rank(0)), listen(Rank(1)));
     let peers = [(Rank(0), one.address()), (Rank(1), other.address())];
     let deadline = Instant::now() + Duration::from_secs(10);

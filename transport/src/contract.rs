@@ -82,8 +82,9 @@ pub trait Transport: Send + fmt::Debug {
     /// Offers `bytes` (not empty) to the peer, marked `tag`, and returns how many from the front
     /// were accepted; those may be overwritten at once. The count is a multiple of
     /// `limits::FRAGMENT_ALIGN` unless it is all. Where it is not all, the next `send` on this link
-    /// must offer the rest under the same tag. Connects the link on first use, so 0 may also mean
-    /// "not yet".
+    /// must offer the rest under the same tag; until all is accepted, or `withdraw` was called, the
+    /// rest must stay where it is, as it is, since the peer may be reading it there. Connects the
+    /// link on first use, so 0 may also mean "not yet".
     ///
     /// # Errors
     /// The link is unusable from now on; the error names the peer.
@@ -140,6 +141,11 @@ pub trait Transport: Send + fmt::Debug {
         self.consume(link, bytes);
         Ok(Some((tag, bytes)))
     }
+
+    /// Gives up what `send` was offered and has not accepted, on all links, as a caller must before
+    /// others may change those bytes. Of a message that is given up the peer gets a part, or
+    /// nothing, and no other after it.
+    fn withdraw(&mut self) {}
 
     /// Does the work that no single link asks for: accepts connections, reads sockets, notices the
     /// end of peers. Must be called while waiting. Cheap when there is nothing to do. Returns

@@ -27,6 +27,11 @@ pub struct Config {
     /// ranks the first of shm, rdma and tcp that both allow and that can reach is used. Default:
     /// all.
     pub transports: Transports,
+    /// `RINGFOLD_SHM_CMA`: bytes from which a message between ranks of one host stays where it is
+    /// until its receiver copies it from the sender's memory (cross-memory attach), as in `128K`,
+    /// where the system allows that; `0`: never. Default: never, since rings are faster unless the
+    /// ranks' cores are far from each other.
+    pub shm_cma: Option<usize>,
     /// `RINGFOLD_IB_HCA`: RDMA devices that may be used, as name prefixes separated by commas, each
     /// maybe with `:port`; after `^` those that may not be, after `=` exact names. Default: all.
     pub ib_devices: Filter,
@@ -91,6 +96,7 @@ impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
             .field("transports", &self.transports)
+            .field("shm_cma", &self.shm_cma)
             .field("rdma", &self.rdma())
             .field("algorithms", &self.algorithms)
             .field("plan", &self.plan.rows().len())
@@ -164,6 +170,7 @@ impl Default for Config {
         let rdma = rdma::Settings::default();
         Self {
             transports: Transports { shm: true, rdma: true, tcp: true },
+            shm_cma: None,
             ib_devices: rdma.devices,
             ib_gid_index: rdma.gid_index,
             ib_traffic_class: rdma.traffic_class,
@@ -236,6 +243,12 @@ impl Config {
         let set = |name| environment.get(name).map(String::as_str).filter(|v| !v.is_empty());
         if let Some(value) = set("RINGFOLD_TRANSPORT") {
             config.transports = transports("RINGFOLD_TRANSPORT", value)?;
+        }
+        if let Some(value) = set("RINGFOLD_SHM_CMA") {
+            config.shm_cma = match value {
+                "0" => None,
+                _ => Some(bytes("RINGFOLD_SHM_CMA", value)?),
+            };
         }
         if let Some(value) = set("RINGFOLD_IB_HCA") {
             let Ok(filter) = value.parse();
@@ -379,6 +392,8 @@ mod tests {
     #[test]
     fn values_are_taken() {
         assert_eq!(with("RINGFOLD_CHUNK", "64K").unwrap().chunk_bytes, Some(65536));
+        assert_eq!(with("RINGFOLD_SHM_CMA", "128K").unwrap().shm_cma, Some(131_072));
+        assert_eq!(with("RINGFOLD_SHM_CMA", "0").unwrap().shm_cma, None);
         assert_eq!(with("RINGFOLD_TIMEOUT", "0.5").unwrap().timeout, Duration::from_millis(500));
         assert_eq!(with("RINGFOLD_TIMEOUT", "1e19").unwrap().timeout, LONGEST);
         let tcp_only = Transports { shm: false, rdma: false, tcp: true };
@@ -399,6 +414,7 @@ mod tests {
     fn nonsense_names_the_variable() {
         for (name, value) in [
             ("RINGFOLD_CHUNK", "0"),
+            ("RINGFOLD_SHM_CMA", "always"),
             ("RINGFOLD_CHUNK", "99999999999999999999"),
             ("RINGFOLD_CHUNK", "1KK0"),
             ("RINGFOLD_TIMEOUT", "-1"),

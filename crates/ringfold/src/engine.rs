@@ -83,7 +83,22 @@ impl Engine {
     }
 
     /// Runs `task` from step number `first` to its end. Blocks.
+    #[inline]
     pub(crate) fn run(
+        &mut self,
+        task: &Task<'_>,
+        memory: &mut Memory<'_>,
+        first: usize,
+    ) -> Result<(), Trouble> {
+        let outcome = self.finish(task, memory, first);
+        if outcome.is_err() {
+            // The caller's memory is the caller's again.
+            self.router.withdraw();
+        }
+        outcome
+    }
+
+    fn finish(
         &mut self,
         task: &Task<'_>,
         memory: &mut Memory<'_>,

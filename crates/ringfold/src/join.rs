@@ -214,7 +214,8 @@ fn open_shm(config: &Config, rank: Rank, key: [u8; 32]) -> Result<Option<shm::Pe
     if !config.transports.shm {
         return Ok(None);
     }
-    let pending = Shm::listen(shm::Config { key, rank, lanes: LANES_MAX });
+    let (lanes, offer_bytes) = (LANES_MAX, config.shm_cma);
+    let pending = Shm::listen(shm::Config { key, rank, lanes, offer_bytes });
     pending.map(Some).map_err(|e| InitError::Shm { rank, source: e.into() })
 }
 

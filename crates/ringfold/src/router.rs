@@ -65,6 +65,10 @@ impl Router {
         self.transports.iter_mut().try_fold(false, |moved, via| Ok(via.as_mut().poll()? || moved))
     }
 
+    pub(crate) fn withdraw(&mut self) {
+        self.transports.iter_mut().for_each(|via| via.withdraw());
+    }
+
     pub(crate) fn is_flushed(&self) -> bool {
         self.transports.iter().all(|via| via.as_ref().is_flushed())
     }

@@ -210,6 +210,10 @@ impl<T: Transport> Transport for Fault<T> {
         Ok(received)
     }
 
+    fn withdraw(&mut self) {
+        self.inner.withdraw();
+    }
+
     fn poll(&mut self) -> Result<bool, LinkError> {
         self.polls += 1;
         self.inner.poll()

@@ -46,6 +46,10 @@ impl Transport for Box<dyn Transport> {
         (**self).recv(link, tag, dst)
     }
 
+    fn withdraw(&mut self) {
+        (**self).withdraw();
+    }
+
     fn poll(&mut self) -> Result<bool, LinkError> {
         (**self).poll()
     }

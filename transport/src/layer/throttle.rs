@@ -135,6 +135,10 @@ impl<T: Transport> Transport for Throttle<T> {
         self.inner.recv(link, tag, dst)
     }
 
+    fn withdraw(&mut self) {
+        self.inner.withdraw();
+    }
+
     fn poll(&mut self) -> Result<bool, LinkError> {
         self.inner.poll()
     }

@@ -100,6 +100,10 @@ impl<T: Transport> Transport for Trace<T> {
         result
     }
 
+    fn withdraw(&mut self) {
+        self.inner.withdraw();
+    }
+
     fn poll(&mut self) -> Result<bool, LinkError> {
         self.inner.poll()
     }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 use ringfold_types::Rank;
-use ringfold_types::limits::{HANDSHAKE_MS, HANDSHAKES_MAX, LANES_MAX, RANKS_MAX};
+use ringfold_types::limits::{HANDSHAKE_MS, HANDSHAKES_MAX, LANES_MAX, LINK_BYTES_MIN, RANKS_MAX};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -36,12 +36,18 @@ pub struct Config {
     pub rank: Rank,
     /// Streams to each peer, at most `limits::LANES_MAX`; the same on all ranks.
     pub lanes: usize,
+    /// Messages of at least so many bytes, and more than `limits::LINK_BYTES_MIN`, stay where they
+    /// are until their receiver copies them, where the system lets it read this process's memory.
+    /// `None`: none do, and none are taken so from peers.
+    pub offer_bytes: Option<usize>,
 }
 
 impl std::fmt::Debug for Config {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { key: _, rank, lanes } = self;
-        f.debug_struct("Config").field("rank", rank).field("lanes", lanes).finish_non_exhaustive()
+        let Self { key: _, rank, lanes, offer_bytes } = self;
+        let mut shown = f.debug_struct("Config");
+        shown.field("rank", rank).field("lanes", lanes).field("offer_bytes", offer_bytes);
+        shown.finish_non_exhaustive()
     }
 }
 
@@ -51,6 +57,7 @@ pub struct Pending {
     key: JobKey,
     rank: Rank,
     lanes: usize,
+    offer_bytes: Option<usize>,
     address: Address,
     listener: OwnedFd,
 }
@@ -61,7 +68,8 @@ impl Pending {
     /// # Errors
     /// The system gives no socket, or `config.lanes` is 0 or beyond `limits::LANES_MAX`.
     pub(super) fn listen(config: Config) -> io::Result<Self> {
-        let Config { key, rank, lanes } = config;
+        let Config { key, rank, lanes, offer_bytes } = config;
+        let offer_bytes = offer_bytes.map(|bytes| bytes.max(LINK_BYTES_MIN + 1));
         if lanes == 0 || lanes > LANES_MAX {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "lanes beyond the limit"));
         }
@@ -69,7 +77,7 @@ impl Pending {
         let listener = socket()?;
         bind(&listener, &address.socket()?)?;
         listen(&listener, BACKLOG)?;
-        Ok(Self { key: JobKey::new(key), rank, lanes, address, listener })
+        Ok(Self { key: JobKey::new(key), rank, lanes, offer_bytes, address, listener })
     }
 
     /// What peers need to find this rank: at most 80 printable ASCII characters, to be published to
@@ -86,7 +94,7 @@ impl Pending {
     /// Not all could be met; the error says who and why. Strangers that connect are logged, nothing
     /// more.
     pub fn connect(self, peers: &[(Rank, String)], deadline: Instant) -> Result<Shm, ConnectError> {
-        let Self { key, rank, lanes, address: _, listener } = self;
+        let Self { key, rank, lanes, offer_bytes, address: _, listener } = self;
         let mut known: Vec<Rank> = peers.iter().map(|(peer, _)| *peer).collect();
         known.retain(|peer| *peer != rank);
         if known.iter().any(|peer| peer.index() >= RANKS_MAX) {
@@ -96,7 +104,8 @@ impl Pending {
         known.sort_unstable();
         known.dedup();
         let segment = Segment::new(known.len(), lanes)?;
-        let host = Host { key, rank, lanes, peers: known, segment, bell: Bell::new()? };
+        let bell = Bell::new()?;
+        let host = Host { key, rank, lanes, offer_bytes, peers: known, segment, bell };
         let mut meeting = Meeting {
             to_dial: dials(peers, rank)?,
             handshakes: Vec::new(),

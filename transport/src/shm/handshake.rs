@@ -19,6 +19,7 @@ pub(super) struct Host {
     pub(super) key: JobKey,
     pub(super) rank: Rank,
     pub(super) lanes: usize,
+    pub(super) offer_bytes: Option<usize>,
     /// The peers that may come, in order.
     pub(super) peers: Vec<Rank>,
     pub(super) segment: Segment,

@@ -5,17 +5,21 @@
 //! after each has proven that it knows the job's secret (`connect`, `handshake`, `proof`), and keep
 //! the socket, whose closing tells them of each other's end. Sending is a copy into the peer's
 //! segment; receiving is reading one's own. Neither makes a system call, unless the peer is parked.
+//! Where the user wants it, long messages stay where they are: who receives one copies it from the
+//! sender's memory, by a system call (`attach`).
 //! Over the same sockets they hand each other buffers that all of them have mapped (`window`).
 //!
 //! Who writes which line, which ordering pairs with which, and why no wake-up is lost: `README.md`
 //! in this folder.
 
 mod address;
+mod attach;
 mod connect;
 #[doc(hidden)]
 pub mod decode;
 mod error;
 mod handshake;
+mod long;
 mod proof;
 mod ring;
 mod segment;
@@ -25,6 +29,7 @@ mod window;
 #[cfg(test)]
 mod window_tests;
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -38,6 +43,7 @@ pub use connect::{Config, Pending};
 pub use error::ConnectError;
 pub use window::{OwnPart, PeerParts, Window};
 
+use self::attach::Process;
 use self::handshake::{Host, Met};
 use self::ring::{Broken, Consumer, DATA_BYTES, INLINE_BYTES, Producer};
 use self::segment::{Armed, Remote, Segment};
@@ -46,7 +52,7 @@ use crate::contract::{
     Capabilities, EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, LinkFault, Transport,
     Windows,
 };
-use crate::sys::{Bell, Mapping};
+use crate::sys::{Bell, Mapping, copy};
 
 const NAME: &str = "shm";
 /// Every so many polls the ends of peers are looked for, which is a system call.
@@ -60,6 +66,8 @@ const NOWHERE: u32 = u32::MAX;
 #[derive(Debug)]
 pub struct Shm {
     lanes: usize,
+    /// Messages of so many bytes are offered, if any are.
+    offer_bytes: Option<usize>,
     /// By rank, its place among the peers.
     places: Vec<u32>,
     peers: Vec<Peer>,
@@ -91,7 +99,7 @@ struct Peer {
     armed: Armed,
     bell: Bell,
     /// The last wish of the peer that we fulfilled.
-    rung: u32,
+    rung: Cell<u32>,
     /// Open as long as the peer is known to live.
     socket: Option<OwnedFd>,
 }
@@ -113,12 +121,13 @@ impl Shm {
 
     /// Puts together what the peers, in order, handed over.
     fn assemble(host: Host, met: Vec<Met>) -> Result<Self, ConnectError> {
-        let Host { lanes, segment, bell, .. } = host;
+        let Host { lanes, offer_bytes, segment, bell, .. } = host;
         let wake = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from)?;
         let datum = epoll::EventData::new_u64(OWN_BELL);
         epoll::add(&wake, &bell, datum, epoll::EventFlags::IN).map_err(io::Error::from)?;
         let mut shm = Self {
             lanes,
+            offer_bytes,
             places: Vec::new(),
             peers: Vec::with_capacity(met.len()),
             ends: Vec::with_capacity(met.len() * lanes),
@@ -131,13 +140,29 @@ impl Shm {
             bell,
             wake,
         };
+        let mut hidden = None;
         for (index, met) in met.into_iter().enumerate() {
-            shm.join(&segment, index, met)?;
+            let peer = met.peer;
+            if let Err(why) = shm.join(&segment, index, met)? {
+                hidden.get_or_insert((peer, why));
+            }
+        }
+        if let Some((peer, why)) = hidden {
+            tracing::info!(
+                "long messages go by rings, as the memory of rank {peer} cannot be read: {why}; \
+                 kernel.yama.ptrace_scope=0 or the capability SYS_PTRACE would allow it"
+            );
         }
         Ok(shm)
     }
 
-    fn join(&mut self, segment: &Segment, index: usize, met: Met) -> Result<(), ConnectError> {
+    /// Adds a peer; or why its memory cannot be read.
+    fn join(
+        &mut self,
+        segment: &Segment,
+        index: usize,
+        met: Met,
+    ) -> Result<io::Result<()>, ConnectError> {
         let Met { peer, socket, file, bell, block_at } = met;
         let unfit = |source| ConnectError::Unreachable { peer, source };
         let remote = Remote::map(&file, block_at, self.lanes).map_err(unfit)?;
@@ -150,10 +175,19 @@ impl Shm {
             self.places.resize(peer.index() + 1, NOWHERE);
         }
         self.places[peer.index()] = u32::try_from(index).unwrap_or(NOWHERE);
-        let ends = remote.producers.into_iter().zip(segment.consumers(index));
+        let mut consumers = segment.consumers(index);
+        let process = match self.offer_bytes {
+            None => Ok(None),
+            Some(_) => Process::find(&socket, remote.token).map(Some),
+        };
+        if let Ok(Some(process)) = process {
+            consumers.iter_mut().for_each(|consumer| consumer.take_offers(process));
+        }
+        let ends = remote.producers.into_iter().zip(consumers);
         self.ends.extend(ends.map(|(producer, consumer)| End { producer, consumer }));
-        self.peers.push(Peer { armed: remote.armed, bell, rung: 0, socket: Some(socket) });
-        Ok(())
+        let (armed, rung) = (remote.armed, Cell::new(0));
+        self.peers.push(Peer { armed, bell, rung, socket: Some(socket) });
+        Ok(process.map(drop))
     }
 
     /// The peer's place and the link's, in their tables.
@@ -193,30 +227,6 @@ impl Shm {
         }
     }
 
-    /// Sends what does not fit a cell, or finds none.
-    fn send_long(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
-        let Some((peer, at)) = self.place(link) else { return Err(unknown(link)) };
-        let peer = &mut self.peers[peer];
-        if peer.socket.is_none() {
-            return Err(error(link, LinkFault::Closed));
-        }
-        let producer = &mut self.ends[at].producer;
-        let mut accepted = 0;
-        while accepted < bytes.len() {
-            let was_flushed = producer.is_flushed();
-            let pushed = producer.push(tag, &bytes[accepted..]).map_err(|why| broken(link, why))?;
-            if pushed == 0 {
-                break;
-            }
-            accepted += pushed;
-            if was_flushed && !producer.is_flushed() {
-                self.unflushed += 1;
-            }
-            peer.notify();
-        }
-        Ok(accepted)
-    }
-
     /// Announces what waits for cells, as far as there is room. Returns whether anything moved.
     #[cold]
     fn flush(&mut self) -> bool {
@@ -248,7 +258,7 @@ impl Shm {
 impl Peer {
     /// Wakes the peer if it wishes, after something was published to it.
     #[inline]
-    fn notify(&mut self) {
+    fn notify(&self) {
         // Pairs with the fence in `arm`: either we see the wish, or the peer sees what we published
         // when it tries once more.
         fence(Ordering::SeqCst);
@@ -259,9 +269,8 @@ impl Peer {
     }
 
     #[cold]
-    fn wake(&mut self, wish: u32) {
-        if wish != self.rung {
-            self.rung = wish;
+    fn wake(&self, wish: u32) {
+        if self.rung.replace(wish) != wish {
             self.bell.ring();
         }
     }
@@ -320,6 +329,7 @@ impl Transport for Shm {
         let Some((peer, at)) = self.place(link) else { return Err(unknown(link)) };
         match self.ends[at].consumer.front() {
             Ok(Some((tag, bytes))) => Ok(Some(Fragment { tag, bytes })),
+            Ok(None) if self.ends[at].consumer.offered().is_some() => self.read_ahead(link, at),
             // The peer's end was noticed before we looked at the ring, so all it sent was there.
             Ok(None) if self.peers[peer].socket.is_none() => Err(error(link, LinkFault::Closed)),
             Ok(None) => Ok(None),
@@ -336,6 +346,36 @@ impl Transport for Shm {
         if self.ends[at].consumer.consume(bytes) {
             self.peers[peer].notify();
         }
+    }
+
+    #[inline]
+    fn recv(
+        &mut self,
+        link: Link,
+        tag: u32,
+        dst: &mut [u8],
+    ) -> Result<Option<(u32, usize)>, LinkError> {
+        let Some((_, at)) = self.place(link) else { return Err(unknown(link)) };
+        let consumer = &self.ends[at].consumer;
+        if let (Ok(None), Some(offered)) = (consumer.front(), consumer.offered()) {
+            if offered != tag {
+                return Ok(Some((offered, 0)));
+            }
+            let bytes = self.read(link, at, dst)?;
+            return Ok((bytes > 0).then_some((tag, bytes)));
+        }
+        let Some(fragment) = self.readable(link)? else { return Ok(None) };
+        if fragment.tag != tag {
+            return Ok(Some((fragment.tag, 0)));
+        }
+        let bytes = fragment.bytes.len().min(dst.len());
+        copy(&mut dst[..bytes], &fragment.bytes[..bytes]);
+        self.consume(link, bytes);
+        Ok(Some((tag, bytes)))
+    }
+
+    fn withdraw(&mut self) {
+        self.ends.iter_mut().for_each(|end| end.producer.withdraw());
     }
 
     #[inline]
@@ -370,6 +410,12 @@ impl Transport for Shm {
 
     fn windows(&mut self) -> Option<&mut dyn Windows> {
         Some(self)
+    }
+}
+
+impl Drop for Shm {
+    fn drop(&mut self) {
+        self.withdraw();
     }
 }
 

@@ -1,17 +1,20 @@
 //! The memory that a rank shares with its host's other ranks: a page on which it says whether it
-//! wants to be woken, and its inbound rings, one per peer and lane.
+//! wants to be woken, and shows its token, and its inbound rings, one per peer and lane.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use super::attach::Token;
 use super::ring::{Consumer, Producer, RING_BYTES, Ring};
 use crate::sys::{Access, Mapping, sealed_memory};
 
 /// Parts of a segment begin at multiples of this, which is one of every page size there is.
 const PART_BYTES: usize = 64 * 1024;
+/// Where the token is shown, in a line of its own.
+const CARD_AT: usize = 64;
 
 /// One rank's own segment, zeroed.
 #[derive(Debug)]
@@ -26,6 +29,7 @@ impl Segment {
         let bytes = PART_BYTES + peers * block_bytes(lanes);
         let file = sealed_memory(c"ringfold", bytes)?;
         let memory = Arc::new(Mapping::new(&file, 0, bytes, Access::ReadWrite)?);
+        Card::of(&memory).fill()?;
         Ok(Self { file, memory, lanes })
     }
 
@@ -52,6 +56,8 @@ impl Segment {
 pub(super) struct Remote {
     /// Where the peer says whether it wants to be woken.
     pub(super) armed: Armed,
+    /// What it says of its memory.
+    pub(super) token: Token,
     /// The sending halves of our rings there, by lane.
     pub(super) producers: Vec<Producer<Arc<Mapping>>>,
 }
@@ -62,11 +68,12 @@ impl Remote {
         if !block_at.is_multiple_of(PART_BYTES as u64) || block_at == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "rings at an odd place"));
         }
-        let armed = Armed(Arc::new(Mapping::new(file, 0, PART_BYTES, Access::Read)?));
+        let page = Arc::new(Mapping::new(file, 0, PART_BYTES, Access::Read)?);
+        let token = Card::of(&page).read();
         let block = Mapping::new(file, block_at, block_bytes(lanes), Access::ReadWrite)?;
         let block = Arc::new(block);
         let producers = (0..lanes).map(|lane| Producer::new(ring(&block, 0, lane))).collect();
-        Ok(Self { armed, producers })
+        Ok(Self { armed: Armed(page), token, producers })
     }
 }
 
@@ -81,6 +88,38 @@ impl Armed {
         // SAFETY: the mapping is at least a page, aligned, lives as long as `self`, and its first
         // word is only ever accessed as an atomic.
         unsafe { self.0.base().cast().as_ref() }
+    }
+}
+
+/// Where a rank shows its token, before anyone else has the segment.
+struct Card<'a> {
+    at: &'a AtomicU64,
+    value: &'a [AtomicU8; 16],
+}
+
+impl<'a> Card<'a> {
+    fn of(page: &'a Mapping) -> Self {
+        assert!(page.bytes() >= PART_BYTES);
+        // SAFETY: in bounds by the assertion, aligned, as mapped pages are, and only ever accessed
+        // as these atomics, as long as the mapping lives; nobody writes but through `fill`, which
+        // is not called where the page is mapped for reading.
+        unsafe {
+            let card = page.base().add(CARD_AT);
+            Self { at: card.cast().as_ref(), value: card.add(8).cast().as_ref() }
+        }
+    }
+
+    fn fill(&self) -> io::Result<()> {
+        let mut value = [0; 16];
+        getrandom::fill(&mut value).map_err(|error| io::Error::other(error.to_string()))?;
+        self.at.store(self.value.as_ptr().expose_provenance() as u64, Ordering::Relaxed);
+        self.value.iter().zip(value).for_each(|(byte, value)| byte.store(value, Ordering::Relaxed));
+        Ok(())
+    }
+
+    fn read(&self) -> Token {
+        let at = usize::try_from(self.at.load(Ordering::Relaxed)).unwrap_or(0);
+        Token { at, value: std::array::from_fn(|byte| self.value[byte].load(Ordering::Relaxed)) }
     }
 }
 

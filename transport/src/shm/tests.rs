@@ -4,7 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use ringfold_types::limits::LANES_MAX;
+use ringfold_types::limits::{LANES_MAX, LINK_BYTES_MIN};
 use ringfold_types::{Lane, Rank};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, connect, send, socket_with};
 
@@ -16,7 +16,21 @@ use crate::contract::{Link, LinkFault, Transport as _};
 const KEY: [u8; 32] = [5; 32];
 
 fn listen(rank: usize, key: [u8; 32], lanes: usize) -> Pending {
-    Shm::listen(Config { key, rank: Rank::at(rank), lanes }).unwrap()
+    Shm::listen(Config { key, rank: Rank::at(rank), lanes, offer_bytes: None }).unwrap()
+}
+
+/// Two ends that have met; what is longer than `offer_bytes` each offers.
+fn pair(offer_bytes: [Option<usize>; 2]) -> [Shm; 2] {
+    let listen = |(rank, offer_bytes)| {
+        Shm::listen(Config { key: KEY, rank: Rank::at(rank), lanes: 1, offer_bytes }).unwrap()
+    };
+    let ends = meet(offer_bytes.into_iter().enumerate().map(listen).collect(), 2);
+    let ends: Vec<Shm> = ends.into_iter().map(Result::unwrap).collect();
+    ends.try_into().unwrap()
+}
+
+fn to(peer: usize) -> Link {
+    Link { peer: Rank::at(peer), lane: Lane(0) }
 }
 
 fn soon() -> Instant {
@@ -89,7 +103,7 @@ fn lanes_beyond_the_agreed_are_errors() {
     let link = Link { peer: Rank(1), lane: Lane(2) };
     assert!(end.send(link, 0, &[1]).is_err() && end.readable(link).is_err());
     for lanes in [0, LANES_MAX + 1] {
-        assert!(Shm::listen(Config { key: KEY, rank: Rank(0), lanes }).is_err());
+        assert!(Shm::listen(Config { key: KEY, rank: Rank(0), lanes, offer_bytes: None }).is_err());
     }
 }
 
@@ -154,4 +168,77 @@ fn strangers_cost_nothing() {
         end.unwrap();
     }
     drop(strangers);
+}
+
+/// Sends a message whole, and says whether some of it was offered: accepted before all was sent,
+/// but no more than had been received.
+fn carry([from, into]: &mut [Shm; 2], bytes: usize) -> bool {
+    let message: Vec<u8> = (0..bytes).map(|at| (at * 7 % 251).to_le_bytes()[0]).collect();
+    let (mut received, mut sent, mut arrived) = (vec![0; bytes], 0, 0);
+    let first = from.send(to(1), 9, &message).unwrap();
+    sent += first;
+    while sent < bytes || arrived < bytes {
+        if sent < bytes {
+            sent += from.send(to(1), 9, &message[sent..]).unwrap();
+        }
+        if let Some((tag, now)) = into.recv(to(0), 9, &mut received[arrived..]).unwrap() {
+            assert_eq!(tag, 9);
+            arrived += now;
+        }
+    }
+    assert_eq!(received, message);
+    first == LINK_BYTES_MIN
+}
+
+#[test]
+fn messages_are_offered_where_both_want_it() {
+    for (wishes, is_offered) in [
+        ([Some(50_000), Some(1 << 30)], true),
+        ([Some(50_000), None], false),
+        ([None, Some(50_000)], false),
+        ([Some(100_001), Some(1)], false),
+    ] {
+        let mut ends = pair(wishes);
+        for _ in 0..3 {
+            assert_eq!(carry(&mut ends, 100_000), is_offered, "{wishes:?}");
+        }
+        assert!(!carry(&mut ends, 40_000));
+    }
+}
+
+#[test]
+fn what_a_rank_offered_ends_with_it() {
+    for is_dropped in [false, true] {
+        let [mut from, mut into] = pair([Some(0), Some(0)]);
+        let mut message = vec![0x11; 200_000];
+        let mut sent = from.send(to(1), 9, &message).unwrap();
+        assert_eq!(from.send(to(1), 9, &message[sent..]).unwrap(), 0);
+        let (mut received, mut arrived) = (vec![0; 200_000], 0);
+        while arrived < 50_000 {
+            let now = into.recv(to(0), 9, &mut received[arrived..]).unwrap();
+            arrived += now.map_or(0, |(_, now)| now);
+        }
+        sent += from.send(to(1), 9, &message[sent..]).unwrap();
+        assert_eq!(sent, arrived);
+        // As the engine does when a call fails; as happens when a communicator is dropped.
+        let kept = if is_dropped {
+            drop(from);
+            None
+        } else {
+            from.withdraw();
+            Some(from)
+        };
+        message.fill(0xee);
+        for _ in 0..10 {
+            into.arm();
+            into.disarm();
+            match into.recv(to(0), 9, &mut received[arrived..]) {
+                Ok(None) => assert!(!is_dropped, "its end shows"),
+                Err(error) => assert!(is_dropped && matches!(error.fault, LinkFault::Closed)),
+                Ok(Some(some)) => panic!("{some:?} of what was taken back"),
+            }
+        }
+        assert!(received[..arrived].iter().all(|byte| *byte == 0x11));
+        drop(kept);
+    }
 }

@@ -1,12 +1,15 @@
 //! The edge to the operating system: what the transports need of it, as types that cannot be
-//! misused. Mapped memory and long copies are the only parts that need `unsafe`.
+//! misused. Mapped memory, that of other processes and long copies are the only parts that need
+//! `unsafe`.
 
+mod attach;
 mod bell;
 mod cache;
 mod copy;
 mod descriptors;
 mod memory;
 
+pub(crate) use attach::{process_behind, read_process};
 pub(crate) use bell::Bell;
 pub(crate) use cache::will_write;
 pub use copy::copy;

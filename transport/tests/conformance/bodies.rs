@@ -7,11 +7,19 @@ use crate::world::{
     Constructor, Incoming, Outgoing, Random, carry, is_message, link, message, pair, until,
 };
 
+/// Bytes of the message that `fill` sends again and again.
+const CHUNK_BYTES: usize = 64 * 1024;
+
 /// Sends until nothing more is accepted although both ends had every chance, and returns the sizes
 /// of what was accepted. The receiver consumes nothing.
-fn fill(a: &mut dyn Transport, b: &mut dyn Transport, lane: usize, tag: u32) -> usize {
+fn fill(
+    a: &mut dyn Transport,
+    b: &mut dyn Transport,
+    lane: usize,
+    tag: u32,
+    chunk: &[u8],
+) -> usize {
     const ABSURD: usize = 256 << 20;
-    let chunk = message(tag, 64 * 1024);
     let (mut total, mut refusals) = (0, 0);
     while refusals < 200 {
         a.poll().unwrap();
@@ -33,9 +41,15 @@ fn fill(a: &mut dyn Transport, b: &mut dyn Transport, lane: usize, tag: u32) -> 
 
 /// Consumes the `sent` bytes that `fill` sent, checking them, and the rest of the last message:
 /// what was begun must be sent to its end.
-fn drain(a: &mut dyn Transport, b: &mut dyn Transport, lane: usize, tag: u32, mut sent: usize) {
+fn drain(
+    a: &mut dyn Transport,
+    b: &mut dyn Transport,
+    lane: usize,
+    tag: u32,
+    expected: &[u8],
+    mut sent: usize,
+) {
     let mut arrived = 0;
-    let expected = message(tag, 64 * 1024);
     let total = sent.next_multiple_of(expected.len());
     until("all that was accepted arrives", || {
         a.poll().unwrap();
@@ -52,7 +66,7 @@ fn drain(a: &mut dyn Transport, b: &mut dyn Transport, lane: usize, tag: u32, mu
             let lent = fragment.bytes.len();
             b.consume(link(0, lane), lent);
         }
-        (arrived >= total).then_some(())
+        (arrived >= total && sent == total).then_some(())
     });
     assert_eq!(arrived, total);
 }
@@ -197,9 +211,10 @@ pub(crate) fn link_bytes_min(make: &Constructor) {
 pub(crate) fn flow_control(make: &Constructor) {
     let (mut a, mut b) = pair(make, 1);
     for tag in 0..3 {
-        let total = fill(&mut *a, &mut *b, 0, tag);
+        let chunk = message(tag, CHUNK_BYTES);
+        let total = fill(&mut *a, &mut *b, 0, tag, &chunk);
         assert!(total >= LINK_BYTES_MIN);
-        drain(&mut *a, &mut *b, 0, tag, total);
+        drain(&mut *a, &mut *b, 0, tag, &chunk, total);
     }
 }
 
@@ -277,7 +292,8 @@ pub(crate) fn recv_moves_only_its_tag(make: &Constructor) {
 pub(crate) fn lanes_are_independent(make: &Constructor) {
     const LANES: usize = 3;
     let (mut a, mut b) = pair(make, LANES);
-    let filled = fill(&mut *a, &mut *b, 0, 77);
+    let chunk = message(77, CHUNK_BYTES);
+    let filled = fill(&mut *a, &mut *b, 0, 77, &chunk);
     for lane in (1..LANES).chain(1..LANES) {
         let tag = u32::try_from(lane).unwrap();
         let mut out = Outgoing::new(link(1, lane), tag, 200_000);
@@ -288,7 +304,7 @@ pub(crate) fn lanes_are_independent(make: &Constructor) {
         let mut arrives = Incoming::new(link(1, lane), tag, 33);
         carry(&mut *b, &mut *a, &mut out, &mut arrives);
     }
-    drain(&mut *a, &mut *b, 0, 77, filled);
+    drain(&mut *a, &mut *b, 0, 77, &chunk, filled);
 }
 
 /// Everyone to everyone on every lane, each rank in its own thread.

@@ -113,9 +113,18 @@ fn has_rdma() -> bool {
 }
 
 fn shm(ranks: usize, lanes: usize) -> Ends {
+    shm_ends(ranks, lanes, None)
+}
+
+/// What is longer than a link must accept by itself is read where it lies.
+fn shm_attached(ranks: usize, lanes: usize) -> Ends {
+    shm_ends(ranks, lanes, Some(0))
+}
+
+fn shm_ends(ranks: usize, lanes: usize, offer_bytes: Option<usize>) -> Ends {
     let pending: Vec<_> = (0..ranks)
         .map(|rank| {
-            let config = Here { key: [7; 32], rank: Rank::at(rank), lanes };
+            let config = Here { key: [7; 32], rank: Rank::at(rank), lanes, offer_bytes };
             Shm::listen(config).expect("a socket to listen on")
         })
         .collect();
@@ -164,6 +173,10 @@ fn faulty_shm(ranks: usize, lanes: usize) -> Ends {
     faulty(shm(ranks, lanes))
 }
 
+fn faulty_shm_attached(ranks: usize, lanes: usize) -> Ends {
+    faulty(shm_attached(ranks, lanes))
+}
+
 fn faulty_tcp(ranks: usize, lanes: usize) -> Ends {
     faulty(tcp(ranks, lanes))
 }
@@ -200,10 +213,12 @@ macro_rules! conformance {
 conformance!(local, crate::local);
 conformance!(tcp, crate::tcp);
 conformance!(shm, crate::shm);
+conformance!(shm_attached, crate::shm_attached);
 conformance!(traced, crate::traced);
 conformance!(throttled, crate::throttled);
 conformance!(faulty_local, crate::faulty_local);
 conformance!(faulty_shm, crate::faulty_shm);
+conformance!(faulty_shm_attached, crate::faulty_shm_attached);
 conformance!(faulty_tcp, crate::faulty_tcp);
 conformance!(rdma, crate::rdma_single, crate::has_rdma());
 conformance!(rdma_several, crate::rdma_several, crate::has_rdma());

@@ -8,31 +8,35 @@ use super::memory::{
     CELLS, CREDIT_BYTES, CREDIT_CELLS, DATA_BYTES, INLINE_BYTES, LINE_BYTES, PIECE_BYTES, Ring,
     join, occupied, split,
 };
+use super::offer::OFFER;
+use super::pull::Pull;
 use crate::sys::copy_bytes;
 
 /// The receiving half.
 #[derive(Debug)]
 pub(crate) struct Consumer<M> {
-    ring: Ring<M>,
+    pub(super) ring: Ring<M>,
     /// The cell to look at next, counted over all laps, and how many the producer knows we are done
     /// with.
-    next: u32,
+    pub(super) next: Cell<u32>,
     returned: u32,
     /// Bytes of data in the cells between.
     unreturned_bytes: u32,
     /// What the cell at `next` lends. Read out of the shared memory once, so that nobody changes it
     /// between the check and the use.
-    front: Cell<Front>,
+    pub(super) front: Cell<Front>,
+    /// On the heap, so that what every message needs stays together.
+    pub(super) pull: Box<Pull>,
     broken: Cell<Option<Broken>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Front {
-    /// 0 if the cell has not been seen announced.
-    bytes: u32,
+pub(super) struct Front {
+    /// 0 if the cell has not been seen announced, `OFFER` if the message lies elsewhere.
+    pub(super) bytes: u32,
     consumed: u32,
     place: u32,
-    tag: u32,
+    pub(super) tag: u32,
 }
 
 // SAFETY: a consumer is the only one that writes the ring's credit and reads its payloads, from
@@ -44,15 +48,17 @@ impl<M> Consumer<M> {
     pub(crate) fn new(ring: Ring<M>) -> Self {
         Self {
             ring,
-            next: 0,
+            next: Cell::new(0),
             returned: 0,
             unreturned_bytes: 0,
             front: Cell::new(Front::default()),
+            pull: Box::default(),
             broken: Cell::new(None),
         }
     }
 
-    /// The tag and the rest of the payload at the front, if one is announced.
+    /// The tag and the rest of the payload at the front, if one is announced. Of an offer
+    /// (`offered`) only what `pull_ahead` brought.
     #[inline]
     pub(crate) fn front(&self) -> Result<Option<(u32, &[u8])>, Broken> {
         let mut front = self.front.get();
@@ -62,7 +68,9 @@ impl<M> Consumer<M> {
             front = announced;
         }
         let start = if front.bytes as usize <= INLINE_BYTES {
-            self.ring.cell(self.next).payload
+            self.ring.cell(self.next.get()).payload
+        } else if front.bytes == OFFER {
+            return Ok(self.pull.kept().map(|kept| (front.tag, kept)));
         } else {
             self.ring.data(front.place)
         };
@@ -84,6 +92,9 @@ impl<M> Consumer<M> {
     #[inline]
     pub(crate) fn consume(&mut self, bytes: usize) -> bool {
         let front = self.front.get_mut();
+        if front.bytes == OFFER {
+            return self.consume_pulled(bytes);
+        }
         let left = (front.bytes - front.consumed) as usize;
         assert!(bytes <= left, "consumed {bytes} bytes of {left}");
         if bytes < left || left == 0 {
@@ -101,10 +112,11 @@ impl<M> Consumer<M> {
 
     /// Goes on to the next cell. Returns whether the producer was told.
     #[inline]
-    fn done(&mut self) -> bool {
-        self.next = self.next.wrapping_add(1);
+    pub(super) fn done(&mut self) -> bool {
+        let next = self.next.get().wrapping_add(1);
+        self.next.set(next);
         // One line changes hands for many cells. Not too late: see the README on starvation.
-        let cells = self.next.wrapping_sub(self.returned);
+        let cells = next.wrapping_sub(self.returned);
         let is_due = cells >= CREDIT_CELLS || self.unreturned_bytes >= CREDIT_BYTES;
         if is_due {
             self.give_credit();
@@ -114,10 +126,10 @@ impl<M> Consumer<M> {
 
     #[cold]
     fn give_credit(&mut self) {
-        self.returned = self.next;
+        self.returned = self.next.get();
         self.unreturned_bytes = 0;
         // Release, for our reads of the payloads.
-        self.ring.credit().store(self.next, Ordering::Release);
+        self.ring.credit().store(self.returned, Ordering::Release);
     }
 
     /// Reads a whole message into `dst` that fits a cell, if that and nothing else is announced, at
@@ -128,9 +140,10 @@ impl<M> Consumer<M> {
         if dst.len() > INLINE_BYTES || self.broken.get_mut().is_some() {
             return false;
         }
-        let cell = self.ring.cell(self.next);
+        let next = self.next.get();
+        let cell = self.ring.cell(next);
         #[expect(clippy::cast_possible_truncation, reason = "at most INLINE_BYTES")]
-        let announced = join(self.next.wrapping_add(1), dst.len() as u32);
+        let announced = join(next.wrapping_add(1), dst.len() as u32);
         // Acquire: pairs with the producer's store, after it wrote the payload and the note.
         while cell.mark.load(Ordering::Acquire) != announced {
             if tries == 0 {
@@ -154,17 +167,19 @@ impl<M> Consumer<M> {
     /// Reads the announcement in the cell at `next`, if it is there.
     #[inline]
     fn look(&self) -> Result<Option<Front>, Broken> {
-        let cell = self.ring.cell(self.next);
+        let next = self.next.get();
+        let cell = self.ring.cell(next);
         // Acquire: pairs with the producer's store, after it wrote the payload and the note.
         let mark = cell.mark.load(Ordering::Acquire);
         let (sequence, bytes) = split(mark);
-        if sequence != self.next.wrapping_add(1) || self.broken.get().is_some() {
+        if sequence != next.wrapping_add(1) || self.broken.get().is_some() {
             return self.unannounced(sequence);
         }
         let (tag, place) = split(cell.note.load(Ordering::Relaxed));
         let fits = match bytes {
             0 => false,
             _ if bytes as usize <= INLINE_BYTES => true,
+            OFFER => self.look_at_offer(),
             _ => {
                 bytes <= PIECE_BYTES
                     && place.is_multiple_of(LINE_BYTES)
@@ -181,7 +196,7 @@ impl<M> Consumer<M> {
     /// The cell holds what it held a lap ago, or nothing yet; anything else is no producer's work.
     #[cold]
     fn unannounced(&self, sequence: u32) -> Result<Option<Front>, Broken> {
-        let lap_ago = self.next.wrapping_add(1).wrapping_sub(CELLS);
+        let lap_ago = self.next.get().wrapping_add(1).wrapping_sub(CELLS);
         if let Some(broken) = self.broken.get() {
             Err(broken)
         } else if sequence == lap_ago || sequence == 0 {
@@ -192,7 +207,7 @@ impl<M> Consumer<M> {
     }
 
     #[cold]
-    fn fail(&self, broken: Broken) -> Result<Option<Front>, Broken> {
+    pub(super) fn fail<T>(&self, broken: Broken) -> Result<T, Broken> {
         self.broken.set(Some(broken));
         Err(broken)
     }

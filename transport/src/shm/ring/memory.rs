@@ -3,11 +3,12 @@
 //! ```text
 //! 0      cells    64 lines: mark (sequence, length), note (tag, place), 48 bytes of payload
 //! 4096   credit   one line: how many cells the consumer is done with
+//! 4160   offer    one line: how far the consumer has read what lies in the producer's memory
 //! 8192   data     256 KiB: payloads that are too long for a cell, each from a line's start on
 //! ```
 //!
-//! Cells and data are written by the producer only, credit by the consumer only. Integers are in
-//! the host's order: a ring never leaves its host.
+//! Cells and data are written by the producer only, credit by the consumer only, the offer's word
+//! by both. Integers are in the host's order: a ring never leaves its host.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -33,9 +34,10 @@ pub(crate) const RING_BYTES: usize = DATA_AT + DATA_BYTES as usize;
 
 const PAYLOAD_AT: usize = 16;
 const CREDIT_AT: usize = 4096;
+const OFFER_AT: usize = CREDIT_AT + LINE_BYTES as usize;
 const DATA_AT: usize = 8192;
 
-const _: () = assert!((CELLS * LINE_BYTES) as usize <= CREDIT_AT);
+const _: () = assert!((CELLS * LINE_BYTES) as usize <= CREDIT_AT && OFFER_AT < DATA_AT);
 const _: () = assert!(PAYLOAD_AT + INLINE_BYTES == LINE_BYTES as usize);
 const _: () = assert!(CELLS.is_power_of_two() && DATA_BYTES.is_power_of_two());
 const _: () = assert!(DATA_BYTES.is_multiple_of(PIECE_BYTES));
@@ -89,6 +91,13 @@ impl<M> Ring<M> {
     pub(super) fn credit(&self) -> &AtomicU32 {
         // SAFETY: within the ring by `new`'s contract, aligned, and always accessed as an atomic.
         unsafe { self.base.add(CREDIT_AT).cast::<AtomicU32>().as_ref() }
+    }
+
+    /// How far an offer has been read: a `State`.
+    #[inline]
+    pub(super) fn offer(&self) -> &AtomicU64 {
+        // SAFETY: as `credit`.
+        unsafe { self.base.add(OFFER_AT).cast::<AtomicU64>().as_ref() }
     }
 
     /// Where byte `at` of the data lies.

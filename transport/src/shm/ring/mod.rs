@@ -6,7 +6,11 @@
 
 mod consumer;
 mod memory;
+mod offer;
+#[cfg(all(test, not(miri)))]
+mod offer_tests;
 mod producer;
+mod pull;
 #[cfg(test)]
 mod tests;
 

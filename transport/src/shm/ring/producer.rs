@@ -2,12 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
-use ringfold_types::limits::LINK_BYTES_MIN;
+use ringfold_types::limits::{FRAGMENT_ALIGN, LINK_BYTES_MIN};
 
 use super::Broken;
 use super::memory::{
     CELLS, CREDIT_CELLS, DATA_BYTES, INLINE_BYTES, LINE_BYTES, PIECE_BYTES, Ring, join, occupied,
 };
+use super::offer::{OFFER, OFFER_BYTES, Offer, State};
 use crate::overflow::Overflow;
 use crate::sys::{copy_bytes, will_write};
 
@@ -30,7 +31,17 @@ pub(crate) struct Producer<M> {
     /// What held after each announced cell. The consumer's word is never asked for it.
     after: [After; CELLS as usize],
     overflow: Overflow,
+    /// What the consumer may read where it lies.
+    offered: Option<Offered>,
     broken: Option<Broken>,
+}
+
+/// A message that is offered.
+#[derive(Clone, Copy, Debug)]
+struct Offered {
+    bytes: usize,
+    /// Bytes of it that the caller knows to be read.
+    accepted: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,6 +65,7 @@ impl<M> Producer<M> {
             bytes: 0,
             after: [After::default(); CELLS as usize],
             overflow: Overflow::default(),
+            offered: None,
             broken: None,
         }
     }
@@ -63,6 +75,7 @@ impl<M> Producer<M> {
     pub(crate) fn push_short(&mut self, tag: u32, bytes: &[u8]) -> bool {
         let fits = bytes.len() <= INLINE_BYTES
             && self.overflow.is_empty()
+            && self.offered.is_none()
             && (self.cells_left() > 0 || self.finds_credit());
         if fits {
             self.push_inline(tag, bytes);
@@ -95,6 +108,79 @@ impl<M> Producer<M> {
             }
         }
         Ok(self.overflow.hold(tag, bytes))
+    }
+
+    /// Offers `bytes` to be read where they lie, if the consumer does that and there is a cell;
+    /// whether it did. They must stay there, unchanged, until `accepted` says that they were read,
+    /// or `withdraw` returns; nothing else can be sent meanwhile.
+    pub(crate) fn offer(&mut self, tag: u32, bytes: &[u8]) -> Result<bool, Broken> {
+        debug_assert!(self.offered.is_none());
+        let is_open = matches!(self.state(), State::Open(_));
+        if !is_open || !self.overflow.is_empty() {
+            return Ok(false);
+        }
+        if self.cells_left() == 0 && !self.read_credit()? {
+            return Ok(false);
+        }
+        let offer = Offer { at: bytes.as_ptr().expose_provenance(), bytes: bytes.len() }.encode();
+        // The consumer lets the word alone while there is no offer; the mark below publishes it.
+        self.ring.offer().store(State::Open(0).word(), Ordering::Relaxed);
+        let cell = self.ring.cell(self.sent);
+        // SAFETY: as in `push_inline`.
+        unsafe { copy_bytes(offer.as_ptr(), cell.payload.as_ptr(), OFFER_BYTES) };
+        self.publish(tag, OFFER, 0);
+        self.offered = Some(Offered { bytes: bytes.len(), accepted: 0 });
+        Ok(true)
+    }
+
+    /// Whether something is offered.
+    #[inline]
+    pub(crate) fn is_offering(&self) -> bool {
+        self.offered.is_some()
+    }
+
+    /// How many bytes of the offer, at most `len`, have been read that no call before has told of.
+    /// The offer ends when it told of all, or when the consumer will read no more.
+    pub(crate) fn accepted(&mut self, len: usize) -> Result<usize, Broken> {
+        let Some(Offered { bytes, accepted }) = self.offered else { return Ok(0) };
+        if let Some(broken) = self.broken {
+            return Err(broken);
+        }
+        let state = self.state();
+        let (State::Open(read) | State::Refused(read)) = state else {
+            return self.fail("an offer that is neither open nor refused");
+        };
+        let is_whole = read == bytes || read.is_multiple_of(FRAGMENT_ALIGN);
+        if read < accepted || read > bytes || !is_whole {
+            return self.fail("more or less was read than can be");
+        }
+        let more = (read - accepted).min(len);
+        let accepted = accepted + more;
+        let is_over = accepted == bytes || state == State::Refused(accepted);
+        self.offered = (!is_over).then_some(Offered { bytes, accepted });
+        Ok(more)
+    }
+
+    /// Takes the offer back, if there is one: none of its bytes that the consumer reads from now on
+    /// counts. The stream ends there. The consumer need not be woken.
+    pub(crate) fn withdraw(&mut self) {
+        if self.offered.take().is_some() {
+            // Acquire: what it has read before, it has read before its bytes are overwritten.
+            self.ring.offer().swap(State::Withdrawn.word(), Ordering::AcqRel);
+        }
+    }
+
+    fn state(&self) -> State {
+        // Acquire: pairs with the consumer's exchange, after it read from the caller's memory.
+        State::of(self.ring.offer().load(Ordering::Acquire))
+    }
+
+    #[cold]
+    fn fail<T>(&mut self, broken: Broken) -> Result<T, Broken> {
+        self.broken = Some(broken);
+        // No cell is ever left again, so that every call comes to `read_credit`.
+        self.credit = self.sent.wrapping_sub(CELLS);
+        Err(broken)
     }
 
     /// Announces what was held back, as far as there is room. Returns whether anything was.
@@ -174,11 +260,7 @@ impl<M> Producer<M> {
         // Acquire: pairs with the consumer's store, after its last look at the payloads.
         let credit = self.ring.credit().load(Ordering::Acquire);
         if credit.wrapping_sub(self.credit) > self.sent.wrapping_sub(self.credit) {
-            let broken = "credit for what was never sent";
-            self.broken = Some(broken);
-            // No cell is ever left again, so that every call comes here.
-            self.credit = self.sent.wrapping_sub(CELLS);
-            return Err(broken);
+            return self.fail("credit for what was never sent");
         }
         let is_more = credit != self.credit;
         if is_more {
@@ -215,7 +297,10 @@ impl<M> Producer<M> {
         unsafe {
             copy_bytes(bytes.as_ptr(), cell.payload.as_ptr(), bytes.len());
         }
-        self.publish(tag, bytes.len(), 0);
+        #[expect(clippy::cast_possible_truncation, reason = "at most INLINE_BYTES")]
+        let len = bytes.len() as u32;
+        self.bytes = self.bytes.wrapping_add(len);
+        self.publish(tag, len, 0);
         bytes.len()
     }
 
@@ -227,22 +312,20 @@ impl<M> Producer<M> {
         // is done with them and looks at them again only after the mark below.
         unsafe { copy_bytes(bytes.as_ptr(), target.as_ptr(), bytes.len()) };
         #[expect(clippy::cast_possible_truncation, reason = "at most PIECE_BYTES")]
-        let occupied = occupied(bytes.len() as u32);
-        self.data_end = self.data_end.wrapping_add(occupied);
-        self.publish(tag, bytes.len(), place);
+        let len = bytes.len() as u32;
+        self.data_end = self.data_end.wrapping_add(occupied(len));
+        self.bytes = self.bytes.wrapping_add(len);
+        self.publish(tag, len, place);
     }
 
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "at most PIECE_BYTES")]
-    fn publish(&mut self, tag: u32, bytes: usize, place: u32) {
+    fn publish(&mut self, tag: u32, bytes: u32, place: u32) {
         let index = self.sent;
-        let bytes = bytes as u32;
         let cell = self.ring.cell(index);
         cell.note.store(join(tag, place), Ordering::Relaxed);
         // Release, for the payload and the note. The books are kept while the line travels.
         cell.mark.store(join(index.wrapping_add(1), bytes), Ordering::Release);
         self.sent = index.wrapping_add(1);
-        self.bytes = self.bytes.wrapping_add(bytes);
         self.after[(index % CELLS) as usize] = After { data_end: self.data_end, bytes: self.bytes };
     }
 }

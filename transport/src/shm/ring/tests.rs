@@ -10,7 +10,7 @@ use ringfold_types::limits::LINK_BYTES_MIN;
 use super::memory::{CELLS, PIECE_BYTES, join};
 use super::{Consumer, DATA_BYTES, INLINE_BYTES, Producer, RING_BYTES, Ring};
 
-struct Heap(NonNull<u8>);
+pub(super) struct Heap(NonNull<u8>);
 
 const LAYOUT: Layout = match Layout::from_size_align(RING_BYTES, 4096) {
     Ok(layout) => layout,
@@ -37,10 +37,10 @@ unsafe impl Send for Heap {}
 // SAFETY: as above.
 unsafe impl Sync for Heap {}
 
-type Halves = (Producer<Arc<Heap>>, Consumer<Arc<Heap>>, Ring<Arc<Heap>>);
+pub(super) type Halves = (Producer<Arc<Heap>>, Consumer<Arc<Heap>>, Ring<Arc<Heap>>);
 
 /// Both halves of a ring, and a third view that lies.
-fn ring() -> Halves {
+pub(super) fn ring() -> Halves {
     let heap = Heap::new();
     // SAFETY: the heap is zeroed, aligned and as long as a ring, and lives as long as its `Arc`s.
     // The third view is only used for its atomics.
@@ -48,7 +48,7 @@ fn ring() -> Halves {
     (Producer::new(view()), Consumer::new(view()), view())
 }
 
-fn bytes(len: usize, from: usize) -> Vec<u8> {
+pub(super) fn bytes(len: usize, from: usize) -> Vec<u8> {
     (from..from + len).map(|at| (at * 31 % 251).to_le_bytes()[0]).collect()
 }
 

@@ -1,0 +1,92 @@
+//! Messages that do not fit a cell, and those that are offered rather than sent.
+
+use ringfold_types::limits::LINK_BYTES_MIN;
+
+use super::{Shm, broken, error, unknown};
+use crate::contract::{Fragment, Link, LinkError, LinkFault};
+
+impl Shm {
+    /// Sends what does not fit a cell, or finds none.
+    pub(super) fn send_long(
+        &mut self,
+        link: Link,
+        tag: u32,
+        bytes: &[u8],
+    ) -> Result<usize, LinkError> {
+        let Some((peer, at)) = self.place(link) else { return Err(unknown(link)) };
+        let peer = &mut self.peers[peer];
+        if peer.socket.is_none() {
+            return Err(error(link, LinkFault::Closed));
+        }
+        let producer = &mut self.ends[at].producer;
+        let mut accepted = 0;
+        if producer.is_offering() {
+            accepted = producer.accepted(bytes.len()).map_err(|why| broken(link, why))?;
+            if accepted > 0 || producer.is_offering() {
+                return Ok(accepted);
+            }
+        }
+        let is_long = self.offer_bytes.is_some_and(|least| bytes.len() >= least);
+        while accepted < bytes.len() {
+            let was_flushed = producer.is_flushed();
+            let pushed = producer.push(tag, &bytes[accepted..]).map_err(|why| broken(link, why))?;
+            if pushed == 0 {
+                break;
+            }
+            accepted += pushed;
+            if was_flushed && !producer.is_flushed() {
+                self.unflushed += 1;
+            }
+            peer.notify();
+            // One piece is accepted whatever the peer does: so much must be.
+            let rest = &bytes[accepted..];
+            if is_long
+                && pushed >= LINK_BYTES_MIN
+                && !rest.is_empty()
+                && producer.offer(tag, rest).map_err(|why| broken(link, why))?
+            {
+                peer.notify();
+                break;
+            }
+        }
+        Ok(accepted)
+    }
+
+    /// What of an offer has been read ahead, after more of it was, if nothing was.
+    #[cold]
+    pub(super) fn read_ahead(
+        &self,
+        link: Link,
+        at: usize,
+    ) -> Result<Option<Fragment<'_>>, LinkError> {
+        let (peer, consumer) = (&self.peers[at / self.lanes], &self.ends[at].consumer);
+        if consumer.pull_ahead().map_err(|why| broken(link, why))? {
+            peer.notify();
+        }
+        match consumer.front().map_err(|why| broken(link, why))? {
+            Some((tag, bytes)) => Ok(Some(Fragment { tag, bytes })),
+            None if peer.socket.is_none() => Err(error(link, LinkFault::Closed)),
+            None => Ok(None),
+        }
+    }
+
+    /// Reads the next part of an offer into `dst`; how many bytes that were.
+    #[cold]
+    pub(super) fn read(
+        &mut self,
+        link: Link,
+        at: usize,
+        dst: &mut [u8],
+    ) -> Result<usize, LinkError> {
+        let peer = &self.peers[at / self.lanes];
+        let consumer = &mut self.ends[at].consumer;
+        let (bytes, is_told) = consumer.pull(dst).map_err(|why| broken(link, why))?;
+        if is_told {
+            peer.notify();
+        }
+        if bytes == 0 && peer.socket.is_none() {
+            return Err(error(link, LinkFault::Closed));
+        }
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,69 @@
+//! Reading another process's memory, which the system calls cross-memory attach.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _};
+
+#[expect(clippy::cast_possible_truncation, reason = "three words")]
+const UCRED_BYTES: libc::socklen_t = size_of::<libc::ucred>() as libc::socklen_t;
+
+/// The process that made the other end of a Unix socket, as the kernel knows it; 0 for one that
+/// cannot be named here, because it is in another PID namespace.
+pub(crate) fn process_behind(socket: impl AsFd) -> io::Result<libc::pid_t> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut bytes = UCRED_BYTES;
+    // SAFETY: the option fills in a `ucred`, for which `bytes` says there is room.
+    let outcome = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut bytes,
+        )
+    };
+    if outcome == 0 { Ok(peer.pid) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Copies what lies at addresses `from` of `process` into `into`, in this order. What is not there,
+/// or not to be read, is an error; some of `into` may have been overwritten then.
+pub(crate) fn read_process(
+    process: libc::pid_t,
+    into: [&mut [u8]; 2],
+    from: [usize; 2],
+) -> io::Result<()> {
+    let lens = into.each_ref().map(|part| part.len());
+    let local =
+        into.map(|part| libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: part.len() });
+    let remote = [0, 1].map(|at| libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(from[at]),
+        iov_len: lens[at],
+    });
+    // SAFETY: the kernel writes to the local parts only, which are borrowed uniquely; the remote
+    // addresses mean nothing in this process, and the kernel checks them.
+    let read = unsafe { libc::process_vm_readv(process, local.as_ptr(), 2, remote.as_ptr(), 2, 0) };
+    match usize::try_from(read) {
+        Ok(read) if read == lens[0] + lens[1] => Ok(()),
+        Ok(_) => Err(io::Error::from_raw_os_error(libc::EFAULT)),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_is_read_or_nothing_counts() {
+        let own = libc::pid_t::try_from(std::process::id()).unwrap();
+        let (from, more) = (vec![7_u8; 10_000], [9_u8; 16]);
+        let (mut into, mut rest) = (vec![0; 10_000], [0; 16]);
+        let places = [from.as_ptr().addr(), more.as_ptr().addr()];
+        read_process(own, [&mut into, &mut rest], places).unwrap();
+        assert_eq!((into, rest), (from, more));
+        for places in [[8, places[1]], [places[0], 8], [usize::MAX - 8, places[1]]] {
+            assert!(read_process(own, [&mut [0; 64], &mut [0; 16]], places).is_err());
+        }
+        assert!(read_process(libc::pid_t::MAX, [&mut [0; 64], &mut [0; 16]], places).is_err());
+    }
+}
