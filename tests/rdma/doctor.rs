@@ -1,6 +1,6 @@
 //! `ringfold doctor` as the ranks of a job: what it finds between hosts.
 
-use ringfold_tests::{needed, program};
+use ringfold_tests::program;
 
 use crate::lab::{RAILS, script};
 
@@ -95,37 +95,4 @@ fn without_rdma_the_doctor_tries_tcp_between_hosts() {
     let line = line.unwrap_or_default();
     assert!(line.contains(" us ") && line.matches(" GB/s").count() == 2, "{outcome:?}");
     assert!(outcome.stdout.ends_with("ok    no RDMA here: tcp/shm will be used\n"), "{outcome:?}");
-}
-
-/// iWARP is seen, said, and left out; data goes by TCP, unless that is forbidden.
-#[test]
-#[ignore = "wants a virtual machine"]
-fn iwarp_is_left_to_tcp() {
-    let [ringrun, ringfold, perf] = ["ringrun", "ringfold", "allreduce-perf"]
-        .map(|name| program::binary(name).display().to_string());
-    let text = format!(
-        "
-        rdma link add siw_h0r0 type siw netdev h0r0 >&2 || {{ echo none; exit 0; }}
-        export HOME=/tmp RINGFOLD_IB_HCA=siw
-        timeout 100 {ringfold} doctor
-        export RINGFOLD_DEBUG=INFO
-        perf() {{ timeout 100 {ringrun} -n 2 {perf} -b 8 -e 64K -f 32 -n 2 -w 1 -c 1; }}
-        RINGFOLD_TRANSPORT=rdma,tcp perf
-        if RINGFOLD_TRANSPORT=rdma perf; then exit 1; fi"
-    );
-    let Some(outcome) = script(&text) else { return };
-    if outcome.stdout == "none\n" {
-        let _ = needed::skipped("siw", "that kernel has none");
-        return;
-    }
-    let note = "note  device     siw_h0r0 is iWARP, which ringfold does not speak; ";
-    assert!(outcome.stdout.contains(note), "{outcome:?}");
-    assert!(outcome.stdout.contains("ok    no RDMA here: tcp/shm will be used\n"), "{outcome:?}");
-    let why = "no rdma because siw_h0r0 is iWARP, which ringfold does not speak";
-    for line in [&format!("rank 1: {why}\n"), "rank 1: rank 0 by tcp"] {
-        assert!(outcome.stderr.contains(line), "{line}: {outcome:?}");
-    }
-    assert_eq!(outcome.stdout.matches("# Out of bounds values : 0 OK").count(), 1, "{outcome:?}");
-    let end = format!("{why}, and RINGFOLD_TRANSPORT allows nothing else");
-    assert!(outcome.stderr.contains(&end), "{outcome:?}");
 }

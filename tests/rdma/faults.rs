@@ -7,7 +7,7 @@ use crate::lab::script;
 /// Starts four ranks, two for either host, that all-reduce with checked sums until `/tmp/stop` is
 /// there. `start` waits for their first calls, `calls` for so many more, `said` for a line of the
 /// log, so many times, and `finish` for a good end.
-fn functions(settings: &str) -> String {
+pub(crate) fn functions(settings: &str) -> String {
     let [ringrun, rank] = ["ringrun", "rank"].map(program::binary);
     let own = r"export RINGFOLD_IB_HCA=rxe_h$((RINGFOLD_RANK / 2)); exec";
     format!(

@@ -17,6 +17,7 @@ use crate::lab::{HOSTS, RAILS};
 
 mod doctor;
 mod faults;
+mod iwarp;
 mod lab;
 
 /// Statuses and both streams come back, whoever still holds them, and nothing else does.

@@ -35,16 +35,18 @@ pub struct Config {
     /// `RINGFOLD_IB_HCA`: RDMA devices that may be used, as name prefixes separated by commas, each
     /// maybe with `:port`; after `^` those that may not be, after `=` exact names. Default: all.
     pub ib_devices: Filter,
-    /// `RINGFOLD_IB_GID_INDEX`: the index of the GID to use on every port. Default: of RoCE v2, in
-    /// the family of the job's address and nearest to it.
+    /// `RINGFOLD_IB_GID_INDEX`: the index of the GID to use on every port but those of iWARP, which
+    /// have none. Default: of RoCE v2, in the family of the job's address and nearest to it.
     pub ib_gid_index: Option<u8>,
     /// `RINGFOLD_IB_TC`: the traffic class of packets over RoCE, or InfiniBand across routers, 0 to
     /// 255; four times the DSCP. Default: 0.
     pub ib_traffic_class: u8,
-    /// `RINGFOLD_IB_SL`: the service level of packets over RDMA, 0 to 15. Default: 0.
+    /// `RINGFOLD_IB_SL`: the service level of packets over InfiniBand and RoCE, 0 to 15. Default:
+    /// 0.
     pub ib_service_level: u8,
     /// `RINGFOLD_IB_TIMEOUT`: how long an RDMA device waits for an answer, 1 to 31: 4.096 us times
-    /// two to the power of this. Default: 18, about a second.
+    /// two to the power of this. Over iWARP we wait ourselves, as long as others would in all.
+    /// Default: 18, about a second.
     pub ib_timeout: u8,
     /// `RINGFOLD_IB_RETRY_CNT`: how often an RDMA device tries again before the peer counts as
     /// lost, 0 to 7. Default: 7.

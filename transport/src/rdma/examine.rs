@@ -62,13 +62,13 @@ pub struct Examined {
 pub struct Port {
     /// Device and port, as `RINGFOLD_IB_HCA` takes them.
     pub name: String,
-    /// The version of RoCE that the GID is of, 1 or 2; 0 on InfiniBand.
-    pub roce: u8,
+    /// Its network: 0 is InfiniBand, 1 and 2 RoCE of that version, 3 iWARP.
+    pub kind: u8,
     /// Gigabits per second, as far as they are known.
     pub gigabits: u32,
-    /// Bytes of payload of a packet.
+    /// Bytes of payload of a packet; 0 over iWARP, where TCP sees to it.
     pub mtu: u32,
-    /// The GID that is used, of RoCE v2 an IP address.
+    /// The GID that is used; of RoCE v2 and iWARP an IP address.
     pub gid: [u8; 16],
 }
 
@@ -76,14 +76,25 @@ impl Port {
     fn of(rail: &Rail) -> Self {
         Self {
             name: format!("{}:{}", rail.context.name(), rail.port.number),
-            roce: match rail.gid.kind {
+            kind: match rail.gid.kind {
                 GidKind::InfiniBand => 0,
                 GidKind::RoceV1 => 1,
                 GidKind::RoceV2 => 2,
+                GidKind::Iwarp => 3,
             },
             gigabits: rail.port.gigabits,
-            mtu: rail.mtu_bytes(),
+            mtu: if rail.is_iwarp() { 0 } else { rail.mtu_bytes() },
             gid: rail.gid.bytes,
+        }
+    }
+
+    /// What its network is called.
+    #[must_use]
+    pub const fn network(&self) -> &'static str {
+        match self.kind {
+            0 => "InfiniBand",
+            1 | 2 => "RoCE",
+            _ => "iWARP",
         }
     }
 
@@ -97,10 +108,11 @@ impl Port {
 
     /// As far as it matters for pairing.
     fn card(&self) -> RailCard {
-        let kind = match self.roce {
+        let kind = match self.kind {
             0 => GidKind::InfiniBand,
             1 => GidKind::RoceV1,
-            _ => GidKind::RoceV2,
+            2 => GidKind::RoceV2,
+            _ => GidKind::Iwarp,
         };
         RailCard { gid: self.gid, lid: 0, mtu: 0, kind }
     }
@@ -173,8 +185,13 @@ pub fn examine(settings: &Settings, near: Option<IpAddr>) -> Examined {
 }
 
 /// Looks at one port.
-fn port(rail: &Rail) -> [Finding; 3] {
+fn port(rail: &Rail) -> Vec<Finding> {
+    let about = Finding::new("port", State::Good, rail.to_string());
     let name = Port::of(rail).name;
+    if rail.is_iwarp() {
+        let what = format!("{name}: {}: {}", rail.gid, rail.why);
+        return vec![about, Finding::new("address", State::Good, what)];
+    }
     let gid = format!("{name}: {} ({}): {}", rail.gid.index, rail.gid, rail.why);
     let gid = if rail.gid.kind != GidKind::InfiniBand && rail.gid.is_link_local() {
         let advice = "other hosts cannot route to it; give its interface an IP address";
@@ -193,7 +210,7 @@ fn port(rail: &Rail) -> [Finding; 3] {
     } else {
         Finding::new("mtu", State::Good, mtu)
     };
-    [Finding::new("port", State::Good, rail.to_string()), gid, mtu]
+    vec![about, gid, mtu]
 }
 
 /// Looks at the memory that may be locked.

@@ -1,4 +1,4 @@
-//! Which of a port's GIDs to use, and why.
+//! Which of a port's GIDs to use, or over iWARP of its addresses, and why.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -19,6 +19,9 @@ pub(super) fn choose(gids: &[Gid], near: Option<IpAddr>) -> Option<(Gid, &'stati
         GidKind::RoceV2 if !is_of_family(&best, near) => "the only family of RoCE v2",
         GidKind::RoceV2 if near.is_none() => "the first of RoCE v2",
         GidKind::RoceV2 => "of RoCE v2, in the family of the job's address, nearest to it",
+        GidKind::Iwarp if !is_of_family(&best, near) => "the only family of iWARP",
+        GidKind::Iwarp if near.is_none() => "the first of iWARP",
+        GidKind::Iwarp => "in the family of the job's address, nearest to it",
     };
     Some((best, why))
 }
@@ -69,5 +72,8 @@ mod tests {
         assert_eq!(chosen(&gids[..2], "10.1.0.9"), Some(1));
         assert_eq!(chosen(&gids[..1], "10.1.0.9"), Some(0));
         assert_eq!(chosen(&[], "10.1.0.9"), None);
+        let addresses = gids.map(|it| Gid { kind: GidKind::Iwarp, ..it });
+        assert_eq!(chosen(&addresses, "10.2.0.9"), Some(4));
+        assert_eq!(chosen(&addresses, "2001:db8::9"), Some(5));
     }
 }

@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! Rails     both, first      rails of this host, to be paired
-//! Offer     both             a path's queue pair and rail; of one that has ended, a new life
+//! Offer     both             a path's queue pair, or the port to connect to, and rail; of one that
+//!                            has ended, a new life
 //! Ready     both             the path can be used towards the one who says so
 //! Without   both             the path cannot be made, or used any more
 //! Heard     both, after it   what has arrived: by that path nothing more will
@@ -22,7 +23,7 @@ use ringfold_types::Rank;
 use ringfold_types::limits::{LANES_MAX, PATHS_MAX, RAILS_MAX, RDMA_RING_BYTES};
 
 use super::geometry::{HEADER_BYTES, Number};
-use super::sys::GidKind;
+use super::sys::{GidKind, Target, Ticket};
 use crate::tcp::proof::JobKey;
 
 /// Bytes of a message,
@@ -35,6 +36,8 @@ const COVERED_BYTES: usize = MESSAGE_BYTES - PROOF_BYTES;
 const BODY_AT: usize = 8;
 /// Bytes of a rail.
 const RAIL_BYTES: usize = 20;
+/// Bytes of a path's other end.
+const TARGET_BYTES: usize = 20 + size_of::<Ticket>();
 /// Bytes of what was heard on a lane.
 const HEARD_BYTES: usize = 16;
 
@@ -43,7 +46,7 @@ const _: () = assert!(RAILS_MAX * 4 + 8 <= COVERED_BYTES - BODY_AT);
 
 const _: () = assert!(LANES_MAX * HEARD_BYTES <= COVERED_BYTES - BODY_AT);
 
-const PURPOSE: &[u8] = b"ringfold rdma message 2";
+const PURPOSE: &[u8] = b"ringfold rdma message 3";
 
 /// A port as the peer must know it to pair it with one of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,8 +83,7 @@ pub(super) enum Message {
     },
     Offer {
         path: usize,
-        number: u32,
-        sequence: u32,
+        target: Target,
         rail: RailCard,
     },
     Ready {
@@ -169,10 +171,14 @@ impl Message {
                 }
                 (1, rails.len().min(RAILS_MAX))
             }
-            Self::Offer { path, number, sequence, rail } => {
+            Self::Offer { path, target, rail } => {
+                let Target { number, sequence, ticket, address, key } = target;
                 body[..4].copy_from_slice(&number.to_le_bytes());
                 body[4..8].copy_from_slice(&sequence.to_le_bytes());
-                body[8..8 + RAIL_BYTES].copy_from_slice(&rail.encode());
+                body[8..16].copy_from_slice(&address.to_le_bytes());
+                body[16..20].copy_from_slice(&key.to_le_bytes());
+                body[20..TARGET_BYTES].copy_from_slice(ticket);
+                body[TARGET_BYTES..TARGET_BYTES + RAIL_BYTES].copy_from_slice(&rail.encode());
                 (2, *path)
             }
             Self::Ready { path } => (3, *path),
@@ -236,9 +242,11 @@ impl Message {
                 Self::Rails { rails, queue_pairs: head[2].max(1) }
             }
             2 => {
-                let rail = RailCard::decode(&body[8..8 + RAIL_BYTES])?;
-                let (number, sequence) = (word(0), word(4));
-                Self::Offer { path: below(PATHS_MAX)?, number, sequence, rail }
+                let rail = RailCard::decode(&body[TARGET_BYTES..TARGET_BYTES + RAIL_BYTES])?;
+                let ticket = std::array::from_fn(|at| body[20 + at]);
+                let (number, sequence, address, key) = (word(0), word(4), long(8), word(16));
+                let target = Target { number, sequence, ticket, address, key };
+                Self::Offer { path: below(PATHS_MAX)?, target, rail }
             }
             3 => Self::Ready { path: below(PATHS_MAX)? },
             4 => Self::Without { path: below(PATHS_MAX)? },
@@ -282,6 +290,7 @@ impl RailCard {
             GidKind::InfiniBand => 0,
             GidKind::RoceV1 => 1,
             GidKind::RoceV2 => 2,
+            GidKind::Iwarp => 3,
         };
         bytes
     }
@@ -294,6 +303,7 @@ impl RailCard {
             0 => GidKind::InfiniBand,
             1 => GidKind::RoceV1,
             2 => GidKind::RoceV2,
+            3 => GidKind::Iwarp,
             _ => return Err(BadMessage::Nonsense),
         };
         match bytes[18] {
@@ -319,11 +329,15 @@ mod tests {
     fn messages_travel() {
         let key = JobKey::new([1; 32]);
         let rail = RailCard { gid: [7; 16], lid: 300, mtu: 5, kind: GidKind::RoceV1 };
+        let iwarp = RailCard { kind: GidKind::Iwarp, ..rail };
+        let (ticket, address) = (*b"any sixteen of t", u64::MAX - 1);
+        let target = Target { number: 1 << 23, sequence: 5, ticket, address, key: u32::MAX };
         let keys = [1, 2, 3, 4, 5, 6, 7, u32::MAX];
         for message in [
             Message::Rails { rails: vec![], queue_pairs: 1 },
             Message::Rails { rails: vec![rail; RAILS_MAX], queue_pairs: 4 },
-            Message::Offer { path: PATHS_MAX - 1, number: 1 << 23, sequence: 5, rail },
+            Message::Rails { rails: vec![iwarp], queue_pairs: 1 },
+            Message::Offer { path: PATHS_MAX - 1, target, rail },
             Message::Ready { path: 0 },
             Message::Without { path: 1 },
             Message::Want { lane: LANES_MAX - 1 },
@@ -365,7 +379,7 @@ mod tests {
             rails(mtu(0)),
             Message::Ready { path: PATHS_MAX },
             Message::Want { lane: LANES_MAX },
-            Message::Offer { path: 0, number: 1, sequence: 1, rail: mtu(9) },
+            Message::Offer { path: 0, target: Target::default(), rail: mtu(9) },
             Message::Load(load(LANES_MAX, 0, 64)),
             Message::Load(load(0, RDMA_RING_BYTES - 63, 64)),
             Message::Load(load(0, usize::try_from(u32::MAX).unwrap(), 64)),

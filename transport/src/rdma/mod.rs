@@ -1,18 +1,19 @@
-//! Ranks that have an RDMA network between them: InfiniBand or RoCE, through verbs.
+//! Ranks that have an RDMA network between them: InfiniBand, RoCE or iWARP, through verbs.
 //!
 //! Every link has a ring in the receiver's registered memory. The sender keeps an image of it,
 //! writes fragments into the image and lets the device write them to the peer, at the same place,
 //! by RDMA WRITE with an immediate number that says lane, order and length. The receiver lends them
 //! where they lie, and returns credit by the same kind of number. So all that happens to a rank is
 //! in its completion queues: one place to look, however many peers there are, and one descriptor to
-//! park on; and nothing but rings is ever exposed, each to its one peer.
+//! park on; and nothing but rings is ever exposed, each to its one peer. Over iWARP, whose writes
+//! have no numbers, a message of four bytes after the write brings it.
 //!
 //! Queue pairs and rings come to be when a link is first used. Both ends find each other by a TCP
 //! connection (`crate::tcp`), proven as all are; on it they pair their rails, exchange what they
 //! must know of queue pairs and memory (`message`), and notice each other's end. Peers that have no
 //! rail in common, or none that works any more, use it for data too.
 //!
-//! * `sys`: libibverbs, found at run time;
+//! * `sys`: libibverbs and librdmacm, found at run time;
 //! * `filter`, `gid`, `rail`: which ports this host has, and which may be used;
 //! * `pairing`: which of them reach which of a peer's;
 //! * `geometry`, `outbound`, `inbound`: the ring; `path`: a queue pair; `peer`, `talk`: all of
@@ -53,14 +54,15 @@ use ringfold_types::limits::{RDMA_BYTES, RDMA_QUEUE_PAIRS};
 pub struct Settings {
     /// Devices and ports that may be used. Default: all.
     pub devices: Filter,
-    /// The index of the GID to use on every port. Default: by kind, family and subnet.
+    /// The index of the GID to use on every port but those of iWARP. Default: by kind, family and
+    /// subnet.
     pub gid_index: Option<u8>,
     /// The traffic class of packets that have one (RoCE, and InfiniBand across routers). Default 0.
     pub traffic_class: u8,
-    /// The service level, 0 to 15. Default 0.
+    /// The service level, 0 to 15, on InfiniBand and RoCE. Default 0.
     pub service_level: u8,
     /// How long a device waits for an answer: 4.096 us times two to the power of this, 1 to 31.
-    /// Default 18, about a second.
+    /// Default 18, about a second. Over iWARP we wait, as long as others do with all their tries.
     pub timeout: u8,
     /// How often it tries again before the peer counts as lost, 0 to 7. Default 7.
     pub retries: u8,

@@ -72,6 +72,9 @@ mod tests {
         assert!(pairs(&[ib], &[roce(10, 2)]).is_empty());
         let first = RailCard { kind: GidKind::RoceV1, ..roce(10, 1) };
         assert!(pairs(&[first], &[roce(10, 2)]).is_empty(), "packets of another format");
+        let iwarp = |last| RailCard { kind: GidKind::Iwarp, ..roce(10, last) };
+        assert!(pairs(&[iwarp(1)], &[roce(10, 2)]).is_empty(), "no packets at all");
+        assert_eq!(pairs(&[roce(10, 1), iwarp(1)], &[iwarp(2)]), [(1, 0)]);
         assert!(pairs(&[], &[roce(10, 2)]).is_empty());
         assert_eq!(pairs(&[ib, roce(9, 1)], &[roce(10, 2), roce(11, 2)]), [(1, 0)]);
     }

@@ -1,5 +1,6 @@
 //! The ports that this rank uses.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
@@ -10,7 +11,7 @@ use ringfold_types::limits::RAILS_MAX;
 use super::Settings;
 use super::gid::choose;
 use super::message::RailCard;
-use super::sys::{Channel, Completion, Context, Cq, Gid, LinkLayer, Port, devices};
+use super::sys::{Channel, Completion, Connector, Context, Cq, Gid, GidKind, Port, devices};
 
 /// Where the kernel lists its devices.
 pub(super) const DEVICES: &str = "/sys/class/infiniband";
@@ -33,9 +34,12 @@ pub struct Unusable(pub(super) String);
 pub(super) struct Rail {
     pub(super) context: Context,
     pub(super) port: Port,
+    /// By which peers reach it; over iWARP, an IP address.
     pub(super) gid: Gid,
     /// Why that one.
     pub(super) why: &'static str,
+    /// What makes connections, over iWARP.
+    pub(super) connector: Option<Connector>,
     pub(super) channel: Arc<Channel>,
     /// Whether the port is, as far as we know.
     pub(super) is_up: bool,
@@ -107,13 +111,17 @@ impl Rails {
         Self(Vec::new())
     }
 
-    /// The kinds of networks that the rails are on, a letter each: `e` for Ethernet, `i` for
-    /// InfiniBand. Ranks that share one may try to meet.
+    /// The kinds of networks that the rails are on, a letter each: `e` for RoCE, `i` for
+    /// InfiniBand, `w` for iWARP. Ranks that share one may try to meet.
     #[must_use]
     pub fn networks(&self) -> String {
-        let has = |layer| self.0.iter().any(|rail| rail.port.link_layer == layer);
-        let letters = [(LinkLayer::Ethernet, 'e'), (LinkLayer::InfiniBand, 'i')];
-        letters.iter().filter(|(layer, _)| has(*layer)).map(|(_, letter)| letter).collect()
+        let letter = |rail: &Rail| match rail.gid.kind {
+            GidKind::InfiniBand => 'i',
+            GidKind::RoceV1 | GidKind::RoceV2 => 'e',
+            GidKind::Iwarp => 'w',
+        };
+        let letters: BTreeSet<char> = self.0.iter().map(letter).collect();
+        letters.into_iter().collect()
     }
 
     pub(super) fn cards(&self) -> Vec<RailCard> {
@@ -146,23 +154,33 @@ impl Rail {
             let advice = "check its cable, and that its interface is up (`rdma link`, `ip link`)";
             return Err(Some(format!("is down; {advice}")));
         }
-        let gids: Vec<Gid> =
-            (0..port.gids.min(GIDS_MAX)).filter_map(|index| context.gid(number, index)).collect();
-        let (gid, why) = match settings.gid_index {
-            Some(index) => {
-                let found = gids.into_iter().find(|gid| gid.index == u32::from(index));
-                let gid = found.ok_or_else(|| {
-                    Some(format!("has no GID {index}, which RINGFOLD_IB_GID_INDEX names"))
-                })?;
-                (gid, "RINGFOLD_IB_GID_INDEX names it")
-            }
-            None => choose(&gids, near)
-                .ok_or_else(|| Some("has no GID; give its interface an IP address".to_owned()))?,
+        let (connector, gid, why) = if context.is_iwarp() {
+            let found = Connector::new(&context, number, |gids| choose(gids, near));
+            let found = found.map_err(|e| cannot("is iWARP, and takes no connections", &e))?;
+            (Some(found.0), found.1, found.2)
+        } else {
+            let (gid, why) = address(&context, &port, settings.gid_index, near).map_err(Some)?;
+            (None, gid, why)
         };
         let channel = Channel::new(&context).map_err(|e| cannot("gives no events", &e))?;
         let (is_up, is_gone) = (true, false);
         let queues = Vec::new();
-        Ok(Self { context, port, gid, why, channel, is_up, is_gone, max_entries, queues })
+        Ok(Self {
+            context,
+            port,
+            gid,
+            why,
+            connector,
+            channel,
+            is_up,
+            is_gone,
+            max_entries,
+            queues,
+        })
+    }
+
+    pub(super) const fn is_iwarp(&self) -> bool {
+        self.connector.is_some()
     }
 
     pub(super) fn card(&self) -> RailCard {
@@ -253,12 +271,35 @@ impl Rail {
     }
 }
 
+/// The GID to use on a port, and why; or why there is none.
+fn address(
+    context: &Context,
+    port: &Port,
+    wanted: Option<u8>,
+    near: Option<IpAddr>,
+) -> Result<(Gid, &'static str), String> {
+    let mut gids = (0..port.gids.min(GIDS_MAX)).filter_map(|index| context.gid(port.number, index));
+    match wanted {
+        Some(index) => {
+            let found = gids.find(|gid| gid.index == u32::from(index));
+            let none = || format!("has no GID {index}, which RINGFOLD_IB_GID_INDEX names");
+            Ok((found.ok_or_else(none)?, "RINGFOLD_IB_GID_INDEX names it"))
+        }
+        None => choose(&gids.collect::<Vec<_>>(), near)
+            .ok_or_else(|| "has no GID; give its interface an IP address".to_owned()),
+    }
+}
+
 impl fmt::Display for Rail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Port { number, link_layer, gigabits, .. } = self.port;
-        let network = match link_layer {
-            LinkLayer::InfiniBand => "InfiniBand",
-            LinkLayer::Ethernet => "RoCE",
+        let Port { number, gigabits, .. } = self.port;
+        let network = match self.gid.kind {
+            GidKind::InfiniBand => "InfiniBand",
+            GidKind::RoceV1 | GidKind::RoceV2 => "RoCE",
+            GidKind::Iwarp => {
+                let (name, gid) = (self.context.name(), self.gid);
+                return write!(f, "{name}:{number}, iWARP, {gigabits} Gb/s, address {gid}");
+            }
         };
         let (name, bytes) = (self.context.name(), self.mtu_bytes());
         write!(f, "{name}:{number}, {network}, {gigabits} Gb/s, MTU {bytes}, ")?;

@@ -9,26 +9,29 @@ pub(super) const FLUSHED: u32 = 5;
 /// What it means that work for `peer` completed with a status other than success. `silence` is how
 /// long the device tries before it gives up.
 pub(super) fn status(status: u32, vendor: u32, peer: &str, silence: Duration) -> String {
-    let seconds = silence.as_secs_f64();
     let what = match status {
         1 | 9 => "it was longer than what the receiver has; this is a bug of ringfold",
         2 => "the port or device went down, or broke its queue pair; see `rdma link` and `dmesg`",
         4 | 8 => "memory that is not registered was used; this is a bug of ringfold",
-        FLUSHED => "the connection was ended by the device; see `dmesg` on both hosts",
+        FLUSHED => "the connection was ended by a device or the peer; see `dmesg` on both hosts",
         7 => "the answer makes no sense; firmware or cable",
         10 => "the peer refused access to its memory; this is a bug of ringfold",
         11 => "the peer's device could not do it; see `dmesg` there",
-        12 => {
-            return format!(
-                "retries exhausted: {peer} did not answer for {seconds:.1} s; cable, port or \
-                 process (RINGFOLD_IB_TIMEOUT and RINGFOLD_IB_RETRY_CNT say how long to try)"
-            );
-        }
+        12 => return silent(peer, silence),
         13 => "the peer had nothing posted to receive into; this is a bug of ringfold",
         19 => "the device is broken; see `dmesg`",
         _ => "an error of the device; see `dmesg`",
     };
     format!("work for {peer} failed with status {status} (vendor's {vendor:#x}): {what}")
+}
+
+/// What it means that nothing has come from `peer` for that long.
+pub(super) fn silent(peer: &str, silence: Duration) -> String {
+    let seconds = silence.as_secs_f64();
+    format!(
+        "retries exhausted: {peer} did not answer for {seconds:.1} s; cable, port or process \
+         (RINGFOLD_IB_TIMEOUT and RINGFOLD_IB_RETRY_CNT say how long to try)"
+    )
 }
 
 /// How long a device tries: so many times a wait of that encoded length.

@@ -31,7 +31,7 @@ pub(super) struct Card {
     ports: Vec<PortCard>,
 }
 
-/// A `Port`, to be sent: name, whether Ethernet, gigabits, MTU, GID.
+/// A `Port`, to be sent: name, kind, gigabits, MTU, GID.
 type PortCard = (String, u8, u32, u32, [u8; 16]);
 
 /// A host, or as much of it as has the same ports, and the rank that tries them.
@@ -67,7 +67,7 @@ fn card(comm: &Communicator, config: &Config, near: Option<IpAddr>) -> Card {
             .map(|it| (it.state == State::Bad, format!("{}: {}", it.about, it.what)))
             .collect(),
         ports: ports
-            .map(|port| (port.name, port.roce, port.gigabits, port.mtu, port.gid))
+            .map(|port| (port.name, port.kind, port.gigabits, port.mtu, port.gid))
             .collect(),
     }
 }
@@ -85,8 +85,8 @@ fn ends(comm: &Communicator, cards: Vec<Card>) -> Vec<End> {
             continue;
         }
         let port = |card: &PortCard| {
-            let (name, roce, gigabits, mtu, gid) = card.clone();
-            Port { name, roce, gigabits, mtu, gid }
+            let (name, kind, gigabits, mtu, gid) = card.clone();
+            Port { name, kind, gigabits, mtu, gid }
         };
         let ports = card.ports.iter().map(port).collect();
         ends.push(End { rank, ranks: 1, card, ports });

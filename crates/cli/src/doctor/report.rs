@@ -75,9 +75,10 @@ fn ports(ends: &[End]) -> String {
                 0 => (name(end), end.ranks.to_string()),
                 _ => (String::new(), String::new()),
             };
-            let network = if port.roce > 0 { "RoCE" } else { "InfiniBand" };
+            let network = port.network();
             let gid = Ipv6Addr::from(port.gid).to_canonical().to_string();
-            let [gigabits, mtu] = [port.gigabits, port.mtu].map(|number| number.to_string());
+            let number = |it: u32| if it > 0 { it.to_string() } else { "-".to_owned() };
+            let [gigabits, mtu] = [port.gigabits, port.mtu].map(number);
             rows.push([host, ranks, port.name.clone(), network.to_owned(), gigabits, mtu, gid]);
         }
     }
@@ -239,7 +240,7 @@ fn advice(low: &End, high: &End, way: &Way, trouble: &Trouble) -> String {
         None => "is there a route, and does a firewall let TCP pass between all ports? \
                  (RINGFOLD_SOCKET_IFNAME chooses another interface)"
             .to_owned(),
-        Some((one, other)) if trouble.is_long => {
+        Some((one, other)) if trouble.is_long && low.ports[one].mtu > 0 => {
             let mtu = low.ports[one].mtu.min(high.ports[other].mtu);
             format!(
                 "short messages pass and long ones do not, so something between carries shorter \
@@ -248,7 +249,12 @@ fn advice(low: &End, high: &End, way: &Way, trouble: &Trouble) -> String {
             )
         }
         Some(_) if trouble.is_told => "see the lines above".to_owned(),
-        Some((one, _)) if low.ports[one].roce > 0 => {
+        Some((one, _)) if low.ports[one].network() == "iWARP" => {
+            "check cable and VLAN, that both addresses are of one subnet, and that no firewall \
+             drops TCP between them; RINGFOLD_IB_HCA leaves a port out"
+                .to_owned()
+        }
+        Some((one, _)) if low.ports[one].network() == "RoCE" => {
             "check cable and VLAN, that both addresses are of one subnet, and that nothing drops \
              UDP port 4791; RINGFOLD_IB_HCA leaves a port out"
                 .to_owned()

@@ -1,10 +1,12 @@
 //! What devices report: completions, and what happens to their ports.
 
+use ringfold_types::Rank;
 use rustix::event::epoll;
 
 use super::Rdma;
 use crate::contract::Transport as _;
-use crate::rdma::path::Id;
+use crate::rdma::path::{Id, Work};
+use crate::rdma::peer::Arrived;
 use crate::rdma::sys::{About, Completion, Event, Outcome};
 use crate::rdma::words::FLUSHED;
 
@@ -12,6 +14,9 @@ impl Rdma {
     /// Heeds what happened to the devices: a port that is down takes its paths away, and brings
     /// them back when it is up.
     pub(super) fn heed_devices(&mut self) {
+        if self.has_iwarp {
+            self.heed_connections();
+        }
         for rail in 0..self.rails.0.len() {
             let it = &mut self.rails.0[rail];
             if it.is_gone {
@@ -51,12 +56,15 @@ impl Rdma {
     }
 
     /// A device is no more: its descriptors would be readable for ever.
-    fn lose_device(&mut self, rail: usize, why: &str) {
+    pub(super) fn lose_device(&mut self, rail: usize, why: &str) {
         let it = &mut self.rails.0[rail];
         (it.is_up, it.is_gone) = (false, true);
         tracing::warn!("rdma: {} cannot be used any more: {why}", it.name());
         epoll::delete(&self.wake, it.context.events()).ok();
         epoll::delete(&self.wake, it.channel.fd()).ok();
+        if let Some(connector) = &it.connector {
+            epoll::delete(&self.wake, connector.fd()).ok();
+        }
         self.change_all(|peer, _| peer.lose_device(rail, why));
     }
 
@@ -80,32 +88,35 @@ impl Rdma {
     }
 
     fn heed(&mut self, Completion { id, outcome }: Completion) {
-        let (Id { peer: rank, path, life }, posted) = Id::decode(id);
+        let (Id { peer: rank, path, life }, work) = Id::decode(id);
         let Some(Some(contact)) = self.contacts.get_mut(rank.index()) else { return };
         let peer = &mut contact.peer;
-        match (outcome, posted) {
-            (Outcome::Done, Some(posted)) => peer.done(path, life, posted),
-            (Outcome::Done, None) => self.change(rank, |peer, _| {
-                peer.end("a message that is no write".into());
-            }),
-            (Outcome::Arrived(number), _) => {
-                if let Err(fault) = peer.arrive(path, life, number) {
-                    self.change(rank, |peer, _| peer.end(fault));
-                }
-            }
-            (Outcome::Failed { status, vendor }, _) => {
-                let is_news = peer.flushed(path, life, posted.is_none());
+        let arrived = match (outcome, work) {
+            (Outcome::Done, Work::Send(posted)) => return peer.done(path, life, posted, false),
+            (Outcome::Answered, Work::Send(posted)) => return peer.done(path, life, posted, true),
+            (Outcome::Arrived(number), _) => Arrived::Number(number),
+            (Outcome::Message(bytes), Work::Receive(place)) => Arrived::Message { place, bytes },
+            (Outcome::Failed { status, vendor }, work) => {
+                let is_news = peer.flushed(path, life, matches!(work, Work::Receive(_)));
                 if is_news && (status != FLUSHED || peer.fault().is_none()) {
-                    // A peer that is gone explains it.
-                    self.tcp.poll().ok();
-                    self.listen(rank);
-                    // Others may have spoken too.
-                    self.is_stirred = true;
+                    self.explain(rank);
                 }
-                self.change(rank, |peer, own| {
+                return self.change(rank, |peer, own| {
                     peer.fail(path, life, (status, vendor), own.settings);
                 });
             }
+            _ => return self.change(rank, |peer, _| peer.end("a message that is none".into())),
+        };
+        if let Err(fault) = peer.arrive(path, life, arrived) {
+            self.change(rank, |peer, _| peer.end(fault));
         }
+    }
+
+    /// Hears what a peer may have said before a path to it failed: that it is gone explains that.
+    pub(super) fn explain(&mut self, rank: Rank) {
+        self.tcp.poll().ok();
+        self.listen(rank);
+        // Others may have spoken too.
+        self.is_stirred = true;
     }
 }

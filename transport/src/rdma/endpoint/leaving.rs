@@ -61,6 +61,7 @@ impl Drop for Rdma {
         while !is_late() && !self.is_said() && self.look().is_ok() {
             std::thread::sleep(PAUSE);
         }
+        self.change_all(|peer, _| peer.abandon());
         self.tell_costs();
     }
 }

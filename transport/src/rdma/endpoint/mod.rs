@@ -1,5 +1,6 @@
 //! All peers of a rank, and waiting for any of them.
 
+mod connections;
 mod events;
 mod leaving;
 
@@ -72,6 +73,8 @@ pub struct Rdma {
     by_tcp: usize,
     /// Something may have happened on a connection.
     is_stirred: bool,
+    /// Some rail is iWARP: connections are made there, and peers watched for silence.
+    has_iwarp: bool,
     /// A peer that is alive, but to which bytes were lost that may have been accepted: nobody may
     /// ever use the link again, and yet all must hear of it.
     lost: Option<Rank>,
@@ -118,6 +121,9 @@ impl Rdma {
         for rail in &rails.0 {
             epoll::add(&wake, rail.channel.fd(), data, EventFlags::IN)?;
             epoll::add(&wake, rail.context.events(), data, EventFlags::IN)?;
+            if let Some(connector) = &rail.connector {
+                epoll::add(&wake, connector.fd(), data, EventFlags::IN)?;
+            }
         }
         let ticker = Ticker::new()?;
         epoll::add(&wake, &ticker, data, EventFlags::IN)?;
@@ -127,6 +133,7 @@ impl Rdma {
         let by_tcp = peers.filter(|peer| tcp.knows(*peer) && !config.reaches[peer.index()]).count();
         Ok(Self {
             contacts: config.reaches.iter().map(|_| None).collect(),
+            has_iwarp: rails.0.iter().any(Rail::is_iwarp),
             rails,
             tcp,
             key: JobKey::new(config.key),
@@ -243,7 +250,10 @@ impl Rdma {
                 .as_ref()
                 .is_some_and(|contact| contact.peer.fault() == Some(&Fault::Closed));
         }
-        if self.unsettled > 0 {
+        if self.has_iwarp && self.unsettled > 0 {
+            self.heed_connections();
+        }
+        if self.unsettled > 0 || self.has_iwarp {
             self.change_all(|_, _| ());
         }
         if let Some(alarm) = self.alarm {
@@ -413,6 +423,10 @@ impl Transport for Rdma {
             self.tcp.arm();
             self.has_armed_tcp = true;
             self.is_stirred = true;
+        }
+        if self.has_iwarp {
+            // What was sent since the last look is to be watched too.
+            self.change_all(|_, _| ());
         }
         if let Some(alarm) = self.alarm {
             self.ticker.ring_in(alarm.saturating_duration_since(Instant::now()));

@@ -30,9 +30,13 @@ impl Peer {
     ) {
         let Some(it) = self.paths.get(path).filter(|path| path.lives(life)) else { return };
         let gid = self.cables[it.cable].theirs.gid;
-        let peer = format!("rank {} ({})", self.rank, Ipv6Addr::from(gid).to_canonical());
         let silence = words::silence(settings.timeout, settings.retries);
-        self.lose(path, &words::status(status, vendor, &peer, silence));
+        self.lose(path, &words::status(status, vendor, &self.name(gid), silence));
+    }
+
+    /// For people, by the address on one of its rails.
+    fn name(&self, gid: [u8; 16]) -> String {
+        format!("rank {} ({})", self.rank, Ipv6Addr::from(gid).to_canonical())
     }
 
     /// Goes on without a path, by others or by TCP; where neither is there, that was the end.
@@ -42,7 +46,8 @@ impl Peer {
         it.end();
         it.again = None;
         let cable = it.cable;
-        if self.fault.is_some() {
+        // Connections of a peer that has said its last word end with it.
+        if self.fault.is_some() || self.promised.is_some() {
             return;
         }
         self.to_say.push_back(Message::Without { path });
@@ -81,6 +86,9 @@ impl Peer {
     pub(in crate::rdma) fn proven(&mut self, path: usize) {
         let (rank, name) = (self.rank, &self.cables[self.paths[path].cable].name);
         tracing::info!("rdma: path {path} to rank {rank} by {name} carries data");
+        if self.paths[path].calls() {
+            self.to_say.push_back(Message::Ready { path });
+        }
         if std::mem::take(&mut self.is_by_tcp) {
             tracing::warn!("rdma: there is a path to rank {rank} again, by {name}");
         }
@@ -165,6 +173,11 @@ impl Peer {
                 continue;
             }
             match it.stage() {
+                Stage::Connecting => {
+                    let why = words::connection(&it.why_none());
+                    self.lose(path, &format!("no connection in {RDMA_PROOF_MS} ms: {why}"));
+                }
+                Stage::Proven => self.watch(path),
                 Stage::Proving => {
                     let why = format!("no packet came through in {RDMA_PROOF_MS} ms");
                     self.lose(path, &why);
@@ -172,6 +185,16 @@ impl Peer {
                 _ if it.is_settled() => self.revive(path, own),
                 _ => it.destroy(),
             }
+        }
+    }
+
+    /// Listens for silence by a path.
+    fn watch(&mut self, path: usize) {
+        let gid = self.cables[self.paths[path].cable].theirs.gid;
+        match self.paths[path].watch() {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => self.lose(path, &format!("a question was refused: {error}")),
+            Err(silence) => self.lose(path, &words::silent(&self.name(gid), silence)),
         }
     }
 

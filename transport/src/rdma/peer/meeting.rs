@@ -35,10 +35,7 @@ impl Peer {
                 }
                 self.pair(&rails, queue_pairs, own)
             }
-            Message::Offer { path, number, sequence, rail } => {
-                let target = Target { number, sequence };
-                self.take_up(path, rail, target, own)
-            }
+            Message::Offer { path, target, rail } => self.take_up(path, rail, target, own),
             Message::Ready { path } => {
                 if let Err(error) = self.path(path)?.ready() {
                     self.lose(path, &words::connection(&error));
@@ -138,17 +135,16 @@ impl Peer {
 
     /// Begins a path's life, or says why it cannot.
     pub(super) fn make(&mut self, path: usize, own: &mut Own<'_>) -> Result<(), String> {
-        let rings = self.inbound.iter().flatten().count();
+        let (rings, calls) = (self.rings(), own.rank > self.rank);
         let it = &mut self.paths[path];
         let Cable { rail, pd, .. } = &self.cables[it.cable];
         it.begin();
         let Some(pd) = pd else { return Err("its device cannot reach our memory".to_owned()) };
         let rail = &mut own.rails.0[*rail];
-        it.make(rail, pd, own.lanes, rings)
+        it.make(rail, pd, (own.lanes, rings), calls, own.settings)
             .map_err(|error| format!("no queue pair: {}", words::connection(&error)))?;
-        let rail = rail.card();
-        let Some(Target { number, sequence }) = it.target() else { return Ok(()) };
-        self.to_say.push_back(Message::Offer { path, number, sequence, rail });
+        let Some(target) = it.target(rail) else { return Ok(()) };
+        self.to_say.push_back(Message::Offer { path, target, rail: rail.card() });
         Ok(())
     }
 
@@ -170,7 +166,7 @@ impl Peer {
     ) -> Result<(), Fault> {
         let it = self.path(path)?;
         let (is_settled, cable) = (it.is_settled(), it.cable);
-        if it.is_connected() && !it.has_ended() {
+        if it.has_offer() && !it.has_ended() {
             return Err("a path was offered twice".into());
         }
         if it.has_ended() && !is_settled {
@@ -193,10 +189,17 @@ impl Peer {
         }
         let (rank, it) = (self.rank, &mut self.paths[path]);
         match it.connect(rail, &theirs, own.settings, target) {
-            Ok(()) => {
+            Ok(is_ready) => {
                 let (name, to) = (rail.name(), target.number);
-                tracing::info!("rdma: path {path} to rank {rank}: {name}, queue pair to {to}");
-                self.to_say.push_back(Message::Ready { path });
+                let what = match (is_ready, it.calls()) {
+                    (true, _) => format!("queue pair to {to}"),
+                    (false, true) => format!("connects to port {to}"),
+                    (false, false) => "waits to be connected".to_owned(),
+                };
+                tracing::info!("rdma: path {path} to rank {rank}: {name}, {what}");
+                if is_ready {
+                    self.to_say.push_back(Message::Ready { path });
+                }
             }
             Err(error) => self.lose(path, &words::connection(&error)),
         }

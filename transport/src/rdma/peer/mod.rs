@@ -1,6 +1,7 @@
-//! All that there is between this rank and one other: `meeting` makes it, `streams` uses it,
-//! `losing` is about paths that end and begin again.
+//! All that there is between this rank and one other: `meeting` makes it, with `connecting` where
+//! that takes turns, `streams` uses it, `losing` is about paths that end and begin again.
 
+mod connecting;
 mod losing;
 mod meeting;
 mod streams;
@@ -25,6 +26,7 @@ use super::rail::Rails;
 use super::sys::Pd;
 use crate::contract::{Link, LinkFault};
 use crate::overflow::Overflow;
+pub(super) use streams::Arrived;
 
 /// See the module's head.
 #[derive(Debug)]

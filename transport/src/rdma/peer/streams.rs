@@ -12,6 +12,13 @@ use crate::rdma::message::{Load, Message};
 use crate::rdma::outbound::Ready;
 use crate::rdma::path::Path;
 
+/// What tells of a number: the completion, or over iWARP a message, which lies at a place.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::rdma) enum Arrived {
+    Number(u32),
+    Message { place: u32, bytes: u32 },
+}
+
 /// Instead of a path: by TCP.
 const BY_TCP: usize = PATHS_MAX;
 
@@ -143,9 +150,9 @@ impl Peer {
     }
 
     /// A device is done with work of that life of a path.
-    pub(in crate::rdma) fn done(&mut self, path: usize, life: u8, posted: u32) {
+    pub(in crate::rdma) fn done(&mut self, path: usize, life: u8, posted: u32, has_arrived: bool) {
         let it = self.paths.get_mut(path).filter(|path| path.lives(life));
-        if it.is_some_and(|it| it.done(posted)) {
+        if it.is_some_and(|it| it.done(posted, has_arrived)) {
             self.proven(path);
         }
     }
@@ -261,11 +268,17 @@ impl Peer {
         &mut self,
         path: usize,
         life: u8,
-        number: u32,
+        arrived: Arrived,
     ) -> Result<(), Fault> {
         let it = self.paths.get_mut(path).filter(|path| path.lives(life));
         // We have told the peer that it did not arrive, so it comes again.
         let Some(it) = it else { return Ok(()) };
+        let number = match arrived {
+            Arrived::Number(number) => number,
+            Arrived::Message { place, bytes } => {
+                it.note(place, bytes).ok_or("a message that brings no number")?
+            }
+        };
         if let Err(error) = it.arrived() {
             self.lose(path, &format!("a receive was refused: {error}"));
         }

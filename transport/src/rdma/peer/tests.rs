@@ -5,13 +5,13 @@ use std::time::Instant;
 use ringfold_types::Rank;
 use ringfold_types::limits::{LANES_MAX, LINK_BYTES_MIN, PATHS_MAX, RAILS_MAX};
 
-use super::{Cable, Fault, Own, Peer};
+use super::{Arrived, Cable, Fault, Own, Peer};
 use crate::rdma::Settings;
 use crate::rdma::budget::Budget;
 use crate::rdma::message::{Grant, Heard, Load, Message, RailCard};
 use crate::rdma::path::Path;
 use crate::rdma::rail::Rails;
-use crate::rdma::sys::GidKind;
+use crate::rdma::sys::{GidKind, Target};
 
 const LANES: usize = 2;
 
@@ -168,7 +168,7 @@ fn lies_are_seen() {
     more[0] = 65;
     for message in [
         Message::Rails { rails: vec![], queue_pairs: 1 },
-        Message::Offer { path: 0, number: 1, sequence: 1, rail },
+        Message::Offer { path: 0, target: Target::default(), rail },
         Message::Ready { path: 0 },
         Message::Without { path: PATHS_MAX - 1 },
         Message::Heard { path: 0, lanes: [Heard::default(); LANES_MAX] },
@@ -216,7 +216,10 @@ fn liars_do_no_harm() {
             lanes.fill_with(|| Heard { next: random.long(), early: random.next() });
             let message = match random.below(10) {
                 0 => Message::Rails { rails: vec![theirs], queue_pairs: 1 },
-                1 => Message::Offer { path, number: random.word(), sequence: 1, rail: theirs },
+                1 => {
+                    let target = Target { number: random.word(), ..Target::default() };
+                    Message::Offer { path, target, rail: theirs }
+                }
                 2 => Message::Ready { path },
                 3 => Message::Without { path },
                 4 => Message::Heard { path, lanes },
@@ -243,8 +246,12 @@ fn liars_do_no_harm() {
             }
             one.with(|peer, own| peer.expire(Instant::now(), own));
             one.peer.flush();
-            one.peer.arrive(path, 0, random.word()).ok();
-            one.peer.done(path, 0, random.word());
+            let number = random.word();
+            one.peer.arrive(path, 0, Arrived::Number(number)).ok();
+            one.peer.arrive(path, 0, Arrived::Message { place: number, bytes: 4 }).ok();
+            one.peer.done(path, 0, random.word(), random.below(2) == 0);
+            one.peer.made(path, 0);
+            one.peer.found(path, 0);
             one.peer.flushed(path, 0, true);
             if let Ok(Some(front)) = one.peer.readable(0) {
                 let bytes = front.bytes.len();

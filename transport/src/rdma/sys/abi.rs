@@ -1,5 +1,5 @@
-//! libibverbs' types and numbers, as its header has them. What we only hold by pointer is declared
-//! as far as we look into it; what follows differs between architectures.
+//! The types and numbers of libibverbs and librdmacm, as their headers have them. What we only hold
+//! by pointer is declared as far as we look into it; what follows differs between architectures.
 //!
 //! The assertions at the end are the layout on 64-bit Linux, the same on x86-64 and AArch64.
 
@@ -274,6 +274,60 @@ pub(super) struct AsyncEvent {
     pub(super) event_type: c_uint,
 }
 
+/// librdmacm's.
+#[repr(C)]
+pub(super) struct CmChannel {
+    pub(super) fd: c_int,
+}
+
+/// One end of a connection that librdmacm makes. Up to its port.
+#[repr(C)]
+pub(super) struct CmId {
+    pub(super) verbs: *mut Context,
+    pub(super) channel: *mut CmChannel,
+    pub(super) context: *mut c_void,
+    _qp: *mut Qp,
+    _route: [u64; 39],
+    _port_space: c_uint,
+    pub(super) port_num: u8,
+}
+
+#[repr(C)]
+pub(super) struct ConnParam {
+    pub(super) private_data: *const c_void,
+    pub(super) private_data_len: u8,
+    pub(super) responder_resources: u8,
+    pub(super) initiator_depth: u8,
+    pub(super) flow_control: u8,
+    pub(super) retry_count: u8,
+    pub(super) rnr_retry_count: u8,
+    pub(super) srq: u8,
+    pub(super) qp_num: u32,
+}
+
+/// With the union's member for connections.
+#[repr(C)]
+pub(super) struct CmEvent {
+    pub(super) id: *mut CmId,
+    pub(super) listen_id: *mut CmId,
+    pub(super) event: c_uint,
+    pub(super) status: c_int,
+    pub(super) param: ConnParam,
+    _rest: [u64; 4],
+}
+
+pub(super) const PS_TCP: c_int = 0x0106;
+pub(super) const CM_ADDR_RESOLVED: c_uint = 0;
+pub(super) const CM_ADDR_ERROR: c_uint = 1;
+pub(super) const CM_ROUTE_RESOLVED: c_uint = 2;
+pub(super) const CM_ROUTE_ERROR: c_uint = 3;
+pub(super) const CM_CONNECT_REQUEST: c_uint = 4;
+pub(super) const CM_CONNECT_ERROR: c_uint = 6;
+pub(super) const CM_UNREACHABLE: c_uint = 7;
+pub(super) const CM_REJECTED: c_uint = 8;
+pub(super) const CM_ESTABLISHED: c_uint = 9;
+pub(super) const CM_DISCONNECTED: c_uint = 10;
+pub(super) const CM_DEVICE_REMOVAL: c_uint = 11;
 pub(super) const TRANSPORT_IB: c_int = 0;
 pub(super) const TRANSPORT_IWARP: c_int = 1;
 pub(super) const PORT_ACTIVE: c_uint = 4;
@@ -287,6 +341,7 @@ pub(super) const GID_TYPE_ROCE_V1: u32 = 1;
 pub(super) const GID_TYPE_ROCE_V2: u32 = 2;
 pub(super) const ACCESS_LOCAL_WRITE: c_int = 1;
 pub(super) const ACCESS_REMOTE_WRITE: c_int = 2;
+pub(super) const ACCESS_REMOTE_READ: c_int = 4;
 pub(super) const QPT_RC: c_uint = 2;
 pub(super) const QPS_INIT: c_uint = 1;
 pub(super) const QPS_RTR: c_uint = 2;
@@ -309,8 +364,12 @@ pub(super) const QP_MAX_DEST_RD_ATOMIC: c_int = 1 << 17;
 pub(super) const QP_DEST_QPN: c_int = 1 << 20;
 pub(super) const WR_RDMA_WRITE: c_uint = 0;
 pub(super) const WR_RDMA_WRITE_WITH_IMM: c_uint = 1;
+pub(super) const WR_SEND: c_uint = 2;
+pub(super) const WR_RDMA_READ: c_uint = 4;
 pub(super) const SEND_SIGNALED: c_uint = 1 << 1;
 pub(super) const SEND_INLINE: c_uint = 1 << 3;
+pub(super) const WC_RDMA_READ: c_uint = 2;
+pub(super) const WC_RECV: c_uint = 128;
 pub(super) const WC_RECV_RDMA_WITH_IMM: c_uint = 129;
 
 /// Asserts sizes, and offsets of fields.
@@ -355,6 +414,11 @@ layout! {
     }
     GidEntry: 32 { gid_index @ 16, port_num @ 20, gid_type @ 24, ndev_ifindex @ 28 }
     AsyncEvent: 16 { event_type @ 8 }
+    ConnParam: 24 {
+        private_data_len @ 8, responder_resources @ 9, initiator_depth @ 10, retry_count @ 12,
+        qp_num @ 16
+    }
+    CmEvent: 80 { listen_id @ 8, event @ 16, status @ 20, param @ 24 }
 }
 
 // What is declared in part, as far as it goes.
@@ -365,3 +429,5 @@ const _: () = assert!(std::mem::offset_of!(Context, async_fd) == 268);
 const _: () = assert!(std::mem::offset_of!(Channel, fd) == 8);
 const _: () = assert!(std::mem::offset_of!(Cq, cqe) == 28);
 const _: () = assert!(std::mem::offset_of!(Qp, qp_num) == 52);
+const _: () = assert!(std::mem::offset_of!(CmId, context) == 16);
+const _: () = assert!(std::mem::offset_of!(CmId, port_num) == 348);

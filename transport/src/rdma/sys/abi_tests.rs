@@ -1,4 +1,4 @@
-//! Compares the declared layout with that of the header, where there is one and a C compiler.
+//! Compares the declared layout with that of the headers, where there are any and a C compiler.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -21,15 +21,18 @@ const NAMES: &[(&str, &str)] = &[
     ("DeviceAttr", "struct ibv_device_attr"),
     ("GidEntry", "struct ibv_gid_entry"),
     ("AsyncEvent", "struct ibv_async_event"),
+    ("ConnParam", "struct rdma_conn_param"),
+    ("CmEvent", "struct rdma_cm_event"),
 ];
 
 #[test]
 fn the_layout_is_that_of_the_header() {
-    if !std::path::Path::new("/usr/include/infiniband/verbs.h").exists() {
-        println!("skipped: no infiniband/verbs.h (libibverbs-dev)");
+    // Which includes verbs.h.
+    if !std::path::Path::new("/usr/include/rdma/rdma_cma.h").exists() {
+        println!("skipped: no rdma/rdma_cma.h (librdmacm-dev)");
         return;
     }
-    let mut source = String::from("#include <infiniband/verbs.h>\n#include <stddef.h>\n");
+    let mut source = String::from("#include <rdma/rdma_cma.h>\n#include <stddef.h>\n");
     let mut say = |line: String| writeln!(source, "{line}").unwrap();
     for (name, size, fields) in LAYOUT {
         let (_, theirs) = NAMES.iter().find(|(ours, _)| ours == name).unwrap();
@@ -51,6 +54,9 @@ fn the_layout_is_that_of_the_header() {
         ("ibv_comp_channel", "fd", 8),
         ("ibv_cq", "cqe", 28),
         ("ibv_qp", "qp_num", 52),
+        ("rdma_event_channel", "fd", 0),
+        ("rdma_cm_id", "context", 16),
+        ("rdma_cm_id", "port_num", 348),
     ] {
         say(format!(
             "_Static_assert(offsetof(struct {structure}, {field}) == {offset}, \"{field}\");"

@@ -52,10 +52,15 @@ pub(in crate::rdma) struct Completion {
 /// What became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rdma) enum Outcome {
-    /// Our work is done, and so is all that was posted to its queue before.
+    /// Our work is done, and on InfiniBand and RoCE all that was posted to its queue before has
+    /// arrived.
     Done,
+    /// A question of ours was answered (`Qp::ask`), so that what was posted before has arrived.
+    Answered,
     /// The peer's work has arrived, with this number; what it wrote before can be read.
     Arrived(u32),
+    /// A message of so many bytes has arrived, and lies where the receive said.
+    Message(u32),
     /// The queue pair is in error, for this reason of the device.
     Failed { status: u32, vendor: u32 },
 }
@@ -157,10 +162,13 @@ unsafe fn completion(wc: *const abi::Wc) -> Completion {
     unsafe {
         let outcome = if (*wc).status != 0 {
             Outcome::Failed { status: (*wc).status, vendor: (*wc).vendor_err }
-        } else if (*wc).opcode == abi::WC_RECV_RDMA_WITH_IMM {
-            Outcome::Arrived(u32::from_be((*wc).imm_data))
         } else {
-            Outcome::Done
+            match (*wc).opcode {
+                abi::WC_RECV_RDMA_WITH_IMM => Outcome::Arrived(u32::from_be((*wc).imm_data)),
+                abi::WC_RECV => Outcome::Message((*wc).byte_len),
+                abi::WC_RDMA_READ => Outcome::Answered,
+                _ => Outcome::Done,
+            }
         };
         Completion { id: (*wc).wr_id, outcome }
     }

@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 use std::fmt;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -21,6 +21,7 @@ struct Open {
     raw: NonNull<abi::Context>,
     library: &'static Library,
     name: String,
+    is_iwarp: bool,
 }
 
 // SAFETY: libibverbs and its drivers may be called from any thread.
@@ -33,7 +34,7 @@ unsafe impl Sync for Open {}
 pub(in crate::rdma) enum LinkLayer {
     /// InfiniBand,
     InfiniBand,
-    /// or Ethernet: RoCE.
+    /// or Ethernet: RoCE and iWARP.
     Ethernet,
 }
 
@@ -59,6 +60,8 @@ pub(in crate::rdma) enum GidKind {
     InfiniBand,
     RoceV1,
     RoceV2,
+    /// What takes a GID's place is an IP address, written as RoCE v2 does.
+    Iwarp,
 }
 
 /// An entry of a port's table.
@@ -94,10 +97,8 @@ pub(in crate::rdma) fn devices() -> Result<Vec<(String, Option<&'static str>)>, 
     let mut names = Vec::new();
     each_device(library, |device| {
         let lack = match device.transport_type {
-            abi::TRANSPORT_IB => None,
-            // Its connections are made by librdmacm, and its writes carry no immediate number.
-            abi::TRANSPORT_IWARP => Some("is iWARP, which ringfold does not speak"),
-            _ => Some("is none of InfiniBand, RoCE and iWARP; ringfold speaks the first two"),
+            abi::TRANSPORT_IB | abi::TRANSPORT_IWARP => None,
+            _ => Some("is none of InfiniBand, RoCE and iWARP"),
         };
         names.push((name(device), lack));
     })?;
@@ -141,11 +142,13 @@ impl Context {
             if name(device) == wanted {
                 // SAFETY: the device is of a list that is held.
                 let raw = unsafe { (library.open_device)(device) };
-                opened = NonNull::new(raw).ok_or_else(io::Error::last_os_error);
+                let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error);
+                opened = raw.map(|raw| (raw, device.transport_type == abi::TRANSPORT_IWARP));
             }
         })
         .map_err(io::Error::other)?;
-        let context = Self(Arc::new(Open { raw: opened?, library, name: wanted.to_owned() }));
+        let ((raw, is_iwarp), name) = (opened?, wanted.to_owned());
+        let context = Self(Arc::new(Open { raw, library, name, is_iwarp }));
         let events = context.events();
         // To ask whether anything happened must not block.
         fcntl_setfl(events, fcntl_getfl(events)? | OFlags::NONBLOCK)?;
@@ -154,6 +157,11 @@ impl Context {
 
     pub(in crate::rdma) fn name(&self) -> &str {
         &self.0.name
+    }
+
+    /// Whether its connections are those of TCP, which librdmacm makes.
+    pub(in crate::rdma) fn is_iwarp(&self) -> bool {
+        self.0.is_iwarp
     }
 
     pub(super) fn raw(&self) -> *mut abi::Context {
@@ -280,6 +288,11 @@ impl Gid {
     /// Whether it means something on its own subnet only.
     pub(in crate::rdma) const fn is_link_local(&self) -> bool {
         self.bytes[0] == 0xfe && self.bytes[1] & 0xc0 == 0x80
+    }
+
+    /// The IP address that it is, unless it is InfiniBand's.
+    pub(in crate::rdma) fn address(&self) -> IpAddr {
+        Ipv6Addr::from(self.bytes).to_canonical()
     }
 
     /// The IPv4 address that it stands for, if it does.

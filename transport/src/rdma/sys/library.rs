@@ -1,42 +1,33 @@
-//! libibverbs, found while the program runs: where there is none, there is no RDMA, and all else
-//! works.
+//! libibverbs and librdmacm, found while the program runs: where there is no libibverbs, there is
+//! no RDMA, where there is no librdmacm no iWARP, and all else works.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
 use super::abi::{
-    AsyncEvent, Channel, Context, Cq, Device, DeviceAttr, GidEntry, Mr, Pd, PortAttr, Qp, QpAttr,
-    QpInitAttr,
+    AsyncEvent, Channel, CmChannel, CmEvent, CmId, ConnParam, Context, Cq, Device, DeviceAttr,
+    GidEntry, Mr, Pd, PortAttr, Qp, QpAttr, QpInitAttr,
 };
 
-/// What it is called since 2006.
-const NAME: &CStr = c"libibverbs.so.1";
-
-/// Declares the table of functions and how it is filled.
+/// Declares a library's table of functions and how it is filled.
 macro_rules! functions {
-    ($($field:ident = $symbol:literal : $type:ty;)*) => {
+    (
+        $library:ident of $name:literal in $packages:literal
+        $($field:ident = $symbol:literal : $type:ty;)*
+    ) => {
         /// Its functions.
-        pub(super) struct Library {
+        pub(super) struct $library {
             $(pub(super) $field: $type,)*
         }
 
-        impl Library {
+        impl $library {
             fn load() -> Result<Self, String> {
-                // SAFETY: the name is a string; loading the library runs its initialisers, which
-                // register drivers and nothing else. It is never unloaded.
-                let handle = unsafe { libc::dlopen(NAME.as_ptr(), libc::RTLD_NOW) };
-                if handle.is_null() {
-                    let name = NAME.to_string_lossy();
-                    return Err(format!(
-                        "{name} cannot be loaded ({}); install libibverbs1 and ibverbs-providers, \
-                         or rdma-core", why()
-                    ));
-                }
+                let handle = open($name, $packages)?;
                 Ok(Self {
                     $($field: {
-                        let symbol = find(handle, $symbol)?;
-                        // SAFETY: the symbol is libibverbs' function of that name, and the type is
-                        // that of its header. A null pointer was refused.
+                        let symbol = find($name, handle, $symbol)?;
+                        // SAFETY: the symbol is the library's function of that name, and the type
+                        // is that of its header. A null pointer was refused.
                         unsafe { std::mem::transmute::<*mut c_void, $type>(symbol) }
                     },)*
                 })
@@ -46,6 +37,7 @@ macro_rules! functions {
 }
 
 functions! {
+    Library of c"libibverbs.so.1" in "libibverbs1 and ibverbs-providers, or rdma-core"
     get_device_list = c"ibv_get_device_list":
         unsafe extern "C" fn(*mut c_int) -> *mut *mut Device;
     fork_init = c"ibv_fork_init": unsafe extern "C" fn() -> c_int;
@@ -81,7 +73,36 @@ functions! {
     destroy_qp = c"ibv_destroy_qp": unsafe extern "C" fn(*mut Qp) -> c_int;
 }
 
-/// The library, loaded when it is first asked for; or why it cannot be.
+functions! {
+    CmLibrary of c"librdmacm.so.1" in "librdmacm1, or librdmacm"
+    create_channel = c"rdma_create_event_channel": unsafe extern "C" fn() -> *mut CmChannel;
+    destroy_channel = c"rdma_destroy_event_channel": unsafe extern "C" fn(*mut CmChannel);
+    create_id = c"rdma_create_id":
+        unsafe extern "C" fn(*mut CmChannel, *mut *mut CmId, *mut c_void, c_int) -> c_int;
+    destroy_id = c"rdma_destroy_id": unsafe extern "C" fn(*mut CmId) -> c_int;
+    bind_addr = c"rdma_bind_addr":
+        unsafe extern "C" fn(*mut CmId, *mut libc::sockaddr) -> c_int;
+    src_port = c"rdma_get_src_port": unsafe extern "C" fn(*mut CmId) -> u16;
+    listen = c"rdma_listen": unsafe extern "C" fn(*mut CmId, c_int) -> c_int;
+    resolve_addr = c"rdma_resolve_addr":
+        unsafe extern "C" fn(*mut CmId, *mut libc::sockaddr, *mut libc::sockaddr, c_int) -> c_int;
+    resolve_route = c"rdma_resolve_route": unsafe extern "C" fn(*mut CmId, c_int) -> c_int;
+    connect = c"rdma_connect": unsafe extern "C" fn(*mut CmId, *mut ConnParam) -> c_int;
+    accept = c"rdma_accept": unsafe extern "C" fn(*mut CmId, *mut ConnParam) -> c_int;
+    reject = c"rdma_reject": unsafe extern "C" fn(*mut CmId, *const c_void, u8) -> c_int;
+    get_event = c"rdma_get_cm_event":
+        unsafe extern "C" fn(*mut CmChannel, *mut *mut CmEvent) -> c_int;
+    ack_event = c"rdma_ack_cm_event": unsafe extern "C" fn(*mut CmEvent) -> c_int;
+    event_name = c"rdma_event_str": unsafe extern "C" fn(c_uint) -> *const c_char;
+}
+
+/// librdmacm, loaded when it is first asked for; or why it cannot be.
+pub(super) fn cm_library() -> Result<&'static CmLibrary, &'static str> {
+    static LIBRARY: OnceLock<Result<CmLibrary, String>> = OnceLock::new();
+    LIBRARY.get_or_init(CmLibrary::load).as_ref().map_err(String::as_str)
+}
+
+/// libibverbs, loaded when it is first asked for; or why it cannot be.
 pub(super) fn library() -> Result<&'static Library, &'static str> {
     static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
     let load = || {
@@ -96,12 +117,24 @@ pub(super) fn library() -> Result<&'static Library, &'static str> {
     LIBRARY.get_or_init(load).as_ref().map_err(String::as_str)
 }
 
+/// Loads a library that comes with `packages`.
+fn open(name: &CStr, packages: &str) -> Result<*mut c_void, String> {
+    // SAFETY: the name is a string; loading the libraries runs their initialisers, which register
+    // drivers and nothing else. They are never unloaded.
+    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
+    if handle.is_null() {
+        let name = name.to_string_lossy();
+        return Err(format!("{name} cannot be loaded ({}); install {packages}", why()));
+    }
+    Ok(handle)
+}
+
 /// Finds the symbol's default version, which is the one of the header.
-fn find(handle: *mut c_void, symbol: &CStr) -> Result<*mut c_void, String> {
+fn find(name: &CStr, handle: *mut c_void, symbol: &CStr) -> Result<*mut c_void, String> {
     // SAFETY: the handle is that of a loaded library, and the symbol is a string.
     let found = unsafe { libc::dlsym(handle, symbol.as_ptr()) };
     if found.is_null() {
-        let (name, symbol) = (NAME.to_string_lossy(), symbol.to_string_lossy());
+        let (name, symbol) = (name.to_string_lossy(), symbol.to_string_lossy());
         return Err(format!(
             "{name} has no {symbol}: it is older than rdma-core 32 of 2020; install a newer one"
         ));

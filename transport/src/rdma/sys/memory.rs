@@ -119,6 +119,13 @@ impl Inbox {
         Mr::new(pd, &self.0, abi::ACCESS_LOCAL_WRITE | abi::ACCESS_REMOTE_WRITE)
     }
 
+    /// Lets them read it too, and the device read into it, which over iWARP takes all rights. Pins
+    /// the pages.
+    pub(super) fn expose_all(&self, pd: &Arc<Pd>) -> io::Result<Mr> {
+        let remote = abi::ACCESS_REMOTE_WRITE | abi::ACCESS_REMOTE_READ;
+        Mr::new(pd, &self.0, abi::ACCESS_LOCAL_WRITE | remote)
+    }
+
     /// Where peers find it.
     pub(in crate::rdma) fn address(&self) -> u64 {
         self.0.address(0)

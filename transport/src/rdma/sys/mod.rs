@@ -1,24 +1,29 @@
-//! The edge to libibverbs: its objects as types that cannot be misused. What is made of another
-//! keeps it alive, and memory is unmapped only after the device can no longer reach it.
+//! The edge to libibverbs and librdmacm: their objects as types that cannot be misused. What is
+//! made of another keeps it alive, and memory is unmapped only after the device can no longer reach
+//! it.
 //!
-//! * `abi`: types and numbers of its header, with their layout asserted;
-//! * `library`: its functions, found at run time;
+//! * `abi`: types and numbers of their headers, with their layout asserted;
+//! * `library`: their functions, found at run time;
 //! * `device`: devices, ports and GIDs;
 //! * `memory`: protection domains and registered memory;
 //! * `completion`: completion queues and the descriptor to wait for them by;
-//! * `queue_pair`: reliable connections.
+//! * `queue_pair`: reliable connections; `notes`: what carries their numbers over iWARP;
+//! * `connection`: how queue pairs get connected over iWARP.
 #![allow(unsafe_code)]
 
 mod abi;
 #[cfg(test)]
 mod abi_tests;
 mod completion;
+mod connection;
 mod device;
 mod library;
 mod memory;
+mod notes;
 mod queue_pair;
 
 pub(super) use completion::{Channel, Completion, Cq, Outcome};
+pub(super) use connection::{Connection, Connector, Ticket, Turn};
 pub(super) use device::{About, Context, Event, Gid, GidKind, LinkLayer, Port, devices};
 pub(super) use memory::{Inbox, Mr, Outbox, Pd};
 pub(super) use queue_pair::{Put, Qp, Route, Sizes, Target};

@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use super::abi;
 use super::completion::Cq;
+use super::connection::Ticket;
 use super::device::check;
 use super::memory::{Mr, Pd};
+use super::notes::{NOTE_BYTES, Notes};
 
 /// Encoded time, 0.64 ms, after which a sender that found no receive posted may try again. Credits
 /// see to it that it always finds one.
@@ -25,6 +27,8 @@ pub(in crate::rdma) struct Qp {
     post_send: abi::PostSend,
     post_recv: abi::PostRecv,
     inline_bytes: usize,
+    /// Over iWARP.
+    notes: Option<Notes>,
     pd: Arc<Pd>,
     _cq: Arc<Cq>,
 }
@@ -61,11 +65,17 @@ pub(in crate::rdma) struct Route {
 }
 
 /// The other end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::rdma) struct Target {
+    /// Its number; over iWARP, the port to connect to.
     pub(in crate::rdma) number: u32,
     /// Of its first packet.
     pub(in crate::rdma) sequence: u32,
+    /// Over iWARP: what to show to who listens there,
+    pub(in crate::rdma) ticket: Ticket,
+    /// and four bytes that may be read, to see that what was posted before has arrived.
+    pub(in crate::rdma) address: u64,
+    pub(in crate::rdma) key: u32,
 }
 
 /// Bytes that go into the peer's memory.
@@ -102,18 +112,30 @@ impl Qp {
             qp_type: abi::QPT_RC,
             sq_sig_all: 0,
         };
+        let is_iwarp = pd.context().is_iwarp();
+        let notes = if is_iwarp { Some(Notes::new(pd, sizes.receives)?) } else { None };
         let mut create = |inline_bytes| {
             wanted.cap.max_inline_data = inline_bytes;
             // SAFETY: domain and queue live, and are kept by the queue pair.
             let raw = unsafe { (pd.context().library().create_qp)(pd.raw(), &raw mut wanted) };
             NonNull::new(raw).ok_or_else(io::Error::last_os_error)
         };
-        // A device that cannot take as much into a request does without.
-        let raw = create(sizes.inline_bytes).or_else(|_| create(0))?;
+        // A device that cannot take as much into a request does without, but for numbers.
+        let least = if is_iwarp { NOTE_BYTES } else { 0 };
+        let raw = create(sizes.inline_bytes).or_else(|_| create(least))?;
         // What was given, not what was asked for.
         let inline_bytes = wanted.cap.max_inline_data as usize;
         let (pd, _cq) = (Arc::clone(pd), Arc::clone(cq));
-        Ok(Self { raw, post_send, post_recv, inline_bytes, pd, _cq })
+        let made = Self { raw, post_send, post_recv, inline_bytes, notes, pd, _cq };
+        if inline_bytes < least as usize {
+            return Err(io::Error::other("the device takes no number into a request"));
+        }
+        Ok(made)
+    }
+
+    /// Whether writes and numbers are requests of their own, in this order.
+    pub(in crate::rdma) const fn is_iwarp(&self) -> bool {
+        self.notes.is_some()
     }
 
     pub(in crate::rdma) fn number(&self) -> u32 {
@@ -127,8 +149,17 @@ impl Qp {
         check(unsafe { modify(self.raw.as_ptr(), &raw mut attributes, mask) })
     }
 
-    /// Lets receives be posted.
+    /// Lets receives be posted. Over iWARP, all that is left to do is a connection's.
     pub(in crate::rdma) fn init(&self, port: u8) -> io::Result<()> {
+        if self.is_iwarp() {
+            let access = abi::ACCESS_REMOTE_WRITE | abi::ACCESS_REMOTE_READ;
+            let attributes = abi::QpAttr {
+                qp_state: abi::QPS_INIT,
+                qp_access_flags: access.cast_unsigned(),
+                ..abi::QpAttr::default()
+            };
+            return self.modify(attributes, abi::QP_STATE | abi::QP_ACCESS_FLAGS);
+        }
         let attributes = abi::QpAttr {
             qp_state: abi::QPS_INIT,
             port_num: port,
@@ -205,22 +236,32 @@ impl Qp {
         self.modify(attributes, abi::QP_STATE).ok();
     }
 
-    /// Posts `count` receives, each for one number of the peer's.
-    pub(in crate::rdma) fn receive(&self, id: u64, mut count: usize) -> io::Result<()> {
+    /// Posts `count` receives, each for one number of the peer's, which complete under `id`; over
+    /// iWARP with the number of a place added to it, of which `note` tells what lies there.
+    pub(in crate::rdma) fn receive(&mut self, id: u64, mut count: usize) -> io::Result<()> {
         while count > 0 {
             let batch = count.min(RECEIVES);
+            let mut pieces = [const { abi::Sge { addr: 0, length: 0, lkey: 0 } }; RECEIVES];
             let mut chain: [abi::RecvWr; RECEIVES] = std::array::from_fn(|_| abi::RecvWr {
                 wr_id: id,
                 next: ptr::null_mut(),
                 sg_list: ptr::null_mut(),
                 num_sge: 0,
             });
+            if let Some(notes) = &mut self.notes {
+                for (work, piece) in chain.iter_mut().zip(&mut pieces).take(batch) {
+                    let place;
+                    (*piece, place) = notes.place();
+                    work.wr_id |= u64::from(place);
+                    (work.sg_list, work.num_sge) = (piece, 1);
+                }
+            }
             for at in (1..batch).rev() {
                 chain[at - 1].next = &raw mut chain[at];
             }
             let mut bad = ptr::null_mut();
-            // SAFETY: the queue pair lives, and the chain ends at `batch`; receives without memory
-            // expose none. The driver copies what it is given.
+            // SAFETY: the queue pair lives, and the chain ends at `batch`; what a receive exposes
+            // is memory of our own that the queue pair keeps. The driver copies what it is given.
             check(unsafe {
                 (self.post_recv)(self.raw.as_ptr(), chain.as_mut_ptr(), &raw mut bad)
             })?;
@@ -229,28 +270,45 @@ impl Qp {
         Ok(())
     }
 
-    /// Writes to the peer's memory, and tells it `number`, if any. `is_signaled` work completes
-    /// under `id`.
+    /// The number that a message of so many bytes has brought to a place, if it is one.
+    pub(in crate::rdma) fn note(&self, place: u32, bytes: u32) -> Option<u32> {
+        self.notes.as_ref().filter(|_| bytes == NOTE_BYTES)?.read(place)
+    }
+
+    /// What a peer must know to ask whether all has arrived.
+    pub(in crate::rdma) fn may_be_read(&self) -> (u64, u32) {
+        self.notes.as_ref().map(Notes::may_be_read).unwrap_or_default()
+    }
+
+    /// Asks the peer's device whether all that was posted before has arrived; its answer completes
+    /// under `id`. Over iWARP, where there may be one question at a time, that is a read of what
+    /// `target` says; not of nothing, in which soft devices fail.
+    pub(in crate::rdma) fn ask(&self, id: u64, target: &Target) -> io::Result<()> {
+        let mut work = request(id, abi::WR_RDMA_WRITE, true);
+        let mut answer = self.notes.as_ref().map(Notes::answer);
+        if let Some(answer) = &mut answer {
+            work.opcode = abi::WR_RDMA_READ;
+            (work.remote_addr, work.rkey) = (target.address, target.key);
+            (work.sg_list, work.num_sge) = (answer, 1);
+        }
+        // SAFETY: a write of nothing reaches no memory, and what is read goes where nothing else
+        // lies, in memory that the queue pair keeps.
+        unsafe { self.post(&mut work) }
+    }
+
+    /// Writes to the peer's memory, if there is something to write, and tells it `number`.
+    /// `is_signaled` work completes under `id`.
     pub(in crate::rdma) fn put(
         &self,
         id: u64,
         put: Option<Put<'_>>,
-        number: Option<u32>,
+        number: u32,
         is_signaled: bool,
     ) -> io::Result<()> {
         let mut piece = abi::Sge { addr: 0, length: 0, lkey: 0 };
-        let mut work = abi::SendWr {
-            wr_id: id,
-            next: ptr::null_mut(),
-            sg_list: ptr::null_mut(),
-            num_sge: 0,
-            opcode: if number.is_some() { abi::WR_RDMA_WRITE_WITH_IMM } else { abi::WR_RDMA_WRITE },
-            send_flags: if is_signaled { abi::SEND_SIGNALED } else { 0 },
-            imm_data: number.unwrap_or(0).to_be(),
-            remote_addr: 0,
-            rkey: 0,
-            _rest: [0; 9],
-        };
+        let mut work = request(id, abi::WR_RDMA_WRITE_WITH_IMM, is_signaled);
+        work.imm_data = number.to_be();
+        let has_put = put.is_some();
         if let Some(Put { from, range: (at, bytes), to, remote_key }) = put {
             let Range { start, end } = at..at + bytes;
             assert!(start < end && end <= from.region().bytes(), "{bytes} bytes at {at}");
@@ -263,10 +321,52 @@ impl Qp {
                 work.send_flags |= abi::SEND_INLINE;
             }
         }
+        if !self.is_iwarp() {
+            // SAFETY: the piece lies within registered memory, which the device can reach only as
+            // long as it is registered.
+            return unsafe { self.post(&mut work) };
+        }
+        let bytes = number.to_le_bytes();
+        let mut said = abi::Sge { addr: bytes.as_ptr() as u64, length: NOTE_BYTES, lkey: 0 };
+        let mut note = request(id, abi::WR_SEND, is_signaled);
+        note.send_flags |= abi::SEND_INLINE;
+        (note.sg_list, note.num_sge) = (&raw mut said, 1);
+        let first = if has_put {
+            (work.opcode, work.imm_data, work.next) = (abi::WR_RDMA_WRITE, 0, &raw mut note);
+            work.send_flags &= !abi::SEND_SIGNALED;
+            &mut work
+        } else {
+            &mut note
+        };
+        // SAFETY: as above; the number goes into the request itself.
+        unsafe { self.post(first) }
+    }
+
+    /// Posts work, and what is chained to it.
+    ///
+    /// # Safety
+    /// Its pieces lie within registered memory, or within memory that lives until this returns if
+    /// they go into the request.
+    unsafe fn post(&self, work: &mut abi::SendWr) -> io::Result<()> {
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair lives; the piece lies within registered memory, which the device
-        // can reach only as long as it is registered. The driver copies work and pieces.
-        check(unsafe { (self.post_send)(self.raw.as_ptr(), &raw mut work, &raw mut bad) })
+        // SAFETY: the queue pair lives, and the driver copies work and pieces; else by the caller.
+        check(unsafe { (self.post_send)(self.raw.as_ptr(), work, &raw mut bad) })
+    }
+}
+
+/// A request that brings nothing.
+const fn request(id: u64, opcode: u32, is_signaled: bool) -> abi::SendWr {
+    abi::SendWr {
+        wr_id: id,
+        next: ptr::null_mut(),
+        sg_list: ptr::null_mut(),
+        num_sge: 0,
+        opcode,
+        send_flags: if is_signaled { abi::SEND_SIGNALED } else { 0 },
+        imm_data: 0,
+        remote_addr: 0,
+        rkey: 0,
+        _rest: [0; 9],
     }
 }
 

@@ -1,8 +1,11 @@
-//! A queue pair to a peer, and how much work it has.
+//! A queue pair to a peer, and how much work it has. `iwarp` is what it needs more there.
+
+mod id;
+mod iwarp;
 
 use std::io;
 use std::sync::Arc;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use ringfold_types::Rank;
@@ -15,7 +18,9 @@ use super::geometry::{LINE_BYTES, Number};
 use super::message::RailCard;
 use super::outbound::{Outbound, Ready};
 use super::rail::Rail;
-use super::sys::{Cq, LinkLayer, Pd, Put, Qp, Route, Sizes, Target};
+use super::sys::{Connection, Cq, LinkLayer, Pd, Put, Qp, Route, Sizes, Target, Ticket};
+use super::words;
+pub(super) use id::{Id, Work};
 
 /// Sends that a queue pair holds.
 const SENDS: u32 = 256;
@@ -50,21 +55,37 @@ pub(super) struct Path {
     queue: Option<Arc<Cq>>,
     /// Of our first packet.
     sequence: u32,
+    /// What the peer has offered.
+    theirs: Option<Target>,
     is_connected: bool,
     /// The peer has said that it can be written to.
     is_ready: bool,
     /// When it is over: what we have said, and the peer has.
     has_told: bool,
     has_heard: bool,
-    /// Sends posted, those that are done as far as we know, the last that brings a fragment, and
-    /// the last of those for which the device was asked; counted without end.
+    /// Sends posted, those that are done as far as we know, those that have arrived, the last that
+    /// brings a fragment, and the last of those for which the device was asked; counted without
+    /// end.
     posted: u32,
     done: u32,
+    answered: u32,
     last_fragment: u32,
     asked: u32,
+    /// When the question was asked that is not answered, and the last was.
+    asking: Option<Instant>,
+    answered_at: Instant,
     /// Receives that are posted, and those used and not posted again.
     receives: usize,
     spent: usize,
+    /// Over iWARP: whether this end connects to the other,
+    calls: bool,
+    /// what the other has to show if not,
+    ticket: Ticket,
+    connection: Option<Arc<Connection>>,
+    /// and an attempt to connect, beside the calls and maybe for longer than a life.
+    dial: Option<JoinHandle<io::Result<()>>>,
+    /// How long the peer's device may not answer.
+    silence: Duration,
 }
 
 /// How far a path is.
@@ -72,40 +93,14 @@ pub(super) struct Path {
 pub(super) enum Stage {
     /// The peer has been told of it.
     Offered,
+    /// Over iWARP: both know of it, and it is being connected.
+    Connecting,
     /// Both ends can be written to; whether packets pass is being tried.
     Proving,
     /// It carries data.
     Proven,
     /// It cannot be used, or not any more.
     Ended,
-}
-
-/// Whose work a completion is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Id {
-    pub(super) peer: Rank,
-    pub(super) path: usize,
-    /// How often the path was made before, modulo 128.
-    pub(super) life: u8,
-}
-
-const RECEIVE: u64 = 1 << 63;
-
-impl Id {
-    /// For a send that was posted after `posted` others, or for receives.
-    fn encode(self, posted: Option<u32>) -> u64 {
-        let path = u64::from(self.life) << 56 | (self.path as u64 & 0xff) << 32;
-        let who = path | u64::from(self.peer.0 & 0xffff) << 40;
-        who | posted.map_or(RECEIVE, u64::from)
-    }
-
-    /// Whose it is, and for sends how many were posted before.
-    #[expect(clippy::cast_possible_truncation, reason = "as it was made")]
-    pub(super) const fn decode(id: u64) -> (Self, Option<u32>) {
-        let (peer, path) = (Rank((id >> 40 & 0xffff) as u32), (id >> 32 & 0xff) as usize);
-        let life = (id >> 56 & 0x7f) as u8;
-        (Self { peer, path, life }, if id & RECEIVE == 0 { Some(id as u32) } else { None })
-    }
 }
 
 impl Path {
@@ -121,44 +116,69 @@ impl Path {
             qp: None,
             queue: None,
             sequence: 0,
+            theirs: None,
             is_connected: false,
             is_ready: false,
             has_told: true,
             has_heard: true,
             posted: 0,
             done: 0,
+            answered: 0,
             last_fragment: 0,
             asked: 0,
+            asking: None,
+            answered_at: Instant::now(),
             receives: 0,
             spent: 0,
+            calls: false,
+            ticket: Ticket::default(),
+            connection: None,
+            dial: None,
+            silence: Duration::ZERO,
         }
     }
 
     /// Begins a life.
     pub(super) fn begin(&mut self) {
         debug_assert!(self.is_settled(), "{self:?}");
+        self.bury();
         let id = Id { life: (self.id.life + 1) % 128, ..self.id };
+        let (queue, dial) = (self.queue.take(), self.dial.take());
         let fresh = Self { id, failures: self.failures, ..Self::new(id.peer, id.path, self.cable) };
-        let Self { qp, queue, .. } = std::mem::replace(self, fresh);
-        self.queue = queue;
-        if let Some(qp) = qp {
-            // Soft devices take seconds for it while packets of its wait for an address.
+        *self = Self { queue, dial, has_told: false, has_heard: false, ..fresh };
+    }
+
+    /// Gives the queue pair back to the device, beside the calls: soft devices take seconds for it
+    /// while packets of its wait for an address, and more while it is being connected.
+    fn bury(&mut self) {
+        if let Some(qp) = self.qp.take() {
+            let connection = self.connection.take();
             let bury = thread::Builder::new().name("ringfold-rdma".to_owned());
             // Where there can be no thread, this one waits.
-            bury.spawn(move || drop(qp)).ok();
+            bury.spawn(move || drop((qp, connection))).ok();
         }
-        (self.has_told, self.has_heard) = (false, false);
+    }
+
+    /// Lets nobody wait for an attempt to connect that is under way; as the end of it all.
+    pub(super) fn abandon(&mut self) {
+        if self.is_dialing() {
+            self.bury();
+        }
     }
 
     /// Makes a queue pair that is ready to be connected, by which the peer may write to `rings` of
-    /// so many `lanes`.
+    /// so many `lanes`; over iWARP by this end, if it `calls`.
     pub(super) fn make(
         &mut self,
         rail: &mut Rail,
         pd: &Arc<Pd>,
-        lanes: usize,
-        rings: usize,
+        (lanes, rings): (usize, usize),
+        calls: bool,
+        settings: &Settings,
     ) -> io::Result<()> {
+        if self.is_dialing() {
+            return Err(io::Error::other("the last attempt to connect has not ended"));
+        }
         let most = lanes * (RDMA_CELLS + CREDITS) + SPENT_MAX;
         let receives = u32::try_from(most).unwrap_or(u32::MAX);
         // When it fails, all its work completes.
@@ -174,6 +194,10 @@ impl Path {
         let mut random = [0; 4];
         getrandom::fill(&mut random).map_err(io::Error::other)?;
         self.sequence = u32::from_le_bytes(random) & 0x00ff_ffff;
+        getrandom::fill(&mut self.ticket).map_err(io::Error::other)?;
+        self.ticket[..8].copy_from_slice(&self.id.encode(None).to_le_bytes());
+        self.calls = calls && self.is_iwarp();
+        self.silence = words::silence(settings.timeout, settings.retries);
         self.stage = Stage::Offered;
         Ok(())
     }
@@ -183,9 +207,13 @@ impl Path {
         (self.has_told, self.has_heard) = (true, true);
     }
 
-    /// Where the peer finds it.
-    pub(super) fn target(&self) -> Option<Target> {
-        Some(Target { number: self.qp.as_ref()?.number(), sequence: self.sequence })
+    /// Where the peer finds it: the queue pair, or over iWARP the port to connect to, and what to
+    /// show there.
+    pub(super) fn target(&self, rail: &Rail) -> Option<Target> {
+        let qp = self.qp.as_ref()?;
+        let number = rail.connector.as_ref().map_or_else(|| qp.number(), |it| it.port().into());
+        let (address, key) = qp.may_be_read();
+        Some(Target { number, sequence: self.sequence, ticket: self.ticket, address, key })
     }
 
     /// Whether it was never made before.
@@ -197,18 +225,23 @@ impl Path {
         self.stage
     }
 
-    pub(super) const fn is_connected(&self) -> bool {
-        self.is_connected
+    pub(super) const fn has_offer(&self) -> bool {
+        self.theirs.is_some()
     }
 
-    /// Connects to the peer's end.
+    /// Connects to the peer's end; whether the peer may write from now on.
     pub(super) fn connect(
         &mut self,
         rail: &Rail,
         theirs: &RailCard,
         settings: &Settings,
         target: Target,
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
+        self.theirs = Some(target);
+        if self.is_iwarp() {
+            self.meet(rail, theirs, &target)?;
+            return Ok(false);
+        }
         let same_subnet = rail.gid.bytes[..8] == theirs.gid[..8];
         // Some Ethernet devices have a LID, which means nothing there.
         let is_infiniband = rail.port.link_layer == LinkLayer::InfiniBand;
@@ -227,7 +260,8 @@ impl Path {
         };
         self.qp()?.connect(&route, target, self.sequence)?;
         self.is_connected = true;
-        self.prove()
+        self.prove()?;
+        Ok(true)
     }
 
     /// The peer can be written to.
@@ -236,12 +270,12 @@ impl Path {
         self.prove()
     }
 
-    /// Finds out whether packets pass, once both ends can be written to: a write of nothing is
-    /// done only when the other end's device has answered.
+    /// Finds out whether packets pass, once both ends can be written to.
     fn prove(&mut self) -> io::Result<()> {
-        if self.stage == Stage::Offered && self.is_connected && self.is_ready {
+        let is_made = matches!(self.stage, Stage::Offered | Stage::Connecting);
+        if is_made && self.is_connected && self.is_ready {
             (self.stage, self.since) = (Stage::Proving, Instant::now());
-            self.post(None, None, true)?;
+            self.question()?;
         }
         Ok(())
     }
@@ -256,7 +290,8 @@ impl Path {
     }
 
     fn post_receives(&mut self, count: usize) -> io::Result<()> {
-        self.qp()?.receive(self.id.encode(None), count)?;
+        let qp = self.qp.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        qp.receive(self.id.encode(None), count)?;
         self.receives += count;
         Ok(())
     }
@@ -301,7 +336,10 @@ impl Path {
     /// When time moves it on.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.stage {
-            Stage::Proving => Some(self.since + Duration::from_millis(RDMA_PROOF_MS)),
+            Stage::Connecting | Stage::Proving => {
+                Some(self.since + Duration::from_millis(RDMA_PROOF_MS))
+            }
+            Stage::Proven => self.watch_at(),
             Stage::Ended if self.receives > 0 => {
                 Some(self.since + Duration::from_millis(RDMA_FLUSH_MS))
             }
@@ -325,9 +363,9 @@ impl Path {
         self.is_usable() && self.under_way() < SENDS - RESERVED
     }
 
-    /// Whether credit can be given.
+    /// Whether credit can be given. A question may always be asked.
     pub(super) fn takes_credit(&self) -> bool {
-        self.is_usable() && self.under_way() < SENDS
+        self.is_usable() && self.under_way() < SENDS - 1
     }
 
     /// Writes a fragment of `lane` to the peer.
@@ -335,55 +373,77 @@ impl Path {
         let (to, remote_key) = lane.target(self.cable, ready.at);
         let from = lane.right(self.cable).ok_or(io::ErrorKind::PermissionDenied)?;
         let put = Put { from, range: (ready.at, ready.bytes), to, remote_key };
-        self.post(Some(put), Some(ready.number), false)?;
+        self.post(Some(put), ready.number)?;
         self.last_fragment = self.posted;
         Ok(())
     }
 
     /// Gives credit.
     pub(super) fn give(&mut self, credit: Number) -> io::Result<()> {
-        self.post(None, Some(credit), false)
+        self.post(None, credit)
     }
 
-    fn post(
-        &mut self,
-        put: Option<Put<'_>>,
-        number: Option<Number>,
-        must_tell: bool,
-    ) -> io::Result<()> {
-        let posted = self.posted.wrapping_add(1);
-        let tells = must_tell || posted.is_multiple_of(SIGNAL_EVERY);
-        self.qp()?.put(self.id.encode(Some(posted)), put, number.map(Number::encode), tells)?;
+    fn post(&mut self, put: Option<Put<'_>>, number: Number) -> io::Result<()> {
+        let requests = if put.is_some() && self.is_iwarp() { 2 } else { 1 };
+        let posted = self.posted.wrapping_add(requests);
+        let tells = posted / SIGNAL_EVERY != self.posted / SIGNAL_EVERY;
+        self.qp()?.put(self.id.encode(Some(posted)), put, number.encode(), tells)?;
         self.posted = posted;
+        Ok(())
+    }
+
+    /// Asks the peer's device whether all has arrived.
+    fn question(&mut self) -> io::Result<()> {
+        let posted = self.posted.wrapping_add(1);
+        self.qp()?.ask(self.id.encode(Some(posted)), &self.theirs.unwrap_or_default())?;
+        self.posted = posted;
+        self.asking = Some(Instant::now());
         Ok(())
     }
 
     /// Whether the peer's device has all fragments.
     pub(super) fn is_drained(&self) -> bool {
-        let (unsaid, left) = (self.under_way(), self.posted.wrapping_sub(self.last_fragment));
-        self.has_ended() || unsaid <= left
+        let unsaid = self.posted.wrapping_sub(self.answered);
+        self.has_ended() || unsaid <= self.posted.wrapping_sub(self.last_fragment)
     }
 
     /// Asks the device to say when the last fragment is done, unless it was asked.
     pub(super) fn ask(&mut self) {
         let is_new =
             self.posted.wrapping_sub(self.last_fragment) < self.posted.wrapping_sub(self.asked);
-        if is_new && self.under_way() < SENDS && !self.is_drained() {
+        let may = self.under_way() < SENDS && !(self.is_iwarp() && self.asking.is_some());
+        if is_new && may && !self.is_drained() {
             self.asked = self.last_fragment;
             // Where it fails, the queue pair has, which its completions say.
-            self.post(None, None, true).ok();
+            self.question().ok();
         }
     }
 
-    /// The device says that it is done with all sends up to this one. Whether that proves it.
-    pub(super) const fn done(&mut self, posted: u32) -> bool {
-        self.done = posted;
-        let is_news = matches!(self.stage, Stage::Proving);
+    /// The device says that it is done with all sends up to this one, and maybe that they have
+    /// arrived. Whether that proves the path.
+    pub(super) fn done(&mut self, posted: u32, has_arrived: bool) -> bool {
+        // Answers may come after what was posted later.
+        if posted.wrapping_sub(self.done) <= self.under_way() {
+            self.done = posted;
+        }
+        if !has_arrived && self.is_iwarp() {
+            return false;
+        }
+        (self.answered, self.asking) = (posted, None);
+        if self.is_iwarp() {
+            self.answered_at = Instant::now();
+        }
+        let is_news = self.stage == Stage::Proving;
         if is_news {
             self.stage = Stage::Proven;
             self.failures = 0;
         }
         is_news
+    }
+
+    /// The number that a message of so many bytes has brought, if it is one.
+    pub(super) fn note(&self, place: u32, bytes: u32) -> Option<u32> {
+        self.qp.as_ref()?.note(place, bytes)
     }
 
     /// A number has arrived.
@@ -415,19 +475,7 @@ impl Path {
 
     /// Takes it from the device, which may have forgotten to say what became of it.
     pub(super) fn destroy(&mut self) {
-        self.qp = None;
+        self.bury();
         self.receives = 0;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn completions_name_their_work() {
-        let id = Id { peer: Rank(16_383), path: 31, life: 127 };
-        assert_eq!(Id::decode(id.encode(Some(u32::MAX))), (id, Some(u32::MAX)));
-        assert_eq!(Id::decode(id.encode(None)), (id, None));
     }
 }

@@ -1,0 +1,174 @@
+//! The same ranks over iWARP: soft-iWARP devices take the place of those that are there.
+
+use ringfold_tests::{Outcome, needed, program};
+
+use crate::lab;
+use crate::{faults, ranks};
+
+/// Runs a script where every rail has an iWARP device, `siw_h0r0` as a rule; `None` where there
+/// are none.
+fn script(text: &str) -> Option<Outcome> {
+    let devices = "
+        for device in /sys/class/infiniband/*; do rdma link del ${device##*/}; done
+        for name in h0r0 h0r1 h1r0 h1r1; do
+            rdma link add siw_$name type siw netdev $name >&2 || { echo none; exit 0; }
+        done";
+    let outcome = lab::script(&format!("{devices}\n{}", text.replace("rxe_h", "siw_h")))?;
+    if outcome.stdout == "none\n" {
+        let _ = needed::skipped("siw", "that kernel has none");
+        return None;
+    }
+    Some(outcome)
+}
+
+#[test]
+#[ignore = "wants a virtual machine"]
+fn the_transport_conforms_over_iwarp() {
+    let suite = program::suite("conformance");
+    let text = format!("RINGFOLD_TEST_REQUIRE=rdma {} --test-threads 1 rdma", suite.display());
+    let Some(outcome) = script(&text) else { return };
+    let passed = |name: &str| outcome.stdout.matches(&format!("test {name}::")).count();
+    assert!(passed("rdma") > 0 && passed("rdma") == passed("rdma_several"), "{outcome:?}");
+}
+
+#[test]
+#[ignore = "wants a virtual machine"]
+fn sums_over_iwarp_are_right() {
+    let text = format!(
+        "{}
+        RINGFOLD_DEBUG=INFO ranks
+        export RINGFOLD_IB_HCA=siw_h0
+        timeout 100 {} doctor",
+        ranks("-b 8 -e 1M -f 16 -n 2 -w 1 -c 1"),
+        program::binary("ringfold").display()
+    );
+    let Some(outcome) = script(&text) else { return };
+    assert!(outcome.stdout.contains("# Out of bounds values : 0 OK"), "{outcome:?}");
+    for rail in 0..lab::RAILS {
+        let lines = [
+            "rank 0: rank 2 by rdma".to_owned(),
+            format!("rdma rail {rail}: siw_h0r{rail}:1, iWARP, "),
+            format!("path {rail} to rank 2: siw_h0r{rail}:1, waits to be connected"),
+            format!("path {rail} to rank 0: siw_h1r{rail}:1, connects to port "),
+            format!("path {rail} to rank 2 by siw_h0r{rail}:1 carries data"),
+        ];
+        for line in lines {
+            assert!(outcome.stderr.contains(&line), "{line}: {outcome:?}");
+        }
+        let found = format!("ok    address    siw_h0r{rail}:1: 10.1{rail}.0.1: ");
+        let tried = format!("ok    trial      siw_h0r{rail}:1 to itself: ");
+        for line in [found, tried] {
+            assert!(outcome.stdout.contains(&line), "{line}: {outcome:?}");
+        }
+    }
+    assert!(!outcome.stderr.contains("is lost"), "ranks leave in peace: {outcome:?}");
+}
+
+/// Without the library that makes connections, TCP carries all, if it may; and both are said.
+#[test]
+#[ignore = "wants a virtual machine"]
+fn without_librdmacm_iwarp_is_left_to_tcp() {
+    let text = format!(
+        "{}
+        for library in $(ldconfig -p | sed -n 's/.*librdmacm.so.1 .*=> //p'); do
+            mount --bind /dev/null $library
+        done
+        export RINGFOLD_DEBUG=INFO
+        RINGFOLD_TRANSPORT=rdma,tcp ranks
+        if ranks; then exit 1; fi",
+        ranks("-b 8 -e 64K -f 32 -n 2 -w 1 -c 1")
+    );
+    let Some(outcome) = script(&text) else { return };
+    assert_eq!(outcome.stdout.matches("# Out of bounds values : 0 OK").count(), 1, "{outcome:?}");
+    let why = "no rdma because siw_h0r0:1 is iWARP, and takes no connections: librdmacm.so.1 \
+               cannot be loaded";
+    for line in [why, "install librdmacm1", "rank 2 by tcp", "RINGFOLD_TRANSPORT allows nothing"] {
+        assert!(outcome.stderr.contains(line), "{line}: {outcome:?}");
+    }
+}
+
+/// NIC and cable of one rail; of the cable no device says anything.
+#[test]
+#[ignore = "wants a virtual machine"]
+fn an_iwarp_rail_that_comes_back_is_used_again() {
+    let text = "
+        start
+        for port in p1r1 h0r1; do
+            carries p1r1
+            down $port; calls 3; said 'by rxe_h.r1:1 is lost, 1 left' 4; up $port
+            carries p1r1
+        done
+        finish";
+    let text = format!("{}{text}", faults::functions("RINGFOLD_TRANSPORT=rdma"));
+    let Some(outcome) = script(&text) else { return };
+    assert!(outcome.stdout.contains("retries exhausted: rank "), "{outcome:?}");
+}
+
+#[test]
+#[ignore = "wants a virtual machine"]
+fn where_no_iwarp_rail_is_left_tcp_carries_on() {
+    let text = "
+        start
+        down h0r0 p1r1; said 'is left; using tcp' 4; calls 5; up h0r0 p1r1
+        said 'again, by rxe_h' 4
+        carries p1r0; carries p1r1
+        finish";
+    let text = format!("{}{text}", faults::functions("RINGFOLD_TRANSPORT=rdma,tcp"));
+    let Some(outcome) = script(&text) else { return };
+    assert!(outcome.status.success());
+}
+
+/// A kernel that knows where the peer is waits for TCP's connection; calls do not.
+#[test]
+#[ignore = "wants a virtual machine"]
+fn calls_do_not_wait_for_connections() {
+    let text = "
+        for rail in 0 1; do
+            for host in 0 1; do
+                ip neigh replace 10.1$rail.0.$((2 - host)) dev h${host}r$rail nud permanent \
+                    lladdr $(cat /sys/class/net/h$((1 - host))r$rail/address)
+            done
+            ip link set p1r$rail nomaster
+        done
+        start
+        said 'is left; using tcp' 4
+        finish";
+    let text = format!("{}{text}", faults::functions("RINGFOLD_TRANSPORT=rdma,tcp"));
+    let Some(outcome) = script(&text) else { return };
+    assert!(outcome.stdout.contains("no connection in 2000 ms: "), "{outcome:?}");
+}
+
+/// Devices answer for a process that is stopped; a stranger is sent away; and neither is lost.
+#[test]
+#[ignore = "wants a virtual machine"]
+fn stopped_ranks_and_strangers_harm_nobody() {
+    let text = "
+        start
+        rank=$(pgrep -x rank | tail -n 1)
+        kill -STOP $rank; sleep 3; kill -CONT $rank
+        calls 3
+        port=$(sed -n 's/.*to rank 0: rxe_h1r0:1, connects to port //p' /tmp/log | head -n 1)
+        if timeout 20 rping -c -C 1 -I 10.10.0.2 -a 10.10.0.1 -p $port >&2; then exit 1; fi
+        said 'refused a connection that nobody expects' 1
+        calls 3
+        finish";
+    let text = format!("{}{text}", faults::functions("RINGFOLD_TRANSPORT=rdma"));
+    let Some(outcome) = script(&text) else { return };
+    assert!(!outcome.stdout.contains("is lost"), "{outcome:?}");
+}
+
+/// Every survivor hears of it, and the kernel has nothing of theirs left.
+#[test]
+#[ignore = "wants a virtual machine"]
+fn a_killed_rank_leaves_nothing_of_iwarp_behind() {
+    let text = "
+        rdma resource > /tmp/before
+        start
+        kill -9 $(pgrep -x rank | tail -n 1)
+        wait $job || true
+        rdma resource | diff /tmp/before - >&2";
+    let text = format!("{}{text}", faults::functions("RINGFOLD_TRANSPORT=rdma"));
+    let Some(outcome) = script(&text) else { return };
+    let verdicts = outcome.stdout.lines().filter(|line| line.starts_with("verdict ")).count();
+    assert_eq!(verdicts, 3, "{outcome:?}");
+}

@@ -1,0 +1,72 @@
+//! Connections over iWARP: whose they are.
+
+use super::Rdma;
+use crate::rdma::path::Id;
+use crate::rdma::peer::Peer;
+use crate::rdma::sys::{Connection, Ticket, Turn};
+
+/// Turns that are taken in a row, so that nobody keeps us at it.
+const TURNS: usize = 64;
+
+impl Rdma {
+    /// Heeds what happened to connections.
+    pub(super) fn heed_connections(&mut self) {
+        for rail in 0..self.rails.0.len() {
+            for _ in 0..TURNS {
+                let it = &self.rails.0[rail];
+                let Some(connector) = it.connector.as_ref().filter(|_| !it.is_gone) else { break };
+                match connector.turn() {
+                    Ok(None) => break,
+                    Ok(Some(turn)) => {
+                        tracing::debug!(rail = it.name(), ?turn, "rdma");
+                        self.turn(rail, turn);
+                    }
+                    Err(error) => self.lose_device(rail, &error.to_string()),
+                }
+            }
+        }
+    }
+
+    fn turn(&mut self, rail: usize, turn: Turn) {
+        match turn {
+            Turn::Found(tag) => self.with(tag, |peer, path, life| peer.found(path, life)),
+            Turn::Made(tag) => self.with(tag, |peer, path, life| peer.made(path, life)),
+            Turn::Ended(tag, why) => {
+                let (Id { peer, .. }, _) = Id::decode(tag);
+                if self.contacts.get(peer.index()).is_some_and(Option::is_some) {
+                    self.explain(peer);
+                }
+                self.with(tag, |peer, path, life| peer.broken(path, life, &why));
+            }
+            Turn::Asked(connection, ticket) => {
+                if let Err(connection) = self.admit(connection, ticket) {
+                    let name = self.rails.0[rail].name();
+                    tracing::info!("rdma: {name}: refused a connection that nobody expects");
+                    connection.refuse();
+                }
+            }
+            Turn::Gone => self.lose_device(rail, "it was removed"),
+            Turn::Else => {}
+        }
+    }
+
+    /// Lets the peer change that a tag is about, if it is known.
+    fn with(&mut self, tag: u64, change: impl FnOnce(&mut Peer, usize, u8)) {
+        let (Id { peer, path, life }, _) = Id::decode(tag);
+        if self.contacts.get(peer.index()).is_some_and(Option::is_some) {
+            self.change(peer, |peer, _| change(peer, path, life));
+        }
+    }
+
+    /// Takes a connection for the path that its ticket is for, or gives it back.
+    fn admit(&mut self, connection: Connection, ticket: Option<Ticket>) -> Result<(), Connection> {
+        let Some(ticket) = ticket else { return Err(connection) };
+        let [a, b, c, d, e, f, g, h, ..] = ticket;
+        let tag = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+        let (Id { peer, path, life }, _) = Id::decode(tag);
+        if !self.contacts.get(peer.index()).is_some_and(Option::is_some) {
+            return Err(connection);
+        }
+        self.change(peer, |peer, _| peer.admit((path, life), connection, &ticket))
+    }
+}

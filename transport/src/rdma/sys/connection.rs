@@ -1,0 +1,375 @@
+//! Connections over iWARP, which are TCP's: librdmacm makes them, and so connects queue pairs of
+//! ours by their numbers. Nothing here blocks but `Connection::connect`.
+
+use std::ffi::CStr;
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use ringfold_types::limits::RDMA_PROOF_MS;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use socket2::SockAddr;
+
+use super::abi;
+use super::device::{Context, Gid, GidKind};
+use super::library::{CmLibrary, cm_library};
+
+/// Connections that may wait to be heeded.
+const BACKLOG: i32 = 128;
+/// Time to find the way to an address, in milliseconds. Kernels that miss the answer to their own
+/// question look again only at its end.
+const FIND_MS: u16 = 500;
+const _: () = assert!(2 * FIND_MS as u64 <= RDMA_PROOF_MS, "and then there is more to do");
+/// Bytes of a ticket.
+const TICKET_BYTES: u8 = 16;
+
+/// By which the one who listens knows the one who connects.
+pub(in crate::rdma) type Ticket = [u8; TICKET_BYTES as usize];
+
+/// A port's address, at which peers find us.
+pub(in crate::rdma) struct Connector {
+    channel: Arc<EventChannel>,
+    listener: Id,
+    address: IpAddr,
+    device: Context,
+    number: u8,
+}
+
+/// One end of a connection.
+#[derive(Debug)]
+pub(in crate::rdma) struct Connection(Id);
+
+/// Something that happened to a connection, named by its tag.
+#[derive(Debug)]
+pub(in crate::rdma) enum Turn {
+    /// The way to the peer is known: `connect` is next.
+    Found(u64),
+    /// A peer wants to connect, with this ticket if it shows any.
+    Asked(Connection, Option<Ticket>),
+    /// It is there.
+    Made(u64),
+    /// It cannot be made, or is no more.
+    Ended(u64, String),
+    /// The device is no more.
+    Gone,
+    /// Nothing that matters.
+    Else,
+}
+
+/// Where librdmacm tells of all of a port's connections.
+struct EventChannel {
+    raw: NonNull<abi::CmChannel>,
+    library: &'static CmLibrary,
+}
+
+struct Id {
+    raw: NonNull<abi::CmId>,
+    channel: Arc<EventChannel>,
+}
+
+// SAFETY: librdmacm may be called from any thread.
+unsafe impl Send for EventChannel {}
+// SAFETY: as above.
+unsafe impl Sync for EventChannel {}
+// SAFETY: as above.
+unsafe impl Send for Id {}
+// SAFETY: of what is shared, only `connect` and `Connector::turn` reach what lies behind it, and
+// librdmacm lets one thread call while another takes events.
+unsafe impl Sync for Id {}
+
+/// The answer of calls that set errno.
+fn check(status: i32) -> io::Result<()> {
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+impl EventChannel {
+    fn new() -> io::Result<Arc<Self>> {
+        let library = cm_library().map_err(io::Error::other)?;
+        // SAFETY: takes nothing.
+        let raw = unsafe { (library.create_channel)() };
+        let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
+        let channel = Self { raw, library };
+        let fd = channel.fd();
+        fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?;
+        Ok(Arc::new(channel))
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is open as long as the channel, and so as long as `self`.
+        unsafe { BorrowedFd::borrow_raw((*self.raw.as_ptr()).fd) }
+    }
+}
+
+impl Drop for EventChannel {
+    fn drop(&mut self) {
+        // SAFETY: its ids held it, and are gone; every event was acknowledged.
+        unsafe { (self.library.destroy_channel)(self.raw.as_ptr()) };
+    }
+}
+
+impl Id {
+    fn new(channel: &Arc<EventChannel>, tag: u64) -> io::Result<Self> {
+        let (mut raw, tag) = (ptr::null_mut(), tag_as_pointer(tag));
+        let (create, own) = (channel.library.create_id, channel.raw.as_ptr());
+        // SAFETY: the channel lives and is kept by the id; the tag is never followed.
+        check(unsafe { create(own, &raw mut raw, tag, abi::PS_TCP) })?;
+        let raw = NonNull::new(raw).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { raw, channel: Arc::clone(channel) })
+    }
+
+    fn library(&self) -> &'static CmLibrary {
+        self.channel.library
+    }
+
+    /// Takes an address of this host, with a port of the kernel's choice.
+    fn bind(&self, address: IpAddr) -> io::Result<()> {
+        let address = SockAddr::from(SocketAddr::new(address, 0));
+        // SAFETY: the id lives, and the address is one, which is only read.
+        check(unsafe {
+            (self.library().bind_addr)(self.raw.as_ptr(), address.as_ptr().cast_mut().cast())
+        })
+    }
+}
+
+/// Whether an id is bound to that port of that device.
+///
+/// # Safety
+/// The id lives.
+unsafe fn is_of(id: NonNull<abi::CmId>, device: &Context, number: u8) -> bool {
+    // SAFETY: by the caller; librdmacm fills in the device once it is bound to one, whose context
+    // it keeps open.
+    unsafe {
+        let id = id.as_ref();
+        let Some(context) = id.verbs.as_ref() else { return false };
+        let name = CStr::from_ptr((*context.device).name.as_ptr());
+        id.port_num == number && name.to_bytes() == device.name().as_bytes()
+    }
+}
+
+impl Drop for Id {
+    fn drop(&mut self) {
+        // SAFETY: made by librdmacm for us alone; queue pairs of it are told by number.
+        unsafe { (self.library().destroy_id)(self.raw.as_ptr()) };
+    }
+}
+
+fn tag_as_pointer(tag: u64) -> *mut std::ffi::c_void {
+    const _: () = assert!(size_of::<usize>() == size_of::<u64>());
+    ptr::without_provenance_mut(usize::try_from(tag).unwrap_or_default())
+}
+
+impl Connector {
+    /// Listens at the address of the port that `choose` takes, for a reason.
+    ///
+    /// # Errors
+    /// There is no librdmacm, or no address that can be used.
+    pub(in crate::rdma) fn new<T>(
+        device: &Context,
+        number: u8,
+        choose: impl FnOnce(&[Gid]) -> Option<(Gid, T)>,
+    ) -> io::Result<(Self, Gid, T)> {
+        let channel = EventChannel::new()?;
+        let mut gids = Vec::new();
+        for address in addresses()? {
+            let id = Id::new(&channel, 0)?;
+            // SAFETY: the id lives.
+            if id.bind(address).is_ok() && unsafe { is_of(id.raw, device, number) } {
+                let bytes = match address {
+                    IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+                    IpAddr::V6(address) => address.octets(),
+                };
+                gids.push(Gid { index: 0, bytes, kind: GidKind::Iwarp });
+            }
+        }
+        let none = || io::Error::other("give its interface an IP address");
+        let (gid, why) = choose(&gids).ok_or_else(none)?;
+        let (listener, address) = (Id::new(&channel, 0)?, gid.address());
+        listener.bind(address)?;
+        // SAFETY: the id lives, and is bound.
+        check(unsafe { (listener.library().listen)(listener.raw.as_ptr(), BACKLOG) })?;
+        Ok((Self { channel, listener, address, device: device.clone(), number }, gid, why))
+    }
+
+    /// Readable when `turn` has something to tell.
+    pub(in crate::rdma) fn fd(&self) -> BorrowedFd<'_> {
+        self.channel.fd()
+    }
+
+    /// Where peers connect to, beside the address.
+    pub(in crate::rdma) fn port(&self) -> u16 {
+        // SAFETY: the id lives, and is bound.
+        u16::from_be(unsafe { (self.listener.library().src_port)(self.listener.raw.as_ptr()) })
+    }
+
+    /// Begins to connect: looks for the way, which `Turn::Found` tells.
+    pub(in crate::rdma) fn find(&self, to: SocketAddr, tag: u64) -> io::Result<Connection> {
+        let id = Id::new(&self.channel, tag)?;
+        let own = SockAddr::from(SocketAddr::new(self.address, 0));
+        let (to, find) = (SockAddr::from(to), id.library().resolve_addr);
+        let [from, into] = [&own, &to].map(|it| it.as_ptr().cast_mut().cast());
+        // SAFETY: the id lives, and the addresses are such, which are only read.
+        check(unsafe { find(id.raw.as_ptr(), from, into, FIND_MS.into()) })?;
+        Ok(Connection(id))
+    }
+
+    /// The next thing that happened to connections, if any. Does not block.
+    ///
+    /// # Errors
+    /// Nothing will be told any more.
+    pub(in crate::rdma) fn turn(&self) -> io::Result<Option<Turn>> {
+        let library = self.channel.library;
+        let mut event = ptr::null_mut();
+        // SAFETY: the channel lives and does not block, and there is room for the answer.
+        let status = unsafe { (library.get_event)(self.channel.raw.as_ptr(), &raw mut event) };
+        if let Err(error) = check(status) {
+            let is_none =
+                matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
+            return if is_none { Ok(None) } else { Err(error) };
+        }
+        // SAFETY: the event was just given, and neither it nor its id goes before it is
+        // acknowledged.
+        let turn = unsafe { self.read(&*event) };
+        // SAFETY: as above; nothing of it is used any more.
+        unsafe { (library.ack_event)(event) };
+        Ok(Some(turn))
+    }
+
+    /// # Safety
+    /// The event is one of this channel's that was not acknowledged.
+    unsafe fn read(&self, event: &abi::CmEvent) -> Turn {
+        let library = self.channel.library;
+        let Some(raw) = NonNull::new(event.id) else { return Turn::Else };
+        // SAFETY: by the caller.
+        let tag = unsafe { (*raw.as_ptr()).context }.addr() as u64;
+        match event.event {
+            abi::CM_ADDR_RESOLVED => {
+                // SAFETY: by the caller.
+                let found = if unsafe { is_of(raw, &self.device, self.number) } {
+                    // SAFETY: by the caller.
+                    check(unsafe { (library.resolve_route)(raw.as_ptr(), FIND_MS.into()) })
+                } else {
+                    Err(io::Error::other("the way to the peer is by another device"))
+                };
+                found.map_or_else(|error| Turn::Ended(tag, error.to_string()), |()| Turn::Else)
+            }
+            abi::CM_ROUTE_RESOLVED => Turn::Found(tag),
+            abi::CM_ESTABLISHED => Turn::Made(tag),
+            abi::CM_CONNECT_REQUEST => {
+                let (from, bytes) = (event.param.private_data, event.param.private_data_len);
+                let has_ticket = !from.is_null() && bytes >= TICKET_BYTES;
+                // SAFETY: by the caller, there are so many bytes.
+                let ticket = has_ticket.then(|| unsafe { from.cast::<Ticket>().read() });
+                Turn::Asked(Connection(Id { raw, channel: Arc::clone(&self.channel) }), ticket)
+            }
+            abi::CM_DISCONNECTED => Turn::Ended(tag, "the connection was closed".to_owned()),
+            abi::CM_ADDR_ERROR
+            | abi::CM_ROUTE_ERROR
+            | abi::CM_CONNECT_ERROR
+            | abi::CM_UNREACHABLE
+            | abi::CM_REJECTED => {
+                // SAFETY: the name is a constant string.
+                let what = unsafe { CStr::from_ptr((library.event_name)(event.event)) };
+                let (what, status) = (what.to_string_lossy(), event.status);
+                let why = match status {
+                    ..0 => io::Error::from_raw_os_error(-status).to_string(),
+                    _ => format!("status {status}"),
+                };
+                Turn::Ended(tag, format!("{what}: {why}"))
+            }
+            abi::CM_DEVICE_REMOVAL => Turn::Gone,
+            _ => Turn::Else,
+        }
+    }
+}
+
+impl Connection {
+    /// Connects the queue pair of that number, once the way is found. Soft devices block here for
+    /// as long as TCP waits for an answer.
+    pub(in crate::rdma) fn connect(&self, number: u32, ticket: &Ticket) -> io::Result<()> {
+        let mut wanted = wanted(number);
+        wanted.private_data = ticket.as_ptr().cast();
+        wanted.private_data_len = TICKET_BYTES;
+        // SAFETY: the id lives, and so does the ticket, which is copied.
+        check(unsafe { (self.0.library().connect)(self.0.raw.as_ptr(), &raw mut wanted) })
+    }
+
+    /// Lets the one who asked connect to the queue pair of that number.
+    pub(in crate::rdma) fn accept(&self, number: u32, tag: u64) -> io::Result<()> {
+        let mut wanted = wanted(number);
+        // SAFETY: the id lives, and nothing else has it: no event of it was told but the one that
+        // brought it.
+        unsafe { (*self.0.raw.as_ptr()).context = tag_as_pointer(tag) };
+        // SAFETY: the id lives.
+        check(unsafe { (self.0.library().accept)(self.0.raw.as_ptr(), &raw mut wanted) })
+    }
+
+    /// Sends the one who asked away.
+    pub(in crate::rdma) fn refuse(self) {
+        // SAFETY: the id lives, and there is nothing to tell. Where it fails, it is destroyed.
+        unsafe { (self.0.library().reject)(self.0.raw.as_ptr(), ptr::null(), 0) };
+    }
+}
+
+/// What a connection is to be: one question may be under way in either direction.
+const fn wanted(number: u32) -> abi::ConnParam {
+    abi::ConnParam {
+        private_data: ptr::null(),
+        private_data_len: 0,
+        responder_resources: 1,
+        initiator_depth: 1,
+        flow_control: 0,
+        retry_count: 0,
+        rnr_retry_count: 0,
+        srq: 0,
+        qp_num: number,
+    }
+}
+
+/// The addresses of this host's interfaces by which others may reach it.
+fn addresses() -> io::Result<Vec<IpAddr>> {
+    let mut list = ptr::null_mut();
+    // SAFETY: there is room for the list.
+    check(unsafe { libc::getifaddrs(&raw mut list) })?;
+    let (mut found, mut at) = (Vec::new(), list);
+    // SAFETY: entries of the list live until it is freed, and their addresses with them, which are
+    // what their family says.
+    while let Some(entry) = unsafe { at.as_ref() } {
+        at = entry.ifa_next;
+        let is_outer = entry.ifa_flags & libc::IFF_LOOPBACK.cast_unsigned() == 0;
+        // SAFETY: as above.
+        let family = unsafe { entry.ifa_addr.as_ref() }.map(|address| address.sa_family);
+        match family.map(i32::from) {
+            Some(libc::AF_INET) if is_outer => {
+                // SAFETY: as above; it may lie anywhere.
+                let it = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned() };
+                found.push(IpAddr::V4(Ipv4Addr::from(u32::from_be(it.sin_addr.s_addr))));
+            }
+            Some(libc::AF_INET6) if is_outer => {
+                // SAFETY: as above.
+                let it = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in6>().read_unaligned() };
+                let it = Ipv6Addr::from(it.sin6_addr.s6_addr);
+                // Others would need to know an interface of theirs too.
+                found.extend((!it.is_unicast_link_local()).then_some(IpAddr::V6(it)));
+            }
+            _ => {}
+        }
+    }
+    // SAFETY: made above, and nothing of it is used any more.
+    unsafe { libc::freeifaddrs(list) };
+    Ok(found)
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Connector({} port {})", self.address, self.port())
+    }
+}
+
+impl fmt::Debug for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Id({:p})", self.raw)
+    }
+}
