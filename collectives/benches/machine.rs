@@ -34,6 +34,7 @@ fn run(machine: &mut Machine, schedule: &Schedule) -> usize {
                     Action::Send { src, .. } | Action::Put { src, .. } => src.len,
                     Action::Recv { dst, .. }
                     | Action::Copy { dst, .. }
+                    | Action::Get { dst, .. }
                     | Action::Reduce { dst, .. } => dst.len,
                 };
                 total += elements;

@@ -83,6 +83,18 @@ impl Algorithm {
         self.name == "window"
     }
 
+    /// Whether it passes ordinary buffers through stages: memory that every rank has mapped.
+    #[must_use]
+    pub fn needs_stage(&self) -> bool {
+        self.name == "staged"
+    }
+
+    /// Whether it works on ordinary buffers wherever the ranks are.
+    #[must_use]
+    pub fn works_anywhere(&self) -> bool {
+        !self.needs_windows() && !self.needs_stage()
+    }
+
     /// The algorithm of `collective` named `name`.
     #[must_use]
     pub fn named(collective: Collective, name: &str) -> Option<&'static Self> {

@@ -10,6 +10,11 @@
 //! sent sees all that the other did before. So a schedule sends tokens (elements of scratch) around
 //! what must not meet, and `check` proves that nothing does.
 //!
+//! Calls on ordinary buffers can do the same by way of the *stage*, memory that the communicator
+//! keeps and every rank has mapped: a rank copies there what others need, and they read it
+//! (`Source::Peer`, `Step::Get`). It is the same from call to call, so a schedule leaves it quiet: see
+//! `limits::STAGE_QUIET_BYTES`.
+//!
 //! An element on the wire has one of two forms: that of the call's data type (sent from `Input` or
 //! `Output`) or that of its accumulator (sent from `Scratch`). Collectives that do not reduce have
 //! no accumulator; their scratch holds elements.
@@ -37,7 +42,7 @@ impl Form {
     #[must_use]
     pub const fn of(buffer: Buffer) -> Self {
         match buffer {
-            Buffer::Input | Buffer::Output => Self::Element,
+            Buffer::Input | Buffer::Output | Buffer::Stage => Self::Element,
             Buffer::Scratch => Self::Accumulator,
         }
     }
@@ -59,7 +64,7 @@ pub enum Source {
     Local(Slice),
     /// The next elements to arrive from a rank, which sends them in this form.
     Wire(Rank, Form),
-    /// The input or output of another rank, read where it lies. Only in windows.
+    /// The input or output of another rank in windows, or its stage, read where it lies.
     Peer(Rank, Slice),
 }
 
@@ -88,7 +93,7 @@ pub enum Step {
         dst: Slice,
     },
     /// Combine elements of all sources, in their order, into `dst`. Results are finished (average
-    /// divided, accumulator rounded) if `dst` is in `Output`. One source is a change of form.
+    /// divided, accumulator rounded) if `dst` is not in `Scratch`. One source is a change of form.
     Reduce {
         /// Where the results go.
         dst: Slice,
@@ -101,6 +106,15 @@ pub enum Step {
         to: Rank,
         /// What is stored, at the same place there.
         src: Slice,
+    },
+    /// Copy elements of another rank's stage.
+    Get {
+        /// Whose stage.
+        from: Rank,
+        /// From here,
+        src: Slice,
+        /// to here, of the same length and form.
+        dst: Slice,
     },
 }
 
@@ -115,6 +129,7 @@ pub struct Schedule {
     sources: Vec<Source>,
     scratch_len: usize,
     needs_windows: bool,
+    needs_stage: bool,
 }
 
 impl Schedule {
@@ -174,7 +189,7 @@ impl Schedule {
                         Source::Local(_) | Source::Peer(..) => None,
                     }));
                 }
-                Step::Copy { .. } | Step::Put { .. } => {}
+                Step::Copy { .. } | Step::Put { .. } | Step::Get { .. } => {}
             }
         }
         peers.sort_unstable();
@@ -182,10 +197,16 @@ impl Schedule {
         peers
     }
 
-    /// Whether a step reaches into another rank's memory.
+    /// Whether a step reaches into another rank's buffers.
     #[must_use]
     pub const fn needs_windows(&self) -> bool {
         self.needs_windows
+    }
+
+    /// Whether a step reaches into another rank's stage.
+    #[must_use]
+    pub const fn needs_stage(&self) -> bool {
+        self.needs_stage
     }
 
     /// Elements of scratch that the steps use.
@@ -223,6 +244,7 @@ impl Builder {
             sources: Vec::new(),
             scratch_len: 0,
             needs_windows: false,
+            needs_stage: false,
         };
         let nothing = Slice::new(Buffer::Scratch, 0, 0);
         Self { schedule, lane: 0, partials: alloc::vec![nothing; lanes] }
@@ -275,6 +297,15 @@ impl Builder {
         }
     }
 
+    /// Copies `src` of the stage of `from` to `dst`.
+    pub fn get(&mut self, from: Rank, src: Slice, dst: Slice) {
+        debug_assert_eq!(src.len, dst.len, "a copy keeps its length");
+        if dst.len > 0 {
+            self.schedule.needs_stage = true;
+            self.push(Step::Get { from, src, dst });
+        }
+    }
+
     /// Combines `sources`, in order, into `dst`. More sources than one step takes are combined in
     /// several, by way of scratch.
     ///
@@ -313,8 +344,13 @@ impl Builder {
         let start = self.schedule.sources.len();
         self.schedule.sources.extend(sources);
         let end = self.schedule.sources.len();
-        let is_far = |source: &Source| matches!(source, Source::Peer(..));
-        self.schedule.needs_windows |= self.schedule.sources[start..].iter().any(is_far);
+        for source in &self.schedule.sources[start..] {
+            if let Source::Peer(_, slice) = source {
+                let is_staged = slice.buffer == Buffer::Stage;
+                self.schedule.needs_stage |= is_staged;
+                self.schedule.needs_windows |= !is_staged;
+            }
+        }
         let index = |at| u32::try_from(at).unwrap_or(u32::MAX);
         self.push(Step::Reduce { dst, sources: index(start)..index(end) });
     }
@@ -352,6 +388,7 @@ impl Schedule {
             Step::Recv { from, dst } => write!(f, "recv    {dst} <- rank {from}"),
             Step::Copy { src, dst } => write!(f, "copy    {dst} <- {src}"),
             Step::Put { to, src } => write!(f, "put     {src} => rank {to}"),
+            Step::Get { from, src, dst } => write!(f, "get     {dst} <- rank {from}'s {src}"),
             Step::Reduce { dst, sources } => {
                 write!(f, "reduce  {dst} <-")?;
                 for (index, source) in self.sources(sources).iter().enumerate() {

@@ -32,6 +32,10 @@ fn prove(
     window_bytes: usize,
 ) -> Stated {
     let schedules = schedules(algorithm, call, size, chunk, window_bytes);
+    let windows = schedules.iter().any(Schedule::needs_windows);
+    assert!(algorithm.needs_windows() || !windows, "{algorithm} reaches into ordinary buffers");
+    let stages = schedules.iter().any(Schedule::needs_stage);
+    assert!(algorithm.needs_stage() || !stages, "{algorithm} reaches into stages");
     let mut costs = [false, true].map(|in_place| {
         check(&schedules, Conditions { in_place, window_bytes }).unwrap_or_else(|flaw| {
             let mut text =
@@ -101,10 +105,11 @@ fn for_a_handful_of_sizes(collective: Collective) {
     }
 }
 
-/// Whether everyone sends all it has to everyone, so that few chunks are messages enough.
+/// Whether everyone sends to everyone for each piece, so that few of them are messages enough.
 fn sends_all_to_all(algorithm: &Algorithm) -> bool {
     matches!(algorithm.collective, Collective::AllGather | Collective::ReduceScatter)
         || algorithm.name == "one_shot"
+        || algorithm.needs_stage()
 }
 
 fn splitmix(seed: u64) -> u64 {
@@ -118,7 +123,7 @@ fn as_stated(collective: Collective) {
     for size in 1..=33_usize {
         for algorithm in Algorithm::of(collective) {
             // Divides evenly into blocks and halves of blocks, and fits one chunk and any link.
-            let even = 64 * size.next_power_of_two() * size;
+            let even = 32 * size.next_power_of_two() * size;
             for call in calls(collective, size, &[even]) {
                 let measured = prove(algorithm, call, size, even, even * size * 8);
                 let stated = (algorithm.stated)(&call, size);

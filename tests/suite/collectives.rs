@@ -83,10 +83,13 @@ fn calls(collective: Collective, size: usize) -> Vec<Call> {
 
 fn all_algorithms(via: Via, collective: Collective, sizes: &[usize]) {
     for &size in sizes {
-        for algorithm in Algorithm::of(collective).iter().filter(|a| !a.needs_windows()) {
+        let can_be_had =
+            |a: &&Algorithm| a.works_anywhere() || a.needs_stage() && via == Via::Shm && size > 1;
+        for algorithm in Algorithm::of(collective).iter().filter(can_be_had) {
             let settings = [("RINGFOLD_ALGO", &*format!("{collective}:{}", algorithm.name))];
             let calls = calls(collective, size);
             via.run(size, &settings, |comm| {
+                assert_eq!(comm.algorithm_for(&calls[0]).unwrap(), algorithm.name);
                 for (index, call) in calls.iter().enumerate() {
                     for in_place in [false, true] {
                         let wrong = wrong(comm, call, in_place, index as u64);
@@ -166,7 +169,7 @@ fn a_barrier_holds_everyone_back() {
 fn every_rank_gets_the_same_bits_in_every_run() {
     // Values whose sum depends on the order of addition.
     let value = |rank: u32, i: usize| ((rank * 7919) as f32 + i as f32).sin() * 1e3;
-    for algorithm in Algorithm::of(Collective::AllReduce).iter().filter(|a| !a.needs_windows()) {
+    for algorithm in Algorithm::of(Collective::AllReduce).iter().filter(|a| a.works_anywhere()) {
         let settings = [("RINGFOLD_ALGO", &*format!("allreduce:{}", algorithm.name))];
         let run = || {
             Via::Local.run(5, &settings, |comm| {

@@ -8,6 +8,7 @@ use ringfold_types::Rank;
 pub struct Layout {
     host_of: Vec<u32>,
     crowd: Crowd,
+    shares_memory: bool,
 }
 
 /// Ranks that share CPUs.
@@ -53,13 +54,25 @@ impl Layout {
             }
         };
         let host_of = names.iter().map(|name| Rank::at(number(name)).0).collect();
-        Self { host_of, crowd: Crowd { ranks: 1, cpus: 1 } }
+        Self { host_of, crowd: Crowd { ranks: 1, cpus: 1 }, shares_memory: false }
     }
 
     /// The same ranks where `crowd` has the fewest CPUs for each.
     #[must_use]
     pub fn with_crowd(self, crowd: Crowd) -> Self {
         Self { crowd, ..self }
+    }
+
+    /// The same ranks, all of which can map each other's memory, or not.
+    #[must_use]
+    pub fn sharing_memory(self, shares_memory: bool) -> Self {
+        Self { shares_memory, ..self }
+    }
+
+    /// Whether all ranks can map each other's memory, so that calls can pass through stages.
+    #[must_use]
+    pub fn shares_memory(&self) -> bool {
+        self.shares_memory
     }
 
     /// Those ranks that have the fewest CPUs for each. They may be on several hosts: containers

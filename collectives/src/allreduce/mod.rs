@@ -7,6 +7,7 @@ mod halving_doubling;
 mod one_shot;
 mod recursive_doubling;
 mod ring;
+pub(crate) mod staged;
 mod tree;
 mod two_shot;
 mod window;
@@ -22,4 +23,5 @@ pub(crate) const ALGORITHMS: &[Algorithm] = &[
     one_shot::ALGORITHM,
     two_shot::ALGORITHM,
     window::ALGORITHM,
+    staged::ALGORITHM,
 ];

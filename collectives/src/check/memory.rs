@@ -3,6 +3,10 @@
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 
+use ringfold_types::{Rank, Slice};
+
+use super::Flaw;
+
 /// A set of ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ranks(Rc<[u64]>);
@@ -140,4 +144,39 @@ pub(super) fn cut(runs: &mut alloc::collections::VecDeque<Run>, len: usize) -> V
         }
     }
     taken
+}
+
+/// The same elements counted from another place.
+pub(super) fn shifted(mut values: Vec<Run>, from: Slice, to: Slice) -> Vec<Run> {
+    for (_, value) in &mut values {
+        value.shift += from.offset.cast_signed() - to.offset.cast_signed();
+    }
+    values
+}
+
+/// Two sets of values combined, element by element.
+pub(super) fn combine(a: &[Run], b: &[Run], rank: Rank, slice: Slice) -> Result<Vec<Run>, Flaw> {
+    let (mut a, mut b) = (a.iter().cloned(), b.iter().cloned());
+    let (mut left, mut right) = (a.next(), b.next());
+    let mut result = Vec::new();
+    while let (Some((la, va)), Some((lb, vb))) = (&mut left, &mut right) {
+        if va.shift != vb.shift || va.finished || vb.finished {
+            return Err(Flaw::Mixed { rank, slice });
+        }
+        if !va.from.is_disjoint(&vb.from) {
+            return Err(Flaw::Twice { rank, slice });
+        }
+        let len = (*la).min(*lb);
+        let from = va.from.union(&vb.from);
+        result.push((len, Value { shift: va.shift, from, finished: false }));
+        *la -= len;
+        *lb -= len;
+        if *la == 0 {
+            left = a.next();
+        }
+        if *lb == 0 {
+            right = b.next();
+        }
+    }
+    Ok(result)
 }

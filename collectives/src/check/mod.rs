@@ -10,8 +10,9 @@
 //! * nothing is read that was not written; nothing empty is sent;
 //! * how long the longest chain of messages is, and how much the busiest rank sends.
 //!
-//! * where ranks reach into each other's memory (windows): whatever two of them do with one
-//!   element, messages order it, and nobody is at it when its owner's call ends (`races`).
+//! * where ranks reach into each other's memory (windows, stages): whatever two of them do with one
+//!   element, messages order it, and nobody is at it when its owner's call ends, or, for a part of
+//!   the stage, when its owner has heard of all others in the next call (`races`).
 //!
 //! Messages arrive in one order per link whatever the timing, so the outcome can depend on the
 //! order in which lanes and ranks move only through memory that two lanes of a rank share. To find
@@ -19,6 +20,7 @@
 
 mod memory;
 mod races;
+mod result;
 mod world;
 
 use alloc::vec::Vec;

@@ -7,12 +7,14 @@
 //! in which this run happened to move; so what passes is right in every order.
 //!
 //! A call begins and ends with its user: the owner has written all of its windows before, and does
-//! again after.
+//! again after. Of a stage, the quiet part is the owner's in the same way; the rest others may have
+//! read right before, and may read right after.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 
 use ringfold_types::Buffer;
+use ringfold_types::limits::{STAGE_BYTES, STAGE_QUIET_BYTES};
 
 use super::memory::Memory;
 use super::overlay;
@@ -44,6 +46,9 @@ struct Windows {
     together: Option<(usize, usize)>,
     input: Memory<Touched>,
     output: Memory<Touched>,
+    stage: Memory<Touched>,
+    /// Elements of the stage that are quiet between calls.
+    quiet: usize,
 }
 
 /// Who used a run of elements.
@@ -60,7 +65,8 @@ pub(super) struct Race;
 impl Races {
     /// `None` if nobody reaches into another's memory.
     pub(super) fn new(schedules: &[Schedule], in_place: bool) -> Option<Self> {
-        if !schedules.iter().any(Schedule::needs_windows) {
+        let reaches = |schedule: &Schedule| schedule.needs_windows() || schedule.needs_stage();
+        if !schedules.iter().any(reaches) {
             return None;
         }
         let lanes = schedules.iter().map(|schedule| schedule.lanes().len()).max().unwrap_or(1);
@@ -82,7 +88,14 @@ impl Races {
                 together: in_place.then_some(together),
                 input: Memory::default(),
                 output: Memory::default(),
+                stage: Memory::default(),
+                quiet: STAGE_QUIET_BYTES / call.data_type.bytes(),
             };
+            let others = (0..size).filter(|other| *other != rank);
+            let late = others.map(|other| (other * lanes, 1)).collect();
+            let late = Touched { written: user.written, read: late };
+            let rest = STAGE_BYTES / call.data_type.bytes() - windows.quiet;
+            windows.stage.write(0, alloc::vec![(windows.quiet, user.clone()), (rest, late)]);
             windows.input.write(0, alloc::vec![(input_len, user.clone())]);
             windows.output.write(0, alloc::vec![(whole, user)]);
             windows
@@ -122,6 +135,7 @@ impl Races {
         let (clock, windows) = (&thread.clock, &mut self.windows[of]);
         let (memory, start) = match (slice.buffer, windows.together) {
             (Buffer::Scratch, _) => return Ok(()),
+            (Buffer::Stage, _) => (&mut windows.stage, 0),
             (Buffer::Input, None) => (&mut windows.input, 0),
             (Buffer::Output, None) => (&mut windows.output, 0),
             (Buffer::Input, Some((start, _))) | (Buffer::Output, Some((_, start))) => {
@@ -138,9 +152,17 @@ impl Races {
             let own = rank * self.lanes..(rank + 1) * self.lanes;
             let mut clock = Rc::clone(&self.threads[own.start].clock);
             self.threads[own.clone()].iter().for_each(|thread| learn(&mut clock, &thread.clock));
-            for memory in [&mut windows.input, &mut windows.output] {
+            let whole = usize::MAX / 4;
+            for (memory, end) in [
+                (&mut windows.input, whole),
+                (&mut windows.output, whole),
+                (&mut windows.stage, windows.quiet),
+            ] {
                 let mut at = 0;
-                while let (len, Some(_)) = memory.run_at(at) {
+                while let (len, Some(_)) = memory.run_at(at)
+                    && at < end
+                {
+                    let len = len.min(end - at);
                     touch(memory, at, len, (own.start, clock[own.start]), &clock, true)
                         .map_err(|Race| rank)?;
                     at += len;

@@ -3,9 +3,10 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
+use ringfold_types::limits::STAGE_BYTES;
 use ringfold_types::{Buffer, Collective, Rank, Slice};
 
-use super::memory::{Memory, Ranks, Run, Value, cut};
+use super::memory::{Memory, Ranks, Run, Value, combine, cut, shifted};
 use super::races::{Clock, Race, Races};
 use super::{Conditions, Flaw, overlay};
 use crate::algorithm::Stated;
@@ -13,15 +14,15 @@ use crate::machine::{Action, Machine};
 use crate::schedule::{Form, Schedule, Source};
 
 pub(super) struct World<'s> {
-    schedules: &'s [Schedule],
-    conditions: Conditions,
+    pub(super) schedules: &'s [Schedule],
+    pub(super) conditions: Conditions,
     order: u64,
-    nodes: Vec<Node>,
+    pub(super) nodes: Vec<Node>,
     /// Where ranks reach into each other's memory.
     races: Option<Races>,
 }
 
-struct Node {
+pub(super) struct Node {
     machine: Machine,
     /// What is on the wire to it, by sender and lane.
     links: BTreeMap<(usize, usize), Stream>,
@@ -29,12 +30,13 @@ struct Node {
     is_awake: bool,
     /// The set of this rank alone.
     own: Ranks,
-    output: Memory,
+    pub(super) output: Memory,
     scratch: Memory,
+    stage: Memory,
     /// Per lane, the longest chain of messages that led to where it is.
     depth: Vec<usize>,
     /// The ranks that are known to have entered, for barrier.
-    entered: Ranks,
+    pub(super) entered: Ranks,
     sent: usize,
 }
 
@@ -65,6 +67,7 @@ impl<'s> World<'s> {
                     own: own.clone(),
                     output: Memory::default(),
                     scratch: Memory::default(),
+                    stage: Memory::default(),
                     depth: alloc::vec![0; schedule.lanes().len()],
                     entered: own,
                     sent: 0,
@@ -97,7 +100,7 @@ impl<'s> World<'s> {
             }
         }
         for index in 0..self.nodes.len() {
-            self.verify_result(index)?;
+            self.verify(index)?;
         }
         if let Some(Err(index)) = self.races.as_mut().map(Races::end) {
             let (rank, slice) = (Rank::at(index), Slice::new(Buffer::Output, 0, 0));
@@ -151,6 +154,7 @@ impl<'s> World<'s> {
                     dst.len
                 }
                 Action::Put { to, src } => self.put(index, lane, to, src)?,
+                Action::Get { from, src, dst } => self.get(index, lane, from, src, dst)?,
                 Action::Reduce { dst, sources, done } => {
                     self.reduce(index, lane, dst, sources, done)?
                 }
@@ -223,6 +227,27 @@ impl<'s> World<'s> {
         Ok(src.len)
     }
 
+    fn get(
+        &mut self,
+        index: usize,
+        lane: usize,
+        from: Rank,
+        src: Slice,
+        dst: Slice,
+    ) -> Result<usize, Flaw> {
+        let rank = Rank::at(index);
+        let exists = from.index() < self.nodes.len() && from != rank;
+        if !exists || src.buffer != Buffer::Stage || dst.buffer == Buffer::Scratch {
+            return Err(Flaw::Bounds { rank, slice: src });
+        }
+        let values = self.read(from.index(), src)?;
+        self.touch((index, lane), from.index(), src, false)?;
+        self.touch((index, lane), index, dst, true)?;
+        self.write(index, dst, shifted(values, src, dst))?;
+        self.nodes[index].sent += src.len;
+        Ok(src.len)
+    }
+
     /// A lane of a rank uses memory of one that others may use too.
     fn touch(
         &mut self,
@@ -287,7 +312,7 @@ impl<'s> World<'s> {
             if value.finished {
                 return Err(Flaw::Mixed { rank, slice: dst });
             }
-            value.finished = dst.buffer == Buffer::Output;
+            value.finished = dst.buffer != Buffer::Scratch;
         }
         self.touch((index, lane), index, dst, true)?;
         self.write(index, dst, values)?;
@@ -366,6 +391,7 @@ impl<'s> World<'s> {
                 Ok(own(&node.own, 0))
             }
             Buffer::Output => node.output.read(slice.offset, slice.len).ok_or(unwritten),
+            Buffer::Stage => node.stage.read(slice.offset, slice.len).ok_or(unwritten),
             Buffer::Scratch if schedule.call().collective == Collective::Barrier => {
                 Ok(own(&node.entered, 0))
             }
@@ -396,6 +422,7 @@ impl<'s> World<'s> {
             Buffer::Input => return Err(Flaw::Bounds { rank: Rank::at(index), slice }),
             Buffer::Output => node.output.write(slice.offset, values),
             Buffer::Scratch => node.scratch.write(slice.offset, values),
+            Buffer::Stage => node.stage.write(slice.offset, values),
         }
         Ok(())
     }
@@ -410,88 +437,8 @@ impl<'s> World<'s> {
             (Buffer::Input, _) => call.input_len(self.nodes.len()),
             (Buffer::Output, _) => call.output_len(self.nodes.len()),
             (Buffer::Scratch, _) => schedule.scratch_len(),
+            (Buffer::Stage, _) => STAGE_BYTES / call.data_type.bytes(),
         };
         if slice.end() > len { Err(Flaw::Bounds { rank, slice }) } else { Ok(()) }
     }
-
-    fn verify_result(&self, index: usize) -> Result<(), Flaw> {
-        let (call, size, rank) = (self.schedules[index].call(), self.nodes.len(), Rank::at(index));
-        let node = &self.nodes[index];
-        if call.collective == Collective::Barrier {
-            let all = node.entered.count() == size;
-            return if all { Ok(()) } else { Err(Flaw::Result { rank, index: 0 }) };
-        }
-        if call.collective == Collective::Reduce && rank != call.root {
-            return Ok(());
-        }
-        let len = call.output_len(size);
-        let mut position = 0;
-        while position < len {
-            let (run, value) = node.output.run_at(position);
-            let wrong = Err(Flaw::Result { rank, index: position });
-            // In place, what was never written is the input that was there.
-            let untouched = Value {
-                shift: overlay(&self.schedules[index]),
-                from: Ranks::only(index, size),
-                finished: false,
-            };
-            let value = match value {
-                Some(value) => value,
-                None if self.conditions.in_place => &untouched,
-                None => return wrong,
-            };
-            let all = value.from.count() == size && value.finished;
-            let (shift, right, block_end) = match call.collective {
-                Collective::AllGather => {
-                    let block = position / call.count;
-                    let right = value.from == Ranks::only(block, size);
-                    (-(block * call.count).cast_signed(), right, (block + 1) * call.count)
-                }
-                Collective::Broadcast => {
-                    (0, value.from == Ranks::only(call.root.index(), size), len)
-                }
-                Collective::ReduceScatter => ((index * call.count).cast_signed(), all, len),
-                _ => (0, all, len),
-            };
-            if value.shift != shift || !right {
-                return wrong;
-            }
-            position = (position + run).min(block_end);
-        }
-        Ok(())
-    }
-}
-
-/// The same elements counted from another place.
-fn shifted(mut values: Vec<Run>, from: Slice, to: Slice) -> Vec<Run> {
-    for (_, value) in &mut values {
-        value.shift += from.offset.cast_signed() - to.offset.cast_signed();
-    }
-    values
-}
-
-fn combine(a: &[Run], b: &[Run], rank: Rank, slice: Slice) -> Result<Vec<Run>, Flaw> {
-    let (mut a, mut b) = (a.iter().cloned(), b.iter().cloned());
-    let (mut left, mut right) = (a.next(), b.next());
-    let mut result = Vec::new();
-    while let (Some((la, va)), Some((lb, vb))) = (&mut left, &mut right) {
-        if va.shift != vb.shift || va.finished || vb.finished {
-            return Err(Flaw::Mixed { rank, slice });
-        }
-        if !va.from.is_disjoint(&vb.from) {
-            return Err(Flaw::Twice { rank, slice });
-        }
-        let len = (*la).min(*lb);
-        let from = va.from.union(&vb.from);
-        result.push((len, Value { shift: va.shift, from, finished: false }));
-        *la -= len;
-        *lb -= len;
-        if *la == 0 {
-            left = a.next();
-        }
-        if *lb == 0 {
-            right = b.next();
-        }
-    }
-    Ok(result)
 }

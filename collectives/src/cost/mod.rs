@@ -16,6 +16,7 @@ use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective, Rank};
 
 use crate::algorithm::Algorithm;
+use crate::allreduce::staged::pieces;
 use crate::schedule::Form;
 
 /// How long messages take on one class of links.
@@ -38,6 +39,11 @@ pub const SAME_HOST: LinkCost =
 /// Tokens between ranks of one host whose buffers are windows, and what they read and store there.
 pub const IN_WINDOWS: LinkCost =
     LinkCost { latency_ps: 280_000, message_ps: 50_000, byte_ps: 100, work_ps: [100_000, 100] };
+
+/// Tokens between ranks of one host that pass ordinary buffers through stages, and what they copy
+/// there, read and take.
+pub const STAGED: LinkCost =
+    LinkCost { latency_ps: 500_000, message_ps: 50_000, byte_ps: 140, work_ps: [100_000, 140] };
 
 /// Between hosts: TCP over a switch, 20 Gbit/s for all ranks of a host together.
 pub const ACROSS_HOSTS: LinkCost = LinkCost {
@@ -77,7 +83,7 @@ impl Way {
             (_, "ring" | "scatter_allgather") => Self::Blocks,
             (_, "tree" | "binomial" | "chain") => Self::Pipeline(call.count),
             (_, "double_tree") => Self::Pipeline(call.count / 2),
-            (_, "one_shot" | "two_shot" | "direct" | "window") => Self::Direct,
+            (_, "one_shot" | "two_shot" | "direct" | "window" | "staged") => Self::Direct,
             _ => Self::Exchange,
         }
     }
@@ -98,7 +104,7 @@ struct Traffic {
     /// and their elements in all.
     chain: usize,
     messages: usize,
-    /// Sent or taken, whichever is more.
+    /// Sent or taken, whichever is more; through stages, taken.
     moved: usize,
     /// Of this, inputs and partial sums rather than results.
     summed: usize,
@@ -206,8 +212,16 @@ pub fn price(algorithm: &Algorithm, call: &Call, layout: &Layout, chunk: usize) 
     // A pipeline has to be filled; before that, no more than the chain is under way.
     let filling = traffic.moved.saturating_add(traffic.steps.saturating_mul(chunk));
     let moved = carried(traffic.moved.max(traffic.chain.min(filling)));
-    let (steps, messages) = (traffic.steps as u128, traffic.messages as u128);
-    let near = if algorithm.needs_windows() { IN_WINDOWS } else { SAME_HOST };
+    let pieces =
+        if algorithm.needs_stage() { pieces(call, layout.size(), chunk).max(1) } else { 1 };
+    // A piece is one step behind the piece before.
+    let steps = (traffic.steps + pieces - 1) as u128;
+    let messages = (traffic.messages * pieces) as u128;
+    let near = match algorithm {
+        _ if algorithm.needs_windows() => IN_WINDOWS,
+        _ if algorithm.needs_stage() => STAGED,
+        _ => SAME_HOST,
+    };
     let mut link = near;
     let (waiting, busy) = if site.hosts <= 1 {
         (steps * near.latency_ps, messages * near.message_ps + moved * near.byte_ps)

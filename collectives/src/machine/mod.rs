@@ -58,6 +58,15 @@ pub enum Action<'s> {
         /// What is stored, at the same place there.
         src: Slice,
     },
+    /// Copy elements of another rank's stage; always possible, so do all of it.
+    Get {
+        /// Whose stage.
+        from: Rank,
+        /// From here,
+        src: Slice,
+        /// to here.
+        dst: Slice,
+    },
 }
 
 /// The progress of one rank through one schedule.
@@ -293,7 +302,10 @@ impl LaneState {
 fn destination(step: &Step) -> Slice {
     match step {
         Step::Send { src, .. } | Step::Put { src, .. } => *src,
-        Step::Recv { dst, .. } | Step::Copy { dst, .. } | Step::Reduce { dst, .. } => *dst,
+        Step::Recv { dst, .. }
+        | Step::Copy { dst, .. }
+        | Step::Get { dst, .. }
+        | Step::Reduce { dst, .. } => *dst,
     }
 }
 
@@ -306,6 +318,7 @@ fn action<'s>(schedule: &'s Schedule, step: &Step, dst: Slice, done: usize) -> A
             Action::Reduce { dst, sources: schedule.sources(sources), done }
         }
         Step::Put { to, .. } => Action::Put { to: *to, src: dst },
+        Step::Get { from, src, .. } => Action::Get { from: *from, src: src.skip(done), dst },
     }
 }
 

@@ -14,8 +14,8 @@ use crate::algorithm::Algorithm;
 /// As text, the grammar of `NCCL_ALGO`: rules separated by `;`, each
 /// `[collective:][^]name[,name...]`. The names are the only ones to be used, or after `^` the ones
 /// not to be used. A rule without a collective is for all that have no rule of their own; a list of
-/// wanted names leaves those collectives free that have none of these algorithms, and calls on
-/// ordinary memory if all of them are for windows. Case does not matter.
+/// wanted names leaves those collectives free that have none of these algorithms, and calls for
+/// which all of them lack shared memory. Case does not matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Constraints {
     /// By collective, one bit for each of its algorithms.
@@ -163,7 +163,7 @@ impl FromStr for Constraints {
 /// Whether no algorithm for ordinary memory is left.
 fn refuses_ordinary(refused: u64, collective: Collective) -> bool {
     let mut known = Algorithm::of(collective).iter().zip(0..64);
-    known.all(|(algorithm, bit)| algorithm.needs_windows() || refused >> bit & 1 == 1)
+    known.all(|(algorithm, bit)| !algorithm.works_anywhere() || refused >> bit & 1 == 1)
 }
 
 fn collective(name: &str) -> Result<Collective, InvalidConstraints> {

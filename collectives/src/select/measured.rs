@@ -10,7 +10,7 @@ use ringfold_topology::Layout;
 use ringfold_types::limits::{PLAN_ROWS_MAX, RANKS_MAX};
 use ringfold_types::{Call, Collective};
 
-use super::Constraints;
+use super::{Constraints, is_possible};
 use crate::algorithm::Algorithm;
 
 /// Times of calls by several algorithms, for some numbers of ranks and hosts and some sizes.
@@ -111,7 +111,7 @@ impl Measurements {
     ) -> Option<&'static Algorithm> {
         let known = |row: &Row| {
             let algorithm = Algorithm::named(row.collective, row.algorithm)?;
-            let fits = constraints.allow(algorithm) && !algorithm.needs_windows();
+            let fits = constraints.allow(algorithm) && is_possible(algorithm, call, layout);
             fits.then_some((row.nanos, algorithm))
         };
         let allowed = self.closest(call, layout).iter().filter_map(known);

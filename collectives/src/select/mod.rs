@@ -8,6 +8,7 @@ use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective};
 
 use crate::algorithm::Algorithm;
+use crate::allreduce::staged::pieces;
 use crate::cost::price;
 use crate::schedule::Form;
 
@@ -29,6 +30,9 @@ const CROWDED_RING_CHUNK_BYTES: usize = 256 * 1024;
 /// than it saves.
 const STEPS_WANTED: usize = 8192;
 
+/// Pieces of a staged call, times ranks: each takes about five steps for each rank.
+const PIECES_MOST: usize = STEPS_WANTED / 5;
+
 /// The algorithm that is likely to finish `call` first. All ranks choose the same.
 ///
 /// # Panics
@@ -43,12 +47,23 @@ pub fn select(
     if let Some(fastest) = measured.fastest(call, layout, constraints) {
         return fastest;
     }
-    let ordinary = |algorithm: &Algorithm| !algorithm.needs_windows();
-    let allowed = |algorithm: &Algorithm| ordinary(algorithm) && constraints.allow(algorithm);
-    // Where only algorithms for windows are wanted, other calls are free.
+    let possible = |algorithm: &Algorithm| is_possible(algorithm, call, layout);
+    let allowed = |algorithm: &Algorithm| possible(algorithm) && constraints.allow(algorithm);
+    // Where only algorithms for shared memory are wanted, other calls are free.
     cheapest(call, layout, allowed)
-        .or_else(|| cheapest(call, layout, ordinary))
+        .or_else(|| cheapest(call, layout, possible))
         .unwrap_or_else(|| &Algorithm::of(call.collective)[0])
+}
+
+/// Whether `algorithm` can perform `call` on ordinary buffers.
+#[must_use]
+pub fn is_possible(algorithm: &Algorithm, call: &Call, layout: &Layout) -> bool {
+    let is_staged = algorithm.needs_stage();
+    let is_short = || {
+        let (size, chunk) = (layout.size(), chunk_len(algorithm, call, layout));
+        pieces(call, size, chunk) * size <= PIECES_MOST
+    };
+    !algorithm.needs_windows() && (!is_staged || layout.shares_memory() && is_short())
 }
 
 /// As `select`, for a call whose buffers are windows: memory that every rank has mapped. What was

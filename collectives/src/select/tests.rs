@@ -9,7 +9,7 @@ use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
 use super::{
-    Constraints, InvalidConstraints, Measurements, STEPS_WANTED, chunk_len, select,
+    Constraints, InvalidConstraints, Measurements, STEPS_WANTED, chunk_len, is_possible, select,
     select_in_windows,
 };
 use crate::algorithm::{Algorithm, Plan};
@@ -21,7 +21,7 @@ fn allreduce(data_type: DataType, bytes: usize) -> Call {
 
 fn hosts(hosts: usize, ranks_each: usize) -> Layout {
     let names: Vec<usize> = (0..hosts * ranks_each).map(|rank| rank / ranks_each).collect();
-    Layout::from_host_names(&names)
+    Layout::from_host_names(&names).sharing_memory(hosts == 1)
 }
 
 /// The names that `text` allows of `collective`.
@@ -119,7 +119,7 @@ fn ordinary_calls_keep_an_algorithm_whatever_is_said_of_windows() {
     let ordinary = ordinarily(&Constraints::default());
     assert_eq!(in_windows(&without), ordinary);
     assert_eq!(ordinarily(&"window".parse().unwrap()), ordinary);
-    let known = Algorithm::of(collective).iter().filter(|algorithm| !algorithm.needs_windows());
+    let known = Algorithm::of(collective).iter().filter(|algorithm| algorithm.works_anywhere());
     let names: Vec<&str> = known.map(|algorithm| algorithm.name).collect();
     for prefix in ["^", "allreduce:^"] {
         let text = prefix.to_string() + &names.join(",");
@@ -148,11 +148,14 @@ fn what_is_wanted_is_chosen() {
             let wanted = alloc::format!("{collective}:{}", algorithm.name).parse().unwrap();
             for size in [1, 2, 7] {
                 let call = Call { collective, ..allreduce(DataType::F32, 4000) };
-                let (layout, measured) = (Layout::one_host(size), Measurements::default());
+                let measured = Measurements::default();
+                let layout = Layout::one_host(size).sharing_memory(true);
                 let chosen = select_in_windows(&call, &layout, &wanted, &measured);
                 assert_eq!(chosen.to_string(), algorithm.to_string());
                 let chosen = select(&call, &layout, &wanted, &measured);
                 assert_eq!(chosen.name == algorithm.name, !algorithm.needs_windows());
+                let chosen = select(&call, &Layout::one_host(size), &wanted, &measured);
+                assert_eq!(chosen.name == algorithm.name, algorithm.works_anywhere());
             }
         }
     }
@@ -160,12 +163,12 @@ fn what_is_wanted_is_chosen() {
 
 /// Each line: hosts x ranks on each and a type, then what is chosen from so many bytes on.
 const CHOICES: &str = "\
-1x2 f32: 4 recursive_doubling 32768 ring
-1x2 bf16: 4 one_shot 16384 two_shot
-1x8 f32: 4 one_shot 1024 recursive_doubling 4096 two_shot
-1x8 bf16: 4 one_shot 2048 two_shot
-1x64 f32: 4 recursive_doubling 8192 halving_doubling
-1x64 bf16: 4 recursive_doubling 4096 halving_doubling 65536 two_shot
+1x2 f32: 4 recursive_doubling 8192 staged 536870912 ring
+1x2 bf16: 4 one_shot 8192 staged 536870912 two_shot
+1x8 f32: 4 one_shot 1024 staged 134217728 two_shot
+1x8 bf16: 4 one_shot 512 staged 134217728 two_shot
+1x64 f32: 4 recursive_doubling 8192 staged 16777216 halving_doubling
+1x64 bf16: 4 recursive_doubling 4096 staged 8388608 two_shot
 2x8 f32: 4 one_shot 1024 double_tree 16384 ring
 2x8 bf16: 4 one_shot 1024 double_tree 16384 ring
 8x1 f32: 4 one_shot 16384 two_shot 2097152 ring
@@ -244,8 +247,8 @@ fn choices_of_others_are_as_reviewed() {
 
 /// The same where all ranks share the 2 CPUs of one machine, whose containers are hosts.
 const CROWDED: &str = "\
-allreduce 1x4: 4 one_shot 16384 two_shot
-allreduce 1x8: 4 one_shot 8192 two_shot
+allreduce 1x4: 4 one_shot 8192 staged 268435456 two_shot
+allreduce 1x8: 4 one_shot 4096 staged 134217728 two_shot
 allreduce 4x1: 4 recursive_doubling 4096 tree 131072 double_tree 262144 ring
 allreduce 8x1: 4 double_tree 8 tree 131072 double_tree 262144 halving_doubling 524288 two_shot \
 1048576 ring
@@ -308,7 +311,7 @@ fn an_all_reduce_ring_takes_long_chunks_between_hosts_of_the_same_cpus() {
 #[test]
 fn schedules_stay_short() {
     for size in [2, 8, 64] {
-        let layout = Layout::one_host(size);
+        let layout = Layout::one_host(size).sharing_memory(true);
         for count in [1 << 10, 1 << 20, 1 << 28] {
             let call = Call { count, ..allreduce(DataType::F32, 0) };
             for algorithm in Algorithm::of(Collective::AllReduce) {
@@ -318,6 +321,7 @@ fn schedules_stay_short() {
                 if algorithm.name == "one_shot" && count > 1 << 10
                     || algorithm.name == "recursive_doubling" && size == 2
                     || algorithm.name == "two_shot" && size > 32
+                    || algorithm.needs_stage() && !is_possible(algorithm, &call, &layout)
                 {
                     continue;
                 }

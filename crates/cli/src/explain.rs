@@ -7,7 +7,7 @@ use anyhow::ensure;
 use ringfold::config::measurements;
 use ringfold_collectives::Algorithm;
 use ringfold_collectives::cost::price;
-use ringfold_collectives::select::{Constraints, Row, buffer_bytes, select};
+use ringfold_collectives::select::{Constraints, Row, buffer_bytes, is_possible, select};
 
 use crate::amount::Amount;
 use crate::plan;
@@ -34,7 +34,8 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     let mut text = String::new();
     writeln!(text, "{call} on {}", question.place())?;
     writeln!(text, "  {:<20} {:>12} {:>12}", "algorithm", "estimated", "measured")?;
-    for algorithm in Algorithm::of(call.collective).iter().filter(|it| !it.needs_windows()) {
+    let possible = |algorithm: &&Algorithm| is_possible(algorithm, call, layout);
+    for algorithm in Algorithm::of(call.collective).iter().filter(possible) {
         let estimate = price(algorithm, call, layout, question.chunk(algorithm));
         let time = rows.iter().find(|row| row.algorithm == algorithm.name).map(Row::time);
         let time = time.map_or_else(|| "-".to_owned(), micros);

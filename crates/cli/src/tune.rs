@@ -11,7 +11,7 @@ use ringfold::config::measurements;
 use ringfold::{Buffers, Communicator};
 use ringfold_collectives::Algorithm;
 use ringfold_collectives::cost::price;
-use ringfold_collectives::select::{Measurements, Row, chunk_len};
+use ringfold_collectives::select::{Measurements, Row, chunk_len, is_possible};
 use ringfold_types::limits::TUNE_BYTES_MAX;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
@@ -102,7 +102,8 @@ fn measure(
     let estimate = |algorithm: &Algorithm| {
         price(algorithm, &call, layout, chunk_len(algorithm, &call, layout))
     };
-    let known = || Algorithm::of(collective).iter().filter(|known| !known.needs_windows());
+    let possible = |algorithm: &&Algorithm| is_possible(algorithm, &call, layout);
+    let known = || Algorithm::of(collective).iter().filter(possible);
     let least = known().map(estimate).min().unwrap_or_default();
     let promising: Vec<_> =
         known().filter(|algorithm| estimate(algorithm) <= least * HOPELESS).collect();

@@ -8,6 +8,7 @@ use ringfold_bootstrap::{Complaint, Control, Verdict, Who};
 use ringfold_collectives::select::Constraints;
 use ringfold_reduce::scale;
 use ringfold_topology::Layout;
+use ringfold_transport::Window;
 use ringfold_types::{Call, Collective, Rank, ReduceOp};
 
 use crate::config::{Config, LONGEST};
@@ -40,6 +41,8 @@ pub struct Communicator {
     pub(crate) failed: Option<Arc<Failure>>,
     pub(crate) scratch: Bytes,
     pub(crate) scaled: Bytes,
+    /// Made when a call first passes through it.
+    pub(crate) stage: Option<Window>,
     pub(crate) windows: Windowing,
     interface: Option<Choice>,
 }
@@ -96,6 +99,7 @@ impl Communicator {
             failed: None,
             scratch: Bytes::default(),
             scaled: Bytes::default(),
+            stage: None,
             interface,
         }
     }
@@ -187,6 +191,10 @@ impl Communicator {
         if !self.plans.repeats(call, shape) {
             let good = self.valid(*call, shape)?;
             self.plans.enter((call, shape), &good, &self.layout, self.rank)?;
+            if self.plans.latest().is_staged && self.stage.is_none() {
+                self.make_stage()?;
+                self.plans.enter((call, shape), &good, &self.layout, self.rank)?;
+            }
         }
         let entry = self.plans.latest();
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
@@ -198,7 +206,8 @@ impl Communicator {
         let task = entry.task(control, tag, self.timeout);
         let (element, accumulator) = entry.element_bytes;
         let scratch = self.scratch.exactly(entry.schedule.scratch_len() * accumulator);
-        let mut memory = Memory::new(user, scratch, element, accumulator);
+        let stage = self.stage.as_mut().filter(|_| entry.is_staged);
+        let mut memory = Memory::new(user, scratch, element, accumulator).with_stage(stage);
         match self.engine.run(&task, &mut memory, steps) {
             Ok(()) => {
                 control.finished(self.seq);

@@ -222,18 +222,16 @@ fn perform(
             put(memory, to, src);
             Ok(src.len)
         }
+        Action::Get { from, src, dst } => {
+            memory.get(from, src, dst);
+            Ok(dst.len)
+        }
         Action::Reduce { dst, sources, done } => {
             if let Some((reach, scratch)) = memory.reach() {
                 reach.reduce(task.kernel, scratch, dst, sources);
                 return Ok(dst.len);
             }
-            let reduction = Reduction { dst, sources, done, lane };
-            // Most reductions have few sources; a short table costs less to lay out.
-            if sources.len() <= FEW {
-                reduce::<FEW>(router, task, memory, reduction)
-            } else {
-                reduce::<SOURCES_MAX>(router, task, memory, reduction)
-            }
+            combine(router, task, memory, Reduction { dst, sources, done, lane })
         }
     }
 }
@@ -241,12 +239,29 @@ fn perform(
 /// Sources of a reduction that is not a wide one.
 const FEW: usize = 4;
 
+/// A step that combines, of which `done` elements were before.
 #[derive(Clone, Copy)]
-struct Reduction<'s> {
-    dst: Slice,
-    sources: &'s [Source],
-    done: usize,
-    lane: usize,
+pub(crate) struct Reduction<'s> {
+    /// What is still missing.
+    pub(crate) dst: Slice,
+    pub(crate) sources: &'s [Source],
+    pub(crate) done: usize,
+    pub(crate) lane: usize,
+}
+
+/// Combines as many elements as all sources have; how many that was.
+pub(crate) fn combine(
+    router: &mut Router,
+    task: &Task<'_>,
+    memory: &mut Memory<'_>,
+    reduction: Reduction<'_>,
+) -> Result<usize, Trouble> {
+    // Most reductions have few sources; a short table costs less to lay out.
+    if reduction.sources.len() <= FEW {
+        reduce::<FEW>(router, task, memory, reduction)
+    } else {
+        reduce::<SOURCES_MAX>(router, task, memory, reduction)
+    }
 }
 
 /// Combines as many elements as all of at most `N` sources have; how many that was.
@@ -283,7 +298,9 @@ fn reduce<const N: usize>(
                 Place::Destination => continue,
                 Place::Bytes(bytes) => (bytes, Form::of(whole.buffer)),
             },
-            Source::Peer(..) => unreachable!("only schedules for windows reach to peers"),
+            Source::Peer(of, whole) => {
+                (rest.peer(of, whole.skip(done).take(elements)), Form::of(whole.buffer))
+            }
         };
         *operand = Operand::Bytes { bytes, form: kernel_form(form) };
     }

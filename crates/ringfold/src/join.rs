@@ -160,6 +160,8 @@ pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
     tracing::info!("rank {rank}: {} ranks on {} CPUs of this machine", crowd.ranks, crowd.cpus);
     let densest = crowds.into_values().fold(crowd, Crowd::denser);
     let layout = Layout::from_host_names(&hosts).with_crowd(densest);
+    let shares_memory = all_share_memory(&layout, &cards);
+    let layout = layout.sharing_memory(shares_memory);
     let deadline = Instant::now() + config.join_timeout;
     let settings = rdma::Config {
         key,
@@ -288,6 +290,11 @@ fn meets_locally(rendezvous: &Rendezvous) -> bool {
             .is_some_and(|(host, _)| is_loopback(host.trim_matches(['[', ']']))),
         Rendezvous::Kvs(_) => false,
     }
+}
+
+/// Whether every two ranks reach each other by shared memory. All ranks come to the same result.
+fn all_share_memory(layout: &Layout, cards: &[Card]) -> bool {
+    layout.hosts() == 1 && cards.iter().all(|card| shm::same_host(&card.shm, &cards[0].shm))
 }
 
 /// Connects to every peer by the first transport that both offer.

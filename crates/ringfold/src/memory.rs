@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use ringfold_collectives::Form;
-use ringfold_transport::copy;
-use ringfold_types::{Buffer, Slice};
+use ringfold_transport::{OwnPart, PeerParts, Window, copy};
+use ringfold_types::{Buffer, Rank, Slice};
 
 use crate::reach::Reach;
 
@@ -44,6 +44,8 @@ pub(crate) struct Memory<'a> {
     scratch: &'a mut [u8],
     /// In whose place the user's buffers are empty.
     reach: Option<Reach<'a>>,
+    /// What ranks pass the call through, if they do.
+    stage: Option<&'a mut Window>,
     map: Map,
 }
 
@@ -65,6 +67,7 @@ enum Region {
     Input,
     User,
     Scratch,
+    Stage,
 }
 
 /// Everything but one destination.
@@ -74,8 +77,12 @@ pub(crate) struct Rest<'m> {
     before: &'m [u8],
     after: &'m [u8],
     hole: (Region, Range<usize>),
-    /// The writable region that the destination is not in.
-    other: &'m [u8],
+    /// The user's memory and scratch, but for the one that the destination is in.
+    user: &'m [u8],
+    scratch: &'m [u8],
+    /// This rank's stage, unless the destination is in it, and the others'.
+    own_stage: Option<&'m OwnPart>,
+    stages: Option<&'m PeerParts>,
     map: Map,
 }
 
@@ -105,7 +112,12 @@ impl<'a> Memory<'a> {
         debug_assert!(element.is_power_of_two() && accumulator.is_power_of_two());
         let (element, accumulator) = (element.trailing_zeros(), accumulator.trailing_zeros());
         let map = Map { input_at, output_at, element, accumulator };
-        Self { input, user, scratch, reach: None, map }
+        Self { input, user, scratch, reach: None, stage: None, map }
+    }
+
+    /// The same with `stage`, if the call passes through it.
+    pub(crate) fn with_stage(self, stage: Option<&'a mut Window>) -> Self {
+        Self { stage, ..self }
     }
 
     /// The memory of a call in windows: there its schedule's steps are `reach`'s, but for messages,
@@ -113,7 +125,7 @@ impl<'a> Memory<'a> {
     pub(crate) fn in_windows(reach: Reach<'a>, scratch: &'a mut [u8]) -> Self {
         let (element, accumulator) = (reach.element, reach.accumulator);
         let map = Map { input_at: None, output_at: 0, element, accumulator };
-        Self { input: &[], user: &mut [], scratch, reach: Some(reach), map }
+        Self { input: &[], user: &mut [], scratch, reach: Some(reach), stage: None, map }
     }
 
     /// The windows, if the call is in some, and scratch.
@@ -146,6 +158,7 @@ impl<'a> Memory<'a> {
             Region::Input => &self.input[range],
             Region::User => &self.user[range],
             Region::Scratch => &self.scratch[range],
+            Region::Stage => staged(self.stage.as_deref()).own.read(range),
         }
     }
 
@@ -156,6 +169,7 @@ impl<'a> Memory<'a> {
         match region {
             Region::User => &mut self.user[range],
             Region::Scratch => &mut self.scratch[range],
+            Region::Stage => staged(self.stage.as_deref_mut()).own.write(range),
             Region::Input => unreachable!("proven schedules do not write their input"),
         }
     }
@@ -181,21 +195,49 @@ impl<'a> Memory<'a> {
         }
     }
 
+    /// Copies `src` of the stage of `from` to `dst`.
+    pub(crate) fn get(&mut self, from: Rank, src: Slice, dst: Slice) {
+        let (_, range) = self.map.place(src);
+        let (bytes, rest) = self.split(dst);
+        copy(bytes, staged(rest.stages).read(from, range));
+    }
+
     /// The bytes of `dst`, to be written, and the memory around them.
     #[inline]
     pub(crate) fn split(&mut self, dst: Slice) -> (&mut [u8], Rest<'_>) {
         let (region, range) = self.map.place(dst);
-        let (whole, other): (&mut [u8], &[u8]) = match region {
-            Region::User => (self.user, self.scratch),
-            Region::Scratch => (self.scratch, self.user),
+        let stage = self.stage.as_deref_mut().map(|Window { own, peers }| (own, &*peers));
+        let (own, stages) = stage.unzip();
+        let mut rest = Rest {
+            input: self.input,
+            before: &[],
+            after: &[],
+            hole: (region, range.clone()),
+            user: &[],
+            scratch: &[],
+            own_stage: None,
+            stages,
+            map: self.map,
+        };
+        let whole: &mut [u8] = match region {
+            Region::User => {
+                (rest.scratch, rest.own_stage) = (&*self.scratch, own.map(|own| &*own));
+                self.user
+            }
+            Region::Scratch => {
+                (rest.user, rest.own_stage) = (&*self.user, own.map(|own| &*own));
+                self.scratch
+            }
+            Region::Stage => {
+                (rest.user, rest.scratch) = (&*self.user, &*self.scratch);
+                return (staged(own).write(range), rest);
+            }
             Region::Input => unreachable!("proven schedules do not write their input"),
         };
-        let (before, rest) = whole.split_at_mut(range.start);
-        let (bytes, after) = rest.split_at_mut(range.len());
-        (
-            bytes,
-            Rest { input: self.input, before, after, hole: (region, range), other, map: self.map },
-        )
+        let (before, tail) = whole.split_at_mut(range.start);
+        let (bytes, after) = tail.split_at_mut(range.len());
+        (rest.before, rest.after) = (before, after);
+        (bytes, rest)
     }
 }
 
@@ -204,6 +246,7 @@ impl Map {
     fn place(self, slice: Slice) -> (Region, Range<usize>) {
         let (region, start, shift) = match (slice.buffer, self.input_at) {
             (Buffer::Scratch, _) => (Region::Scratch, 0, self.accumulator),
+            (Buffer::Stage, _) => (Region::Stage, 0, self.element),
             (Buffer::Output, _) => (Region::User, self.output_at, self.element),
             (Buffer::Input, Some(at)) => (Region::User, at, self.element),
             (Buffer::Input, None) => (Region::Input, 0, self.element),
@@ -220,15 +263,29 @@ impl<'m> Rest<'m> {
         self.at(self.map.place(slice))
     }
 
+    /// What `slice` of the stage of `of` holds.
+    #[inline]
+    pub(crate) fn peer(&self, of: Rank, slice: Slice) -> &'m [u8] {
+        staged(self.stages).read(of, self.map.place(slice).1)
+    }
+
     #[inline]
     fn at(&self, (region, range): (Region, Range<usize>)) -> Place<'m> {
         let (hole_region, hole) = &self.hole;
         Place::Bytes(match region {
             Region::Input => &self.input[range],
-            region if region != *hole_region => &self.other[range],
+            Region::Stage => staged(self.own_stage).read(range),
+            Region::User if *hole_region != Region::User => &self.user[range],
+            Region::Scratch if *hole_region != Region::Scratch => &self.scratch[range],
             _ if range == *hole => return Place::Destination,
             _ if range.end <= hole.start => &self.before[range],
             _ => &self.after[range.start - hole.end..range.end - hole.end],
         })
     }
+}
+
+/// What a call with such steps has.
+#[inline]
+fn staged<T>(stage: Option<T>) -> T {
+    stage.expect("only calls through stages use theirs")
 }

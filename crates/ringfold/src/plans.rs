@@ -71,6 +71,8 @@ pub(crate) struct Entry {
     pub(crate) in_windows: bool,
     /// and whether their results go to all ranks at once.
     pub(crate) spreads: bool,
+    /// Whether it passes through stages, be it that this rank's steps do not.
+    pub(crate) is_staged: bool,
     /// Bytes of an element, and of an element of scratch.
     pub(crate) element_bytes: (usize, usize),
     mark: Mark,
@@ -209,11 +211,16 @@ impl Plans {
     fn make(&self, call: &Call, layout: &Layout, rank: Rank) -> Result<Entry, Error> {
         let op = if let ReduceOp::PreMulSum(_) = call.op { ReduceOp::Sum } else { call.op };
         let planned = Call { op, ..*call };
-        let select = match self.place {
-            Place::Windows { shared: true } => select_in_windows,
-            Place::Windows { shared: false } | Place::Ordinary => select,
+        let (constraints, measured) = (&self.constraints, &self.measured);
+        let algorithm = match self.place {
+            Place::Ordinary => select(&planned, layout, constraints, measured),
+            Place::Windows { shared } => {
+                // From windows there is no need for stages.
+                let select = if shared { select_in_windows } else { select };
+                let layout = layout.clone().sharing_memory(false);
+                select(&planned, &layout, constraints, measured)
+            }
         };
-        let algorithm = select(&planned, layout, &self.constraints, &self.measured);
         let chunk = match self.chunk_bytes {
             Some(bytes) => (bytes / Form::Accumulator.data_type(&planned).bytes()).max(1),
             None => chunk_len(algorithm, &planned, layout),
@@ -238,6 +245,7 @@ impl Plans {
             in_lines: reduces_in_lines(&schedule),
             pair: Pair::of(&schedule, kernel, mark),
             in_windows: algorithm.needs_windows(),
+            is_staged: algorithm.needs_stage(),
             spreads: spreads(&schedule),
             element_bytes: (bytes(Form::Element), bytes(Form::Accumulator)),
             schedule,

@@ -6,7 +6,7 @@ use ringfold_reduce::Line;
 use ringfold_transport::copy;
 use ringfold_types::{Rank, Slice};
 
-use crate::engine::{Task, Trouble, link, put};
+use crate::engine::{Reduction, Task, Trouble, combine, link, put};
 use crate::memory::Memory;
 use crate::router::Router;
 
@@ -116,10 +116,18 @@ fn whole(
             put(memory, to, src);
             Ok(Whole::Done)
         }
+        Step::Get { from, src, dst } => {
+            memory.get(from, src, dst);
+            Ok(Whole::Done)
+        }
         Step::Reduce { dst, ref sources } => {
             let sources = task.schedule.sources(sources);
             if task.in_lines {
                 return reduce(router, task, memory, dst, sources);
+            }
+            if task.schedule.needs_stage() {
+                combine(router, task, memory, Reduction { dst, sources, done: 0, lane: 0 })?;
+                return Ok(Whole::Done);
             }
             let Some((reach, scratch)) = memory.reach() else { return Ok(Whole::Part(0)) };
             reach.reduce(task.kernel, scratch, dst, sources);

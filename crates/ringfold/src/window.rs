@@ -12,7 +12,7 @@ use bytemuck::{cast_slice, cast_slice_mut};
 use ringfold_collectives::select::Constraints;
 use ringfold_reduce::Element;
 use ringfold_transport::Window as Shared;
-use ringfold_types::limits::WINDOW_BYTES_MAX;
+use ringfold_types::limits::{STAGE_BYTES, WINDOW_BYTES_MAX};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
 use crate::communicator::{Bytes, Communicator};
@@ -134,6 +134,22 @@ impl Communicator {
         self.windows.made += 1;
         let (number, home) = (self.windows.made, self.windows.home);
         Ok(Window { store, number, home, len, elements: PhantomData })
+    }
+
+    /// Makes the stage, through which calls may pass from now on; where some rank lacks memory for
+    /// it, none does. To be called by every rank, which `select` sees to.
+    #[cold]
+    pub(crate) fn make_stage(&mut self) -> Result<(), Error> {
+        match self.share(STAGE_BYTES) {
+            Ok(stage) => self.stage = Some(stage),
+            Err(Error::Argument { what, .. }) => {
+                tracing::warn!("rank {}: calls take longer ways: {what}", self.rank());
+                self.layout = self.layout.clone().sharing_memory(false);
+                self.plans.forget();
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 
     /// Makes memory that all ranks have mapped; or all fail.

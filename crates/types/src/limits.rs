@@ -4,6 +4,15 @@
 /// Bytes of one rank's part of a window (`Communicator::alloc`).
 pub const WINDOW_BYTES_MAX: usize = 1 << 38;
 
+/// Bytes of one rank's stage: memory through which ranks of a host pass calls on ordinary buffers.
+/// Small enough that those of some ranks stay in cache together, large enough that a piece of a call
+/// is worth two turns of all ranks.
+pub const STAGE_BYTES: usize = 3 << 19;
+
+/// What of it is quiet between calls: once a rank's call has ended, nobody reads this of its stage.
+/// The rest others may read until they are heard of again.
+pub const STAGE_QUIET_BYTES: usize = 1 << 20;
+
 /// Ranks of a communicator.
 pub const RANKS_MAX: usize = 16_384;
 

@@ -8,7 +8,9 @@ use core::fmt;
 /// * `Input` holds the user's elements, in the call's data type, and is never written;
 /// * `Output` holds finished results, in the call's data type (an average is divided, a wide
 ///   accumulator rounded, on the way in);
-/// * `Scratch` holds unfinished results in the data type's accumulator (`DataType::accumulator`).
+/// * `Scratch` holds unfinished results in the data type's accumulator (`DataType::accumulator`);
+/// * `Stage` holds inputs and finished results, as `Input` and `Output` do, where the other ranks of
+///   the host read them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Buffer {
     /// The user's elements; read-only.
@@ -17,6 +19,8 @@ pub enum Buffer {
     Output,
     /// Unfinished results, one accumulator each.
     Scratch,
+    /// What other ranks read; `limits::STAGE_BYTES` long on every rank.
+    Stage,
 }
 
 impl fmt::Display for Buffer {
@@ -25,6 +29,7 @@ impl fmt::Display for Buffer {
             Self::Input => "in",
             Self::Output => "out",
             Self::Scratch => "scratch",
+            Self::Stage => "stage",
         })
     }
 }

@@ -79,7 +79,8 @@ impl Args {
         };
         let cpus = self.cpus.unwrap_or_else(discover::cores);
         ensure!(cpus > 0, "--cpus: at least 1");
-        let layout = Layout::one_host(size).with_crowd(Crowd { ranks: size, cpus });
+        let crowd = Crowd { ranks: size, cpus };
+        let layout = Layout::one_host(size).with_crowd(crowd).sharing_memory(true);
         let chunk = self.chunk.map(|Amount(bytes)| bytes / accumulator_bytes(&call));
         let least = accumulator_bytes(&call);
         ensure!(chunk != Some(0), "--chunk: at least one accumulator of {least} B");

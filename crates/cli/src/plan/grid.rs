@@ -38,6 +38,9 @@ pub(super) fn print(text: &mut String, timeline: &Timeline, question: &Question)
     if question.algorithm.is_some_and(ringfold_collectives::Algorithm::needs_windows) {
         writeln!(text, "#r.in, #r.out: rank r's input and output, reached where they lie.")?;
     }
+    if question.algorithm.is_some_and(ringfold_collectives::Algorithm::needs_stage) {
+        writeln!(text, "stage, #r.stage: memory that all ranks have mapped, this rank's and r's.")?;
+    }
     writeln!(text, "In a step a link carries one message; what a rank does in it is in order.")?;
     if timeline
         .iter()

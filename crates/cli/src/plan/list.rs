@@ -27,7 +27,11 @@ pub(super) fn algorithms(question: &Question) -> anyhow::Result<String> {
         if buffer > 0 {
             write!(text, " = {:.2} x the buffer", bytes as f64 / buffer as f64)?;
         }
-        text.push_str(if algorithm.needs_windows() { ", in windows only\n" } else { "\n" });
+        text.push_str(match (algorithm.needs_windows(), algorithm.needs_stage()) {
+            (true, _) => ", in windows only\n",
+            (_, true) => ", in shared memory only\n",
+            _ => "\n",
+        });
     }
     writeln!(text, "* is what ringfold would choose there; steps are a chain of messages that")?;
     writeln!(text, "each wait for the one before; peers are those that one rank at most has to")?;

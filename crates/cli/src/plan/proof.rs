@@ -49,11 +49,11 @@ pub(super) const fn meaning(collective: Collective) -> &'static str {
     }
 }
 
-/// Bytes that one rank puts on the wire, or stores into other ranks' memory.
+/// Bytes that one rank puts on the wire, or stores into other ranks' memory, or takes from there.
 pub(super) fn bytes_sent(schedule: &Schedule) -> usize {
     let call = schedule.call();
     let sent = schedule.lanes().iter().flatten().filter_map(|step| match step {
-        Step::Send { src, .. } | Step::Put { src, .. } => {
+        Step::Send { src, .. } | Step::Put { src, .. } | Step::Get { src, .. } => {
             Some(src.len * Form::of(src.buffer).data_type(call).bytes())
         }
         _ => None,

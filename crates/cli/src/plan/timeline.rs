@@ -76,7 +76,7 @@ impl Lane<'_> {
                 });
                 at = self.take(links, &from.collect::<Vec<_>>(), dst.len)?.max(1);
             }
-            Step::Copy { .. } | Step::Put { .. } => {}
+            Step::Copy { .. } | Step::Put { .. } | Step::Get { .. } => {}
         }
         self.next += 1;
         let text = self.describe(step);
@@ -117,6 +117,7 @@ impl Lane<'_> {
             Step::Recv { from, dst } => format!("{} = #{from}", name(*dst)),
             Step::Copy { src, dst } => format!("{} = {}", name(*dst), name(*src)),
             Step::Put { to, src } => format!("#{to}.{0} = {0}", name(*src)),
+            Step::Get { from, src, dst } => format!("{} = #{from}.{}", name(*dst), name(*src)),
             Step::Reduce { dst, sources } => {
                 let op = self.schedule.call().op;
                 let sources = self.schedule.sources(sources).iter().map(|source| match source {
@@ -132,7 +133,7 @@ impl Lane<'_> {
                     _ => " + ",
                 });
                 match (op, dst.buffer) {
-                    (ReduceOp::Avg, Buffer::Output) => {
+                    (ReduceOp::Avg, Buffer::Output | Buffer::Stage) => {
                         format!("{} = ({combined}) / {}", name(*dst), self.schedule.size())
                     }
                     _ => format!("{} = {combined}", name(*dst)),
@@ -149,6 +150,7 @@ fn name(slice: Slice) -> String {
         Buffer::Input => "in",
         Buffer::Output => "out",
         Buffer::Scratch => "s",
+        Buffer::Stage => "stage",
     };
     format!("{buffer}[{}..{}]", slice.offset, slice.end())
 }
