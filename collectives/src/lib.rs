@@ -31,6 +31,7 @@ mod reduce;
 mod reduce_scatter;
 pub mod schedule;
 pub mod select;
+mod stage;
 
 pub use algorithm::{Algorithm, Plan, Stated};
 pub use machine::{Action, Machine};

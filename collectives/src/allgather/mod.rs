@@ -4,8 +4,14 @@ mod bruck;
 mod direct;
 mod recursive_doubling;
 mod ring;
+mod staged;
 
 use crate::algorithm::Algorithm;
 
-pub(crate) const ALGORITHMS: &[Algorithm] =
-    &[ring::ALGORITHM, recursive_doubling::ALGORITHM, bruck::ALGORITHM, direct::ALGORITHM];
+pub(crate) const ALGORITHMS: &[Algorithm] = &[
+    ring::ALGORITHM,
+    recursive_doubling::ALGORITHM,
+    bruck::ALGORITHM,
+    direct::ALGORITHM,
+    staged::ALGORITHM,
+];

@@ -7,7 +7,7 @@ mod halving_doubling;
 mod one_shot;
 mod recursive_doubling;
 mod ring;
-pub(crate) mod staged;
+mod staged;
 mod tree;
 mod two_shot;
 mod window;

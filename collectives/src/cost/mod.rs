@@ -16,8 +16,8 @@ use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective, Rank};
 
 use crate::algorithm::Algorithm;
-use crate::allreduce::staged::pieces;
 use crate::schedule::Form;
+use crate::stage::pieces;
 
 /// How long messages take on one class of links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub const IN_WINDOWS: LinkCost =
 /// Tokens between ranks of one host that pass ordinary buffers through stages, and what they copy
 /// there, read and take.
 pub const STAGED: LinkCost =
-    LinkCost { latency_ps: 500_000, message_ps: 50_000, byte_ps: 140, work_ps: [100_000, 140] };
+    LinkCost { latency_ps: 500_000, message_ps: 50_000, byte_ps: 70, work_ps: [100_000, 70] };
 
 /// Between hosts: TCP over a switch, 20 Gbit/s for all ranks of a host together.
 pub const ACROSS_HOSTS: LinkCost = LinkCost {
@@ -126,6 +126,8 @@ impl Traffic {
                 (taken, taken)
             }
             (Collective::AllReduce, "one_shot" | "recursive_doubling") => (sent, sent),
+            // As much is read to be combined as is taken.
+            (Collective::AllReduce, "staged") => (2 * sent, sent / 2),
             (Collective::AllReduce, _) => (sent, sent / 2),
             (collective, _) if collective.reduces() => (sent, sent),
             _ => (sent, 0),

@@ -8,9 +8,9 @@ use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective};
 
 use crate::algorithm::Algorithm;
-use crate::allreduce::staged::pieces;
 use crate::cost::price;
 use crate::schedule::Form;
+use crate::stage::pieces;
 
 pub use constraints::{Constraints, InvalidConstraints};
 pub use measured::{InvalidMeasurements, Measurements, Row, buffer_bytes};

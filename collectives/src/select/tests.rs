@@ -179,7 +179,7 @@ const CHOICES: &str = "\
 
 /// The same for the others, by the bytes of their longer buffer.
 const CHOICES_OF_OTHERS: &str = "\
-allgather 1x8: 4 direct
+allgather 1x8: 4 direct 32768 staged 1073741824 direct
 allgather 8x1: 4 direct 2097152 ring
 allgather 8x8: 4 recursive_doubling 131072 ring
 reduce_scatter 1x8: 4 direct
@@ -252,8 +252,8 @@ allreduce 1x8: 4 one_shot 4096 staged 134217728 two_shot
 allreduce 4x1: 4 recursive_doubling 4096 tree 131072 double_tree 262144 ring
 allreduce 8x1: 4 double_tree 8 tree 131072 double_tree 262144 halving_doubling 524288 two_shot \
 1048576 ring
-allgather 1x4: 4 direct
-allgather 1x8: 4 direct
+allgather 1x4: 4 direct 131072 staged 1073741824 direct
+allgather 1x8: 4 direct 131072 staged 1073741824 direct
 allgather 4x1: 4 recursive_doubling 262144 ring
 allgather 8x1: 4 recursive_doubling 524288 direct 1048576 ring
 reduce_scatter 1x4: 4 direct

@@ -140,16 +140,25 @@ impl Communicator {
     /// it, none does. To be called by every rank, which `select` sees to.
     #[cold]
     pub(crate) fn make_stage(&mut self) -> Result<(), Error> {
+        // The ranks agree by a call, which cannot pass through what is not there yet.
+        self.share_memory(false);
         match self.share(STAGE_BYTES) {
-            Ok(stage) => self.stage = Some(stage),
+            Ok(stage) => {
+                self.stage = Some(stage);
+                self.share_memory(true);
+            }
             Err(Error::Argument { what, .. }) => {
                 tracing::warn!("rank {}: calls take longer ways: {what}", self.rank());
-                self.layout = self.layout.clone().sharing_memory(false);
-                self.plans.forget();
             }
             Err(error) => return Err(error),
         }
         Ok(())
+    }
+
+    /// Plans calls anew, which may pass through stages or not.
+    fn share_memory(&mut self, may: bool) {
+        self.layout = self.layout.clone().sharing_memory(may);
+        self.plans.forget();
     }
 
     /// Makes memory that all ranks have mapped; or all fail.

@@ -1,0 +1,94 @@
+//! Stages as algorithms use them: what lies where, in which pieces a call passes through, and the
+//! tokens by which ranks tell each other how far they are.
+
+use ringfold_types::limits::{STAGE_BYTES, STAGE_QUIET_BYTES};
+use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
+
+use crate::algorithm::Plan;
+use crate::pattern::ring;
+use crate::schedule::Builder;
+
+/// Bytes of a cache line: places in a stage begin at one, so that no line has two writers.
+const LINE_BYTES: usize = 64;
+
+/// Chunks that are in the stages of all ranks together for one piece of a call: few enough to stay in
+/// cache, enough for what the tokens of a piece cost.
+const CHUNKS: usize = 8;
+
+/// Elements of `call` in a cache line.
+pub(crate) const fn grain(call: &Call) -> usize {
+    LINE_BYTES / call.data_type.bytes()
+}
+
+/// Elements of the call's count that pass through the stages at a time.
+pub(crate) fn piece_len(call: &Call, size: usize, chunk: usize) -> usize {
+    let (bytes, grain) = (call.data_type.bytes(), grain(call));
+    let room = STAGE_QUIET_BYTES / 2 / bytes;
+    let wanted = match call.collective {
+        Collective::AllGather => (chunk.saturating_mul(2 * CHUNKS) / size).min(room),
+        _ => {
+            let results = (STAGE_BYTES - STAGE_QUIET_BYTES) / 2 / bytes - grain;
+            chunk.saturating_mul(CHUNKS).min(room).min(results * size)
+        }
+    };
+    wanted.max(1).next_multiple_of(grain)
+}
+
+/// How many pieces that is.
+pub(crate) fn pieces(call: &Call, size: usize, chunk: usize) -> usize {
+    call.count.div_ceil(piece_len(call, size, chunk))
+}
+
+/// One rank's use of the stages in a schedule.
+pub(crate) struct Stage {
+    call: Call,
+    rank: Rank,
+    size: usize,
+    token: Slice,
+    heard: Slice,
+}
+
+impl Stage {
+    pub(crate) fn new(plan: &Plan<'_>, steps: &mut Builder) -> Self {
+        let (token, heard) = (steps.scratch(1), steps.scratch(1));
+        Self { call: plan.call, rank: plan.rank, size: plan.size(), token, heard }
+    }
+
+    /// Where `len` elements of piece number `index` are for others, of the half of the quiet part
+    /// that it uses in turn with the next; from element `offset` on.
+    pub(crate) fn place(&self, index: usize, offset: usize, len: usize) -> Slice {
+        let half = STAGE_QUIET_BYTES / 2 / self.call.data_type.bytes();
+        Slice::new(Buffer::Stage, index % 2 * half + offset, len)
+    }
+
+    /// Where `len` results of piece number `index` are for others, likewise of the rest of the stage.
+    pub(crate) fn result(&self, index: usize, len: usize) -> Slice {
+        let bytes = self.call.data_type.bytes();
+        let half = (STAGE_BYTES - STAGE_QUIET_BYTES) / 2 / bytes;
+        Slice::new(Buffer::Stage, STAGE_QUIET_BYTES / bytes + index % 2 * half, len)
+    }
+
+    /// All other ranks, the one after this first.
+    pub(crate) fn others(&self) -> impl Iterator<Item = Rank> + use<> {
+        let (rank, size) = (self.rank, self.size);
+        (1..size).map(move |distance| ring::after(rank, distance, size))
+    }
+
+    /// Tells a rank that this one has come so far.
+    pub(crate) fn tell(&self, steps: &mut Builder, rank: Rank) {
+        steps.send(rank, self.token);
+    }
+
+    /// Waits until a rank has.
+    pub(crate) fn hear(&self, steps: &mut Builder, rank: Rank) {
+        steps.recv(rank, self.heard);
+    }
+
+    pub(crate) fn tell_all(&self, steps: &mut Builder) {
+        self.others().for_each(|other| self.tell(steps, other));
+    }
+
+    pub(crate) fn hear_all(&self, steps: &mut Builder) {
+        self.others().for_each(|other| self.hear(steps, other));
+    }
+}
