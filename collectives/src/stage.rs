@@ -11,8 +11,8 @@ use crate::schedule::Builder;
 /// Bytes of a cache line: places in a stage begin at one, so that no line has two writers.
 const LINE_BYTES: usize = 64;
 
-/// Chunks that are in the stages of all ranks together for one piece of a call: few enough to stay in
-/// cache, enough for what the tokens of a piece cost.
+/// Chunks that are in all stages together for one piece of a call, or one in each: few enough to
+/// stay in cache, enough for what the tokens of a piece cost.
 const CHUNKS: usize = 8;
 
 /// Elements of `call` in a cache line.
@@ -25,7 +25,7 @@ pub(crate) fn piece_len(call: &Call, size: usize, chunk: usize) -> usize {
     let (bytes, grain) = (call.data_type.bytes(), grain(call));
     let room = STAGE_QUIET_BYTES / 2 / bytes;
     let wanted = match call.collective {
-        Collective::AllGather => (chunk.saturating_mul(2 * CHUNKS) / size).min(room),
+        Collective::AllGather => chunk.saturating_mul((2 * CHUNKS / size).max(1)).min(room),
         _ => {
             let results = (STAGE_BYTES - STAGE_QUIET_BYTES) / 2 / bytes - grain;
             chunk.saturating_mul(CHUNKS).min(room).min(results * size)
@@ -61,7 +61,7 @@ impl Stage {
         Slice::new(Buffer::Stage, index % 2 * half + offset, len)
     }
 
-    /// Where `len` results of piece number `index` are for others, likewise of the rest of the stage.
+    /// Where `len` results of piece number `index` are for others, in the rest of the stage.
     pub(crate) fn result(&self, index: usize, len: usize) -> Slice {
         let bytes = self.call.data_type.bytes();
         let half = (STAGE_BYTES - STAGE_QUIET_BYTES) / 2 / bytes;

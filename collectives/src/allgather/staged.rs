@@ -3,8 +3,8 @@
 //! tells that a piece is there has taken all before the piece before it, so that its place is free.
 //! At the end everyone tells everyone that it has taken all.
 //!
-//! Steps: 2, of one element each, and one more for each further piece. Taken by each rank: n-1
-//! blocks; sent: n-1 tokens for each piece and as many at the end.
+//! Steps: 2, of one element each, and one more for each further piece. Sent by each rank: n-1
+//! tokens for each piece and as many at the end; taken from others' stages: n-1 blocks.
 
 use alloc::vec::Vec;
 

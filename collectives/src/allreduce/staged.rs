@@ -1,5 +1,5 @@
-//! Through stages: every rank combines its block straight from the others' stages, and they take the
-//! result from its own. Piece by piece:
+//! Through stages: every rank combines its block straight from the others' stages, and they take
+//! the result from its own. Piece by piece:
 //!
 //! 1. Everyone copies the others' blocks to its stage, and tells everyone so.
 //! 2. Rank r, once it has heard so of all, combines block r in rank order, from its own input and
@@ -11,8 +11,9 @@
 //! all have been heard of: by then they have taken what was there before, be it in another call.
 //! Short floats are rounded once. Blocks begin at cache lines, so no line has two writers.
 //!
-//! Steps: 2, of one element each, and one more for each further piece. Taken by each rank: (n-1)/n
-//! of the buffer, after as much was read to be combined; sent: 2(n-1) tokens for each piece.
+//! Steps: 2, of one element each, and one more for each further piece. Sent by each rank: 2(n-1)
+//! tokens for each piece; read from others' stages to be combined: (n-1)/n of the buffer, and as
+//! much to be taken.
 
 use alloc::vec::Vec;
 

@@ -154,14 +154,10 @@ pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
         control.leave().unwrap_or_default();
         return Err(different.into());
     }
-    let hosts: Vec<&str> = cards.iter().map(|card| card.host_id.as_str()).collect();
     let crowds = crowds(&cards);
     let crowd = crowds[cards[rank.index()].machine()];
     tracing::info!("rank {rank}: {} ranks on {} CPUs of this machine", crowd.ranks, crowd.cpus);
-    let densest = crowds.into_values().fold(crowd, Crowd::denser);
-    let layout = Layout::from_host_names(&hosts).with_crowd(densest);
-    let shares_memory = all_share_memory(&layout, &cards);
-    let layout = layout.sharing_memory(shares_memory);
+    let layout = layout(&cards, crowds.into_values().fold(crowd, Crowd::denser));
     let deadline = Instant::now() + config.join_timeout;
     let settings = rdma::Config {
         key,
@@ -292,9 +288,13 @@ fn meets_locally(rendezvous: &Rendezvous) -> bool {
     }
 }
 
-/// Whether every two ranks reach each other by shared memory. All ranks come to the same result.
-fn all_share_memory(layout: &Layout, cards: &[Card]) -> bool {
-    layout.hosts() == 1 && cards.iter().all(|card| shm::same_host(&card.shm, &cards[0].shm))
+/// Where the ranks are. All come to the same result.
+fn layout(cards: &[Card], densest: Crowd) -> Layout {
+    let hosts: Vec<&str> = cards.iter().map(|card| card.host_id.as_str()).collect();
+    let layout = Layout::from_host_names(&hosts).with_crowd(densest);
+    let share = |card: &Card| shm::same_host(&card.shm, &cards[0].shm);
+    let shares_memory = layout.hosts() == 1 && cards.iter().all(share);
+    layout.sharing_memory(shares_memory)
 }
 
 /// Connects to every peer by the first transport that both offer.

@@ -5,8 +5,8 @@
 pub const WINDOW_BYTES_MAX: usize = 1 << 38;
 
 /// Bytes of one rank's stage: memory through which ranks of a host pass calls on ordinary buffers.
-/// Small enough that those of some ranks stay in cache together, large enough that a piece of a call
-/// is worth two turns of all ranks.
+/// Small enough that those of some ranks stay in cache together, large enough that a piece of a
+/// call is worth two turns of all ranks.
 pub const STAGE_BYTES: usize = 3 << 19;
 
 /// What of it is quiet between calls: once a rank's call has ended, nobody reads this of its stage.

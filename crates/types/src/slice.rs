@@ -9,8 +9,8 @@ use core::fmt;
 /// * `Output` holds finished results, in the call's data type (an average is divided, a wide
 ///   accumulator rounded, on the way in);
 /// * `Scratch` holds unfinished results in the data type's accumulator (`DataType::accumulator`);
-/// * `Stage` holds inputs and finished results, as `Input` and `Output` do, where the other ranks of
-///   the host read them.
+/// * `Stage` holds inputs and finished results, as `Input` and `Output` do, where the other ranks
+///   of the host read them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Buffer {
     /// The user's elements; read-only.
