@@ -64,6 +64,34 @@ fn sums_over_iwarp_are_right() {
     assert!(!outcome.stderr.contains("is lost"), "ranks leave in peace: {outcome:?}");
 }
 
+/// The two do not understand each other: each meets its like by RDMA, and the others by TCP.
+#[test]
+#[ignore = "wants a virtual machine"]
+fn hosts_of_roce_and_of_iwarp_meet_by_tcp() {
+    let text = "
+        rdma link del siw_h0r0; rdma link del siw_h0r1
+        rdma link add roce_h0r0 type rxe netdev h0r0
+        rdma link add roce_h0r1 type rxe netdev h0r1
+        export RINGFOLD_DEBUG=INFO
+        RINGFOLD_TRANSPORT=rdma,tcp ranks";
+    let devices = "$( [ $RINGFOLD_RANK -lt 2 ] && echo roce_h0 || echo siw_h1 )";
+    let ranks = ranks("-b 8 -e 64K -f 32 -n 2 -w 1 -c 1");
+    let ranks = ranks.replace("rxe_h$((RINGFOLD_RANK / 2))", devices);
+    assert!(ranks.contains(devices), "{ranks}");
+    let Some(outcome) = script(&format!("{ranks}{text}")) else { return };
+    assert!(outcome.stdout.contains("# Out of bounds values : 0 OK"), "{outcome:?}");
+    for line in [
+        "rank 0: rank 1 by rdma",
+        "rank 0: rank 2 by tcp",
+        "rank 3: rank 2 by rdma",
+        "rank 3: rank 1 by tcp",
+        "rdma rail 0: roce_h0r0:1, RoCE, ",
+        "rdma rail 0: siw_h1r0:1, iWARP, ",
+    ] {
+        assert!(outcome.stderr.contains(line), "{line}: {outcome:?}");
+    }
+}
+
 /// Without the library that makes connections, TCP carries all, if it may; and both are said.
 #[test]
 #[ignore = "wants a virtual machine"]

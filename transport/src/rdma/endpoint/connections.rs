@@ -9,6 +9,12 @@ use crate::rdma::sys::{Connection, Ticket, Turn};
 const TURNS: usize = 64;
 
 impl Rdma {
+    /// Whether some connection is expected.
+    pub(super) fn is_connecting(&self) -> bool {
+        let mut contacts = self.contacts.iter().flatten();
+        self.unsettled > 0 && contacts.any(|contact| contact.peer.is_connecting())
+    }
+
     /// Heeds what happened to connections.
     pub(super) fn heed_connections(&mut self) {
         for rail in 0..self.rails.0.len() {

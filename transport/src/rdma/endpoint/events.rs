@@ -62,7 +62,7 @@ impl Rdma {
         tracing::warn!("rdma: {} cannot be used any more: {why}", it.name());
         epoll::delete(&self.wake, it.context.events()).ok();
         epoll::delete(&self.wake, it.channel.fd()).ok();
-        if let Some(connector) = &it.connector {
+        if let Some(connector) = it.connector.take() {
             epoll::delete(&self.wake, connector.fd()).ok();
         }
         self.change_all(|peer, _| peer.lose_device(rail, why));

@@ -250,7 +250,7 @@ impl Rdma {
                 .as_ref()
                 .is_some_and(|contact| contact.peer.fault() == Some(&Fault::Closed));
         }
-        if self.has_iwarp && self.unsettled > 0 {
+        if self.has_iwarp && self.is_connecting() {
             self.heed_connections();
         }
         if self.unsettled > 0 || self.has_iwarp {

@@ -45,6 +45,11 @@ impl Path {
         Ok(())
     }
 
+    /// Whether it is to be connected.
+    pub(in crate::rdma) const fn is_connecting(&self) -> bool {
+        matches!(self.stage, Stage::Offered | Stage::Connecting)
+    }
+
     /// The way to the peer is known: connects, beside the calls.
     pub(in crate::rdma) fn found(&mut self) -> io::Result<()> {
         let (Some(connection), Stage::Connecting) = (&self.connection, self.stage) else {
@@ -78,7 +83,7 @@ impl Path {
         connection: Connection,
         ticket: &Ticket,
     ) -> Result<io::Result<()>, Connection> {
-        let is_expected = matches!(self.stage, Stage::Offered | Stage::Connecting);
+        let is_expected = self.is_connecting();
         let is_new = self.connection.is_none() && !self.calls;
         match &self.qp {
             Some(qp) if is_expected && is_new && *ticket == self.ticket => {

@@ -272,8 +272,7 @@ impl Path {
 
     /// Finds out whether packets pass, once both ends can be written to.
     fn prove(&mut self) -> io::Result<()> {
-        let is_made = matches!(self.stage, Stage::Offered | Stage::Connecting);
-        if is_made && self.is_connected && self.is_ready {
+        if self.is_connecting() && self.is_connected && self.is_ready {
             (self.stage, self.since) = (Stage::Proving, Instant::now());
             self.question()?;
         }

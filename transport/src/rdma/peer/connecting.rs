@@ -10,6 +10,11 @@ impl Peer {
         self.paths.get_mut(path).filter(|path| path.lives(life))
     }
 
+    /// Whether some path is to be connected.
+    pub(in crate::rdma) fn is_connecting(&self) -> bool {
+        self.paths.iter().any(Path::is_connecting)
+    }
+
     /// The way for that life of a path is known.
     pub(in crate::rdma) fn found(&mut self, path: usize, life: u8) {
         if let Some(Err(error)) = self.living(path, life).map(Path::found) {

@@ -90,7 +90,10 @@ impl EventChannel {
         let library = cm_library().map_err(io::Error::other)?;
         // SAFETY: takes nothing.
         let raw = unsafe { (library.create_channel)() };
-        let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
+        let raw = NonNull::new(raw).ok_or_else(|| {
+            let error = io::Error::last_os_error();
+            io::Error::other(format!("{error}; is there /dev/infiniband/rdma_cm (rdma_ucm)?"))
+        })?;
         let channel = Self { raw, library };
         let fd = channel.fd();
         fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?;
