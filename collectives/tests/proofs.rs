@@ -12,6 +12,9 @@ const CHUNK: usize = 8;
 /// Bytes that a link accepts here: less than a chunk, as for large messages.
 const WINDOW: usize = 16;
 
+/// Ranks up to which links are also tried that offer what is left of a long message.
+const OFFERS_MAX: usize = 17;
+
 fn schedules(
     algorithm: &Algorithm,
     call: Call,
@@ -36,16 +39,22 @@ fn prove(
     assert!(algorithm.needs_windows() || !windows, "{algorithm} reaches into ordinary buffers");
     let stages = schedules.iter().any(Schedule::needs_stage);
     assert!(algorithm.needs_stage() || !stages, "{algorithm} reaches into stages");
-    let mut costs = [false, true].map(|in_place| {
-        check(&schedules, Conditions { in_place, window_bytes }).unwrap_or_else(|flaw| {
-            let mut text =
-                format!("{algorithm}, {call}, {size} ranks, in place {in_place}: {flaw}");
+    let proven = |in_place, offers| {
+        check(&schedules, Conditions { in_place, window_bytes, offers }).unwrap_or_else(|flaw| {
+            let how = format!("in place {in_place}, with offers {offers}");
+            let mut text = format!("{algorithm}, {call}, {size} ranks, {how}: {flaw}");
             for schedule in schedules.iter().take(9) {
                 text += &format!("\n{schedule}");
             }
             panic!("{text}")
         })
-    });
+    };
+    let mut costs = [false, true].map(|in_place| proven(in_place, false));
+    if size <= OFFERS_MAX && !windows && !stages {
+        for in_place in [false, true] {
+            proven(in_place, true);
+        }
+    }
     assert_eq!(costs[0].sent, costs[1].sent);
     costs[0].steps = costs[0].steps.min(costs[1].steps);
     costs[0]

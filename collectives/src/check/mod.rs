@@ -1,7 +1,8 @@
 //! Proves schedules: all ranks run at once, on the real `machine`, over symbolic memory.
 //!
 //! An element is not a number here but the set of inputs that went into it, so one run covers all
-//! values. Links accept only so many bytes before the receiver takes them. What is shown:
+//! values. Links accept only so many bytes before the receiver takes them, and where that is asked
+//! for what is left of a longer message only when it was taken. What is shown:
 //!
 //! * sends meet receives of the same length and form, and nothing is left on the wire;
 //! * nobody waits for ever;
@@ -21,6 +22,7 @@
 mod memory;
 mod races;
 mod result;
+mod stream;
 mod world;
 
 use alloc::vec::Vec;
@@ -39,6 +41,8 @@ pub struct Conditions {
     pub in_place: bool,
     /// Bytes that a link accepts ahead of its receiver.
     pub window_bytes: usize,
+    /// Whether a link accepts what is left of a longer message only when the receiver has taken it.
+    pub offers: bool,
 }
 
 /// Runs the schedules of all ranks, in rank order, and returns what they cost.

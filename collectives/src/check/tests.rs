@@ -12,9 +12,9 @@ use crate::schedule::{Builder, Form, Schedule, Source};
 
 const COUNT: usize = 8;
 
-const OUT_OF_PLACE: Conditions = Conditions { in_place: false, window_bytes: 1024 };
+const OUT_OF_PLACE: Conditions = Conditions { in_place: false, window_bytes: 1024, offers: false };
 
-const IN_PLACE: Conditions = Conditions { in_place: true, window_bytes: 1024 };
+const IN_PLACE: Conditions = Conditions { in_place: true, window_bytes: 1024, offers: false };
 
 /// Elements of the pairs' inputs and outputs.
 const IN: Slice = Slice::new(Buffer::Input, 0, COUNT);
@@ -104,11 +104,31 @@ fn a_message_beyond_the_window_cannot_be_overwritten_by_both() {
         steps.reduce(OUT, &[Source::Local(IN), wire(other)]);
     });
     let bytes = COUNT * DataType::Bf16.bytes();
-    let narrow = |in_place| Conditions { in_place, window_bytes: bytes - 1 };
+    let narrow = |in_place| Conditions { in_place, window_bytes: bytes - 1, offers: false };
     let waiting = [(Rank(0), 0, 1), (Rank(1), 0, 1)].into();
     assert_flaw(&schedules, narrow(true), &Flaw::Deadlock { waiting });
     assert!(check(&schedules, narrow(false)).is_ok(), "nothing is overwritten");
-    assert!(check(&schedules, Conditions { in_place: true, window_bytes: bytes }).is_ok());
+    let wide = Conditions { in_place: true, window_bytes: bytes, offers: false };
+    assert!(check(&schedules, wide).is_ok());
+}
+
+/// Both would wait until the other has taken what is left of a message that it takes in two parts.
+#[test]
+fn who_needs_a_message_to_leave_before_it_is_taken_is_seen() {
+    const HALF: usize = COUNT / 2;
+    let schedules = pair(|other, steps| {
+        let first = steps.scratch(HALF);
+        steps.send(other, IN);
+        steps.reduce(first, &[wire(other)]);
+        steps.reduce(OUT.skip(HALF), &[Source::Local(IN.skip(HALF)), wire(other)]);
+        steps.reduce(OUT.take(HALF), &[Source::Local(IN.take(HALF)), Source::Local(first)]);
+    });
+    let window_bytes = HALF * DataType::Bf16.bytes();
+    let narrow = |in_place, offers| Conditions { in_place, window_bytes, offers };
+    assert!(check(&schedules, narrow(true, false)).is_ok(), "the window moves on");
+    assert!(check(&schedules, narrow(false, true)).is_ok(), "nothing is overwritten");
+    let waiting = [(Rank(0), 0, 2), (Rank(1), 0, 2)].into();
+    assert_flaw(&schedules, narrow(true, true), &Flaw::Deadlock { waiting });
 }
 
 #[test]
@@ -356,7 +376,7 @@ fn a_token_that_could_wait_is_seen() {
         steps.send(other, token);
         steps.reduce(OUT, &[Source::Local(IN), Source::Peer(other, IN)]);
     });
-    let narrow = Conditions { in_place: false, window_bytes: 16 };
+    let narrow = Conditions { in_place: false, window_bytes: 16, offers: false };
     assert_flaw(&schedules, narrow, &Flaw::Token { rank: Rank(0), slice: tokens });
 }
 

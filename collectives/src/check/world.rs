@@ -1,13 +1,14 @@
 //! All ranks of a communicator at once, each a machine with symbolic memory, joined by links.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use ringfold_types::limits::STAGE_BYTES;
 use ringfold_types::{Buffer, Collective, Rank, Slice};
 
 use super::memory::{Memory, Ranks, Run, Value, combine, cut, shifted};
-use super::races::{Clock, Race, Races};
+use super::races::{Race, Races};
+use super::stream::Stream;
 use super::{Conditions, Flaw, overlay};
 use crate::algorithm::Stated;
 use crate::machine::{Action, Machine};
@@ -38,18 +39,6 @@ pub(super) struct Node {
     /// The ranks that are known to have entered, for barrier.
     pub(super) entered: Ranks,
     sent: usize,
-}
-
-#[derive(Default)]
-struct Stream {
-    /// Elements on the wire, by runs that were accepted at once.
-    runs: VecDeque<Run>,
-    /// Form and depth of the same elements, by counts.
-    marks: VecDeque<(usize, Form, usize)>,
-    /// What their sender knew, where that matters.
-    clocks: VecDeque<Clock>,
-    elements: usize,
-    bytes: usize,
 }
 
 impl<'s> World<'s> {
@@ -173,9 +162,15 @@ impl<'s> World<'s> {
         let form = Form::of(src.buffer);
         let bytes = form.data_type(self.schedules[index].call()).bytes();
         let stream = self.nodes[to.index()].links.entry((index, lane)).or_default();
+        if stream.offered > 0 {
+            return Ok(stream.accept());
+        }
         let room = self.conditions.window_bytes.saturating_sub(stream.bytes) / bytes;
-        let elements = room.min(src.len);
-        if self.races.is_some() && (elements < src.len || src.buffer != Buffer::Scratch) {
+        let accepted = room.min(src.len);
+        let offers = self.conditions.offers && accepted > 0;
+        let elements = if offers { src.len } else { accepted };
+        stream.offered = elements - accepted;
+        if self.races.is_some() && (accepted < src.len || src.buffer != Buffer::Scratch) {
             return Err(Flaw::Token { rank, slice: src });
         }
         if elements == 0 {
@@ -201,7 +196,7 @@ impl<'s> World<'s> {
         stream.marks.push_back((elements, form, depth));
         stream.clocks.extend(clock);
         stream.runs.extend(values);
-        Ok(elements)
+        Ok(accepted)
     }
 
     fn recv(&mut self, index: usize, lane: usize, from: Rank, dst: Slice) -> Result<usize, Flaw> {
