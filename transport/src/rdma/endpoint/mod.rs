@@ -446,6 +446,8 @@ impl Transport for Rdma {
             self.tcp.disarm();
             self.heed_devices();
             self.is_stirred = true;
+        } else if self.has_iwarp {
+            self.heed_connections();
         }
         if std::mem::take(&mut self.is_rung) {
             self.bell.silence();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ringfold_types::Rank;
 use ringfold_types::limits::{
-    RDMA_CELLS, RDMA_FLUSH_MS, RDMA_PROOF_MS, RDMA_RETRY_MAX_MS, RDMA_RETRY_MS,
+    HANDSHAKE_MS, RDMA_CELLS, RDMA_FLUSH_MS, RDMA_PROOF_MS, RDMA_RETRY_MAX_MS, RDMA_RETRY_MS,
 };
 
 use super::Settings;
@@ -335,9 +335,8 @@ impl Path {
     /// When time moves it on.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.stage {
-            Stage::Connecting | Stage::Proving => {
-                Some(self.since + Duration::from_millis(RDMA_PROOF_MS))
-            }
+            Stage::Connecting => Some(self.since + Duration::from_millis(HANDSHAKE_MS)),
+            Stage::Proving => Some(self.since + Duration::from_millis(RDMA_PROOF_MS)),
             Stage::Proven => self.watch_at(),
             Stage::Ended if self.receives > 0 => {
                 Some(self.since + Duration::from_millis(RDMA_FLUSH_MS))

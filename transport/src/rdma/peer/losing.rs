@@ -10,7 +10,7 @@
 use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
-use ringfold_types::limits::{LANES_MAX, RDMA_PARTING_MS, RDMA_PROOF_MS};
+use ringfold_types::limits::{HANDSHAKE_MS, LANES_MAX, RDMA_PARTING_MS, RDMA_PROOF_MS};
 
 use super::{Cable, Fault, Own, Peer};
 use crate::rdma::Settings;
@@ -175,7 +175,7 @@ impl Peer {
             match it.stage() {
                 Stage::Connecting => {
                     let why = words::connection(&it.why_none());
-                    self.lose(path, &format!("no connection in {RDMA_PROOF_MS} ms: {why}"));
+                    self.lose(path, &format!("no connection in {HANDSHAKE_MS} ms: {why}"));
                 }
                 Stage::Proven => self.watch(path),
                 Stage::Proving => {
