@@ -82,6 +82,10 @@ fn without_rdma_the_doctor_tries_tcp_between_hosts() {
         ip link add here netns one type veth peer name there netns two
         ip -n one addr add 10.99.0.1/24 dev here; ip -n one link set here up
         ip -n two addr add 10.99.0.2/24 dev there; ip -n two link set there up
+        is_up() {{ for try in $(seq 100); do
+            ! ip -n $1 link show $2 | grep -q 'state UP' || return 0; sleep 0.1
+        done; }}
+        is_up one here; is_up two there
         export RINGFOLD_TRANSPORT=shm,tcp RINGFOLD_SECRET={}
         export WORLD_SIZE=2 MASTER_ADDR=10.99.0.1 MASTER_PORT=12345
         RANK=1 timeout 100 ip netns exec two {doctor} doctor & other=$!
