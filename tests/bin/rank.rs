@@ -7,7 +7,7 @@
 //! * `window BYTES`: as `allreduce`, in a window;
 //! * `half`: rank 1 takes a window, the others a slice of theirs;
 //! * `other`: rank 1 takes another window than the others;
-//! * `differ`: rank 1 broadcasts while the others all-reduce;
+//! * `differ COUNT`: rank 1 broadcasts while the others all-reduce so many;
 //! * `crossed`: each rank broadcasts a number of its own, which keeps nobody waiting;
 //! * `late SECONDS`: rank 1 sleeps before the second call;
 //! * `exit`: rank 1 leaves without a word after the first call;
@@ -75,6 +75,7 @@ fn run(args: &[String]) -> Result<(), Error> {
             comm.all_reduce_window(window, .., ReduceOp::Sum)
         }
         Some("differ") if is_odd_one => comm.broadcast(&mut [1.0_f64; 10], Rank(2)),
+        Some("differ") => comm.all_reduce(&mut vec![1.0_f32; number(1)], ReduceOp::Sum),
         Some("crossed") => {
             let root = comm.rank();
             comm.broadcast(&mut [root.0], root)?;

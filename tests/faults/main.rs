@@ -109,11 +109,16 @@ fn stopped_in_the_middle_of_a_gibibyte() {
 
 #[test]
 fn ranks_that_call_different_things_are_told_who_called_what() {
-    for transport in TRANSPORTS {
-        let job = Job::start(4, transport, &["differ"], &[("RINGFOLD_TIMEOUT", "5")]);
-        let (mut verdicts, _) = job.verdicts(1);
-        verdicts.push(job.ranks[1].line("verdict "));
-        all_say(&verdicts, &["allreduce", "broadcast", "f64 x 10", "rank 1"]);
+    // By messages, and in shared memory by a stage, which is made for the first call that needs it.
+    for count in [1000, 1_000_000] {
+        for transport in TRANSPORTS {
+            let task = ["differ", &count.to_string()];
+            let job = Job::start(4, transport, &task, &[("RINGFOLD_TIMEOUT", "50")]);
+            let (mut verdicts, _) = job.verdicts(1);
+            verdicts.push(job.ranks[1].line("verdict "));
+            let all = format!("allreduce [f32 x {count}, sum]");
+            all_say(&verdicts, &["call #2", &all, "broadcast", "f64 x 10", "rank 1"]);
+        }
     }
 }
 

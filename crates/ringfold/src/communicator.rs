@@ -188,20 +188,23 @@ impl Communicator {
         if let Some(failure) = &self.failed {
             return Err(Error::Failed(Arc::clone(failure)));
         }
-        if !self.plans.repeats(call, shape) {
-            let good = self.valid(*call, shape)?;
-            self.plans.enter((call, shape), &good, &self.layout, self.rank)?;
-            if self.plans.latest().is_staged && self.stage.is_none() {
-                self.make_stage()?;
-                self.plans.enter((call, shape), &good, &self.layout, self.rank)?;
-            }
-        }
-        let entry = self.plans.latest();
+        self.plan(call, shape)?;
+        let mut entry = self.plans.latest();
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         let Begun { tag, steps } = begun.unwrap_or_else(|| {
             self.seq += 1;
             Begun { tag: entry.begin(control, self.seq, 0), steps: 0 }
         });
+        if entry.is_staged && self.stage.is_none() {
+            let planned = entry.call;
+            match self.make_stage(tag) {
+                Ok(true) => {}
+                Ok(false) => self.plan(call, shape)?,
+                Err(trouble) => return Err(self.fail(planned, trouble)),
+            }
+            entry = self.plans.latest();
+        }
+        let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         let user = prescale(call, user, &mut self.scaled);
         let task = entry.task(control, tag, self.timeout);
         let (element, accumulator) = entry.element_bytes;
@@ -218,6 +221,16 @@ impl Communicator {
                 Err(self.fail(call, trouble))
             }
         }
+    }
+
+    /// Makes a call the latest, if it is good.
+    #[inline]
+    fn plan(&mut self, call: &Call, shape: Shape) -> Result<(), Error> {
+        if self.plans.repeats(call, shape) {
+            return Ok(());
+        }
+        let good = self.valid(*call, shape)?;
+        self.plans.enter((call, shape), &good, &self.layout, self.rank)
     }
 
     /// Fails for good, in `call`.

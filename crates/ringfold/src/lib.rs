@@ -38,6 +38,7 @@ mod reach;
 mod router;
 mod settings;
 mod short;
+mod stage;
 mod wait;
 mod window;
 mod windowed;

@@ -12,7 +12,7 @@ use bytemuck::{cast_slice, cast_slice_mut};
 use ringfold_collectives::select::Constraints;
 use ringfold_reduce::Element;
 use ringfold_transport::Window as Shared;
-use ringfold_types::limits::{STAGE_BYTES, WINDOW_BYTES_MAX};
+use ringfold_types::limits::WINDOW_BYTES_MAX;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
 use crate::communicator::{Bytes, Communicator};
@@ -136,31 +136,6 @@ impl Communicator {
         Ok(Window { store, number, home, len, elements: PhantomData })
     }
 
-    /// Makes the stage, through which calls may pass from now on; where some rank lacks memory for
-    /// it, none does. To be called by every rank, which `select` sees to.
-    #[cold]
-    pub(crate) fn make_stage(&mut self) -> Result<(), Error> {
-        // The ranks agree by a call, which cannot pass through what is not there yet.
-        self.share_memory(false);
-        match self.share(STAGE_BYTES) {
-            Ok(stage) => {
-                self.stage = Some(stage);
-                self.share_memory(true);
-            }
-            Err(Error::Argument { what, .. }) => {
-                tracing::warn!("rank {}: calls take longer ways: {what}", self.rank());
-            }
-            Err(error) => return Err(error),
-        }
-        Ok(())
-    }
-
-    /// Plans calls anew, which may pass through stages or not.
-    fn share_memory(&mut self, may: bool) {
-        self.layout = self.layout.clone().sharing_memory(may);
-        self.plans.forget();
-    }
-
     /// Makes memory that all ranks have mapped; or all fail.
     fn share(&mut self, bytes: usize) -> Result<Shared, Error> {
         let made = match self.exchange(bytes) {
@@ -187,8 +162,8 @@ impl Communicator {
         }
     }
 
-    /// Hands the ranks' parts around.
-    fn exchange(&mut self, bytes: usize) -> Result<io::Result<Shared>, Trouble> {
+    /// Hands the ranks' parts around. Whether the others could map theirs is not said.
+    pub(crate) fn exchange(&mut self, bytes: usize) -> Result<io::Result<Shared>, Trouble> {
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         let Some(windows) = self.engine.router_mut().windows() else {
             unreachable!("every rank has just said that it has them")
