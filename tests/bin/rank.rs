@@ -8,6 +8,8 @@
 //! * `half`: rank 1 takes a window, the others a slice of theirs;
 //! * `other`: rank 1 takes another window than the others;
 //! * `differ COUNT`: rank 1 broadcasts while the others all-reduce so many;
+//! * `rich COUNT`: all-reduces so many ones, twice, and says by which algorithm;
+//! * `poor COUNT`: the same where rank 1 has no memory left;
 //! * `crossed`: each rank broadcasts a number of its own, which keeps nobody waiting;
 //! * `late SECONDS`: rank 1 sleeps before the second call;
 //! * `exit`: rank 1 leaves without a word after the first call;
@@ -18,7 +20,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use ringfold::{Communicator, Error, Rank, ReduceOp};
+use ringfold::{Call, Collective, Communicator, DataType, Error, Rank, ReduceOp};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -76,6 +79,7 @@ fn run(args: &[String]) -> Result<(), Error> {
         }
         Some("differ") if is_odd_one => comm.broadcast(&mut [1.0_f64; 10], Rank(2)),
         Some("differ") => comm.all_reduce(&mut vec![1.0_f32; number(1)], ReduceOp::Sum),
+        Some(task @ ("rich" | "poor")) => ones(&mut comm, number(1), task == "poor" && is_odd_one),
         Some("crossed") => {
             let root = comm.rank();
             comm.broadcast(&mut [root.0], root)?;
@@ -105,6 +109,29 @@ fn run(args: &[String]) -> Result<(), Error> {
         }
         _ => comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum),
     }
+}
+
+/// See above. Prints the least and the largest sum, and the algorithm.
+fn ones(comm: &mut Communicator, count: usize, is_poor: bool) -> Result<(), Error> {
+    let mut buffer = vec![1.0_f32; count];
+    if is_poor {
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+        let pages: u64 = pages.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0);
+        // Enough for what little a call allocates, not for another's stage.
+        let most = Some(pages * 4096 + (1 << 20));
+        let limits = Rlimit { current: most, maximum: most };
+        setrlimit(Resource::As, limits).expect("a limit can be lowered");
+    }
+    for _ in 0..2 {
+        buffer.fill(1.0);
+        comm.all_reduce(&mut buffer, ReduceOp::Sum)?;
+        let sums = buffer.iter().fold((f32::MAX, 0.0_f32), |(a, b), x| (a.min(*x), b.max(*x)));
+        println!("sums {} {}", sums.0, sums.1);
+    }
+    let (collective, data_type, root) = (Collective::AllReduce, DataType::F32, Rank(0));
+    let call = Call { collective, count, data_type, op: ReduceOp::Sum, root };
+    println!("by {}", comm.algorithm_for(&call)?);
+    Ok(())
 }
 
 /// See above. The first number says whether rank 0 wants to stop, so that all do after the same

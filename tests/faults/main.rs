@@ -123,6 +123,18 @@ fn ranks_that_call_different_things_are_told_who_called_what() {
 }
 
 #[test]
+fn where_a_rank_has_no_memory_for_a_stage_all_do_without() {
+    for (task, is_staged) in [("poor", false), ("rich", true)] {
+        let job = Job::start(3, "shm", &[task, "1000000"], &[]);
+        for rank in &job.ranks {
+            assert_eq!(rank.line("sums "), "3 3");
+            assert_eq!(rank.line("sums "), "3 3");
+            assert_eq!(rank.line("by ") == "staged", is_staged, "{task}");
+        }
+    }
+}
+
+#[test]
 fn what_differed_and_kept_nobody_waiting_is_told_to_all_who_leave() {
     for transport in TRANSPORTS {
         let job = Job::start(3, transport, &["crossed"], &[]);
