@@ -135,14 +135,7 @@ fn an_iwarp_rail_that_comes_back_is_used_again() {
 #[test]
 #[ignore = "wants a virtual machine"]
 fn where_no_iwarp_rail_is_left_tcp_carries_on() {
-    let text = "
-        start
-        down h0r0 p1r1; said 'is left; using tcp' 4; calls 5; up h0r0 p1r1
-        said 'again, by rxe_h' 4
-        carries p1r0; carries p1r1
-        finish";
-    let text = format!("{}{text}", faults::functions("RINGFOLD_TRANSPORT=rdma,tcp"));
-    let Some(outcome) = script(&text) else { return };
+    let Some(outcome) = script(&faults::no_rail_is_left()) else { return };
     assert!(outcome.status.success());
 }
 

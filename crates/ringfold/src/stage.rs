@@ -11,9 +11,9 @@ use crate::engine::{Task, Trouble};
 use crate::memory::{Memory, User};
 
 impl Communicator {
-    /// Makes the stage within a call whose bytes carry `tag`, which all ranks are in by an algorithm
-    /// that needs it. Whether it is there: where some rank lacks memory for it, no rank has it, and
-    /// calls have to be planned anew, without. Blocks.
+    /// Makes the stage within a call whose bytes carry `tag`, which all ranks are in by an
+    /// algorithm that needs it. Whether it is there: where some rank lacks memory for it, no rank
+    /// has it, and calls have to be planned anew, without. Blocks.
     #[cold]
     pub(crate) fn make_stage(&mut self, tag: u32) -> Result<bool, Trouble> {
         // Who is in another call is found out before anyone waits for its part.
