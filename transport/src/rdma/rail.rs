@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use ringfold_types::limits::RAILS_MAX;
 
@@ -40,6 +41,8 @@ pub(super) struct Rail {
     pub(super) why: &'static str,
     /// What makes connections, over iWARP.
     pub(super) connector: Option<Connector>,
+    /// and when the last connection was made, or it began to listen.
+    pub(super) connected_at: Instant,
     pub(super) channel: Arc<Channel>,
     /// Whether the port is, as far as we know.
     pub(super) is_up: bool,
@@ -171,6 +174,7 @@ impl Rail {
             gid,
             why,
             connector,
+            connected_at: Instant::now(),
             channel,
             is_up,
             is_gone,

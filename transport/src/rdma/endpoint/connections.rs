@@ -1,5 +1,7 @@
 //! Connections over iWARP: whose they are.
 
+use std::time::Instant;
+
 use super::Rdma;
 use crate::rdma::path::Id;
 use crate::rdma::peer::Peer;
@@ -36,7 +38,10 @@ impl Rdma {
     fn turn(&mut self, rail: usize, turn: Turn) {
         match turn {
             Turn::Found(tag) => self.with(tag, |peer, path, life| peer.found(path, life)),
-            Turn::Made(tag) => self.with(tag, |peer, path, life| peer.made(path, life)),
+            Turn::Made(tag) => {
+                self.rails.0[rail].connected_at = Instant::now();
+                self.with(tag, |peer, path, life| peer.made(path, life));
+            }
             Turn::Ended(tag, why) => {
                 let (Id { peer, .. }, _) = Id::decode(tag);
                 if self.contacts.get(peer.index()).is_some_and(Option::is_some) {

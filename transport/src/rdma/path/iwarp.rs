@@ -50,6 +50,14 @@ impl Path {
         matches!(self.stage, Stage::Offered | Stage::Connecting)
     }
 
+    /// Whether others on its rail were connected in the meantime, of which there may be many more
+    /// than a busy machine makes in that time: then it has as long again, from the last one on.
+    pub(in crate::rdma) fn may_yet_come(&mut self, last: Instant) -> bool {
+        let is_later = last > self.since;
+        self.since = self.since.max(last);
+        is_later
+    }
+
     /// The way to the peer is known: connects, beside the calls.
     pub(in crate::rdma) fn found(&mut self) -> io::Result<()> {
         let (Some(connection), Stage::Connecting) = (&self.connection, self.stage) else {
@@ -124,5 +132,22 @@ impl Path {
             Some(_) => Err(self.silence),
             None => Ok(self.question()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfold_types::Rank;
+
+    use super::*;
+
+    #[test]
+    fn who_waits_behind_others_has_longer() {
+        let mut path = Path::new(Rank(1), 0, 0);
+        let second = Duration::from_secs(1);
+        assert!(!path.may_yet_come(path.since - second));
+        let last = path.since + second;
+        assert!(path.may_yet_come(last) && path.since == last);
+        assert!(!path.may_yet_come(last), "nobody came after that one");
     }
 }

@@ -173,6 +173,8 @@ impl Peer {
                 continue;
             }
             match it.stage() {
+                Stage::Connecting
+                    if it.may_yet_come(own.rails.0[self.cables[it.cable].rail].connected_at) => {}
                 Stage::Connecting => {
                     let why = words::connection(&it.why_none());
                     self.lose(path, &format!("no connection in {HANDSHAKE_MS} ms: {why}"));
