@@ -2,7 +2,7 @@
 
 use ringfold_tests::program;
 
-use crate::lab::{RAILS, script};
+use crate::lab::{JOIN, RAILS, script};
 
 /// Defines `doctor`: four ranks, two for either host, which use that host's devices.
 fn doctor() -> String {
@@ -35,7 +35,48 @@ fn the_doctor_tries_every_rail_between_hosts() {
     assert_eq!(rails(&outcome.stdout), [(0, true), (1, true)], "{outcome:?}");
     assert_eq!(outcome.stdout.matches(" #0  2  ").count(), 1, "{outcome:?}");
     assert_eq!(outcome.stdout.matches("tcp ").count(), 1, "{outcome:?}");
-    assert!(outcome.stdout.ends_with("ok    2 rails between 1 pair of hosts\n"), "{outcome:?}");
+    assert!(
+        outcome.stdout.ends_with("ok    2 rails between 1 pair of hosts, in 1 round\n"),
+        "{outcome:?}"
+    );
+}
+
+/// Every two hosts, each with one at a time; and a rail that one of them does not reach anybody by
+/// is told of every pair that it is in.
+#[test]
+#[ignore = "wants a virtual machine"]
+fn the_doctor_tries_every_pair_of_hosts() {
+    const HOSTS: usize = 4;
+    let [ringrun, ringfold] = ["ringrun", "ringfold"].map(program::binary);
+    let text = format!(
+        "{JOIN}
+        export HOME=/tmp RINGFOLD_TRANSPORT=rdma
+        own='export RINGFOLD_IB_HCA=rxe_h$RINGFOLD_RANK; exec {} doctor'
+        doctor() {{ timeout 100 {} -n {HOSTS} sh -c \"$own\"; }}
+        join 2; join 3; sleep 0.5
+        doctor
+        ip link set p3r1 nomaster
+        echo ==; if doctor; then exit 1; fi",
+        ringfold.display(),
+        ringrun.display()
+    );
+    let Some(outcome) = script(&text) else { return };
+    let (sound, broken) = outcome.stdout.split_once("==\n").unwrap();
+    let works = |line: &str| line.contains(" us ") && line.matches(" GB/s").count() == 2;
+    for (high, rail) in (0..HOSTS).flat_map(|high| (0..RAILS).map(move |rail| (high, rail))) {
+        for low in 0..high {
+            let pair = format!("rxe_h{low}r{rail}:1 - rxe_h{high}r{rail}:1  ");
+            let [of_sound, of_broken] = [sound, broken].map(|text| {
+                let lines: Vec<_> = text.lines().filter(|line| line.contains(&pair)).collect();
+                assert_eq!(lines.len(), 1, "{pair}: {text}");
+                lines[0]
+            });
+            assert!(works(of_sound), "{pair}: {sound}");
+            assert_eq!(works(of_broken), (high, rail) != (3, 1), "{pair}: {broken}");
+        }
+    }
+    assert!(sound.ends_with("ok    12 rails between 6 pairs of hosts, in 3 rounds\n"), "{sound}");
+    assert!(broken.ends_with("BAD   3 things are broken\n"), "{broken}");
 }
 
 /// Every trouble has its line, and the other rail is none the worse.

@@ -64,3 +64,24 @@ fn guest() -> Option<Vec<String>> {
     let (hosts, rails) = (HOSTS.to_string(), RAILS.to_string());
     Some([run, "--hosts", &hosts, "--rails", &rails, "--"].map(str::to_owned).into())
 }
+
+/// Defines `join`, which gives the lab one more host, of that number.
+pub(crate) const JOIN: &str = r#"
+    join() {
+        for rail in 0 1; do
+            nic=h$1r$rail net=10.1$rail.0 own=10.1$rail.0.$(($1 + 1)) table=$((5000 + 10 * $1 + rail))
+            ip link add $nic mtu 4200 type veth peer name p$1r$rail mtu 4200
+            ip link set p$1r$rail master rail$rail up
+            for conf in rp_filter:0 accept_local:1 arp_ignore:1 arp_announce:2; do
+                echo ${conf#*:} > /proc/sys/net/ipv4/conf/$nic/${conf%:*}
+            done
+            ip link set $nic up
+            ip addr add $own/24 dev $nic noprefixroute
+            ip route add $net.0/24 dev $nic src $own table $table
+            ip rule add pref 9 oif $nic to $own lookup local
+            ip rule add pref 11 oif $nic lookup $table
+            ip rule add pref 20 iif lo from $own to $own lookup local
+            ip rule add pref 21 iif lo from $own to $net.0/24 lookup $table
+            rdma link add rxe_$nic type rxe netdev $nic
+        done
+    }"#;

@@ -28,11 +28,11 @@ pub(super) struct Card {
     pub(super) shm: bool,
     /// What is not as it should be; and whether it is bad.
     pub(super) findings: Vec<(bool, String)>,
-    ports: Vec<PortCard>,
+    pub(super) ports: Vec<PortCard>,
 }
 
 /// A `Port`, to be sent: name, kind, gigabits, MTU, GID.
-type PortCard = (String, u8, u32, u32, [u8; 16]);
+pub(super) type PortCard = (String, u8, u32, u32, [u8; 16]);
 
 /// A host, or as much of it as has the same ports, and the rank that tries them.
 pub(super) struct End {
@@ -49,10 +49,10 @@ pub(super) fn answer(mut comm: Communicator, config: &Config) -> anyhow::Result<
     let own = card(&comm, config, near);
     let cards: Vec<Card> = share(&mut comm, &own)?;
     let ends = ends(&comm, cards);
-    let pairs = Tour { config, near, ends: &ends }.all(&mut comm)?;
+    let tried = Tour { config, near, ends: &ends }.all(&mut comm)?;
     let is_first = comm.rank() == Rank(0);
     comm.leave()?;
-    Ok(if is_first { report::all(&ends, &pairs, config) } else { (String::new(), true) })
+    Ok(if is_first { report::all(&ends, &tried, config) } else { (String::new(), true) })
 }
 
 fn card(comm: &Communicator, config: &Config, near: Option<IpAddr>) -> Card {

@@ -1,16 +1,18 @@
 //! `ringfold doctor`: whether hosts have what ringfold needs, and what to do where they have not.
 //! Alone it looks at this host and tries each RDMA port with itself; as the ranks of a job, one for
-//! each host and set of ports, it tries every rail between every two.
+//! each host and set of ports, it tries every rail between every two, or between each and some where
+//! they are many.
 //!
 //! * `look`: what is found on one host;
 //! * `trial`: a port or a rail, tried;
 //! * `job`: all ranks' findings come together; `tour`, `rounds`: all pairs are tried in turn;
-//! * `report`: what is printed of it.
+//! * `report`, `tables`: what is printed of it.
 
 mod job;
 mod look;
 mod report;
 mod rounds;
+mod tables;
 mod tour;
 mod trial;
 

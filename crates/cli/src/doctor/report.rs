@@ -1,21 +1,20 @@
 //! What is printed of a job's examination: its ports, its pairs, and a line for all that is wrong.
 
-use std::fmt::Write as _;
-use std::net::Ipv6Addr;
-
 use ringfold::Config;
 use ringfold_transport::rdma::{Port, State};
 
 use super::job::End;
 use super::look::mark;
-use super::tour::{Pair, Way};
-use super::trial::{Trouble, rate, time};
+use super::tables::{name, ports, said, ways};
+use super::tour::{Pair, Tried, Way};
+use super::trial::{Trouble, rate};
 
 /// A rail is slow that carries less than the middle one of its speed by this factor.
 const SLOW: f64 = 0.5;
 
 /// Two tables, the lines, and a verdict; and whether nothing is bad.
-pub(super) fn all(ends: &[End], pairs: &[Pair], config: &Config) -> (String, bool) {
+pub(super) fn all(ends: &[End], tried: &Tried, config: &Config) -> (String, bool) {
+    let pairs = &tried.pairs;
     let mut lines = Lines::default();
     let has_rdma = ends.iter().any(|end| !end.ports.is_empty());
     for end in ends {
@@ -25,6 +24,12 @@ pub(super) fn all(ends: &[End], pairs: &[Pair], config: &Config) -> (String, boo
         lines.of_pair(&ends[pair.low], &ends[pair.high], pair);
     }
     lines.of_slow_rails(ends, pairs);
+    if !tried.is_all {
+        let (some, all) = (tried.rounds, ends.len() - 1);
+        let what = "spread evenly; give ringrun fewer hosts to have all of theirs tried";
+        let line = format!("every host tried some {some} others, and not all {all}: {what}");
+        lines.add(State::Fair, line);
+    }
     let mut text = if has_rdma { ports(ends) + "\n" } else { String::new() };
     if !pairs.is_empty() {
         text += &ways(ends, pairs);
@@ -34,17 +39,18 @@ pub(super) fn all(ends: &[End], pairs: &[Pair], config: &Config) -> (String, boo
         text += &format!("{:<5} {line}\n", mark(*state));
     }
     let bad = lines.0.iter().filter(|(state, _)| *state == State::Bad).count();
-    text += &verdict(ends, pairs, bad, config);
+    text += &verdict(ends, tried, bad, config);
     (text, bad == 0)
 }
 
-fn verdict(ends: &[End], pairs: &[Pair], bad: usize, config: &Config) -> String {
-    let rails: usize = pairs.iter().map(|pair| pair.ways.len() - 1).sum();
+fn verdict(ends: &[End], tried: &Tried, bad: usize, config: &Config) -> String {
+    let rails: usize = tried.pairs.iter().map(|pair| pair.ways.len() - 1).sum();
     match bad {
         0 if ends.iter().all(|end| end.ports.is_empty()) => without_rdma(config),
         0 => {
-            let hosts = many(pairs.len(), "pair of hosts", "pairs of hosts");
-            format!("ok    {} between {hosts}\n", many(rails, "rail", "rails"))
+            let hosts = many(tried.pairs.len(), "pair of hosts", "pairs of hosts");
+            let rounds = many(tried.rounds, "round", "rounds");
+            format!("ok    {} between {hosts}, in {rounds}\n", many(rails, "rail", "rails"))
         }
         bad => format!("BAD   {}\n", many(bad, "thing is broken", "things are broken")),
     }
@@ -58,74 +64,6 @@ fn many(count: usize, one: &str, more: &str) -> String {
 pub(super) fn without_rdma(config: &Config) -> String {
     let otherwise = if config.transports.shm { "tcp/shm" } else { "tcp" };
     format!("ok    no RDMA here: {otherwise} will be used\n")
-}
-
-/// As in `node1 #0`: a host, and the rank that tried its ports.
-fn name(end: &End) -> String {
-    format!("{} #{}", end.card.host, end.rank)
-}
-
-/// A line for every port.
-fn ports(ends: &[End]) -> String {
-    let mut rows =
-        vec![["host", "ranks", "port", "network", "Gb/s", "MTU", "GID"].map(str::to_owned)];
-    for end in ends {
-        for (at, port) in end.ports.iter().enumerate() {
-            let (host, ranks) = match at {
-                0 => (name(end), end.ranks.to_string()),
-                _ => (String::new(), String::new()),
-            };
-            let network = port.network();
-            let gid = Ipv6Addr::from(port.gid).to_canonical().to_string();
-            let number = |it: u32| if it > 0 { it.to_string() } else { "-".to_owned() };
-            let [gigabits, mtu] = [port.gigabits, port.mtu].map(number);
-            rows.push([host, ranks, port.name.clone(), network.to_owned(), gigabits, mtu, gid]);
-        }
-    }
-    table(&rows)
-}
-
-/// A line for every way.
-fn ways(ends: &[End], pairs: &[Pair]) -> String {
-    let heads = ["from", "to", "by", "8 bytes", "there", "back"];
-    let mut rows = vec![heads.map(str::to_owned)];
-    for pair in pairs {
-        let (low, high) = (&ends[pair.low], &ends[pair.high]);
-        for (at, way) in pair.ways.iter().enumerate() {
-            let (from, to) = if at == 0 { (name(low), name(high)) } else { Default::default() };
-            let by = said(low, high, way);
-            rows.push(match (&way.low, &way.high) {
-                (Ok(there), Ok(back)) => {
-                    let [there_rate, back_rate] = [there, back].map(|it| rate(it.bytes_per_second));
-                    [from, to, by, time(there.latency), there_rate, back_rate]
-                }
-                _ => [from, to, by, "BAD".to_owned(), String::new(), String::new()],
-            });
-        }
-    }
-    table(&rows)
-}
-
-/// A way in words: interfaces or ports of both.
-fn said(low: &End, high: &End, way: &Way) -> String {
-    let (kind, [one, other]) = match way.rail {
-        None => ("tcp ", [&low.card.interface, &high.card.interface]),
-        Some((one, other)) => ("", [&low.ports[one].name, &high.ports[other].name]),
-    };
-    format!("{kind}{one} - {other}")
-}
-
-/// Columns side by side.
-fn table<const N: usize>(rows: &[[String; N]]) -> String {
-    let widths: [usize; N] =
-        std::array::from_fn(|at| rows.iter().map(|row| row[at].len()).max().unwrap_or(0));
-    let mut text = String::new();
-    for row in rows {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
-        let line = cells.collect::<Vec<_>>().join("  ");
-        writeln!(text, "{}", line.trim_end()).unwrap_or_default();
-    }
-    text
 }
 
 /// All that is not as it should be.

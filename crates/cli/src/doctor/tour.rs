@@ -1,5 +1,6 @@
 //! Every end tries all ways to every other, some pairs at a time.
 
+use std::collections::BTreeMap;
 use std::iter;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -36,6 +37,18 @@ pub(super) struct Way {
 /// per second.
 type Told = (usize, usize, usize, Result<(u64, f64), Trouble>);
 
+/// What came of all rounds.
+pub(super) struct Tried {
+    pub(super) pairs: Vec<Pair>,
+    pub(super) rounds: usize,
+    /// Whether every end met every other.
+    pub(super) is_all: bool,
+}
+
+/// Rounds at most: one takes a fraction of a second for each way, or some ten seconds where one is
+/// broken, and there are as many as hosts.
+const ROUNDS_MAX: usize = 32;
+
 /// What all trials need.
 pub(super) struct Tour<'a> {
     pub(super) config: &'a Config,
@@ -47,7 +60,7 @@ pub(super) struct Tour<'a> {
 impl Tour<'_> {
     /// Tries all ways of all pairs; those of a round, which have no end in common, at the same
     /// time. To be called by all ranks.
-    pub(super) fn all(&self, comm: &mut Communicator) -> anyhow::Result<Vec<Pair>> {
+    pub(super) fn all(&self, comm: &mut Communicator) -> anyhow::Result<Tried> {
         let variable = |name: &str| self.config.environment.get(name).cloned();
         let secret = Secret::find(&variable)?;
         // So that no two runs have a key in common.
@@ -55,9 +68,12 @@ impl Tour<'_> {
         getrandom::fill(&mut nonce).map_err(std::io::Error::other)?;
         comm.broadcast(&mut nonce, Rank(0))?;
         let nonce: String = nonce.iter().map(|byte| format!("{byte:02x}")).collect();
-        let (mut found, mut pairs) = (Vec::new(), Vec::new());
-        for round in rounds(self.ends.len()) {
+        let (mut found, mut pairs) = (Vec::new(), BTreeMap::new());
+        let is_all = rounds(self.ends.len(), usize::MAX).len() <= ROUNDS_MAX;
+        let mut tried = 0;
+        for round in rounds(self.ends.len(), ROUNDS_MAX) {
             let round = self.pairs(round, comm.layout());
+            tried += usize::from(!round.is_empty());
             let own = comm.rank();
             let mine = round.iter().find_map(|pair| Some((pair, self.other(pair, own)?)));
             let most = round.iter().map(|pair| pair.ways.len()).max().unwrap_or(0);
@@ -82,12 +98,12 @@ impl Tour<'_> {
                 let result = result.map(|it| (nanos(it.latency), it.bytes_per_second));
                 found.push((low, high, step, result));
             }
-            pairs.extend(round);
+            pairs.extend(round.into_iter().map(|pair| ((pair.low, pair.high), pair)));
         }
         for (rank, told) in share(comm, &found)?.into_iter().enumerate() {
             self.hear(Rank::at(rank), told, &mut pairs);
         }
-        Ok(pairs)
+        Ok(Tried { pairs: pairs.into_values().collect(), rounds: tried, is_all })
     }
 
     /// The pairs of a round, but for those that share memory, and the ways between them.
@@ -140,9 +156,9 @@ impl Tour<'_> {
     }
 
     /// Takes note of what a rank found.
-    fn hear(&self, rank: Rank, told: Vec<Told>, pairs: &mut [Pair]) {
+    fn hear(&self, rank: Rank, told: Vec<Told>, pairs: &mut BTreeMap<(usize, usize), Pair>) {
         for (low, high, step, found) in told {
-            let pair = pairs.iter_mut().find(|pair| (pair.low, pair.high) == (low, high));
+            let pair = pairs.get_mut(&(low, high));
             let Some((other, pair)) = pair.and_then(|it| Some((self.other(it, rank)?, it))) else {
                 continue;
             };
