@@ -51,8 +51,8 @@ fn the_doctor_tries_every_pair_of_hosts() {
     let text = format!(
         "{JOIN}
         export HOME=/tmp RINGFOLD_TRANSPORT=rdma
-        own='export RINGFOLD_IB_HCA=rxe_h$RINGFOLD_RANK; exec {} doctor'
-        doctor() {{ timeout 100 {} -n {HOSTS} sh -c \"$own\"; }}
+        rank='export RINGFOLD_IB_HCA=rxe_h$RINGFOLD_RANK; exec {} doctor'
+        doctor() {{ timeout 100 {} -n {HOSTS} sh -c \"$rank\"; }}
         join 2; join 3; sleep 0.5
         doctor
         ip link set p3r1 nomaster

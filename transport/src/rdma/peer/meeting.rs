@@ -151,7 +151,13 @@ impl Peer {
     /// A path that the peer knows of could not be made.
     fn refuse(&mut self, path: usize, why: &str) {
         let (rank, name) = (self.rank, &self.cables[self.paths[path].cable].name);
-        tracing::warn!("rdma: no path {path} to rank {rank} by {name}: {why}");
+        let what = format!("no path {path} to rank {rank} by {name}: {why}");
+        // Later ones are tried again and again.
+        if self.paths[path].is_first() {
+            tracing::warn!("rdma: {what}");
+        } else {
+            tracing::debug!("rdma: {what}");
+        }
         self.paths[path].end();
         self.to_say.push_back(Message::Without { path });
     }
