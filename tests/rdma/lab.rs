@@ -69,7 +69,8 @@ fn guest() -> Option<Vec<String>> {
 pub(crate) const JOIN: &str = r#"
     join() {
         for rail in 0 1; do
-            nic=h$1r$rail net=10.1$rail.0 own=10.1$rail.0.$(($1 + 1)) table=$((5000 + 10 * $1 + rail))
+            nic=h$1r$rail net=10.1$rail.0 own=10.1$rail.0.$(($1 + 1))
+            table=$((5000 + 10 * $1 + rail))
             ip link add $nic mtu 4200 type veth peer name p$1r$rail mtu 4200
             ip link set p$1r$rail master rail$rail up
             for conf in rp_filter:0 accept_local:1 arp_ignore:1 arp_announce:2; do

@@ -1,7 +1,7 @@
 //! `ringfold doctor`: whether hosts have what ringfold needs, and what to do where they have not.
 //! Alone it looks at this host and tries each RDMA port with itself; as the ranks of a job, one for
-//! each host and set of ports, it tries every rail between every two, or between each and some where
-//! they are many.
+//! each host and set of ports, it tries every rail between every two, or where they are many
+//! between each and some.
 //!
 //! * `look`: what is found on one host;
 //! * `trial`: a port or a rail, tried;
