@@ -31,6 +31,8 @@ def arguments(words):
     add("--quick", action="store_true", help="5 sizes, 2 ranks, 3 rounds, buffers apart")
     add("--collectives", type=listed, default=COLLECTIVES, help="names with commas")
     add("--ranks", type=numbers, help="default: 2,4,8")
+    add("--per-host", type=int, default=1, help="with tcp: ranks of a host; no peers then")
+    add("--algorithms", type=listed, default=[], help="of ringfold, each beside its own choice")
     add("--sizes", type=some_sizes, help="as in 8,4K,1M; default: 8 to 128M by 4")
     add("--place", choices=["out", "in", "out,in"], help="buffers apart, in place, or both")
     add("--rounds", type=int, help="default: 5")
@@ -50,8 +52,10 @@ def arguments(words):
     args = parser.parse_args(words)
     if min(args.ranks or [2]) < 2:
         parser.error("--ranks: a collective takes two")
-    if args.shape and args.transport != "tcp":
-        parser.error("--shape is for --transport tcp")
+    if (args.shape or args.per_host != 1) and args.transport != "tcp":
+        parser.error("--shape and --per-host are for --transport tcp")
+    if args.per_host != 1:
+        args.peers = []
     for name in [*args.collectives, *args.peers]:
         if name not in [*COLLECTIVES, *libraries.PEERS]:
             parser.error(f"there is no {name}")
@@ -95,7 +99,8 @@ def compare(args):
     args.cache.mkdir(parents=True, exist_ok=True)
     folder = install.ringfold(not args.no_build)
     ours, windows = libraries.Ringfold(folder), libraries.Ringfold(folder, windows=True)
-    compared = [ours, windows]
+    by_name = [libraries.Ringfold(folder, algorithm=name) for name in args.algorithms]
+    compared = [ours, windows, *by_name]
     for name in dict.fromkeys(args.peers):
         try:
             compared.append(libraries.peer(name, args.cache))
@@ -133,7 +138,7 @@ def job(args, collective, ranks, hosts):
     # A broadcast has one buffer in MPI.
     places = "in" if collective == "broadcast" else args.place
     return libraries.Job(
-        collective, ranks, places, cells, args.seconds, args.batches, cores, hosts
+        collective, ranks, places, cells, args.seconds, args.batches, cores, hosts, args.per_host
     )
 
 

@@ -24,6 +24,7 @@ class Job:
     batches: int
     cores: int
     hosts: object = None
+    per_host: int = 1
 
     def words(self, *more):
         """As all timing programs take it."""
@@ -82,12 +83,13 @@ class Library:
 
 
 class Ringfold(Library):
-    """Ours, under ringrun; with buffers in windows, if so wished."""
+    """Ours, under ringrun; with buffers in windows or by one algorithm, if so wished."""
 
-    def __init__(self, folder, windows=False):
-        name = "ringfold, windows" if windows else "ringfold"
+    def __init__(self, folder, windows=False, algorithm=None):
+        variant = "windows" if windows else algorithm
+        name = f"ringfold, {variant}" if variant else "ringfold"
         super().__init__(name, name, "ours", folder / "peer-timing")
-        self.ringrun = folder / "ringrun"
+        self.ringrun, self.algorithm = folder / "ringrun", algorithm
         self.words = ["--windows"] if windows else []
 
     def runs(self, job):
@@ -96,15 +98,19 @@ class Ringfold(Library):
     def command(self, job, setting):
         launch = [self.ringrun]
         if job.hosts:
-            slots = ",".join(f"{name}:1" for name in job.hosts.names(job.ranks))
+            names = job.hosts.names(math.ceil(job.ranks / job.per_host))
+            slots = ",".join(f"{name}:{job.per_host}" for name in names)
             launch = [job.hosts.enter, job.hosts.names(1)[0], self.ringrun]
             launch += ["--agent", job.hosts.enter, "--host", slots]
             launch += ["--rendezvous-addr", job.hosts.address(0)]
         return [*launch, "-n", job.ranks, self.program, *self.words, *job.words()]
 
     def environment(self, job, setting):
-        transport = "tcp" if job.hosts else "shm"
-        return super().environment(job, setting) | {"RINGFOLD_TRANSPORT": transport}
+        transport = "shm" if not job.hosts else "tcp" if job.per_host == 1 else "shm,tcp"
+        variables = {"RINGFOLD_TRANSPORT": transport}
+        if self.algorithm:
+            variables["RINGFOLD_ALGO"] = self.algorithm
+        return super().environment(job, setting) | variables
 
 
 class Mpi(Library):
@@ -246,6 +252,9 @@ class Wire(Library):
 
     def __init__(self, program):
         super().__init__("limit", "limit of plain sockets", "limit", program)
+
+    def runs(self, job):
+        return job.per_host == 1
 
     def command(self, job, setting):
         addresses = job.hosts.addresses(job.ranks)

@@ -58,8 +58,8 @@ pub struct Algorithm {
     pub name: &'static str,
     /// Makes one rank's schedule.
     pub schedule: fn(&Plan<'_>) -> Schedule,
-    /// What it costs for a call on so many ranks.
-    pub stated: fn(&Call, usize) -> Stated,
+    /// What it costs for a call on ranks that are there.
+    pub stated: fn(&Call, &Layout) -> Stated,
 }
 
 impl Algorithm {
@@ -87,6 +87,12 @@ impl Algorithm {
     #[must_use]
     pub fn needs_stage(&self) -> bool {
         self.name == "staged"
+    }
+
+    /// Whether it goes by which ranks share a host, and so costs what the layout says.
+    #[must_use]
+    pub fn is_hierarchical(&self) -> bool {
+        self.name == "hierarchical"
     }
 
     /// Whether it works on ordinary buffers wherever the ranks are.

@@ -1,5 +1,7 @@
 //! How a count is cut into blocks and chunks: the only place that divides.
 
+use core::ops::Range;
+
 use ringfold_types::{Buffer, Slice};
 
 /// Elements that block borders are rounded to, where blocks are large enough for it not to matter:
@@ -26,6 +28,16 @@ pub fn blocks(buffer: Buffer, count: usize, parts: usize, first: usize, last: us
     assert!(first <= last && last <= parts, "blocks {first}..{last} of {parts}");
     let start = border(count, parts, first);
     Slice::new(buffer, start, border(count, parts, last) - start)
+}
+
+/// As `blocks`, of the elements of a slice.
+///
+/// # Panics
+/// As `blocks`.
+#[must_use]
+pub fn blocks_of(slice: Slice, parts: usize, blocks: Range<usize>) -> Slice {
+    let part = self::blocks(slice.buffer, slice.len, parts, blocks.start, blocks.end);
+    slice.skip(part.offset).take(part.len)
 }
 
 /// As `block`, but every border is a multiple of `grain` elements, so that blocks of few elements

@@ -225,6 +225,8 @@ pub struct Builder {
     /// Per lane, what its reductions of many sources combine in: one after the other, so in the
     /// same place.
     partials: Vec<Slice>,
+    /// The ranks that are called by their place here; all by their own numbers if it is empty.
+    group: Vec<Rank>,
 }
 
 impl Builder {
@@ -247,7 +249,7 @@ impl Builder {
             needs_stage: false,
         };
         let nothing = Slice::new(Buffer::Scratch, 0, 0);
-        Self { schedule, lane: 0, partials: alloc::vec![nothing; lanes] }
+        Self { schedule, lane: 0, partials: alloc::vec![nothing; lanes], group: Vec::new() }
     }
 
     /// Writes to `lane` from now on.
@@ -260,6 +262,19 @@ impl Builder {
         self
     }
 
+    /// Lets `write` call the ranks of `group` by their place there, as an algorithm does that is
+    /// for all ranks.
+    pub fn among(&mut self, group: &[Rank], write: impl FnOnce(&mut Self)) {
+        let outer = core::mem::replace(&mut self.group, group.to_vec());
+        write(self);
+        self.group = outer;
+    }
+
+    /// The number of the rank that is called `rank` now.
+    fn number(&self, rank: Rank) -> Rank {
+        if self.group.is_empty() { rank } else { self.group[rank.index()] }
+    }
+
     /// Reserves `len` elements of scratch.
     pub fn scratch(&mut self, len: usize) -> Slice {
         let slice = Slice::new(Buffer::Scratch, self.schedule.scratch_len, len);
@@ -270,6 +285,7 @@ impl Builder {
     /// Posts `src` to `to`.
     pub fn send(&mut self, to: Rank, src: Slice) {
         if src.len > 0 {
+            let to = self.number(to);
             self.push(Step::Send { to, src });
         }
     }
@@ -277,6 +293,7 @@ impl Builder {
     /// Waits for elements from `from`.
     pub fn recv(&mut self, from: Rank, dst: Slice) {
         if dst.len > 0 {
+            let from = self.number(from);
             self.push(Step::Recv { from, dst });
         }
     }
@@ -293,6 +310,7 @@ impl Builder {
     pub fn put(&mut self, to: Rank, src: Slice) {
         if src.len > 0 {
             self.schedule.needs_windows = true;
+            let to = self.number(to);
             self.push(Step::Put { to, src });
         }
     }
@@ -302,6 +320,7 @@ impl Builder {
         debug_assert_eq!(src.len, dst.len, "a copy keeps its length");
         if dst.len > 0 {
             self.schedule.needs_stage = true;
+            let from = self.number(from);
             self.push(Step::Get { from, src, dst });
         }
     }
@@ -342,7 +361,13 @@ impl Builder {
 
     fn push_reduce(&mut self, dst: Slice, sources: impl Iterator<Item = Source>) {
         let start = self.schedule.sources.len();
-        self.schedule.sources.extend(sources);
+        for source in sources {
+            self.schedule.sources.push(match source {
+                Source::Wire(from, form) => Source::Wire(self.number(from), form),
+                Source::Peer(of, slice) => Source::Peer(self.number(of), slice),
+                Source::Local(slice) => Source::Local(slice),
+            });
+        }
         let end = self.schedule.sources.len();
         for source in &self.schedule.sources[start..] {
             if let Source::Peer(_, slice) = source {

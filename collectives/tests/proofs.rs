@@ -135,7 +135,7 @@ fn as_stated(collective: Collective) {
             let even = 32 * size.next_power_of_two() * size;
             for call in calls(collective, size, &[even]) {
                 let measured = prove(algorithm, call, size, even, even * size * 8);
-                let stated = (algorithm.stated)(&call, size);
+                let stated = (algorithm.stated)(&call, &Layout::one_host(size));
                 assert_eq!(measured, stated, "{algorithm}, {call}, {size} ranks: measured, stated");
             }
         }

@@ -143,6 +143,30 @@ suite! {
     shm: Via::Shm, [2, 3, 6];
     shm_attached: Via::ShmAttached, [2, 5];
     tcp: Via::Tcp, [2, 3, 6];
+    hosts: Via::Hosts(2), [4, 6, 5];
+    more_hosts: Via::Hosts(3), [6, 7];
+}
+
+/// Long calls too, whose pieces take turns within and between hosts; and what the ranks see of each
+/// other is what was meant.
+#[test]
+fn hosts_of_several_ranks_reduce_among_themselves_first() {
+    for (hosts, size) in [(2, 4), (2, 6), (3, 6), (2, 5), (4, 8)] {
+        let settings = [("RINGFOLD_ALGO", "allreduce:hierarchical"), ("RINGFOLD_CHUNK", "16K")];
+        Via::Hosts(hosts).run(size, &settings, |comm| {
+            assert_eq!(comm.layout().hosts(), hosts);
+            for (data_type, count) in
+                [(DataType::F32, 1_000_003), (DataType::Bf16, 2_500_001), (DataType::I8, 40_000)]
+            {
+                let (collective, op, root) = (Collective::AllReduce, ReduceOp::Sum, Rank(0));
+                let call = Call { collective, count, data_type, op, root };
+                for in_place in [false, true] {
+                    let wrong = wrong(comm, &call, in_place, 7);
+                    assert_eq!(wrong, 0, "{call}, in place {in_place}, {size} on {hosts}");
+                }
+            }
+        });
+    }
 }
 
 #[test]

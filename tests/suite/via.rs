@@ -17,6 +17,8 @@ pub(crate) enum Via {
     ShmAttached,
     /// TCP over loopback, joined through the real control plane.
     Tcp,
+    /// Shared memory and TCP: ranks are dealt to so many hosts in turn.
+    Hosts(usize),
 }
 
 impl Via {
@@ -36,7 +38,11 @@ impl Via {
             let config = Config::from_map(environment).unwrap();
             return local::run_with(&config, size, rank_main).unwrap();
         }
-        let transport = if self == Self::Tcp { "tcp" } else { "shm" };
+        let transport = match self {
+            Self::Tcp => "tcp",
+            Self::Hosts(_) => "shm,tcp",
+            _ => "shm",
+        };
         let attached = if self == Self::ShmAttached { "1" } else { "0" };
         let port = free_port().to_string();
         environment.extend(
@@ -57,6 +63,10 @@ impl Via {
                 .map(|rank| {
                     let mut environment = environment.clone();
                     environment.insert("RANK".to_owned(), rank.to_string());
+                    if let Self::Hosts(hosts) = self {
+                        environment
+                            .insert("RINGFOLD_HOSTID".to_owned(), (rank % hosts).to_string());
+                    }
                     scope.spawn(move || {
                         let config = Config::from_map(environment).unwrap();
                         let mut comm = Communicator::init_with(&config).unwrap();

@@ -41,6 +41,22 @@ impl Layout {
         Self::from_host_names(&vec![(); size])
     }
 
+    /// `size` ranks, each on a host of its own.
+    #[must_use]
+    pub fn apart(size: usize) -> Self {
+        Self::hosts_of(1, size)
+    }
+
+    /// `size` ranks, so many on each host, one host after the other; maybe fewer on the last.
+    ///
+    /// # Panics
+    /// If `ranks` is 0.
+    #[must_use]
+    pub fn hosts_of(ranks: usize, size: usize) -> Self {
+        let host_of = (0..size).map(|rank| Rank::at(rank / ranks).0).collect();
+        Self { host_of, ..Self::one_host(0) }
+    }
+
     /// Every rank on the host whose name stands at its place, with a CPU of its own; equal names
     /// are one host. Hosts are numbered in order of first appearance.
     #[must_use]
@@ -103,6 +119,36 @@ impl Layout {
         self.host_of[rank.index()]
     }
 
+    /// The ranks of a host, in rank order; none if there is no such host.
+    pub fn ranks_on(&self, host: u32) -> impl Iterator<Item = Rank> {
+        let here = move |(_, of): &(usize, &u32)| **of == host;
+        self.host_of.iter().enumerate().filter(here).map(|(rank, _)| Rank::at(rank))
+    }
+
+    /// The rank of every host that has `place` of its host before it, in the order of the hosts.
+    #[must_use]
+    pub fn at_place(&self, place: usize) -> Vec<Rank> {
+        let mut before = vec![0; self.hosts()];
+        let mut found = vec![None; self.hosts()];
+        for (rank, host) in self.host_of.iter().enumerate() {
+            let host = *host as usize;
+            if before[host] == place {
+                found[host] = Some(Rank::at(rank));
+            }
+            before[host] += 1;
+        }
+        found.into_iter().flatten().collect()
+    }
+
+    /// How many ranks the hosts have that have fewest and most. Nothing and nothing without ranks.
+    #[must_use]
+    pub fn ranks_per_host(&self) -> (usize, usize) {
+        let mut ranks = vec![0; self.hosts()];
+        self.host_of.iter().for_each(|host| ranks[*host as usize] += 1);
+        let (fewest, most) = (ranks.iter().min(), ranks.iter().max());
+        (fewest.copied().unwrap_or(0), most.copied().unwrap_or(0))
+    }
+
     /// Whether two ranks can share memory.
     ///
     /// # Panics
@@ -116,6 +162,20 @@ impl Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranks_are_found_on_their_hosts() {
+        let layout = Layout::from_host_names(&["b", "a", "b", "c", "b", "a"]);
+        let on = |host| layout.ranks_on(host).map(Rank::index).collect::<Vec<_>>();
+        assert_eq!([on(0), on(1), on(2), on(3)], [vec![0, 2, 4], vec![1, 5], vec![3], vec![]]);
+        assert_eq!(layout.ranks_per_host(), (1, 3));
+        assert_eq!(layout.at_place(0), [Rank(0), Rank(1), Rank(3)]);
+        assert_eq!(layout.at_place(1), [Rank(2), Rank(5)]);
+        assert_eq!(layout.at_place(3), []);
+        assert_eq!(Layout::apart(3), Layout::from_host_names(&[0, 1, 2]));
+        assert_eq!(Layout::apart(0).ranks_per_host(), (0, 0));
+        assert_eq!(Layout::hosts_of(2, 5), Layout::from_host_names(&[0, 0, 1, 1, 2]));
+    }
 
     #[test]
     fn denser_are_those_with_fewer_cpus_for_each() {

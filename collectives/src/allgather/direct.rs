@@ -8,6 +8,7 @@
 //! Steps: 1, while everything can be posted. Sent by each rank: n-1 blocks. For messages so short
 //! that only the number of steps counts, and for ranks that are all equally near.
 
+use ringfold_topology::Layout;
 use ringfold_types::limits::POSTED_MAX;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
@@ -18,7 +19,8 @@ use crate::schedule::{Builder, Schedule};
 pub(super) const ALGORITHM: Algorithm =
     Algorithm { collective: Collective::AllGather, name: "direct", schedule, stated };
 
-fn stated(call: &Call, size: usize) -> Stated {
+fn stated(call: &Call, layout: &Layout) -> Stated {
+    let size = layout.size();
     Stated { steps: usize::from(size > 1), sent: call.count * (size - 1) }
 }
 

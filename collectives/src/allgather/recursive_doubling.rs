@@ -18,6 +18,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
@@ -27,7 +28,8 @@ use crate::schedule::{Builder, Schedule};
 pub(super) const ALGORITHM: Algorithm =
     Algorithm { collective: Collective::AllGather, name: "recursive_doubling", schedule, stated };
 
-fn stated(call: &Call, size: usize) -> Stated {
+fn stated(call: &Call, layout: &Layout) -> Stated {
+    let size = layout.size();
     let sent = |rank| halvings(rank, size).map(|h| h.own.len() * h.givers().count()).sum();
     let busiest: usize = (0..size).map(Rank::at).map(sent).max().unwrap_or(0);
     Stated { steps: longest_chain(size), sent: busiest * call.count }

@@ -8,6 +8,7 @@
 
 use alloc::vec::Vec;
 
+use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
@@ -18,7 +19,8 @@ use crate::stage::{Stage, piece_len};
 pub(super) const ALGORITHM: Algorithm =
     Algorithm { collective: Collective::AllGather, name: "staged", schedule, stated };
 
-fn stated(call: &Call, size: usize) -> Stated {
+fn stated(call: &Call, layout: &Layout) -> Stated {
+    let size = layout.size();
     let others = size - 1;
     Stated { steps: 2 * others.min(1), sent: call.count * others + 2 * others }
 }

@@ -10,6 +10,7 @@
 //! Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and
 //! scan", 2009.
 
+use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective};
 
 use super::tree::up_and_down;
@@ -22,7 +23,8 @@ use crate::schedule::{Builder, Schedule};
 pub(super) const ALGORITHM: Algorithm =
     Algorithm { collective: Collective::AllReduce, name: "double_tree", schedule, stated };
 
-fn stated(call: &Call, size: usize) -> Stated {
+fn stated(call: &Call, layout: &Layout) -> Stated {
+    let size = layout.size();
     let halves = if size == 1 { 0 } else { size.min(4) };
     Stated { steps: 2 * height(size), sent: halves * call.count / 2 }
 }

@@ -11,12 +11,11 @@
 //!
 //! Rabenseifner, "Optimization of collective reduction operations", 2004.
 
-use core::ops::Range;
-
+use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
-use crate::chunk::{blocks, chunks};
+use crate::chunk::{blocks_of, chunks};
 use crate::pattern::hypercube::{Cube, Role, is_lower, neighbour};
 use crate::schedule::{Builder, Form, Schedule, Source};
 
@@ -26,7 +25,8 @@ pub(super) const ALGORITHM: Algorithm =
 /// Chunks that are halved together: more of them make the last halves long, but need more scratch.
 const CHUNKS_TOGETHER: usize = 64;
 
-fn stated(call: &Call, size: usize) -> Stated {
+fn stated(call: &Call, layout: &Layout) -> Stated {
+    let size = layout.size();
     let cube = Cube::of(size);
     let halves = 2 * (call.count - call.count / cube.corners());
     let (rounds, folds) = (cube.dimensions as usize, usize::from(cube.folded > 0));
@@ -34,68 +34,89 @@ fn stated(call: &Call, size: usize) -> Stated {
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
-    let (count, cube) = (plan.call.count, Cube::of(plan.size()));
+    let count = plan.call.count;
     let mut steps = Builder::new(plan, ALGORITHM.name, 1);
-    let section = plan.chunk * cube.corners().min(CHUNKS_TOGETHER);
-    let sections = chunks(Slice::new(Buffer::Input, 0, count), section);
-    match cube.role(plan.rank) {
-        Role::Folded(into) => {
-            for own in sections {
-                steps.send(into, own);
-                steps.recv(into, Slice { buffer: Buffer::Output, ..own });
-            }
-        }
-        Role::Corner(corner, folded) => {
-            let sums = steps.scratch(count.min(section));
-            for own in sections {
-                one_section(&mut steps, cube, corner, folded, [own, sums.take(own.len)]);
-            }
-        }
+    let section = section(plan.size(), plan.chunk);
+    let sums = steps.scratch(count.min(section));
+    let halves = Halves::new(plan.rank, plan.size(), sums);
+    for own in chunks(Slice::new(Buffer::Input, 0, count), section) {
+        halves.piece(&mut steps, own, Slice { buffer: Buffer::Output, ..own });
     }
     steps.build()
 }
 
-/// Nothing is overwritten before its receiver must have taken it: the halves that were sent come
-/// back only as results of their receivers.
-fn one_section(
-    steps: &mut Builder,
+/// Elements that are halved together.
+pub(super) fn section(size: usize, chunk: usize) -> usize {
+    chunk * Cube::of(size).corners().min(CHUNKS_TOGETHER)
+}
+
+/// A rank that halves and doubles.
+pub(super) struct Halves {
     cube: Cube,
-    corner: usize,
-    folded: Option<Rank>,
-    [own, sums]: [Slice; 2],
-) {
-    let result = Slice { buffer: Buffer::Output, ..own };
-    let within = |all: Slice, Range { start, end }| {
-        let part = blocks(all.buffer, all.len, cube.corners(), start, end);
-        all.skip(part.offset).take(part.len)
-    };
-    let mut held = own;
-    if let Some(folded) = folded {
-        held = sums;
-        steps.reduce(held, &[Source::Wire(folded, Form::Element), Source::Local(own)]);
-    } else if cube.dimensions == 0 {
-        return steps.reduce(result, &[Source::Local(own)]);
+    role: Role,
+    sums: Slice,
+}
+
+impl Halves {
+    /// For sections of up to the length of `sums`, which may be where this rank's own are.
+    pub(super) fn new(rank: Rank, size: usize, sums: Slice) -> Self {
+        let cube = Cube::of(size);
+        Self { cube, role: cube.role(rank), sums }
     }
-    for round in 0..cube.dimensions {
-        let other = neighbour(corner, round);
-        let kept = cube.kept(corner, round + 1);
-        let is_input = round == 0 && !cube.stands_for_two(other);
-        let form = if is_input { Form::Element } else { Form::Accumulator };
-        steps.send(cube.rank(other), within(held, cube.kept(other, round + 1)));
-        let local = Source::Local(within(held, kept.clone()));
-        let mut sources = [local, Source::Wire(cube.rank(other), form)];
-        if !is_lower(corner, round) {
-            sources.reverse();
+
+    /// Reduces `own` of all ranks to `result` of all.
+    ///
+    /// Nothing is overwritten before its receiver must have taken it: the halves that were sent
+    /// come back only as results of their receivers.
+    pub(super) fn piece(&self, steps: &mut Builder, own: Slice, result: Slice) {
+        match self.role {
+            Role::Folded(into) => {
+                steps.send(into, own);
+                steps.recv(into, result);
+            }
+            Role::Corner(corner, folded) => self.corner(steps, corner, folded, own, result),
         }
-        held = if round + 1 == cube.dimensions { result } else { sums };
-        steps.reduce(within(held, kept), &sources);
     }
-    for round in (0..cube.dimensions).rev() {
-        let other = neighbour(corner, round);
-        steps.send(cube.rank(other), within(result, cube.kept(corner, round + 1)));
-        steps.recv(cube.rank(other), within(result, cube.kept(other, round + 1)));
-    }
-    if let Some(folded) = folded {
-        steps.send(folded, result);
+
+    fn corner(
+        &self,
+        steps: &mut Builder,
+        corner: usize,
+        folded: Option<Rank>,
+        own: Slice,
+        result: Slice,
+    ) {
+        let (cube, sums) = (self.cube, self.sums.take(own.len));
+        let within = |all, kept| blocks_of(all, cube.corners(), kept);
+        let own_form = Form::of(own.buffer);
+        let mut held = own;
+        if let Some(folded) = folded {
+            held = sums;
+            steps.reduce(held, &[Source::Wire(folded, own_form), Source::Local(own)]);
+        } else if cube.dimensions == 0 {
+            return steps.reduce(result, &[Source::Local(own)]);
+        }
+        for round in 0..cube.dimensions {
+            let other = neighbour(corner, round);
+            let kept = cube.kept(corner, round + 1);
+            let is_own = round == 0 && !cube.stands_for_two(other);
+            let form = if is_own { own_form } else { Form::Accumulator };
+            steps.send(cube.rank(other), within(held, cube.kept(other, round + 1)));
+            let local = Source::Local(within(held, kept.clone()));
+            let mut sources = [local, Source::Wire(cube.rank(other), form)];
+            if !is_lower(corner, round) {
+                sources.reverse();
+            }
+            held = if round + 1 == cube.dimensions { result } else { sums };
+            steps.reduce(within(held, kept), &sources);
+        }
+        for round in (0..cube.dimensions).rev() {
+            let other = neighbour(corner, round);
+            steps.send(cube.rank(other), within(result, cube.kept(corner, round + 1)));
+            steps.recv(cube.rank(other), within(result, cube.kept(other, round + 1)));
+        }
+        if let Some(folded) = folded {
+            steps.send(folded, result);
+        }
     }
 }

@@ -4,6 +4,7 @@
 
 mod double_tree;
 mod halving_doubling;
+pub(crate) mod hierarchical;
 mod one_shot;
 mod recursive_doubling;
 mod ring;
@@ -24,4 +25,5 @@ pub(crate) const ALGORITHMS: &[Algorithm] = &[
     two_shot::ALGORITHM,
     window::ALGORITHM,
     staged::ALGORITHM,
+    hierarchical::ALGORITHM,
 ];

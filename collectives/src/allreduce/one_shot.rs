@@ -7,6 +7,7 @@
 
 use alloc::vec::Vec;
 
+use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
@@ -17,7 +18,8 @@ use crate::schedule::{Builder, Form, Schedule, Source};
 pub(super) const ALGORITHM: Algorithm =
     Algorithm { collective: Collective::AllReduce, name: "one_shot", schedule, stated };
 
-fn stated(call: &Call, size: usize) -> Stated {
+fn stated(call: &Call, layout: &Layout) -> Stated {
+    let size = layout.size();
     Stated { steps: usize::from(size > 1), sent: call.count * (size - 1) }
 }
 

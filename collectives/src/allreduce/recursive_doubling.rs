@@ -12,6 +12,7 @@
 //! Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
 //! 2005.
 
+use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
@@ -22,7 +23,8 @@ use crate::schedule::{Builder, Form, Schedule, Source};
 pub(super) const ALGORITHM: Algorithm =
     Algorithm { collective: Collective::AllReduce, name: "recursive_doubling", schedule, stated };
 
-fn stated(call: &Call, size: usize) -> Stated {
+fn stated(call: &Call, layout: &Layout) -> Stated {
+    let size = layout.size();
     let cube = Cube::of(size);
     let (rounds, folds) = (cube.dimensions as usize, usize::from(cube.folded > 0));
     let opposite = usize::from(2 * cube.folded > cube.corners());
@@ -30,62 +32,82 @@ fn stated(call: &Call, size: usize) -> Stated {
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
-    let (count, cube) = (plan.call.count, Cube::of(plan.size()));
+    let (size, count) = (plan.size(), plan.call.count);
     let mut steps = Builder::new(plan, ALGORITHM.name, 1);
     // With one round the result overwrites, in place, what both partners have just sent: that must
     // leave by itself. With more rounds the partner has it before it can be overwritten.
-    let chunk = if cube.dimensions == 1 { plan.chunk.min(plan.eager()) } else { plan.chunk };
-    let own = chunks(Slice::new(Buffer::Input, 0, count), chunk);
-    match cube.role(plan.rank) {
-        Role::Folded(into) => {
-            for own in own {
-                steps.send(into, own);
-                steps.recv(into, Slice { buffer: Buffer::Output, ..own });
-            }
-        }
-        Role::Corner(corner, folded) => {
-            let sums = [steps.scratch(count.min(chunk)), steps.scratch(count.min(chunk))];
-            for own in own {
-                exchange(&mut steps, cube, corner, own, sums, folded);
-            }
-        }
+    let one_round = Cube::of(size).dimensions == 1;
+    let chunk = if one_round { plan.chunk.min(plan.eager()) } else { plan.chunk };
+    let doubling = Doubling::new(&mut steps, plan.rank, size, count.min(chunk));
+    for own in chunks(Slice::new(Buffer::Input, 0, count), chunk) {
+        doubling.piece(&mut steps, own, Slice { buffer: Buffer::Output, ..own });
     }
     steps.build()
 }
 
-fn exchange(
-    steps: &mut Builder,
+/// A rank that doubles what it knows.
+pub(super) struct Doubling {
     cube: Cube,
-    corner: usize,
-    own: Slice,
+    role: Role,
     sums: [Slice; 2],
-    folded: Option<Rank>,
-) {
-    let result = Slice { buffer: Buffer::Output, ..own };
-    let sum = |round: u32| match round {
-        last if last == cube.dimensions => result,
-        round => sums[round as usize % 2].take(own.len),
-    };
-    let mut held = own;
-    if let Some(folded) = folded {
-        held = sum(0);
-        steps.reduce(held, &[Source::Wire(folded, Form::Element), Source::Local(own)]);
-    } else if cube.dimensions == 0 {
-        return steps.reduce(result, &[Source::Local(own)]);
+}
+
+impl Doubling {
+    /// For pieces of up to `longest` elements.
+    pub(super) fn new(steps: &mut Builder, rank: Rank, size: usize, longest: usize) -> Self {
+        let cube = Cube::of(size);
+        let role = cube.role(rank);
+        let needs_sums = matches!(role, Role::Corner(..));
+        let len = if needs_sums { longest } else { 0 };
+        Self { cube, role, sums: [steps.scratch(len), steps.scratch(len)] }
     }
-    for round in 0..cube.dimensions {
-        let other = neighbour(corner, round);
-        let is_input = round == 0 && !cube.stands_for_two(other);
-        let form = if is_input { Form::Element } else { Form::Accumulator };
-        steps.send(cube.rank(other), held);
-        let mut sources = [Source::Local(held), Source::Wire(cube.rank(other), form)];
-        if !is_lower(corner, round) {
-            sources.reverse();
+
+    /// Reduces `own` of all ranks to `result` of all.
+    pub(super) fn piece(&self, steps: &mut Builder, own: Slice, result: Slice) {
+        match self.role {
+            Role::Folded(into) => {
+                steps.send(into, own);
+                steps.recv(into, result);
+            }
+            Role::Corner(corner, folded) => self.corner(steps, corner, folded, own, result),
         }
-        held = sum(round + 1);
-        steps.reduce(held, &sources);
     }
-    if let Some(folded) = folded {
-        steps.send(folded, result);
+
+    fn corner(
+        &self,
+        steps: &mut Builder,
+        corner: usize,
+        folded: Option<Rank>,
+        own: Slice,
+        result: Slice,
+    ) {
+        let cube = self.cube;
+        let sum = |round: u32| match round {
+            last if last == cube.dimensions => result,
+            round => self.sums[round as usize % 2].take(own.len),
+        };
+        let own_form = Form::of(own.buffer);
+        let mut held = own;
+        if let Some(folded) = folded {
+            held = sum(0);
+            steps.reduce(held, &[Source::Wire(folded, own_form), Source::Local(own)]);
+        } else if cube.dimensions == 0 {
+            return steps.reduce(result, &[Source::Local(own)]);
+        }
+        for round in 0..cube.dimensions {
+            let other = neighbour(corner, round);
+            let is_own = round == 0 && !cube.stands_for_two(other);
+            let form = if is_own { own_form } else { Form::Accumulator };
+            steps.send(cube.rank(other), held);
+            let mut sources = [Source::Local(held), Source::Wire(cube.rank(other), form)];
+            if !is_lower(corner, round) {
+                sources.reverse();
+            }
+            held = sum(round + 1);
+            steps.reduce(held, &sources);
+        }
+        if let Some(folded) = folded {
+            steps.send(folded, result);
+        }
     }
 }

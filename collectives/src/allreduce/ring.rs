@@ -9,10 +9,11 @@
 //! Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
 //! 2009.
 
-use ringfold_types::{Buffer, Call, Collective, Slice};
+use ringfold_topology::Layout;
+use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
-use crate::chunk::{block, chunks, part};
+use crate::chunk::{block, blocks_of, chunks, part};
 use crate::pattern::ring;
 use crate::schedule::{Builder, Form, Schedule, Source};
 
@@ -22,64 +23,95 @@ pub(super) const ALGORITHM: Algorithm =
 /// Chunks of a block that are on their way at once.
 const IN_FLIGHT: usize = 4;
 
-fn stated(call: &Call, size: usize) -> Stated {
+fn stated(call: &Call, layout: &Layout) -> Stated {
+    let size = layout.size();
     Stated { steps: 2 * (size - 1), sent: 2 * call.count / size * (size - 1) }
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
-    let (size, rank, count) = (plan.size(), plan.rank, plan.call.count);
+    let (size, count) = (plan.size(), plan.call.count);
     let mut steps = Builder::new(plan, ALGORITHM.name, 1);
-    if size == 1 {
-        let own = Slice::new(Buffer::Input, 0, count);
-        steps.reduce(Slice::new(Buffer::Output, 0, count), &[Source::Local(own)]);
-        return steps.build();
-    }
     let longest = block(Buffer::Input, count, size, 0).len;
-    let round = longest.min(IN_FLIGHT * plan.chunk);
-    // One turn's partial sums leave while the next turn's arrive.
-    let scratch = [steps.scratch(round), steps.scratch(round)];
-    for index in 0..longest.div_ceil(round.max(1)) {
-        // The part of a block that goes around in this round, for the block that ends its way at
-        // this rank in `turn` turns.
-        let passing = |buffer, turn| {
-            let block = block(buffer, count, size, ring::before(rank, turn, size).index());
-            part(block, index, round)
-        };
-        one_round(&mut steps, plan, passing, scratch);
+    let round = longest.clamp(1, IN_FLIGHT * plan.chunk);
+    let ring = Ring::new(&mut steps, plan.rank, size, plan.chunk, round);
+    for index in 0..longest.div_ceil(round) {
+        let passing = |buffer, at| part(block(buffer, count, size, at), index, round);
+        let (own, result) = (|at| passing(Buffer::Input, at), |at| passing(Buffer::Output, at));
+        ring.around(&mut steps, own, result);
     }
     steps.build()
 }
 
-fn one_round(
-    steps: &mut Builder,
-    plan: &Plan<'_>,
-    passing: impl Fn(Buffer, usize) -> Slice,
-    scratch: [Slice; 2],
-) {
-    let (size, rank) = (plan.size(), plan.rank);
-    let (next, previous) = (ring::after(rank, 1, size), ring::before(rank, 1, size));
-    for own in chunks(passing(Buffer::Input, 1), plan.chunk) {
-        steps.send(next, own);
+/// Elements that go around together.
+pub(super) const fn section(size: usize, chunk: usize) -> usize {
+    size * IN_FLIGHT * chunk
+}
+
+/// A rank of a ring.
+pub(super) struct Ring {
+    rank: Rank,
+    size: usize,
+    chunk: usize,
+    /// One turn's partial sums leave while the next turn's arrive.
+    sums: [Slice; 2],
+}
+
+impl Ring {
+    /// For `longest` elements of a block together.
+    pub(super) fn new(
+        steps: &mut Builder,
+        rank: Rank,
+        size: usize,
+        chunk: usize,
+        longest: usize,
+    ) -> Self {
+        Self { rank, size, chunk, sums: [steps.scratch(longest), steps.scratch(longest)] }
     }
-    for turn in (2..size).chain([0]) {
-        // Only the first sender has nothing but its input.
-        let first = turn == 2 || size == 2;
-        let form = if first { Form::Element } else { Form::Accumulator };
-        let own = passing(Buffer::Input, turn);
-        let sum = match turn {
-            0 => passing(Buffer::Output, 0),
-            _ => scratch[turn % 2].take(own.len),
-        };
-        for (own, sum) in chunks(own, plan.chunk).zip(chunks(sum, plan.chunk)) {
-            steps.reduce(sum, &[Source::Wire(previous, form), Source::Local(own)]);
-            steps.send(next, sum);
+
+    /// Reduces `own` of all ranks to `result` of all, block by block.
+    pub(super) fn piece(&self, steps: &mut Builder, own: Slice, result: Slice) {
+        let block = |all, at| blocks_of(all, self.size, at..at + 1);
+        self.around(steps, |at| block(own, at), |at| block(result, at));
+    }
+
+    /// Lets `own` of every block, by its number, go around, and then `result`.
+    fn around(
+        &self,
+        steps: &mut Builder,
+        own: impl Fn(usize) -> Slice,
+        result: impl Fn(usize) -> Slice,
+    ) {
+        let Self { rank, size, chunk, .. } = *self;
+        // The block that ends its way at this rank in `turn` turns.
+        let passing = |turn| ring::before(rank, turn, size).index();
+        if size == 1 {
+            return steps.reduce(result(0), &[Source::Local(own(0))]);
         }
-    }
-    for turn in 1..size {
-        for result in chunks(passing(Buffer::Output, turn), plan.chunk) {
-            steps.recv(previous, result);
-            if turn + 1 < size {
-                steps.send(next, result);
+        let (next, previous) = (ring::after(rank, 1, size), ring::before(rank, 1, size));
+        let first = own(passing(1));
+        for part in chunks(first, chunk) {
+            steps.send(next, part);
+        }
+        for turn in (2..size).chain([0]) {
+            // Only the first sender has nothing but its own.
+            let is_first = turn == 2 || size == 2;
+            let form = if is_first { Form::of(first.buffer) } else { Form::Accumulator };
+            let own = own(passing(turn));
+            let sum = match turn {
+                0 => result(passing(0)),
+                _ => self.sums[turn % 2].take(own.len),
+            };
+            for (own, sum) in chunks(own, chunk).zip(chunks(sum, chunk)) {
+                steps.reduce(sum, &[Source::Wire(previous, form), Source::Local(own)]);
+                steps.send(next, sum);
+            }
+        }
+        for turn in 1..size {
+            for result in chunks(result(passing(turn)), chunk) {
+                steps.recv(previous, result);
+                if turn + 1 < size {
+                    steps.send(next, result);
+                }
             }
         }
     }

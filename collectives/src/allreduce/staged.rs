@@ -17,6 +17,7 @@
 
 use alloc::vec::Vec;
 
+use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
@@ -30,7 +31,8 @@ pub(super) const ALGORITHM: Algorithm =
 /// Parts of a chunk: sources and result of a part are together in the first or second cache.
 const PARTS: usize = 4;
 
-fn stated(call: &Call, size: usize) -> Stated {
+fn stated(call: &Call, layout: &Layout) -> Stated {
+    let size = layout.size();
     let others = size - 1;
     Stated { steps: 2 * others.min(1), sent: call.count / size * others + 2 * others }
 }

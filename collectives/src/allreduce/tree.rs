@@ -9,6 +9,7 @@
 //! Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
 //! 2005.
 
+use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
@@ -23,7 +24,8 @@ pub(super) const ALGORITHM: Algorithm =
 /// behind its parent on the way down.
 const SUMS: usize = 2;
 
-fn stated(call: &Call, size: usize) -> Stated {
+fn stated(call: &Call, layout: &Layout) -> Stated {
+    let size = layout.size();
     let children = size.next_power_of_two().ilog2() as usize;
     Stated { steps: 2 * tree::height(size), sent: children * call.count }
 }

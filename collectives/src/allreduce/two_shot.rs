@@ -6,8 +6,9 @@
 //!
 //! Steps: 2. Sent by each rank: 2(n-1)/n of the buffer.
 
+use ringfold_topology::Layout;
 use ringfold_types::limits::POSTED_MAX;
-use ringfold_types::{Buffer, Call, Collective, Rank};
+use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use super::one_shot::in_rank_order;
 use crate::algorithm::{Algorithm, Plan, Stated};
@@ -18,35 +19,62 @@ use crate::schedule::{Builder, Schedule};
 pub(super) const ALGORITHM: Algorithm =
     Algorithm { collective: Collective::AllReduce, name: "two_shot", schedule, stated };
 
-fn stated(call: &Call, size: usize) -> Stated {
+fn stated(call: &Call, layout: &Layout) -> Stated {
+    let size = layout.size();
     Stated { steps: if size > 1 { 2 } else { 0 }, sent: 2 * call.count / size * (size - 1) }
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
     let (size, rank, count) = (plan.size(), plan.rank, plan.call.count);
     let mut steps = Builder::new(plan, ALGORITHM.name, 1);
-    // The sends of one shot must all be posted before anything can be received. When the rank that
-    // is furthest behind posts them, all of the shot before has been taken; so they find room, or,
-    // if there are too many to be posted, links that accept them by themselves.
-    let piece = if size <= POSTED_MAX { plan.chunk } else { plan.chunk.min(plan.eager()) };
+    let piece = piece_len(plan, size);
     let longest = block(Buffer::Input, count, size, 0).len;
     for index in 0..longest.div_ceil(piece) {
         let of = |buffer, rank: Rank| part(block(buffer, count, size, rank.index()), index, piece);
-        // Everyone begins with another receiver.
-        let others = || (1..size).map(|distance| ring::after(rank, distance, size));
-        for other in others() {
-            steps.send(other, of(Buffer::Input, other));
-        }
-        let result = of(Buffer::Output, rank);
-        steps.reduce(result, &in_rank_order(of(Buffer::Input, rank), rank, size));
-        for other in others() {
-            steps.send(other, result);
-        }
-        // In place this overwrites what was sent to `other`, which took it to make the result.
-        for distance in 1..size {
-            let other = ring::before(rank, distance, size);
-            steps.recv(other, of(Buffer::Output, other));
-        }
+        first_shot(&mut steps, rank, size, |to| of(Buffer::Input, to), of(Buffer::Output, rank));
+        second_shot(&mut steps, rank, size, |from| of(Buffer::Output, from));
     }
     steps.build()
+}
+
+/// Elements of a block that are shot at once among `size` ranks.
+///
+/// The sends of one shot must all be posted before anything can be received. When the rank that is
+/// furthest behind posts them, all of the shot before has been taken; so they find room, or, if
+/// there are too many to be posted, links that accept them by themselves.
+pub(super) fn piece_len(plan: &Plan<'_>, size: usize) -> usize {
+    if size <= POSTED_MAX { plan.chunk } else { plan.chunk.min(plan.eager()) }
+}
+
+/// Sends every rank the input of its block, and combines this rank's block to `result`.
+pub(super) fn first_shot(
+    steps: &mut Builder,
+    rank: Rank,
+    size: usize,
+    input: impl Fn(Rank) -> Slice,
+    result: Slice,
+) {
+    // Everyone begins with another receiver.
+    for distance in 1..size {
+        let other = ring::after(rank, distance, size);
+        steps.send(other, input(other));
+    }
+    steps.reduce(result, &in_rank_order(input(rank), rank, size));
+}
+
+/// Sends every rank the result of this rank's block, and takes those of theirs.
+pub(super) fn second_shot(
+    steps: &mut Builder,
+    rank: Rank,
+    size: usize,
+    result: impl Fn(Rank) -> Slice,
+) {
+    for distance in 1..size {
+        steps.send(ring::after(rank, distance, size), result(rank));
+    }
+    // In place this overwrites what was sent to `other`, which took it to make the result.
+    for distance in 1..size {
+        let other = ring::before(rank, distance, size);
+        steps.recv(other, result(other));
+    }
 }

@@ -14,6 +14,7 @@
 
 use alloc::vec::Vec;
 
+use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
@@ -30,7 +31,8 @@ const LINE_BYTES: usize = 64;
 /// Pieces of a chunk: sources and result of a piece are together in the first or second cache.
 const PIECES: usize = 4;
 
-fn stated(call: &Call, size: usize) -> Stated {
+fn stated(call: &Call, layout: &Layout) -> Stated {
+    let size = layout.size();
     let others = size - 1;
     Stated { steps: 2 * others.min(1), sent: call.count / size * others + 2 * others }
 }

@@ -8,6 +8,7 @@
 //!
 //! Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", 1988.
 
+use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
@@ -18,7 +19,8 @@ use crate::schedule::{Builder, Schedule};
 pub(super) const ALGORITHM: Algorithm =
     Algorithm { collective: Collective::Barrier, name: "dissemination", schedule, stated };
 
-fn stated(_: &Call, size: usize) -> Stated {
+fn stated(_: &Call, layout: &Layout) -> Stated {
+    let size = layout.size();
     Stated { steps: rounds(size), sent: rounds(size) }
 }
 

@@ -8,6 +8,7 @@
 //! Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
 //! 2005.
 
+use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
@@ -18,7 +19,8 @@ use crate::schedule::{Builder, Schedule};
 pub(super) const ALGORITHM: Algorithm =
     Algorithm { collective: Collective::Broadcast, name: "binomial", schedule, stated };
 
-fn stated(call: &Call, size: usize) -> Stated {
+fn stated(call: &Call, layout: &Layout) -> Stated {
+    let size = layout.size();
     let children = size.next_power_of_two().ilog2() as usize;
     Stated { steps: tree::height(size), sent: children * call.count }
 }

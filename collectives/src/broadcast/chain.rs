@@ -7,6 +7,7 @@
 //!
 //! Steps: n-1. Sent by all but the last: the buffer once. Pipelined in chunks; for long messages.
 
+use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
@@ -17,7 +18,8 @@ use crate::schedule::{Builder, Schedule};
 pub(super) const ALGORITHM: Algorithm =
     Algorithm { collective: Collective::Broadcast, name: "chain", schedule, stated };
 
-fn stated(call: &Call, size: usize) -> Stated {
+fn stated(call: &Call, layout: &Layout) -> Stated {
+    let size = layout.size();
     Stated { steps: size - 1, sent: if size > 1 { call.count } else { 0 } }
 }
 

@@ -18,6 +18,7 @@
 
 use core::ops::Range;
 
+use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
@@ -31,7 +32,8 @@ pub(super) const ALGORITHM: Algorithm =
 /// Chunks of a block that go around together.
 const IN_FLIGHT: usize = 4;
 
-fn stated(call: &Call, size: usize) -> Stated {
+fn stated(call: &Call, layout: &Layout) -> Stated {
+    let size = layout.size();
     Stated { steps: size - 1, sent: 2 * call.count / size * (size - 1) }
 }
 

@@ -16,6 +16,7 @@ use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective, Rank};
 
 use crate::algorithm::Algorithm;
+use crate::allreduce::hierarchical::Levels;
 use crate::schedule::Form;
 use crate::stage::pieces;
 
@@ -117,7 +118,7 @@ struct Traffic {
 impl Traffic {
     fn of(algorithm: &Algorithm, call: &Call, size: usize) -> Self {
         let way = Way::of(algorithm, call);
-        let stated = (algorithm.stated)(call, size);
+        let stated = (algorithm.stated)(call, &Layout::apart(size));
         let (steps, sent) = (stated.steps, stated.sent);
         let (moved, summed) = match (call.collective, algorithm.name) {
             // The root takes more than anyone sends.
@@ -156,28 +157,11 @@ impl Traffic {
     }
 }
 
-/// How long a call takes of `steps` messages that wait for each other, if ranks with CPUs of their
-/// own would spend `alone` waiting and at work, and each rank has `work` for its CPU on average.
-fn taking_turns(layout: &Layout, steps: u128, work: u128, alone: [u128; 2]) -> u128 {
-    let (crowd, [waiting, busy]) = (layout.crowd(), alone);
-    if !crowd.is_dense() {
-        return waiting + busy;
-    }
-    let of_cpu = |each: u128| each * crowd.ranks as u128 / crowd.cpus as u128;
-    let turns = steps * of_cpu(SWITCH_PS);
-    if layout.hosts() <= 1 {
-        return turns + busy.max(of_cpu(work));
-    }
-    // Containers of one machine are not far from each other, but what they send takes CPU time, be
-    // it in vain that others are free; and a network may be between them all the same.
-    let one_machine = crowd.ranks == layout.size();
-    let waiting = if one_machine { turns } else { waiting.max(turns) };
-    waiting + busy + of_cpu(work).max(steps * ACROSS_HOSTS.work_ps[0])
-}
-
 /// What of a layout the price depends on.
 #[derive(Clone, Copy, Debug)]
 struct Site {
+    /// Ranks that take part.
+    size: usize,
     hosts: usize,
     /// Ranks on the fullest host.
     crowd: usize,
@@ -195,7 +179,7 @@ impl Site {
             ranks[layout.host(rank) as usize] += 1;
             borders += usize::from(!layout.same_host(rank, next));
         }
-        Self { hosts, crowd: ranks.into_iter().max().unwrap_or(0), borders }
+        Self { size, hosts, crowd: ranks.into_iter().max().unwrap_or(0), borders }
     }
 }
 
@@ -205,48 +189,152 @@ impl Site {
 /// If `layout` has no ranks.
 #[must_use]
 pub fn price(algorithm: &Algorithm, call: &Call, layout: &Layout, chunk: usize) -> Duration {
-    let traffic = Traffic::of(algorithm, call, layout.size());
-    let site = Site::of(layout);
-    // In 128 bits, since all to all at the largest scale is more than 64 hold.
-    let bytes = |form: Form| form.data_type(call).bytes() as u128;
-    let wide = traffic.wide as u128 * (bytes(Form::Accumulator) - bytes(Form::Element));
-    let carried = |elements: usize| elements as u128 * bytes(Form::Element) + wide;
-    // A pipeline has to be filled; before that, no more than the chain is under way.
-    let filling = traffic.moved.saturating_add(traffic.steps.saturating_mul(chunk));
-    let moved = carried(traffic.moved.max(traffic.chain.min(filling)));
-    let pieces =
-        if algorithm.needs_stage() { pieces(call, layout.size(), chunk).max(1) } else { 1 };
-    // A piece is one step behind the piece before.
-    let steps = (traffic.steps + pieces - 1) as u128;
-    let messages = (traffic.messages * pieces) as u128;
-    let near = match algorithm {
-        _ if algorithm.needs_windows() => IN_WINDOWS,
-        _ if algorithm.needs_stage() => STAGED,
-        _ => SAME_HOST,
-    };
-    let mut link = near;
-    let (waiting, busy) = if site.hosts <= 1 {
-        (steps * near.latency_ps, messages * near.message_ps + moved * near.byte_ps)
-    } else if traffic.way.is_local() && site.borders < layout.size() {
-        // Most messages stay on a host, and one or two of its ranks use the network.
-        let far = steps.min(2 * site.borders as u128);
-        let users = site.borders.div_ceil(site.hosts) as u128;
-        let waiting = far * (ACROSS_HOSTS.latency_ps + ACROSS_HOSTS.message_ps)
-            + (steps - far) * near.latency_ps;
-        (waiting, messages * near.message_ps + moved * ACROSS_HOSTS.byte_ps * users)
+    let bill = if algorithm.is_hierarchical() {
+        hierarchical(call, layout, chunk)
     } else {
-        link = ACROSS_HOSTS;
-        let crowded = if traffic.way.is_local() { 4 } else { CROWDED_QUARTERS };
-        let bytes = moved * link.byte_ps * site.crowd as u128 * crowded / 4;
-        (steps * link.latency_ps, messages * link.message_ps + bytes)
+        Bill::of(algorithm, call, &Site::of(layout), chunk)
     };
-    let combined = traffic.summed as u128 * bytes(Form::Accumulator) * COMBINED_BYTE_PS;
-    let [message_ps, byte_ps] = link.work_ps;
-    let pieces = messages.max((traffic.moved / chunk) as u128);
-    let work = pieces * message_ps + carried(traffic.moved) * byte_ps + combined;
-    let work = traffic.average(work, layout.size());
-    let time = taking_turns(layout, steps, work, [waiting, busy + combined]);
+    let time = bill.total(layout);
     Duration::from_nanos(u64::try_from(time / 1000).unwrap_or(u64::MAX))
+}
+
+/// What an all-reduce takes, in picoseconds, where only one rank of each host takes part for each
+/// shard.
+pub(crate) fn of_rail(
+    algorithm: &Algorithm,
+    call: &Call,
+    layout: &Layout,
+    hosts: usize,
+    shards: usize,
+) -> u128 {
+    rail(algorithm, call, layout, hosts, shards, usize::MAX).total(layout)
+}
+
+fn rail(
+    algorithm: &Algorithm,
+    call: &Call,
+    layout: &Layout,
+    hosts: usize,
+    shards: usize,
+    chunk: usize,
+) -> Bill {
+    let site = Site { size: hosts, hosts, crowd: shards, borders: hosts };
+    let bill = Bill::of(algorithm, call, &site, chunk);
+    let work = bill.work * (hosts * shards) as u128 / layout.size() as u128;
+    Bill { work, ..bill }
+}
+
+/// Within hosts as two shots, between them as the rails do.
+fn hierarchical(call: &Call, layout: &Layout, chunk: usize) -> Bill {
+    let levels = Levels::of(call, layout);
+    let Levels { hosts, most, shards, .. } = levels;
+    let rail = rail(levels.rail, &levels.rail_call, layout, hosts, shards, chunk);
+    if most <= 1 {
+        return rail;
+    }
+    let bytes = |form: Form| form.data_type(call).bytes() as u128;
+    let (shard, others) = (levels.rail_call.count as u128, (shards - 1 + most - 1) as u128);
+    let combined = (most - 1) as u128 * shard * bytes(Form::Accumulator) * COMBINED_BYTE_PS;
+    let moved = others * shard * bytes(Form::Element);
+    let within = others * SAME_HOST.message_ps + moved * SAME_HOST.byte_ps + combined;
+    let pieces = shard.div_ceil(levels.section(chunk) as u128).max(1);
+    // While a piece is within hosts, another is between them.
+    let busy = within.max(rail.busy) + within.min(rail.busy) / pieces;
+    // Everyone gives away its input and takes the result, but for its own shard.
+    let [message_ps, byte_ps] = SAME_HOST.work_ps;
+    let average = 2 * (most - 1) as u128 * shards as u128 * shard / most as u128;
+    let messages = others.max(others * shard / chunk as u128);
+    let work = messages * message_ps + average * bytes(Form::Element) * byte_ps + combined;
+    Bill {
+        steps: rail.steps + 2,
+        waiting: rail.waiting + 2 * SAME_HOST.latency_ps,
+        busy,
+        work: rail.work + work,
+    }
+}
+
+/// What a call takes of each rank, in picoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Bill {
+    /// Messages that wait for each other,
+    steps: u128,
+    /// and how long they are under way.
+    waiting: u128,
+    /// What the busiest rank does meanwhile, with a CPU of its own.
+    busy: u128,
+    /// CPU time of a rank on average.
+    work: u128,
+}
+
+impl Bill {
+    fn of(algorithm: &Algorithm, call: &Call, site: &Site, chunk: usize) -> Self {
+        let size = site.size;
+        let traffic = Traffic::of(algorithm, call, size);
+        // In 128 bits, since all to all at the largest scale is more than 64 hold.
+        let bytes = |form: Form| form.data_type(call).bytes() as u128;
+        let wide = traffic.wide as u128 * (bytes(Form::Accumulator) - bytes(Form::Element));
+        let carried = |elements: usize| elements as u128 * bytes(Form::Element) + wide;
+        // A pipeline has to be filled; before that, no more than the chain is under way.
+        let filling = traffic.moved.saturating_add(traffic.steps.saturating_mul(chunk));
+        let moved = carried(traffic.moved.max(traffic.chain.min(filling)));
+        let pieces = if algorithm.needs_stage() { pieces(call, size, chunk).max(1) } else { 1 };
+        // A piece is one step behind the piece before.
+        let steps = (traffic.steps + pieces - 1) as u128;
+        let messages = (traffic.messages * pieces) as u128;
+        let near = match algorithm {
+            _ if algorithm.needs_windows() => IN_WINDOWS,
+            _ if algorithm.needs_stage() => STAGED,
+            _ => SAME_HOST,
+        };
+        // Of its messages and bytes, so many in 1024 go to other hosts.
+        let mut away = 0;
+        let (waiting, busy) = if site.hosts <= 1 {
+            (steps * near.latency_ps, messages * near.message_ps + moved * near.byte_ps)
+        } else if traffic.way.is_local() && site.borders < size {
+            // Most messages stay on a host, and one or two of its ranks use the network: for all
+            // that they send, or all that they take.
+            let far = steps.min(2 * site.borders as u128);
+            let users = site.borders.div_ceil(site.hosts) as u128;
+            // Two trees cross borders at different places.
+            let is_twofold = algorithm.name == "double_tree" && site.hosts > 2;
+            let halves = if is_twofold { 3 } else { 2 };
+            let waiting = far * ACROSS_HOSTS.latency_ps + (steps - far) * near.latency_ps;
+            away = (512 * users * halves).div_ceil(site.crowd as u128).min(1024);
+            let bytes = moved * ACROSS_HOSTS.byte_ps * users * halves / 2;
+            (waiting, messages * ACROSS_HOSTS.message_ps + bytes)
+        } else {
+            away = 1024;
+            let crowded = if traffic.way.is_local() { 4 } else { CROWDED_QUARTERS };
+            let bytes = moved * ACROSS_HOSTS.byte_ps * site.crowd as u128 * crowded / 4;
+            (steps * ACROSS_HOSTS.latency_ps, messages * ACROSS_HOSTS.message_ps + bytes)
+        };
+        let combined = traffic.summed as u128 * bytes(Form::Accumulator) * COMBINED_BYTE_PS;
+        let of_both =
+            |at: usize| (near.work_ps[at] * (1024 - away) + ACROSS_HOSTS.work_ps[at] * away) / 1024;
+        let [message_ps, byte_ps] = [of_both(0), of_both(1)];
+        let pieces = messages.max((traffic.moved / chunk) as u128);
+        let work = pieces * message_ps + carried(traffic.moved) * byte_ps + combined;
+        Self { steps, waiting, busy: busy + combined, work: traffic.average(work, size) }
+    }
+
+    /// How long the call takes on ranks that may have to take turns on their CPUs.
+    fn total(&self, layout: &Layout) -> u128 {
+        let Self { steps, waiting, busy, work } = *self;
+        let crowd = layout.crowd();
+        if !crowd.is_dense() {
+            return waiting + busy;
+        }
+        let of_cpu = |each: u128| each * crowd.ranks as u128 / crowd.cpus as u128;
+        let turns = steps * of_cpu(SWITCH_PS);
+        if layout.hosts() <= 1 {
+            return turns + busy.max(of_cpu(work));
+        }
+        // Containers of one machine are not far from each other, but what they send takes CPU time,
+        // be it in vain that others are free; and a network may be between them all the same.
+        let one_machine = crowd.ranks == layout.size();
+        let waiting = if one_machine { turns } else { waiting.max(turns) };
+        waiting + busy + of_cpu(work).max(steps * ACROSS_HOSTS.work_ps[0])
+    }
 }
 
 #[cfg(test)]

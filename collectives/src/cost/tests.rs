@@ -6,7 +6,7 @@ use ringfold_topology::Layout;
 use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{Buffer, Call, Collective, DataType, Rank, ReduceOp};
 
-use super::Traffic;
+use super::{Traffic, price};
 use crate::algorithm::{Algorithm, Plan};
 use crate::schedule::{Schedule, Step};
 use crate::stage::pieces;
@@ -56,7 +56,9 @@ fn busiest(schedules: &[Schedule], wanted: impl Fn(Buffer) -> bool) -> (usize, u
 fn estimates_are_near_what_schedules_do() {
     for size in [2, 3, 4, 8, 13, 32] {
         let layout = Layout::one_host(size);
-        for algorithm in Collective::ALL.into_iter().flat_map(Algorithm::of) {
+        let all = Collective::ALL.into_iter().flat_map(Algorithm::of);
+        // Of several levels each is priced as what it is.
+        for algorithm in all.filter(|algorithm| !algorithm.is_hierarchical()) {
             let call = call(algorithm.collective, 16 * size * 64);
             let traffic = Traffic::of(algorithm, &call, size);
             let schedules = schedules(algorithm, call, &layout);
@@ -98,6 +100,32 @@ fn local_ways_use_the_network_little() {
             });
             let far: usize = far.sum();
             assert!(far <= 2 * traffic.moved, "{algorithm}: {far} of {}", traffic.moved);
+        }
+    }
+}
+
+/// Within hosts it is two shots, between them a rail; and the two overlap.
+#[test]
+fn levels_cost_what_is_done_on_them() {
+    let hierarchical = Algorithm::named(Collective::AllReduce, "hierarchical").unwrap();
+    let named = |name| Algorithm::named(Collective::AllReduce, name).unwrap();
+    let hosts = |hosts: usize, ranks: usize| {
+        let names: Vec<usize> = (0..hosts * ranks).map(|rank| rank / ranks).collect();
+        Layout::from_host_names(&names)
+    };
+    let chunk = 1 << 14;
+    for count in [1 << 4, 1 << 14, 1 << 18, 1 << 24] {
+        let call = call(Collective::AllReduce, count);
+        let of = |algorithm, layout: &Layout| price(algorithm, &call, layout, chunk);
+        let rails = ["ring", "halving_doubling", "recursive_doubling"];
+        for size in [2, 5, 8] {
+            let apart = rails.map(|name| of(named(name), &Layout::apart(size)));
+            let least = apart.into_iter().min().unwrap();
+            assert_eq!(of(hierarchical, &Layout::apart(size)), least, "{size} hosts");
+            let within = of(named("two_shot"), &hosts(1, 4));
+            let both = of(hierarchical, &hosts(size, 4));
+            assert!(both <= 2 * (least + within), "{both:?}: {least:?}, {within:?}");
+            assert!(both >= least.max(within) / 2, "{both:?}: {least:?}, {within:?}");
         }
     }
 }

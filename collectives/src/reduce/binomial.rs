@@ -13,6 +13,7 @@
 
 use alloc::vec::Vec;
 
+use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
@@ -26,7 +27,8 @@ pub(super) const ALGORITHM: Algorithm =
 /// Partial sums that a rank keeps: some leave while the next is made.
 const SUMS: usize = 4;
 
-fn stated(call: &Call, size: usize) -> Stated {
+fn stated(call: &Call, layout: &Layout) -> Stated {
+    let size = layout.size();
     Stated { steps: tree::height(size), sent: if size > 1 { call.count } else { 0 } }
 }
 

@@ -8,6 +8,7 @@
 //!
 //! Steps: n-1. Sent by all but the root: the buffer once. Pipelined in chunks; for long messages.
 
+use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
@@ -21,7 +22,8 @@ pub(super) const ALGORITHM: Algorithm =
 /// Partial sums that a rank keeps: some leave while the next is made.
 const SUMS: usize = 4;
 
-fn stated(call: &Call, size: usize) -> Stated {
+fn stated(call: &Call, layout: &Layout) -> Stated {
+    let size = layout.size();
     Stated { steps: size - 1, sent: if size > 1 { call.count } else { 0 } }
 }
 

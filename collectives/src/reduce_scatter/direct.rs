@@ -11,6 +11,7 @@
 
 use alloc::vec::Vec;
 
+use ringfold_topology::Layout;
 use ringfold_types::limits::POSTED_MAX;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
@@ -22,7 +23,8 @@ use crate::schedule::{Builder, Form, Schedule, Source};
 pub(super) const ALGORITHM: Algorithm =
     Algorithm { collective: Collective::ReduceScatter, name: "direct", schedule, stated };
 
-fn stated(call: &Call, size: usize) -> Stated {
+fn stated(call: &Call, layout: &Layout) -> Stated {
+    let size = layout.size();
     Stated { steps: usize::from(size > 1), sent: call.count * (size - 1) }
 }
 

@@ -20,6 +20,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
@@ -29,7 +30,8 @@ use crate::schedule::{Builder, Form, Schedule, Source};
 pub(super) const ALGORITHM: Algorithm =
     Algorithm { collective: Collective::ReduceScatter, name: "halving", schedule, stated };
 
-fn stated(call: &Call, size: usize) -> Stated {
+fn stated(call: &Call, layout: &Layout) -> Stated {
+    let size = layout.size();
     Stated { steps: longest_chain(size), sent: call.count * (size - 1) }
 }
 

@@ -13,6 +13,7 @@
 //! Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
 //! 2009.
 
+use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
@@ -26,7 +27,8 @@ pub(super) const ALGORITHM: Algorithm =
 /// Chunks of a block that go around together.
 const IN_FLIGHT: usize = 4;
 
-fn stated(call: &Call, size: usize) -> Stated {
+fn stated(call: &Call, layout: &Layout) -> Stated {
+    let size = layout.size();
     Stated { steps: size - 1, sent: call.count * (size - 1) }
 }
 

@@ -169,12 +169,12 @@ const CHOICES: &str = "\
 1x8 bf16: 4 one_shot 512 staged 134217728 two_shot
 1x64 f32: 4 recursive_doubling 8192 staged 16777216 halving_doubling
 1x64 bf16: 4 recursive_doubling 4096 staged 8388608 two_shot
-2x8 f32: 4 one_shot 1024 double_tree 16384 ring
-2x8 bf16: 4 one_shot 1024 double_tree 16384 ring
+2x8 f32: 4 hierarchical
+2x8 bf16: 4 hierarchical
 8x1 f32: 4 one_shot 16384 two_shot 2097152 ring
 8x1 bf16: 4 one_shot 16384 two_shot
-64x8 f32: 4 recursive_doubling 8192 double_tree 268435456 ring
-64x8 bf16: 4 recursive_doubling 4096 double_tree 268435456 ring
+64x8 f32: 4 hierarchical 16777216 ring
+64x8 bf16: 4 hierarchical 16777216 ring
 ";
 
 /// The same for the others, by the bytes of their longer buffer.
@@ -187,7 +187,7 @@ reduce_scatter 8x1: 4 direct 2097152 ring
 reduce_scatter 8x8: 4 halving 131072 ring
 broadcast 1x8: 4 binomial 32768 scatter_allgather 1048576 chain
 broadcast 8x1: 4 binomial 262144 scatter_allgather 1048576 chain
-broadcast 8x8: 4 binomial 262144 scatter_allgather 8388608 chain
+broadcast 8x8: 4 binomial 262144 scatter_allgather 4194304 chain
 reduce 1x8: 4 binomial 262144 ring
 reduce 8x1: 4 binomial 524288 ring
 reduce 8x8: 4 binomial 1048576 ring
@@ -320,7 +320,7 @@ fn schedules_stay_short() {
                 // Never chosen for such lengths: what it overwrites must fit the links.
                 if algorithm.name == "one_shot" && count > 1 << 10
                     || algorithm.name == "recursive_doubling" && size == 2
-                    || algorithm.name == "two_shot" && size > 32
+                    || ["two_shot", "hierarchical"].contains(&algorithm.name) && size > 32
                     || algorithm.needs_stage() && !is_possible(algorithm, &call, &layout)
                 {
                     continue;

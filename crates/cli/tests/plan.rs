@@ -12,7 +12,10 @@ fn every_algorithm_on_five_ranks_is_as_committed() {
     let mut wrong = Vec::new();
     for collective in Collective::ALL {
         for Algorithm { name, .. } in Algorithm::of(collective) {
-            let arguments = ["plan", collective.name(), "-a", name, "-n", "5"];
+            // Between hosts it shows what it is, and for more than a few elements.
+            let hosts = ["-n", "6", "--per-host", "2", "-b", "24K"];
+            let place = if *name == "hierarchical" { &hosts[..] } else { &["-n", "5"] };
+            let arguments = [&["plan", collective.name(), "-a", name], place].concat();
             let file = folder.join(format!("{collective}-{name}.txt"));
             let committed = std::fs::read_to_string(&file).unwrap_or_default();
             if printed(&arguments) != committed {
@@ -80,6 +83,12 @@ fn without_an_algorithm_all_are_listed_and_one_is_chosen() {
     // Four rounds of 16 ranks, and for each of 4 of them one that is left over.
     let known = [("ring", 2), ("recursive_doubling", 5), ("one_shot", 19), ("window", 19)];
     assert_eq!(known.map(|(name, _)| (name, peers(name))), known);
+    // On 5 hosts, two more of the host; two hosts are left over of a power of two.
+    let levels = printed(&["plan", "allreduce", "-n", "15", "--per-host", "3", "-b", "12K"]);
+    let line = levels.lines().find(|line| line.contains("hierarchical")).unwrap_or_default();
+    let columns: Vec<&str> = line[2..].split_whitespace().take(4).collect();
+    assert_eq!(columns, ["hierarchical", "5", "5", "3"], "{levels}");
+    assert!(levels.contains(" on 15 ranks on 5 hosts of 3 with "), "{levels}");
     let crowded = ["plan", "allreduce", "-n", "6", "--cpus", "1", "-b", "6M", "-d", "bf16"];
     let text = printed(&crowded);
     let head = "allreduce [bf16 x 3145728, sum] on 6 ranks of one host with 1 CPU\n";
@@ -112,6 +121,7 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
         ("allreduce -n 4 -a rign", "--algorithm rign: unknown; allreduce has ring, "),
         ("allreduce -n 4 -a ring --rank 4", "--rank 4: there are only 4 ranks"),
         ("allreduce -n 4 --rank 3", "--rank: say which --algorithm"),
+        ("allreduce -n 4 --per-host 0", "--per-host: at least 1"),
         ("allreduce -n 4 --root 1", "--root: no rank is special in allreduce"),
         ("broadcast -n 4 --root 4", "--root 4: there are only 4 ranks"),
         ("broadcast -n 4 -o sum", "--op: broadcast does not combine elements"),

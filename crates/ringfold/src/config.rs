@@ -27,6 +27,11 @@ pub struct Config {
     /// ranks the first of shm, rdma and tcp that both allow and that can reach is used. Default:
     /// all.
     pub transports: Transports,
+    /// `RINGFOLD_HOSTID`: a name of up to 64 visible characters, to tell apart hosts that would
+    /// else be one: ranks share memory, and schedules take them to be of one host, only if they
+    /// have the same name too. So ranks of one machine can stand for several hosts. Default: none;
+    /// every network namespace of a machine is a host.
+    pub host_id: Option<String>,
     /// `RINGFOLD_SHM_CMA`: bytes from which a message between ranks of one host stays where it is
     /// until its receiver copies it from the sender's memory (cross-memory attach), as in `128K`,
     /// where the system allows that; `0`: never. Default: never, since rings are faster unless the
@@ -98,6 +103,7 @@ impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
             .field("transports", &self.transports)
+            .field("host_id", &self.host_id)
             .field("shm_cma", &self.shm_cma)
             .field("rdma", &self.rdma())
             .field("algorithms", &self.algorithms)
@@ -113,6 +119,9 @@ impl fmt::Debug for Config {
 
 /// The variables that must be the same on every rank, because schedules depend on them.
 pub(crate) const ALIKE: [&str; 3] = ["RINGFOLD_ALGO", "RINGFOLD_CHUNK", "RINGFOLD_PLAN"];
+
+/// Bytes of a host's name.
+const HOST_BYTES: usize = 64;
 
 /// The longest time that anything is waited for: as good as for ever, and yet no clock overflows.
 pub(crate) const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
@@ -172,6 +181,7 @@ impl Default for Config {
         let rdma = rdma::Settings::default();
         Self {
             transports: Transports { shm: true, rdma: true, tcp: true },
+            host_id: None,
             shm_cma: None,
             ib_devices: rdma.devices,
             ib_gid_index: rdma.gid_index,
@@ -245,6 +255,9 @@ impl Config {
         let set = |name| environment.get(name).map(String::as_str).filter(|v| !v.is_empty());
         if let Some(value) = set("RINGFOLD_TRANSPORT") {
             config.transports = transports("RINGFOLD_TRANSPORT", value)?;
+        }
+        if let Some(value) = set("RINGFOLD_HOSTID") {
+            config.host_id = Some(host_id("RINGFOLD_HOSTID", value)?);
         }
         if let Some(value) = set("RINGFOLD_SHM_CMA") {
             config.shm_cma = match value {
@@ -357,6 +370,13 @@ fn transports(variable: &'static str, value: &str) -> Result<Transports, ConfigE
     Ok(chosen)
 }
 
+fn host_id(variable: &'static str, value: &str) -> Result<String, ConfigError> {
+    let is_name = value.len() <= HOST_BYTES && value.chars().all(|c| c.is_ascii_graphic());
+    let wanted = "a name of up to 64 visible characters";
+    let invalid = || ConfigError::Value { variable, value: value.to_owned(), wanted };
+    is_name.then(|| value.to_owned()).ok_or_else(invalid)
+}
+
 fn seconds(variable: &'static str, value: &str) -> Result<Duration, ConfigError> {
     let wanted = "a number of seconds above 0, as in 30 or 0.5";
     value
@@ -394,6 +414,7 @@ mod tests {
     #[test]
     fn values_are_taken() {
         assert_eq!(with("RINGFOLD_CHUNK", "64K").unwrap().chunk_bytes, Some(65536));
+        assert_eq!(with("RINGFOLD_HOSTID", "h2").unwrap().host_id.as_deref(), Some("h2"));
         assert_eq!(with("RINGFOLD_SHM_CMA", "128K").unwrap().shm_cma, Some(131_072));
         assert_eq!(with("RINGFOLD_SHM_CMA", "0").unwrap().shm_cma, None);
         assert_eq!(with("RINGFOLD_TIMEOUT", "0.5").unwrap().timeout, Duration::from_millis(500));
@@ -416,6 +437,7 @@ mod tests {
     fn nonsense_names_the_variable() {
         for (name, value) in [
             ("RINGFOLD_CHUNK", "0"),
+            ("RINGFOLD_HOSTID", "two words"),
             ("RINGFOLD_SHM_CMA", "always"),
             ("RINGFOLD_CHUNK", "99999999999999999999"),
             ("RINGFOLD_CHUNK", "1KK0"),

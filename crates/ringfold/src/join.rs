@@ -125,7 +125,7 @@ pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
         settings,
         cpus: machine::Cpus::allowed(),
         cores: machine::cores(),
-        host_id: host.id.clone(),
+        host_id: config.host_id.iter().fold(host.id.clone(), |id, name| format!("{id}/{name}")),
         shm: doors.shm.as_ref().map_or_else(String::new, shm::Pending::address),
         rdma: doors.rails.as_ref().map_or_else(String::new, Rails::networks),
         may_use_tcp: config.transports.tcp,

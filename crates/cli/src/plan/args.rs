@@ -20,6 +20,9 @@ pub(crate) struct Args {
     /// Number of ranks
     #[arg(short = 'n', long)]
     ranks: usize,
+    /// How many of them are on each host, one host after the other [default: all on one]
+    #[arg(long, value_name = "RANKS")]
+    per_host: Option<usize>,
     /// Size of the message: of the whole buffer, or of one rank's block for allgather and
     /// reduce_scatter; with K, M or G
     #[arg(short, long, conflicts_with = "count")]
@@ -39,7 +42,7 @@ pub(crate) struct Args {
     /// Print only what this rank does
     #[arg(long)]
     rank: Option<usize>,
-    /// CPUs that the ranks share [default: those of this machine]
+    /// CPUs that the ranks of a host share [default: those of this machine]
     #[arg(long)]
     cpus: Option<usize>,
     /// Bytes that are passed on at a time [default: what ringfold would choose]
@@ -79,8 +82,12 @@ impl Args {
         };
         let cpus = self.cpus.unwrap_or_else(discover::cores);
         ensure!(cpus > 0, "--cpus: at least 1");
-        let crowd = Crowd { ranks: size, cpus };
-        let layout = Layout::one_host(size).with_crowd(crowd).sharing_memory(true);
+        let per_host = self.per_host.unwrap_or(size);
+        ensure!(per_host > 0, "--per-host: at least 1");
+        let layout = Layout::hosts_of(per_host, size);
+        let crowd = Crowd { ranks: per_host.min(size), cpus };
+        let shares_memory = layout.hosts() == 1;
+        let layout = layout.with_crowd(crowd).sharing_memory(shares_memory);
         let chunk = self.chunk.map(|Amount(bytes)| bytes / accumulator_bytes(&call));
         let least = accumulator_bytes(&call);
         ensure!(chunk != Some(0), "--chunk: at least one accumulator of {least} B");
@@ -135,11 +142,15 @@ impl Args {
 }
 
 impl Question {
-    /// As in `8 ranks of one host with 2 CPUs`.
+    /// As in `8 ranks of one host with 2 CPUs` or `16 ranks on 2 hosts of 8 with 2 CPUs each`.
     pub(crate) fn place(&self) -> String {
         let many = |count, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-        let (ranks, cpus) = (self.layout.size(), self.layout.crowd().cpus);
-        format!("{} of one host with {}", many(ranks, "rank"), many(cpus, "CPU"))
+        let (ranks, hosts) = (many(self.layout.size(), "rank"), self.layout.hosts());
+        let cpus = many(self.layout.crowd().cpus, "CPU");
+        match (hosts, self.layout.ranks_per_host().1) {
+            (1, _) => format!("{ranks} of one host with {cpus}"),
+            (_, each) => format!("{ranks} on {hosts} hosts of {each} with {cpus} each"),
+        }
     }
 
     /// Elements that `algorithm` passes on at a time.

@@ -98,7 +98,7 @@ fn head(
     let ranks = if size == 1 { "1 rank" } else { &format!("{size} ranks") };
     writeln!(text, "{call} on {ranks} by {}", algorithm.name)?;
     writeln!(text, "  chunks   {}", question.chunks(algorithm))?;
-    let stated = (algorithm.stated)(call, size);
+    let stated = (algorithm.stated)(call, layout);
     let amount = |elements| question.elements(elements);
     write!(
         text,
