@@ -11,8 +11,8 @@
 //! the host with the fewest has ranks, and no shard is very short: the others of a host, in a short
 //! call all but the first, hand over their input and get the result.
 //!
-//! Pieces of a long buffer take turns on two lanes, so that one is within the hosts while another
-//! is between them.
+//! Long shards do so piece by piece. To let two pieces take turns, one within the hosts while the
+//! other is between them, gained a quarter at best and lost as much elsewhere, as measured.
 //!
 //! With h hosts of k ranks each:
 //! Steps: those of the rail's algorithm on h ranks, and 2 more. Sent by each rank: 2(k-1)/k of the
@@ -43,9 +43,6 @@ pub(super) const ALGORITHM: Algorithm =
 /// it spares the others.
 const SHARD_BYTES: usize = 4 * 1024;
 
-/// Lanes that pieces of a long buffer take turns on.
-const LANES: usize = 2;
-
 /// What a rail may do, by what it takes.
 const RAILS: &[Algorithm] =
     &[recursive_doubling::ALGORITHM, halving_doubling::ALGORITHM, ring::ALGORITHM];
@@ -75,7 +72,7 @@ impl Levels {
     }
 
     /// Elements of each shard that are reduced together, where pipelines pass on `chunk`.
-    pub(crate) fn section(&self, chunk: usize) -> usize {
+    fn section(&self, chunk: usize) -> usize {
         match self.rail.name {
             "ring" => ring::section(self.hosts, chunk),
             "halving_doubling" => halving_doubling::section(self.hosts, chunk),
@@ -99,10 +96,10 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 fn schedule(plan: &Plan<'_>) -> Schedule {
     let member = Member::new(plan);
     let pieces = member.shard(0).len.div_ceil(member.section);
-    let mut steps = Builder::new(plan, ALGORITHM.name, LANES.min(pieces).max(1));
-    let lanes: Vec<Lane> = (0..LANES.min(pieces)).map(|_| Lane::new(&member, &mut steps)).collect();
-    for (index, lane) in (0..pieces).zip((0..lanes.len()).cycle()) {
-        member.piece(steps.lane(lane), &lanes[lane], index);
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    let between = Between::new(&member, &mut steps);
+    for index in 0..pieces {
+        member.piece(&mut steps, &between, index);
     }
     steps.build()
 }
@@ -145,14 +142,14 @@ impl<'a> Member<'a> {
         }
     }
 
-    fn piece(&self, steps: &mut Builder, lane: &Lane, index: usize) {
+    fn piece(&self, steps: &mut Builder, between: &Between, index: usize) {
         let (me, size) = (Rank::at(self.place), self.host.len());
         let of = |buffer, at| Slice { buffer, ..part(self.shard(at), index, self.section) };
         let (own, result) = (of(Buffer::Input, self.place), of(Buffer::Output, self.place));
         let sums = match self.levels {
             Levels { hosts: 1, .. } => result,
             Levels { most: 1, .. } => own,
-            _ => lane.sums.take(own.len),
+            _ => between.sums.take(own.len),
         };
         let shot = piece_len(self.plan, size);
         let shots = 0..of(Buffer::Input, 0).len.div_ceil(shot);
@@ -165,7 +162,7 @@ impl<'a> Member<'a> {
             });
         }
         if self.levels.hosts > 1 {
-            steps.among(&self.rail, |steps| lane.rail.piece(steps, sums, result));
+            steps.among(&self.rail, |steps| between.rail.piece(steps, sums, result));
         }
         steps.among(&self.host, |steps| {
             for index in shots {
@@ -176,9 +173,9 @@ impl<'a> Member<'a> {
     }
 }
 
-/// What pieces on one lane use in turn.
-struct Lane {
-    /// Of this rank's host.
+/// What pieces use in turn between hosts.
+struct Between {
+    /// Those of this rank's host.
     sums: Slice,
     rail: Rail,
 }
@@ -190,7 +187,7 @@ enum Rail {
     Ring(Ring),
 }
 
-impl Lane {
+impl Between {
     fn new(member: &Member<'_>, steps: &mut Builder) -> Self {
         let Member { plan, levels, section, .. } = member;
         let section = if member.rail.is_empty() { 0 } else { *section };

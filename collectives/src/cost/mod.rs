@@ -57,6 +57,14 @@ pub const ACROSS_HOSTS: LinkCost = LinkCost {
 /// From one rank to another of the same CPU, in picoseconds: who waits yields, at times in vain.
 const SWITCH_PS: u128 = 2_500_000;
 
+/// To wake a rank of a crowded host that waited while others waited for the network: it sleeps by
+/// then.
+const WOKEN_PS: u128 = 20_000_000;
+
+/// How much slower, in quarters, an all-reduce along links within hosts and between them in turn is
+/// where ranks share CPUs: the least that was measured.
+const MIXED_QUARTERS: u128 = 6;
+
 /// Combining one byte that arrives, in cache: 20 GB/s, in picoseconds.
 const COMBINED_BYTE_PS: u128 = 50;
 
@@ -167,6 +175,8 @@ struct Site {
     crowd: usize,
     /// How often the host changes on the way around the ranks.
     borders: usize,
+    /// Whether ranks share CPUs.
+    is_dense: bool,
 }
 
 impl Site {
@@ -179,7 +189,13 @@ impl Site {
             ranks[layout.host(rank) as usize] += 1;
             borders += usize::from(!layout.same_host(rank, next));
         }
-        Self { size, hosts, crowd: ranks.into_iter().max().unwrap_or(0), borders }
+        Self {
+            size,
+            hosts,
+            crowd: ranks.into_iter().max().unwrap_or(0),
+            borders,
+            is_dense: layout.crowd().is_dense(),
+        }
     }
 }
 
@@ -218,7 +234,8 @@ fn rail(
     shards: usize,
     chunk: usize,
 ) -> Bill {
-    let site = Site { size: hosts, hosts, crowd: shards, borders: hosts };
+    let is_dense = layout.crowd().is_dense();
+    let site = Site { size: hosts, hosts, crowd: shards, borders: hosts, is_dense };
     let bill = Bill::of(algorithm, call, &site, chunk);
     let work = bill.work * (hosts * shards) as u128 / layout.size() as u128;
     Bill { work, ..bill }
@@ -237,9 +254,7 @@ fn hierarchical(call: &Call, layout: &Layout, chunk: usize) -> Bill {
     let combined = (most - 1) as u128 * shard * bytes(Form::Accumulator) * COMBINED_BYTE_PS;
     let moved = others * shard * bytes(Form::Element);
     let within = others * SAME_HOST.message_ps + moved * SAME_HOST.byte_ps + combined;
-    let pieces = shard.div_ceil(levels.section(chunk) as u128).max(1);
-    // While a piece is within hosts, another is between them.
-    let busy = within.max(rail.busy) + within.min(rail.busy) / pieces;
+    let woken = if layout.crowd().is_dense() { 2 * WOKEN_PS } else { 0 };
     // Everyone gives away its input and takes the result, but for its own shard.
     let [message_ps, byte_ps] = SAME_HOST.work_ps;
     let average = 2 * (most - 1) as u128 * shards as u128 * shard / most as u128;
@@ -248,7 +263,7 @@ fn hierarchical(call: &Call, layout: &Layout, chunk: usize) -> Bill {
     Bill {
         steps: rail.steps + 2,
         waiting: rail.waiting + 2 * SAME_HOST.latency_ps,
-        busy,
+        busy: rail.busy + within + woken,
         work: rail.work + work,
     }
 }
@@ -288,6 +303,7 @@ impl Bill {
         };
         // Of its messages and bytes, so many in 1024 go to other hosts.
         let mut away = 0;
+        let mut quarters = 4;
         let (waiting, busy) = if site.hosts <= 1 {
             (steps * near.latency_ps, messages * near.message_ps + moved * near.byte_ps)
         } else if traffic.way.is_local() && site.borders < size {
@@ -299,6 +315,8 @@ impl Bill {
             let is_twofold = algorithm.name == "double_tree" && site.hosts > 2;
             let halves = if is_twofold { 3 } else { 2 };
             let waiting = far * ACROSS_HOSTS.latency_ps + (steps - far) * near.latency_ps;
+            let is_slower = site.is_dense && call.collective == Collective::AllReduce;
+            quarters = if is_slower { MIXED_QUARTERS } else { 4 };
             away = (512 * users * halves).div_ceil(site.crowd as u128).min(1024);
             let bytes = moved * ACROSS_HOSTS.byte_ps * users * halves / 2;
             (waiting, messages * ACROSS_HOSTS.message_ps + bytes)
@@ -314,7 +332,8 @@ impl Bill {
         let [message_ps, byte_ps] = [of_both(0), of_both(1)];
         let pieces = messages.max((traffic.moved / chunk) as u128);
         let work = pieces * message_ps + carried(traffic.moved) * byte_ps + combined;
-        Self { steps, waiting, busy: busy + combined, work: traffic.average(work, size) }
+        let work = traffic.average(work, size) * quarters / 4;
+        Self { steps, waiting, busy: (busy + combined) * quarters / 4, work }
     }
 
     /// How long the call takes on ranks that may have to take turns on their CPUs.

@@ -104,7 +104,7 @@ fn local_ways_use_the_network_little() {
     }
 }
 
-/// Within hosts it is two shots, between them a rail; and the two overlap.
+/// Within hosts it is two shots, between them a rail.
 #[test]
 fn levels_cost_what_is_done_on_them() {
     let hierarchical = Algorithm::named(Collective::AllReduce, "hierarchical").unwrap();

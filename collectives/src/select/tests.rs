@@ -252,33 +252,45 @@ allreduce 1x8: 4 one_shot 4096 staged 134217728 two_shot
 allreduce 4x1: 4 recursive_doubling 4096 tree 131072 double_tree 262144 ring
 allreduce 8x1: 4 double_tree 8 tree 131072 double_tree 262144 halving_doubling 524288 two_shot \
 1048576 ring
+allreduce 2x2: 4 recursive_doubling 4096 tree 8192 hierarchical
+allreduce 4x2: 4 hierarchical 8192 tree 32768 hierarchical
 allgather 1x4: 4 direct 131072 staged 1073741824 direct
 allgather 1x8: 4 direct 131072 staged 1073741824 direct
 allgather 4x1: 4 recursive_doubling 262144 ring
 allgather 8x1: 4 recursive_doubling 524288 direct 1048576 ring
+allgather 2x2: 4 ring
+allgather 4x2: 4 recursive_doubling 65536 ring
 reduce_scatter 1x4: 4 direct
 reduce_scatter 1x8: 4 direct
 reduce_scatter 4x1: 4 halving 262144 ring
 reduce_scatter 8x1: 4 halving 524288 direct 1048576 ring
+reduce_scatter 2x2: 4 ring
+reduce_scatter 4x2: 4 halving 65536 ring
 broadcast 1x4: 4 binomial 131072 scatter_allgather 524288 chain
 broadcast 1x8: 4 binomial
 broadcast 4x1: 4 binomial 131072 scatter_allgather 524288 chain
 broadcast 8x1: 4 binomial 262144 scatter_allgather 1048576 chain
+broadcast 2x2: 4 binomial 131072 scatter_allgather 524288 chain
+broadcast 4x2: 4 binomial 262144 scatter_allgather 1048576 chain
 reduce 1x4: 4 binomial 262144 ring
 reduce 1x8: 4 binomial
 reduce 4x1: 4 binomial 262144 ring
 reduce 8x1: 4 binomial 262144 ring
+reduce 2x2: 4 binomial 262144 ring
+reduce 4x2: 4 binomial 262144 ring
 barrier 1x4: 4 dissemination
 barrier 1x8: 4 dissemination
 barrier 4x1: 4 dissemination
 barrier 8x1: 4 dissemination
+barrier 2x2: 4 dissemination
+barrier 4x2: 4 dissemination
 ";
 
 #[test]
 fn choices_of_crowds_are_as_reviewed() {
     let mut table = String::new();
     for collective in Collective::ALL {
-        for (hosts_, ranks) in [(1, 4), (1, 8), (4, 1), (8, 1)] {
+        for (hosts_, ranks) in [(1, 4), (1, 8), (4, 1), (8, 1), (2, 2), (4, 2)] {
             let crowd = Crowd { ranks: hosts_ * ranks, cpus: 2 };
             let call = Call { collective, ..allreduce(DataType::F32, 0) };
             let line = choices(call, &hosts(hosts_, ranks).with_crowd(crowd));
