@@ -46,6 +46,8 @@ pub(crate) struct Runner<'a> {
 /// The buffers, input and output.
 enum Memory {
     Ordinary([Vec<u64>; 2]),
+    /// Made by the communicator, and used as ordinary ones.
+    Registered([Window<u64>; 2]),
     Windows([Window<u64>; 2]),
 }
 
@@ -53,14 +55,16 @@ impl Memory {
     fn words(&self) -> [&[u64]; 2] {
         match self {
             Self::Ordinary(both) => both.each_ref().map(|words| &**words),
-            Self::Windows(both) => both.each_ref().map(|words| &**words),
+            Self::Registered(both) | Self::Windows(both) => both.each_ref().map(|words| &**words),
         }
     }
 
     fn words_mut(&mut self) -> [&mut [u64]; 2] {
         match self {
             Self::Ordinary(both) => both.each_mut().map(|words| &mut **words),
-            Self::Windows(both) => both.each_mut().map(|words| &mut **words),
+            Self::Registered(both) | Self::Windows(both) => {
+                both.each_mut().map(|words| &mut **words)
+            }
         }
     }
 }
@@ -75,10 +79,10 @@ impl<'a> Runner<'a> {
         max_bytes: usize,
     ) -> Result<Self, Error> {
         let words = max_bytes.div_ceil(8);
-        let memory = if args.local_register == 2 {
-            Memory::Windows([comm.alloc(words)?, comm.alloc(words)?])
-        } else {
-            Memory::Ordinary([vec![0; words], vec![0; words]])
+        let memory = match args.local_register {
+            0 => Memory::Ordinary([vec![0; words], vec![0; words]]),
+            1 => Memory::Registered([comm.alloc(words)?, comm.alloc(words)?]),
+            _ => Memory::Windows([comm.alloc(words)?, comm.alloc(words)?]),
         };
         Ok(Self { comm, args, memory, seed: 0 })
     }
@@ -94,7 +98,7 @@ impl<'a> Runner<'a> {
         let out_of_place = self.half(call, bytes, false)?;
         let in_place = self.half(call, bytes, true)?;
         let algorithm = match &self.memory {
-            Memory::Ordinary(_) => self.comm.algorithm_for(call)?,
+            Memory::Ordinary(_) | Memory::Registered(_) => self.comm.algorithm_for(call)?,
             Memory::Windows([window, _]) => self.comm.algorithm_in(window, call)?,
         };
         Ok(Row { call: *call, bytes, algorithm, out_of_place, in_place })
@@ -205,16 +209,14 @@ impl<'a> Runner<'a> {
         let (rank, ranks, bytes) = (self.comm.rank(), self.comm.size(), call.data_type.bytes());
         // Each rank has a scale of its own.
         let call = Call { op: Oracle::new(*call, ranks, 0).op(rank), ..*call };
-        let [input, output] = match &mut self.memory {
-            Memory::Ordinary(both) => both,
-            Memory::Windows([input, output]) => {
-                let windows = match in_place {
-                    true => Windows::InPlace(output),
-                    false => Windows::Apart { input, output },
-                };
-                return self.comm.perform_in_windows(&call, windows, 0);
-            }
-        };
+        if let Memory::Windows([input, output]) = &mut self.memory {
+            let windows = match in_place {
+                true => Windows::InPlace(output),
+                false => Windows::Apart { input, output },
+            };
+            return self.comm.perform_in_windows(&call, windows, 0);
+        }
+        let [input, output] = self.memory.words_mut();
         let output: &mut [u8] = cast_slice_mut(output);
         let buffers = if in_place {
             Buffers::InPlace(&mut output[..buffer_bytes(&call, ranks)])

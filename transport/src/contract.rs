@@ -19,6 +19,7 @@ use ringfold_types::{Lane, Rank};
 
 use crate::sys::copy;
 
+use crate::rdma::Pages;
 use crate::shm::Window;
 
 /// One stream each way between this rank and a peer.
@@ -169,6 +170,13 @@ pub trait Transport: Send + fmt::Debug {
 
     /// Withdraws what `arm` asked and clears `wake_fd`, which means nothing until the next `arm`.
     fn disarm(&mut self);
+
+    /// Makes memory of `bytes` (not 0) zeroed bytes, of which `send` may let a device read long
+    /// messages where they lie, if this transport does such things. Does not block, but for the
+    /// system's making of the pages.
+    fn pages(&mut self, _bytes: usize) -> Option<io::Result<Pages>> {
+        None
+    }
 
     /// The maker of windows, if this transport has them.
     fn windows(&mut self) -> Option<&mut dyn Windows> {

@@ -23,5 +23,6 @@ pub use contract::{
     Capabilities, EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, LinkFault, Transport,
     Windows,
 };
+pub use rdma::Pages;
 pub use shm::{OwnPart, PeerParts, Window};
 pub use sys::copy;

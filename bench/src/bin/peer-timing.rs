@@ -1,7 +1,7 @@
 //! Times one collective exactly as `bench/peers/timing.c` times a peer's; it says how, and whoever
 //! changes one changes the other. `bench/peers/run` starts both.
 //!
-//! `peer-timing [--windows] COLLECTIVE PLACES SECONDS BATCHES BYTES:CALLS...`
+//! `peer-timing [--windows|--registered] COLLECTIVE PLACES SECONDS BATCHES BYTES:CALLS...`
 #![expect(clippy::print_stdout, reason = "the results")]
 #![expect(clippy::cast_possible_truncation, reason = "a number of calls")]
 
@@ -15,7 +15,7 @@ use ringfold::{
 
 /// What was asked for.
 struct Plan {
-    windows: bool,
+    buffers: Kind,
     collective: Collective,
     places: String,
     /// After which a cell begins no more batches.
@@ -23,6 +23,15 @@ struct Plan {
     batches: usize,
     /// Bytes, and calls of a batch.
     cells: Vec<(usize, usize)>,
+}
+
+/// What memory to use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Ordinary,
+    /// Made by the communicator, used as slices.
+    Registered,
+    Windows,
 }
 
 /// What calls, and with what: the same two buffers for all cells.
@@ -35,6 +44,7 @@ struct Timer {
 /// The input and the output.
 enum Memory {
     Ordinary([Vec<f32>; 2]),
+    Registered([Window<f32>; 2]),
     Windows([Window<f32>; 2]),
 }
 
@@ -42,7 +52,9 @@ impl Memory {
     fn both(&mut self) -> [&mut [f32]; 2] {
         match self {
             Self::Ordinary(both) => both.each_mut().map(|buffer| &mut buffer[..]),
-            Self::Windows(both) => both.each_mut().map(|buffer| &mut buffer[..]),
+            Self::Registered(both) | Self::Windows(both) => {
+                both.each_mut().map(|buffer| &mut buffer[..])
+            }
         }
     }
 
@@ -64,10 +76,11 @@ fn main() -> anyhow::Result<()> {
     let mut timer = Timer { comm, collective: plan.collective, memory };
     let length = |(bytes, _): &(usize, usize)| timer.length(timer.count(*bytes));
     let longest = plan.cells.iter().map(length).max().unwrap_or(0);
-    timer.memory = if plan.windows {
-        Memory::Windows([timer.comm.alloc(longest)?, timer.comm.alloc(longest)?])
-    } else {
-        Memory::Ordinary([vec![0.0; longest], vec![0.0; longest]])
+    let comm = &mut timer.comm;
+    timer.memory = match plan.buffers {
+        Kind::Ordinary => Memory::Ordinary([vec![0.0; longest], vec![0.0; longest]]),
+        Kind::Registered => Memory::Registered([comm.alloc(longest)?, comm.alloc(longest)?]),
+        Kind::Windows => Memory::Windows([comm.alloc(longest)?, comm.alloc(longest)?]),
     };
     for &(bytes, calls) in &plan.cells {
         for (place, in_place) in [("out", false), ("in", true)] {
@@ -81,12 +94,15 @@ fn main() -> anyhow::Result<()> {
 
 impl Plan {
     fn read(args: &[String]) -> anyhow::Result<Self> {
-        let (windows, args) = match args {
-            [first, rest @ ..] if first == "--windows" => (true, rest),
-            args => (false, args),
+        let (buffers, args) = match args {
+            [first, rest @ ..] if first == "--windows" => (Kind::Windows, rest),
+            [first, rest @ ..] if first == "--registered" => (Kind::Registered, rest),
+            args => (Kind::Ordinary, args),
         };
         let [collective, places, seconds, batches, cells @ ..] = args else {
-            bail!("peer-timing [--windows] COLLECTIVE PLACES SECONDS BATCHES BYTES:CALLS...");
+            bail!(
+                "peer-timing [--windows|--registered] COLLECTIVE PLACES SECONDS BATCHES BYTES:CALLS..."
+            );
         };
         let collective = match collective.as_str() {
             "all_reduce" => Collective::AllReduce,
@@ -100,7 +116,7 @@ impl Plan {
             anyhow::Ok((bytes.parse()?, calls.parse::<usize>()?.max(1)))
         };
         Ok(Self {
-            windows,
+            buffers,
             collective,
             places: places.clone(),
             seconds: seconds.parse()?,
@@ -195,24 +211,23 @@ impl Timer {
             root: Rank(0),
         };
         let (ranks, length) = (self.comm.size(), self.length(count));
-        match &mut self.memory {
-            Memory::Ordinary([_, output]) if in_place => {
-                self.comm.perform(&call, Buffers::InPlace(cast_slice_mut(&mut output[..length])))
-            }
-            Memory::Ordinary([input, output]) => {
-                let buffers = Buffers::Apart {
-                    input: cast_slice(&input[..call.input_len(ranks)]),
-                    output: cast_slice_mut(&mut output[..call.output_len(ranks)]),
-                };
-                self.comm.perform(&call, buffers)
-            }
-            Memory::Windows([_, output]) if in_place => {
-                self.comm.perform_in_windows(&call, Windows::InPlace(output), 0)
-            }
-            Memory::Windows([input, output]) => {
-                self.comm.perform_in_windows(&call, Windows::Apart { input, output }, 0)
-            }
+        if let Memory::Windows([input, output]) = &mut self.memory {
+            let windows = match in_place {
+                true => Windows::InPlace(output),
+                false => Windows::Apart { input, output },
+            };
+            return self.comm.perform_in_windows(&call, windows, 0);
         }
+        let [input, output] = self.memory.both();
+        let buffers = if in_place {
+            Buffers::InPlace(cast_slice_mut(&mut output[..length]))
+        } else {
+            Buffers::Apart {
+                input: cast_slice(&input[..call.input_len(ranks)]),
+                output: cast_slice_mut(&mut output[..call.output_len(ranks)]),
+            }
+        };
+        self.comm.perform(&call, buffers)
     }
 
     fn fill(&mut self, count: usize, in_place: bool) {

@@ -1,8 +1,9 @@
 //! Which transport leads to which peer.
 
+use std::io;
 use std::os::fd::BorrowedFd;
 
-use ringfold_transport::{Fragment, Link, LinkError, Transport, Windows};
+use ringfold_transport::{Fragment, Link, LinkError, Pages, Transport, Windows};
 use ringfold_types::Rank;
 
 /// The transports of a communicator. A rank reaches each peer by one of them.
@@ -63,6 +64,12 @@ impl Router {
     /// Polls every transport; whether anything happened.
     pub(crate) fn poll(&mut self) -> Result<bool, LinkError> {
         self.transports.iter_mut().try_fold(false, |moved, via| Ok(via.as_mut().poll()? || moved))
+    }
+
+    /// Memory of which some transport may read messages where they lie, if there is one that does
+    /// such things.
+    pub(crate) fn pages(&mut self, bytes: usize) -> Option<io::Result<Pages>> {
+        self.transports.iter_mut().find_map(|via| via.pages(bytes))
     }
 
     pub(crate) fn withdraw(&mut self) {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytemuck::{cast_slice, cast_slice_mut};
 use ringfold_collectives::select::Constraints;
 use ringfold_reduce::Element;
-use ringfold_transport::Window as Shared;
+use ringfold_transport::{Pages, Window as Shared};
 use ringfold_types::limits::WINDOW_BYTES_MAX;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
@@ -40,8 +40,30 @@ pub struct Window<T> {
 pub(crate) enum Store {
     /// In memory that all ranks have mapped.
     Shared(Shared),
-    /// In this rank's own.
+    /// In this rank's own,
     Own(Bytes),
+    /// of which devices may read.
+    Registered(Pages),
+}
+
+impl Store {
+    /// Its first `bytes` bytes.
+    pub(crate) fn front(&self, bytes: usize) -> &[u8] {
+        match self {
+            Self::Shared(window) => window.own.read(0..bytes),
+            Self::Own(own) => own.front(bytes),
+            Self::Registered(pages) => pages.front(bytes),
+        }
+    }
+
+    /// Likewise, to be written.
+    pub(crate) fn front_mut(&mut self, bytes: usize) -> &mut [u8] {
+        match self {
+            Self::Shared(window) => window.own.write(0..bytes),
+            Self::Own(own) => own.exactly(bytes),
+            Self::Registered(pages) => pages.front_mut(bytes),
+        }
+    }
 }
 
 /// What a communicator keeps for its windows.
@@ -87,8 +109,10 @@ impl Communicator {
     /// Makes a window of `len` elements, all zero. To be called by every rank, with the same type
     /// and length. Blocks until all have it.
     ///
-    /// Where not all ranks share memory, the buffers are ordinary ones, allocated as a `Vec` is,
-    /// and calls in them take the ordinary ways, to results that may differ in rounding.
+    /// Where not all ranks share memory, calls in the buffers take the ordinary ways, to results
+    /// that may differ in rounding; but RDMA devices send longer messages from where they lie in
+    /// them, be they passed to any call as slices. A child process made by `fork` does not have
+    /// them.
     ///
     /// # Errors
     /// [`Error::Argument`], on every rank, if the ranks ask for different things or for more shared
@@ -127,13 +151,22 @@ impl Communicator {
         let store = if bytes > 0 && all.iter().all(|asked| asked[0] == 1) {
             Store::Shared(self.share(bytes)?)
         } else {
-            let mut own = Bytes::default();
-            own.exactly(bytes);
-            Store::Own(own)
+            self.own(bytes)
         };
         self.windows.made += 1;
         let (number, home) = (self.windows.made, self.windows.home);
         Ok(Window { store, number, home, len, elements: PhantomData })
+    }
+
+    /// Makes memory of this rank's own, registered where that is possible.
+    fn own(&mut self, bytes: usize) -> Store {
+        let registered = if bytes > 0 { self.engine.router_mut().pages(bytes) } else { None };
+        if let Some(Ok(pages)) = registered {
+            return Store::Registered(pages);
+        }
+        let mut own = Bytes::default();
+        own.exactly(bytes);
+        Store::Own(own)
     }
 
     /// Makes memory that all ranks have mapped; or all fail.
@@ -217,20 +250,14 @@ impl<T: Element> Deref for Window<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        cast_slice(match &self.store {
-            Store::Shared(window) => window.own.read(0..self.bytes()),
-            Store::Own(bytes) => bytes.front(self.bytes()),
-        })
+        cast_slice(self.store.front(self.bytes()))
     }
 }
 
 impl<T: Element> DerefMut for Window<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         let bytes = self.bytes();
-        cast_slice_mut(match &mut self.store {
-            Store::Shared(window) => window.own.write(0..bytes),
-            Store::Own(own) => own.exactly(bytes),
-        })
+        cast_slice_mut(self.store.front_mut(bytes))
     }
 }
 

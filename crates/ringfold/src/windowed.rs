@@ -110,16 +110,10 @@ impl Communicator {
                 Place::Shared { input: Some(input), output }
             }
             (input, output) => {
-                let output = match output {
-                    Store::Shared(window) => window.own.write(range.clone()),
-                    Store::Own(bytes) => &mut bytes.exactly(range.end)[range.clone()],
-                };
+                let output = &mut output.front_mut(range.end)[range.clone()];
                 Place::Apart(match input {
                     None => User::Together { bytes: output, input_at: 0, output_at: 0 },
-                    Some(Store::Shared(input)) => {
-                        User::Apart { input: input.own.read(range.clone()), output }
-                    }
-                    Some(Store::Own(input)) => {
+                    Some(input) => {
                         User::Apart { input: &input.front(range.end)[range.clone()], output }
                     }
                 })

@@ -114,6 +114,13 @@ pub const RDMA_PIECE_BYTES: usize = 64 * 1024;
 /// RDMA writes of a link that the receiver is not done with.
 pub const RDMA_CELLS: usize = 64;
 
+/// Shorter messages are copied to be sent by RDMA, be they in registered memory: to wait for the
+/// device's word that it has read them takes longer.
+pub const RDMA_LEND_BYTES: usize = 32 * 1024;
+
+/// Bytes of registered memory that nobody uses any more and that is kept for who asks next.
+pub const RDMA_IDLE_BYTES: usize = 256 * 1024 * 1024;
+
 /// Time after which a queue pair by which no packet has passed is given up, in milliseconds.
 pub const RDMA_PROOF_MS: u64 = 2_000;
 

@@ -1,11 +1,13 @@
 //! Makes a transport as bad as the contract allows, and then worse, to shake what drives it.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::os::fd::BorrowedFd;
 
 use ringfold_types::limits::{FRAGMENT_ALIGN, LINK_BYTES_MIN};
 
 use crate::contract::{Capabilities, Fragment, Link, LinkError, LinkFault, Transport};
+use crate::rdma::Pages;
 
 /// Polls that what has arrived may stay hidden for.
 const HIDDEN_POLLS_MAX: u64 = 8;
@@ -212,6 +214,10 @@ impl<T: Transport> Transport for Fault<T> {
 
     fn withdraw(&mut self) {
         self.inner.withdraw();
+    }
+
+    fn pages(&mut self, bytes: usize) -> Option<io::Result<Pages>> {
+        self.inner.pages(bytes)
     }
 
     fn poll(&mut self) -> Result<bool, LinkError> {

@@ -7,9 +7,11 @@ mod fault;
 mod throttle;
 mod trace;
 
+use std::io;
 use std::os::fd::BorrowedFd;
 
 use crate::contract::{Capabilities, Fragment, Link, LinkError, Transport, Windows};
+use crate::rdma::Pages;
 
 pub use fault::{End, Fault, How, Plan};
 pub use throttle::{Rate, Throttle};
@@ -48,6 +50,10 @@ impl Transport for Box<dyn Transport> {
 
     fn withdraw(&mut self) {
         (**self).withdraw();
+    }
+
+    fn pages(&mut self, bytes: usize) -> Option<io::Result<Pages>> {
+        (**self).pages(bytes)
     }
 
     fn poll(&mut self) -> Result<bool, LinkError> {

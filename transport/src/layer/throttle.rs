@@ -14,6 +14,7 @@ use rustix::time::{
 };
 
 use crate::contract::{Capabilities, Fragment, Link, LinkError, Transport};
+use crate::rdma::Pages;
 
 /// How much each link may carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,6 +138,10 @@ impl<T: Transport> Transport for Throttle<T> {
 
     fn withdraw(&mut self) {
         self.inner.withdraw();
+    }
+
+    fn pages(&mut self, bytes: usize) -> Option<io::Result<Pages>> {
+        self.inner.pages(bytes)
     }
 
     fn poll(&mut self) -> Result<bool, LinkError> {

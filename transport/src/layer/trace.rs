@@ -1,9 +1,11 @@
 //! Says what goes through a transport, to the log and in numbers.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::os::fd::BorrowedFd;
 
 use crate::contract::{Capabilities, Fragment, Link, LinkError, Transport};
+use crate::rdma::Pages;
 
 /// A transport whose traffic is logged at the level `TRACE`, and counted.
 #[derive(Debug)]
@@ -102,6 +104,10 @@ impl<T: Transport> Transport for Trace<T> {
 
     fn withdraw(&mut self) {
         self.inner.withdraw();
+    }
+
+    fn pages(&mut self, bytes: usize) -> Option<io::Result<Pages>> {
+        self.inner.pages(bytes)
     }
 
     fn poll(&mut self) -> Result<bool, LinkError> {

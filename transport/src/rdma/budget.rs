@@ -81,13 +81,19 @@ impl Budget {
         self.bytes.left += (share.rails - rails) * RAIL_BYTES;
     }
 
-    /// Takes what one more ring costs, beyond a share: it is registered on so many rails.
-    pub(super) fn ring(&mut self, rails: usize) -> Result<(), String> {
-        match self.bytes.left.checked_sub(rails * RDMA_RING_BYTES) {
+    /// Takes bytes that are registered beyond a share: those of a ring or of pages, once for each
+    /// rail.
+    pub(super) fn register(&mut self, bytes: usize) -> Result<(), String> {
+        match self.bytes.left.checked_sub(bytes) {
             Some(left) => self.bytes.left = left,
             None => return Err(self.no_bytes()),
         }
         Ok(())
+    }
+
+    /// They are registered no more.
+    pub(super) const fn unregister(&mut self, bytes: usize) {
+        self.bytes.left += bytes;
     }
 
     fn no_queue_pairs(&self) -> String {
@@ -129,8 +135,8 @@ mod tests {
         let mut budget = budget(1000, 13);
         assert_eq!(budget.share(Rank(1), 2, 1), Ok(Share { rails: 2, each: 1 }));
         assert_eq!(budget.share(Rank(2), 2, 1), Ok(Share { rails: 1, each: 1 }));
-        assert_eq!(budget.ring(1), Ok(()));
-        for refused in [budget.ring(1), budget.share(Rank(3), 2, 1).map(|_| ())] {
+        assert_eq!(budget.register(RDMA_RING_BYTES), Ok(()));
+        for refused in [budget.register(RDMA_RING_BYTES), budget.share(Rank(3), 2, 1).map(|_| ())] {
             let why = refused.unwrap_err();
             assert!(why.starts_with("RINGFOLD_IB_BYTES_MAX=6815744 "), "{why}");
         }

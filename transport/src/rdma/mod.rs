@@ -18,6 +18,7 @@
 //! * `pairing`: which of them reach which of a peer's;
 //! * `geometry`, `outbound`, `inbound`: the ring; `path`: a queue pair; `peer`, `talk`: all of
 //!   one peer;
+//! * `registry`: memory of callers that devices read where it lies;
 //! * `budget`: how much of devices and memory peers may take;
 //! * `endpoint`: all peers, and waiting; `words`: what devices report, for people;
 //! * `examine`: whether all is there that it takes.
@@ -35,6 +36,7 @@ mod pairing;
 mod path;
 mod peer;
 mod rail;
+mod registry;
 #[cfg(test)]
 mod ring_tests;
 mod sys;
@@ -45,6 +47,7 @@ pub use endpoint::{Config, Rdma};
 pub use examine::{Examined, Finding, Port, State, examine};
 pub use filter::Filter;
 pub use rail::{Rails, Unusable};
+pub use sys::Pages;
 
 use ringfold_types::limits::{RDMA_BYTES, RDMA_QUEUE_PAIRS};
 

@@ -3,6 +3,11 @@
 //!
 //! The image is what the device reads. A line is written again only when the peer has said that it
 //! is done with what was there, so nothing that the device may yet have to repeat gets lost.
+//!
+//! Of a fragment that is *lent* the image has only the header: its payload lies in memory that the
+//! caller leaves alone until it is told that the bytes are accepted, which is when the device has
+//! brought them to the peer. If their path is lost before, they are copied into the image after
+//! all, where room for them was kept, and go on like any other.
 
 use std::collections::VecDeque;
 
@@ -35,6 +40,10 @@ pub(super) struct Outbound {
     credited: u64,
     /// Fragments in flight that went down with their path, and must be written again.
     lost: usize,
+    /// The first fragment of which the caller was not told that it is accepted, because it is lent
+    /// or comes after one that is; and how many bytes there are from it on.
+    untold: u64,
+    untold_bytes: usize,
 }
 
 /// A fragment in the ring.
@@ -46,6 +55,19 @@ struct Piece {
     ready: Ready,
     /// The path that it took; none if that is gone and it has not arrived.
     path: Option<usize>,
+    payload: Payload,
+}
+
+/// Where a fragment's payload is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Payload {
+    /// In the image.
+    Image,
+    /// In the caller's memory. The path is done with it when it is done with so many sends; never,
+    /// if it refused.
+    Lent(Option<u32>),
+    /// With the peer, and not here any more.
+    Arrived,
 }
 
 /// A fragment that lies in the image and is to be written to the peer.
@@ -76,12 +98,21 @@ impl Outbound {
             busy: 0,
             credited: 0,
             lost: 0,
+            untold: 0,
+            untold_bytes: 0,
         }
     }
 
-    /// Puts as much of `bytes` (not empty) as fits one fragment into the image. How much that was,
-    /// and what to write to the peer by `path`.
-    pub(super) fn push(&mut self, tag: u32, bytes: &[u8], path: usize) -> Option<(usize, Ready)> {
+    /// Puts as much of `bytes` (not empty) as fits one fragment into the image, or its header only
+    /// if it `is_lent`. How much that was, and what to write to the peer by `path`. It is not
+    /// accepted before `accept` says so.
+    pub(super) fn push(
+        &mut self,
+        tag: u32,
+        bytes: &[u8],
+        path: usize,
+        is_lent: bool,
+    ) -> Option<(usize, Ready)> {
         let room = self.room(bytes.len().min(RDMA_PIECE_BYTES))?;
         let begin = if room.skipped > 0 { 0 } else { self.line };
         let (at, count) = (begin as usize * LINE_BYTES, lines(room.bytes));
@@ -90,7 +121,9 @@ impl Outbound {
         let length = u32::try_from(room.bytes).unwrap_or(u32::MAX);
         header[4..8].copy_from_slice(&length.to_le_bytes());
         self.image.write(at, &header);
-        self.image.write(at + payload_at(room.bytes), &bytes[..room.bytes]);
+        if !is_lent {
+            self.image.write(at + payload_at(room.bytes), &bytes[..room.bytes]);
+        }
         let sequence = self.sequence.to_le_bytes()[0];
         let number = Number::Fragment { lane: self.lane, sequence, lines: count };
         self.sequence += 1;
@@ -98,8 +131,94 @@ impl Outbound {
         self.busy += room.skipped + count;
         let ready = Ready { at, bytes: payload_at(room.bytes) + room.bytes, number };
         let (lines, bytes) = (room.skipped + count, room.bytes);
-        self.in_flight.push_back(Piece { lines, bytes, ready, path: Some(path) });
+        let payload = if is_lent { Payload::Lent(None) } else { Payload::Image };
+        self.in_flight.push_back(Piece { lines, bytes, ready, path: Some(path), payload });
+        self.untold_bytes += bytes;
         Some((bytes, ready))
+    }
+
+    /// The last fragment is lent, and its path will be done with it when it is done with so many
+    /// sends.
+    pub(super) fn lent(&mut self, posted: u32) {
+        if let Some(Piece { payload, .. }) = self.in_flight.back_mut() {
+            *payload = Payload::Lent(Some(posted));
+        }
+    }
+
+    /// Bytes that can be told to be accepted and were not, from the front of what was pushed.
+    pub(super) fn accept(&mut self) -> usize {
+        if self.untold_bytes == 0 {
+            return 0;
+        }
+        let is_done = |piece: &&Piece| !matches!(piece.payload, Payload::Lent(_));
+        let waiting = self.untold().skip_while(is_done);
+        let (fragments, left) =
+            waiting.fold((0, 0), |(count, bytes), piece| (count + 1, bytes + piece.bytes));
+        self.untold = self.sequence - fragments;
+        std::mem::replace(&mut self.untold_bytes, left) - left
+    }
+
+    /// Bytes that were pushed, and are not yet told to be accepted.
+    pub(super) const fn untold_bytes(&self) -> usize {
+        self.untold_bytes
+    }
+
+    /// Fragments in flight from the first untold one on.
+    fn untold(&self) -> impl Iterator<Item = &Piece> {
+        let first = self.sequence - self.in_flight.len() as u64;
+        let told = usize::try_from(self.untold.saturating_sub(first)).unwrap_or(usize::MAX);
+        self.in_flight.iter().skip(told)
+    }
+
+    /// Paths that may be reading the caller's memory.
+    pub(super) fn borrowers(&self) -> impl Iterator<Item = usize> {
+        let lent = self.untold().filter(|piece| matches!(piece.payload, Payload::Lent(Some(_))));
+        lent.filter_map(|piece| piece.path)
+    }
+
+    /// A path is done with so many sends in all.
+    pub(super) fn done(&mut self, path: usize, done: u32) {
+        if self.untold_bytes == 0 {
+            return;
+        }
+        for piece in self.in_flight.iter_mut().filter(|piece| piece.path == Some(path)) {
+            if let Payload::Lent(Some(posted)) = piece.payload
+                && done.wrapping_sub(posted) < u32::MAX / 2
+            {
+                piece.payload = Payload::Arrived;
+            }
+        }
+    }
+
+    /// The peer wants nothing more.
+    pub(super) fn all_arrived(&mut self) {
+        for piece in &mut self.in_flight {
+            if matches!(piece.payload, Payload::Lent(_)) {
+                piece.payload = Payload::Arrived;
+            }
+        }
+    }
+
+    /// Takes what was lent and went down with its path from `bytes`, which is all that is untold,
+    /// into the image.
+    pub(super) fn take_back(&mut self, bytes: &[u8]) {
+        if self.lost == 0 || self.untold_bytes == 0 {
+            return;
+        }
+        // Those that are no longer in flight are at the front.
+        let in_flight: usize = self.untold().map(|piece| piece.bytes).sum();
+        let mut at = self.untold_bytes - in_flight;
+        let first = self.in_flight.len() - self.untold().count();
+        for piece in self.in_flight.iter_mut().skip(first) {
+            let payload = bytes.get(at..at + piece.bytes);
+            at += piece.bytes;
+            if piece.path.is_none()
+                && let (Payload::Lent(_), Some(payload)) = (piece.payload, payload)
+            {
+                self.image.write(piece.ready.at + payload_at(piece.bytes), payload);
+                piece.payload = Payload::Image;
+            }
+        }
     }
 
     /// Where a payload of `wanted` bytes fits, or some of it.
@@ -178,9 +297,19 @@ impl Outbound {
                 None => true,
                 Some(ahead) => ahead < 64 && heard.early >> ahead & 1 != 0,
             };
-            if piece.path == Some(path) && !has_arrived {
-                piece.path = None;
-                self.lost += 1;
+            if piece.path != Some(path) {
+                continue;
+            }
+            match (has_arrived, piece.payload) {
+                (true, Payload::Lent(_)) => piece.payload = Payload::Arrived,
+                (true, _) => {}
+                (false, Payload::Arrived) => {
+                    return Err("fragments have not arrived of which its device said so");
+                }
+                (false, _) => {
+                    piece.path = None;
+                    self.lost += 1;
+                }
             }
         }
         Ok(())
@@ -191,13 +320,14 @@ impl Outbound {
         self.in_flight.iter().any(|piece| piece.path == Some(path))
     }
 
-    /// A fragment that must be written again, and its place among those in flight.
+    /// A fragment in the image that must be written again, and its place among those in flight.
     pub(super) fn lost(&self) -> Option<(usize, Ready)> {
         if self.lost == 0 {
             return None;
         }
-        let (place, piece) = self.in_flight.iter().enumerate().find(|it| it.1.path.is_none())?;
-        Some((place, piece.ready))
+        let is_lost = |it: &Piece| it.path.is_none() && it.payload == Payload::Image;
+        let place = self.in_flight.iter().position(is_lost)?;
+        Some((place, self.in_flight[place].ready))
     }
 
     /// It is on its way again.

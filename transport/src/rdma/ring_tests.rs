@@ -34,10 +34,17 @@ fn halves() -> (Outbound, Inbound) {
 /// What is under way from one half to the other: by path, in order.
 #[derive(Default)]
 struct Paths {
-    fragments: [VecDeque<Ready>; PATHS],
+    fragments: [VecDeque<Fragment>; PATHS],
     is_dead: [bool; PATHS],
     credits: Vec<u32>,
+    /// Sends posted, and those of which a completion is on its way.
+    posted: [u32; PATHS],
+    done: VecDeque<(usize, u32)>,
 }
+
+/// With the place of its payload in the stream, if that is lent, and the number of the send.
+#[derive(Clone, Copy)]
+struct Fragment(Ready, Option<(usize, u32)>);
 
 const PATHS: usize = 3;
 
@@ -48,14 +55,45 @@ impl Paths {
         alive[random.below(alive.len())]
     }
 
-    /// Brings the first fragment of a path to the other end.
-    fn arrive(&mut self, path: usize, from: &Outbound, to: &mut Inbound) {
-        let Some(ready) = self.fragments[path].pop_front() else { return };
+    /// Brings the first fragment of a path to the other end, from the image or the `caller`'s
+    /// memory.
+    fn arrive(&mut self, path: usize, from: &Outbound, caller: &Caller, to: &mut Inbound) {
+        let Some(Fragment(ready, lent)) = self.fragments[path].pop_front() else { return };
         to.load(ready.at, from.image(ready.at, ready.bytes));
+        if let Some((at, posted)) = lent {
+            to.load(ready.at + LINE_BYTES, caller.read(at, ready.bytes - LINE_BYTES));
+            self.done.push_back((path, posted));
+        }
         let Number::Fragment { lane: 0, sequence, lines } = ready.number else {
             panic!("{:?}", ready.number);
         };
         to.arrive(sequence, lines).unwrap();
+    }
+}
+
+/// Who sends a stream, a message at a time.
+#[derive(Default)]
+struct Caller {
+    /// Of the stream, where the message begins of which it is not told that all is accepted.
+    begin: usize,
+    message: Vec<u8>,
+    accepted: usize,
+}
+
+impl Caller {
+    fn rest(&self) -> &[u8] {
+        &self.message[self.accepted..]
+    }
+
+    /// Takes back so many bytes, and uses them for something else at once.
+    fn accept(&mut self, bytes: usize) {
+        let accepted = self.accepted + bytes;
+        self.message[self.accepted..accepted].fill(0x5a);
+        self.accepted = accepted;
+    }
+
+    fn read(&self, at: usize, bytes: usize) -> &[u8] {
+        &self.message[at - self.begin..][..bytes]
     }
 }
 
@@ -64,7 +102,8 @@ fn byte(at: usize) -> u8 {
 }
 
 /// Everything arrives once and in order, whichever path overtakes which, and whichever is lost
-/// with what it carried; credits may be lost, late, or told again.
+/// with what it carried; credits may be lost, late, or told again. What is lent is read until its
+/// acceptance is told, and never again.
 #[test]
 fn a_stream_survives_its_paths() {
     const BYTES: usize = 6_000_000;
@@ -72,25 +111,48 @@ fn a_stream_survives_its_paths() {
         let mut random = Random(seed);
         let (mut outbound, mut inbound) = halves();
         let mut paths = Paths::default();
-        let (mut sent, mut arrived) = (0, 0);
+        let (mut caller, mut arrived) = (Caller::default(), 0);
         while arrived < BYTES {
             match random.below(100) {
-                0..40 if sent < BYTES => {
-                    let wanted = match random.below(3) {
-                        0 => 1 + random.below(80),
-                        1 => 1 + random.below(5000),
-                        _ => 1 + random.below(2 * RDMA_PIECE_BYTES),
-                    };
-                    let bytes: Vec<u8> = (sent..BYTES.min(sent + wanted)).map(byte).collect();
+                0..40 if caller.begin < BYTES => {
+                    if caller.rest().is_empty() {
+                        let wanted = match random.below(3) {
+                            0 => 1 + random.below(80),
+                            1 => 1 + random.below(5000),
+                            _ => 1 + random.below(4 * RDMA_PIECE_BYTES),
+                        };
+                        let begin = caller.begin + caller.message.len();
+                        let message = (begin..BYTES.min(begin + wanted)).map(byte).collect();
+                        caller = Caller { begin, message, accepted: 0 };
+                        continue;
+                    }
+                    caller.accept(outbound.accept());
+                    outbound.take_back(caller.rest());
+                    let bytes = &caller.rest()[outbound.untold_bytes()..];
+                    let at = caller.begin + caller.message.len() - bytes.len();
+                    let is_lent = bytes.len() > 80 && random.below(2) == 0;
                     let path = paths.any(&mut random);
-                    if let Some((taken, ready)) = outbound.push(7, &bytes, path) {
+                    if !bytes.is_empty()
+                        && let Some((taken, ready)) = outbound.push(7, bytes, path, is_lent)
+                    {
                         assert!(taken == bytes.len() || taken.is_multiple_of(16), "{taken}");
-                        paths.fragments[path].push_back(ready);
-                        sent += taken;
+                        paths.posted[path] = paths.posted[path].wrapping_add(1);
+                        let lent = is_lent.then_some((at, paths.posted[path]));
+                        if let Some((_, posted)) = lent {
+                            outbound.lent(posted);
+                        }
+                        paths.fragments[path].push_back(Fragment(ready, lent));
+                    }
+                    let accepted = outbound.accept();
+                    caller.accept(accepted);
+                }
+                70..75 => {
+                    if let Some((path, posted)) = paths.done.pop_front() {
+                        outbound.done(path, posted);
                     }
                 }
-                40..70 => paths.arrive(random.below(PATHS), &outbound, &mut inbound),
-                70..90 => {
+                40..70 => paths.arrive(random.below(PATHS), &outbound, &caller, &mut inbound),
+                75..90 => {
                     if let Some(front) = inbound.front() {
                         let length = 1 + random.below(front.bytes.len());
                         let is_right = |(at, it): (usize, &u8)| *it == byte(arrived + at);
@@ -111,10 +173,11 @@ fn a_stream_survives_its_paths() {
                     let path = paths.any(&mut random);
                     // Some of it arrives before it dies; the rest, and a credit, never.
                     for _ in 0..random.below(3) {
-                        paths.arrive(path, &outbound, &mut inbound);
+                        paths.arrive(path, &outbound, &caller, &mut inbound);
                     }
                     paths.is_dead[path] = true;
                     paths.fragments[path].clear();
+                    paths.done.retain(|(it, _)| *it != path);
                     paths.credits.pop();
                     inbound.repeat();
                     outbound.lose(path, inbound.state()).unwrap();
@@ -126,7 +189,7 @@ fn a_stream_survives_its_paths() {
             while let Some((place, ready)) = outbound.lost() {
                 let path = paths.any(&mut random);
                 outbound.repeated(place, path);
-                paths.fragments[path].push_back(ready);
+                paths.fragments[path].push_back(Fragment(ready, None));
             }
         }
         assert!(inbound.front().is_none());
@@ -138,7 +201,7 @@ fn a_stream_survives_its_paths() {
 fn what_was_heard_long_ago_is_understood() {
     let (mut outbound, mut inbound) = halves();
     for _ in 0..300 {
-        let (_, ready) = outbound.push(0, &[1; 16], 0).unwrap();
+        let (_, ready) = outbound.push(0, &[1; 16], 0, false).unwrap();
         inbound.load(ready.at, outbound.image(ready.at, ready.bytes));
         let Number::Fragment { sequence, lines, .. } = ready.number else { panic!("{ready:?}") };
         inbound.arrive(sequence, lines).unwrap();
@@ -150,10 +213,10 @@ fn what_was_heard_long_ago_is_understood() {
     }
     let sent = inbound.state();
     assert_eq!(sent, Heard { next: 300, early: 0 });
-    outbound.push(0, &[1; 16], 1).unwrap();
+    outbound.push(0, &[1; 16], 1, false).unwrap();
     outbound.lose(1, Heard { next: 100, early: u64::MAX }).unwrap();
     assert!(outbound.lost().is_some());
-    outbound.push(0, &[1; 16], 2).unwrap();
+    outbound.push(0, &[1; 16], 2, false).unwrap();
     outbound.lose(2, Heard { next: 301, early: 1 }).unwrap();
     let (place, _) = outbound.lost().unwrap();
     outbound.repeated(place, 3);
@@ -167,7 +230,7 @@ fn a_full_ring_holds_what_was_promised() {
         let (mut outbound, _) = halves();
         let bytes = vec![1; length];
         let mut held = 0;
-        while let Some((taken, _)) = outbound.push(0, &bytes, 0) {
+        while let Some((taken, _)) = outbound.push(0, &bytes, 0, false) {
             held += taken;
         }
         assert!(held >= LINK_BYTES_MIN || !outbound.promise_is_kept(), "{length}: {held}");
@@ -223,11 +286,11 @@ fn fragments_without_credit_are_refused() {
 fn lies_about_credit_are_seen() {
     for lines in [1, 2, 4, LAPS_LINES / 2] {
         let (mut outbound, _) = halves();
-        outbound.push(0, &[0; 100], 0).unwrap();
+        outbound.push(0, &[0; 100], 0, false).unwrap();
         assert!(outbound.credit(lines).is_err(), "{lines} lines for one fragment of three");
     }
     let (mut outbound, _) = halves();
-    outbound.push(0, &[0; 60], 0).unwrap();
+    outbound.push(0, &[0; 60], 0, false).unwrap();
     assert!(outbound.credit(2).is_ok());
     assert!(outbound.credit(2).is_ok(), "told again");
     assert!(outbound.credit(1).is_ok(), "overtaken");

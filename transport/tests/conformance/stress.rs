@@ -8,6 +8,8 @@ use crate::world::{Constructor, Incoming, Outgoing, Random, byte_at, link, pair,
 
 const LANES: usize = 3;
 const MESSAGES: usize = 1500;
+/// Messages that may lie in registered memory are longer.
+const LEND_BYTES: usize = 10_000;
 
 pub(crate) fn two_threads(make: &Constructor) {
     let (a, b) = pair(make, LANES);
@@ -72,7 +74,7 @@ fn run(
         loop {
             let mut moved = false;
             for stream in &mut streams {
-                moved |= stream.push(end);
+                moved |= stream.push(end, &mut random);
                 moved |= stream.pull(end, &mut random);
             }
             if !moved {
@@ -90,9 +92,15 @@ fn run(
 }
 
 impl Stream<'_> {
-    fn push(&mut self, end: &mut dyn Transport) -> bool {
+    fn push(&mut self, end: &mut dyn Transport, random: &mut Random) -> bool {
         if self.sending.is_none() {
-            self.sending = self.out.next().map(|&(tag, len)| Outgoing::new(self.link, tag, len));
+            self.sending = self.out.next().map(|&(tag, len)| {
+                if len > LEND_BYTES && random.below(2) == 0 {
+                    Outgoing::registered(end, self.link, tag, len)
+                } else {
+                    Outgoing::new(self.link, tag, len)
+                }
+            });
         }
         let Some(sending) = &mut self.sending else { return false };
         let accepted = sending.offer(end).unwrap();

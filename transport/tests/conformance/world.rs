@@ -1,9 +1,10 @@
 //! What the bodies share: bytes that say where they belong, random numbers with a printed seed, and
 //! waiting that ends in a panic instead of a hang.
 
+use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
-use ringfold_transport::{Link, LinkError, Transport};
+use ringfold_transport::{Link, LinkError, Pages, Transport};
 use ringfold_types::limits::FRAGMENT_ALIGN;
 use ringfold_types::{Lane, Rank};
 
@@ -90,13 +91,52 @@ pub(crate) fn until<T>(what: &str, mut step: impl FnMut() -> Option<T>) -> T {
 pub(crate) struct Outgoing {
     pub(crate) link: Link,
     pub(crate) tag: u32,
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes: Memory,
     pub(crate) accepted: usize,
+}
+
+/// Where a message lies.
+pub(crate) enum Memory {
+    Own(Vec<u8>),
+    /// In pages of the transport's, and how long it is.
+    Registered(Pages, usize),
+}
+
+impl Deref for Memory {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Registered(pages, len) => pages.front(*len),
+        }
+    }
+}
+
+impl DerefMut for Memory {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Registered(pages, len) => pages.front_mut(*len),
+        }
+    }
 }
 
 impl Outgoing {
     pub(crate) fn new(link: Link, tag: u32, len: usize) -> Self {
-        Self { link, tag, bytes: message(tag, len), accepted: 0 }
+        Self { link, tag, bytes: Memory::Own(message(tag, len)), accepted: 0 }
+    }
+
+    /// In pages, if the transport makes some.
+    pub(crate) fn registered(from: &mut dyn Transport, link: Link, tag: u32, len: usize) -> Self {
+        let mut it = Self::new(link, tag, len);
+        if let Some(pages) = from.pages(len) {
+            let mut bytes = Memory::Registered(pages.unwrap(), len);
+            assert!(bytes.iter().all(|byte| *byte == 0), "pages that are not zero");
+            bytes.copy_from_slice(&it.bytes);
+            it.bytes = bytes;
+        }
+        it
     }
 
     /// Offers the rest once; returns how much was accepted.

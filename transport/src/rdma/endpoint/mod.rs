@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-use ringfold_types::limits::{LANES_MAX, RDMA_RING_BYTES};
+use ringfold_types::limits::{LANES_MAX, RDMA_IDLE_BYTES, RDMA_RING_BYTES};
 use ringfold_types::{Lane, Rank};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
@@ -17,7 +17,8 @@ use super::budget::Budget;
 use super::geometry::SHORT_BYTES;
 use super::peer::{Fault, Own, Peer};
 use super::rail::{Rail, Rails};
-use super::sys::Completion;
+use super::registry::Registry;
+use super::sys::{Completion, Pages};
 use super::talk::{Between, Talk};
 use crate::contract::{Capabilities, Fragment, Link, LinkError, Transport};
 use crate::sys::Bell;
@@ -62,6 +63,7 @@ pub struct Rdma {
     tcp: Tcp,
     key: JobKey,
     budget: Budget,
+    registry: Registry,
     config: Config,
     /// Ranks with a contact.
     known: Vec<usize>,
@@ -138,6 +140,7 @@ impl Rdma {
             tcp,
             key: JobKey::new(config.key),
             budget: Budget::new(&config.settings),
+            registry: Registry::default(),
             by_tcp,
             config,
             known: Vec::new(),
@@ -180,8 +183,8 @@ impl Rdma {
             Box::new(Contact { peer, talk, was_settled, was_by_tcp, was_lost })
         });
         let Contact { peer, talk, was_settled, was_by_tcp, was_lost } = contact.as_mut();
-        let (rails, budget) = (&mut self.rails, &mut self.budget);
-        let mut own = Own { rank: *own_rank, lanes: *lanes, settings, rails, budget };
+        let (rails, budget, registry) = (&mut self.rails, &mut self.budget, &mut self.registry);
+        let mut own = Own { rank: *own_rank, lanes: *lanes, settings, rails, budget, registry };
         let result = change(peer, &mut own);
         peer.tell(&own);
         let between = Between { key: &self.key, own: *own_rank, peer: rank };
@@ -267,6 +270,7 @@ impl Rdma {
         self.looks = self.looks.wrapping_add(1);
         if self.looks.is_multiple_of(LOOKS_PER_EVENTS) {
             self.heed_devices();
+            self.registry.trim(RDMA_IDLE_BYTES, &mut self.budget);
         }
         // What a peer wrote before it left has arrived.
         Ok(has_left && self.drain() || moved)
@@ -349,7 +353,10 @@ impl Transport for Rdma {
             });
         }
         let Some(Contact { peer, .. }) = self.contacts[index].as_deref_mut() else { return Ok(0) };
-        let sent = peer.send(lane, tag, bytes);
+        let Self { rails, budget, registry, .. } = self;
+        let Config { rank, lanes, settings, .. } = &self.config;
+        let mut own = Own { rank: *rank, lanes: *lanes, settings, rails, budget, registry };
+        let sent = peer.send(lane, tag, bytes, &mut own);
         self.is_busy |= !peer.is_flushed();
         sent.map_err(|fault| Self::error(link, &fault))
     }
@@ -393,6 +400,16 @@ impl Transport for Rdma {
         crate::sys::copy(&mut dst[..bytes], &fragment.bytes[..bytes]);
         self.consume(link, bytes);
         Ok(Some((tag, bytes)))
+    }
+
+    fn withdraw(&mut self) {
+        self.change_all(Peer::withdraw);
+        self.tcp.withdraw();
+    }
+
+    fn pages(&mut self, bytes: usize) -> Option<io::Result<Pages>> {
+        let is_possible = self.rails.0.iter().any(|rail| !rail.is_gone && !rail.is_iwarp());
+        is_possible.then(|| self.registry.make(bytes, &mut self.budget))
     }
 
     fn poll(&mut self) -> Result<bool, LinkError> {

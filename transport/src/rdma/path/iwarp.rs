@@ -22,7 +22,7 @@ use crate::rdma::sys::{Connection, Qp, Target, Ticket};
 const QUESTIONS: u32 = 8;
 
 impl Path {
-    pub(super) fn is_iwarp(&self) -> bool {
+    pub(in crate::rdma) fn is_iwarp(&self) -> bool {
         self.qp.as_ref().is_some_and(Qp::is_iwarp)
     }
 

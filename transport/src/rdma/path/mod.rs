@@ -18,6 +18,7 @@ use super::geometry::{LINE_BYTES, Number};
 use super::message::RailCard;
 use super::outbound::{Outbound, Ready};
 use super::rail::Rail;
+use super::registry::Loan;
 use super::sys::{Connection, Cq, LinkLayer, Pd, Put, Qp, Route, Sizes, Target, Ticket};
 use super::words;
 pub(super) use id::{Id, Work};
@@ -366,25 +367,35 @@ impl Path {
         self.is_usable() && self.under_way() < SENDS - 1
     }
 
-    /// Writes a fragment of `lane` to the peer.
-    pub(super) fn write(&mut self, lane: &Outbound, ready: &Ready) -> io::Result<()> {
+    /// Writes a fragment of `lane` to the peer, of which the payload may be lent; then the device
+    /// says when it is done. Which of the sends it is.
+    pub(super) fn write(
+        &mut self,
+        lane: &Outbound,
+        ready: &Ready,
+        loan: Option<Loan<'_>>,
+    ) -> io::Result<u32> {
         let (to, remote_key) = lane.target(self.cable, ready.at);
         let from = lane.right(self.cable).ok_or(io::ErrorKind::PermissionDenied)?;
-        let put = Put { from, range: (ready.at, ready.bytes), to, remote_key };
-        self.post(Some(put), ready.number)?;
+        let (bytes, lent) = match loan {
+            Some(Loan { right, at }) => (LINE_BYTES, Some((right, (at, ready.bytes - LINE_BYTES)))),
+            None => (ready.bytes, None),
+        };
+        let put = Put { from, range: (ready.at, bytes), lent, to, remote_key };
+        self.post(Some(put), ready.number, loan.is_some())?;
         self.last_fragment = self.posted;
-        Ok(())
+        Ok(self.posted)
     }
 
     /// Gives credit.
     pub(super) fn give(&mut self, credit: Number) -> io::Result<()> {
-        self.post(None, credit)
+        self.post(None, credit, false)
     }
 
-    fn post(&mut self, put: Option<Put<'_>>, number: Number) -> io::Result<()> {
+    fn post(&mut self, put: Option<Put<'_>>, number: Number, tells: bool) -> io::Result<()> {
         let requests = if put.is_some() && self.is_iwarp() { 2 } else { 1 };
         let posted = self.posted.wrapping_add(requests);
-        let tells = posted / SIGNAL_EVERY != self.posted / SIGNAL_EVERY;
+        let tells = tells || posted / SIGNAL_EVERY != self.posted / SIGNAL_EVERY;
         self.qp()?.put(self.id.encode(Some(posted)), put, number.encode(), tells)?;
         self.posted = posted;
         Ok(())

@@ -239,7 +239,7 @@ impl Peer {
     /// of its kind already; else does without devices.
     fn pay_for_ring(&mut self, have: usize, own: &mut Own<'_>) {
         if have >= budget::LANES
-            && let Err(why) = own.budget.ring(self.cables.len())
+            && let Err(why) = own.budget.register(self.cables.len() * RDMA_RING_BYTES)
         {
             (0..self.cables.len()).for_each(|cable| self.give_up(cable, &why));
         }

@@ -23,6 +23,7 @@ use super::message::{MESSAGE_BYTES, Message, RailCard};
 use super::outbound::{Outbound, Ready};
 use super::path::Path;
 use super::rail::Rails;
+use super::registry::Registry;
 use super::sys::Pd;
 use crate::contract::{Link, LinkFault};
 use crate::overflow::Overflow;
@@ -132,6 +133,7 @@ pub(super) struct Own<'a> {
     pub(super) settings: &'a Settings,
     pub(super) rails: &'a mut Rails,
     pub(super) budget: &'a mut Budget,
+    pub(super) registry: &'a mut Registry,
 }
 
 impl Peer {
@@ -191,6 +193,14 @@ impl Peer {
     /// Ends it, because the peer is no more. What it sent before is still on its way.
     pub(super) fn leave(&mut self) {
         self.fault = Some(Fault::Closed);
+        if self.promised.is_some() {
+            // It has said goodbye, and so has all that it wanted.
+            for lane in &mut self.outbound {
+                if let Way::Open(outbound) = &mut lane.way {
+                    outbound.all_arrived();
+                }
+            }
+        }
         self.left = Some(Instant::now());
     }
 

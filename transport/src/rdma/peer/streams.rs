@@ -2,15 +2,16 @@
 
 use std::time::Instant;
 
-use ringfold_types::limits::PATHS_MAX;
+use ringfold_types::limits::{PATHS_MAX, RDMA_LEND_BYTES};
 
-use super::{Fault, Outgoing, Peer, Way};
+use super::{Fault, Outgoing, Own, Peer, Way};
 use crate::contract::Fragment;
 use crate::rdma::geometry::{Number, lap};
 use crate::rdma::inbound::Inbound;
 use crate::rdma::message::{Load, Message};
 use crate::rdma::outbound::Ready;
 use crate::rdma::path::Path;
+use crate::rdma::registry::{Loan, Place};
 
 /// What tells of a number: the completion, or over iWARP a message, which lies at a place.
 #[derive(Clone, Copy, Debug)]
@@ -29,19 +30,24 @@ impl Peer {
         lane: usize,
         tag: u32,
         bytes: &[u8],
+        own: &mut Own<'_>,
     ) -> Result<usize, Fault> {
+        let (mut accepted, untold) = self.accept(lane, bytes);
         if let Some(fault) = &self.fault {
-            return Err(fault.clone());
+            return if accepted > 0 { Ok(accepted) } else { Err(fault.clone()) };
         }
         self.flush_lane(lane);
-        let mut accepted = 0;
-        while accepted < bytes.len() && self.outbound[lane].held.is_empty() {
-            match self.write(lane, tag, &bytes[accepted..]) {
+        let place = if bytes.len() >= RDMA_LEND_BYTES { own.registry.find(bytes) } else { None };
+        let mut written = accepted + untold;
+        while written < bytes.len() && self.outbound[lane].held.is_empty() {
+            let place = place.map(|place| place.skip(written));
+            match self.write(lane, tag, &bytes[written..], place.map(|place| (place, &mut *own))) {
                 0 => break,
-                written => accepted += written,
+                more => written += more,
             }
         }
-        if accepted > 0 {
+        accepted += self.accept(lane, &[]).0;
+        if written > 0 {
             return Ok(accepted);
         }
         // There is no room, but some was promised.
@@ -52,13 +58,40 @@ impl Peer {
         }
     }
 
-    /// Writes one fragment; how many bytes went into it.
-    fn write(&mut self, lane: usize, tag: u32, bytes: &[u8]) -> usize {
+    /// How many of `bytes` are newly accepted, from their front, and how many after them are under
+    /// way.
+    fn accept(&mut self, lane: usize, bytes: &[u8]) -> (usize, usize) {
+        let Way::Open(outbound) = &mut self.outbound[lane].way else { return (0, 0) };
+        let accepted = outbound.accept();
+        if let Some(untold) = bytes.get(accepted..) {
+            outbound.take_back(untold);
+        }
+        (accepted, outbound.untold_bytes())
+    }
+
+    /// Writes one fragment; how many bytes went into it. They are lent if they lie in pages.
+    fn write(
+        &mut self,
+        lane: usize,
+        tag: u32,
+        bytes: &[u8],
+        place: Option<(Place, &mut Own<'_>)>,
+    ) -> usize {
         let Some(way) = self.way() else { return 0 };
+        let is_long = bytes.len() >= RDMA_LEND_BYTES;
+        let loan = place.filter(|_| is_long).and_then(|(place, own)| self.lend(way, place, own));
         let Way::Open(outbound) = &mut self.outbound[lane].way else { return 0 };
-        let Some((written, ready)) = outbound.push(tag, bytes, way) else { return 0 };
-        self.write_by(way, lane, ready);
+        let is_lent = loan.is_some();
+        let Some((written, ready)) = outbound.push(tag, bytes, way, is_lent) else { return 0 };
+        self.write_by(way, lane, ready, loan);
         written
+    }
+
+    /// Lends bytes to a path, if its completions say that they have arrived.
+    fn lend<'a>(&self, way: usize, place: Place, own: &'a mut Own<'_>) -> Option<Loan<'a>> {
+        let path = self.paths.get(way).filter(|path| !path.is_iwarp())?;
+        let pd = self.cables[path.cable].pd.as_ref()?;
+        own.registry.lend(place, pd, own.budget)
     }
 
     /// The path whose turn it is to carry a fragment, or `BY_TCP`, if there is any.
@@ -71,16 +104,18 @@ impl Peer {
 
     /// Lets what lies in the image be written. A path that refuses is lost, and what it was to
     /// carry with it.
-    fn write_by(&mut self, way: usize, lane: usize, ready: Ready) {
+    fn write_by(&mut self, way: usize, lane: usize, ready: Ready, loan: Option<Loan<'_>>) {
         let paths = self.paths.len();
         let Some(path) = self.paths.get_mut(way) else {
             self.loads.push_back((lane, ready));
             return;
         };
         self.turn = (way + 1) % paths;
-        let Way::Open(outbound) = &self.outbound[lane].way else { return };
-        if let Err(error) = path.write(outbound, &ready) {
-            self.lose(way, &format!("a write was refused: {error}"));
+        let Way::Open(outbound) = &mut self.outbound[lane].way else { return };
+        match path.write(outbound, &ready, loan) {
+            Ok(posted) if loan.is_some() => outbound.lent(posted),
+            Ok(_) => {}
+            Err(error) => self.lose(way, &format!("a write was refused: {error}")),
         }
     }
 
@@ -93,7 +128,7 @@ impl Peer {
         {
             let Way::Open(outbound) = &mut self.outbound[lane].way else { break };
             outbound.repeated(place, way);
-            self.write_by(way, lane, ready);
+            self.write_by(way, lane, ready, None);
             moved = true;
         }
         moved
@@ -139,10 +174,11 @@ impl Peer {
         let mut held = std::mem::take(&mut self.outbound[lane].held);
         let mut moved = false;
         while let Some((tag, bytes)) = held.front() {
-            match self.write(lane, tag, bytes) {
+            match self.write(lane, tag, bytes, None) {
                 0 => break,
                 written => held.consume(written),
             }
+            self.accept(lane, &[]);
             moved = true;
         }
         self.outbound[lane].held = held;
@@ -151,10 +187,38 @@ impl Peer {
 
     /// A device is done with work of that life of a path.
     pub(in crate::rdma) fn done(&mut self, path: usize, life: u8, posted: u32, has_arrived: bool) {
-        let it = self.paths.get_mut(path).filter(|path| path.lives(life));
-        if it.is_some_and(|it| it.done(posted, has_arrived)) {
+        let Some(it) = self.paths.get_mut(path).filter(|path| path.lives(life)) else { return };
+        let proves = it.done(posted, has_arrived);
+        for lane in &mut self.outbound {
+            if let Way::Open(outbound) = &mut lane.way {
+                outbound.done(path, posted);
+            }
+        }
+        if proves {
             self.proven(path);
         }
+    }
+
+    /// Takes back all that is lent, when nobody will send the rest: its paths end, and their
+    /// devices lose the right to read it.
+    pub(in crate::rdma) fn withdraw(&mut self, own: &mut Own<'_>) {
+        let open = self.outbound.iter().filter_map(|lane| match &lane.way {
+            Way::Open(outbound) => Some(outbound),
+            _ => None,
+        });
+        if open.clone().all(|outbound| outbound.untold_bytes() == 0) {
+            return;
+        }
+        let borrowers: Vec<_> = open.flat_map(|outbound| outbound.borrowers()).collect();
+        for path in borrowers {
+            if !self.paths[path].has_ended() {
+                self.paths[path].end();
+            }
+            if let Some(pd) = &self.cables[self.paths[path].cable].pd {
+                own.registry.forget(pd, own.budget);
+            }
+        }
+        self.end(Fault::Lost("a message to it was given up".to_owned()));
     }
 
     /// A receive was taken back from that life of a path; whether its end is news.

@@ -11,6 +11,7 @@ use crate::rdma::budget::Budget;
 use crate::rdma::message::{Grant, Heard, Load, Message, RailCard};
 use crate::rdma::path::Path;
 use crate::rdma::rail::Rails;
+use crate::rdma::registry::Registry;
 use crate::rdma::sys::{GidKind, Target};
 
 const LANES: usize = 2;
@@ -48,6 +49,7 @@ struct End {
     settings: Settings,
     rails: Rails,
     budget: Budget,
+    registry: Registry,
 }
 
 impl End {
@@ -55,12 +57,13 @@ impl End {
         let peer = Peer::new(Rank::at(1 - rank), LANES, may_use_tcp);
         let (settings, rails) = (Settings::default(), Rails::none());
         let budget = Budget::new(&settings);
-        Self { peer, rank: Rank::at(rank), settings, rails, budget }
+        let registry = Registry::default();
+        Self { peer, rank: Rank::at(rank), settings, rails, budget, registry }
     }
 
     fn with<T>(&mut self, act: impl FnOnce(&mut Peer, &mut Own<'_>) -> T) -> T {
-        let Self { peer, rank, settings, rails, budget } = self;
-        let mut own = Own { rank: *rank, lanes: LANES, settings, rails, budget };
+        let Self { peer, rank, settings, rails, budget, registry } = self;
+        let mut own = Own { rank: *rank, lanes: LANES, settings, rails, budget, registry };
         let result = act(peer, &mut own);
         peer.tell(&own);
         result
@@ -109,7 +112,7 @@ fn without_a_path_everything_goes_by_tcp() {
                 let wanted = 1 + random.below(100_000).min(BYTES - sent - 1);
                 let bytes: Vec<u8> = (sent..sent + wanted).map(byte).collect();
                 one.peer.want(1);
-                sent += one.peer.send(1, 7, &bytes).unwrap();
+                sent += one.with(|peer, own| peer.send(1, 7, &bytes, own)).unwrap();
             }
             one.peer.flush();
             other.peer.flush();
@@ -209,7 +212,7 @@ fn liars_do_no_harm() {
             one.peer.cables.push(Cable { rail: 0, pd: None, theirs, name });
             one.peer.paths.push(Path::new(Rank(1), path, path));
         }
-        one.peer.send(0, 1, &[5; LINK_BYTES_MIN]).unwrap();
+        one.with(|peer, own| peer.send(0, 1, &[5; LINK_BYTES_MIN], own)).unwrap();
         for _ in 0..20 {
             let (path, lane) = (random.below(3), random.below(LANES + 1));
             let mut lanes = [Heard::default(); LANES_MAX];

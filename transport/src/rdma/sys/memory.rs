@@ -33,6 +33,15 @@ pub(in crate::rdma) struct Inbox(Arc<Region>);
 #[derive(Debug)]
 pub(in crate::rdma) struct Outbox(Arc<Region>);
 
+/// Memory of this rank's own, used like a boxed slice, that devices may read where it lies. A child
+/// process made by `fork` does not have it.
+#[derive(Debug)]
+pub struct Pages(Arc<Region>);
+
+/// Pages that were made, as the transport knows them, whoever has them.
+#[derive(Debug)]
+pub(in crate::rdma) struct Known(Arc<Region>);
+
 /// The right of one protection domain to a region.
 pub(in crate::rdma) struct Mr {
     raw: NonNull<abi::Mr>,
@@ -47,7 +56,8 @@ unsafe impl Send for Pd {}
 unsafe impl Sync for Pd {}
 // SAFETY: the pages belong to the process; who uses them is the borrow checker's matter.
 unsafe impl Send for Region {}
-// SAFETY: shared references give out nothing but addresses; `Inbox` and `Outbox` are not shared.
+// SAFETY: shared references give out nothing but addresses; `Inbox`, `Outbox` and `Pages` are each
+// the only one of their region.
 unsafe impl Sync for Region {}
 // SAFETY: as for the domain.
 unsafe impl Send for Mr {}
@@ -96,6 +106,12 @@ impl Region {
         // SAFETY: the range is the mapping, and the advice does not change what it holds.
         unsafe { madvise(base.as_ptr().cast(), bytes, Advice::LinuxDontFork) }?;
         Ok(Arc::new(region))
+    }
+
+    /// Asks for large pages, of which a device remembers fewer.
+    fn prefer_large_pages(&self) {
+        // SAFETY: the range is the mapping, and the advice does not change what it holds.
+        unsafe { madvise(self.base.as_ptr().cast(), self.bytes, Advice::LinuxHugepage) }.ok();
     }
 
     /// Where byte `at` lies, as the device knows it.
@@ -187,6 +203,69 @@ impl Outbox {
     }
 }
 
+impl Pages {
+    /// Zeroed memory, and the transport's knowledge of it.
+    pub(in crate::rdma) fn new(bytes: usize) -> io::Result<(Self, Known)> {
+        let region = Region::new(bytes)?;
+        region.prefer_large_pages();
+        Ok((Self(Arc::clone(&region)), Known(region)))
+    }
+
+    /// The first `bytes` bytes.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    #[must_use]
+    pub fn front(&self, bytes: usize) -> &[u8] {
+        assert!(bytes <= self.0.bytes, "{bytes} bytes of {}", self.0.bytes);
+        // SAFETY: within the mapping, which lives as long as `self`, and which only unique borrows
+        // of `self` write: devices read it, and nobody else has its address.
+        unsafe { std::slice::from_raw_parts(self.0.base.as_ptr(), bytes) }
+    }
+
+    /// Likewise, to be written.
+    ///
+    /// # Panics
+    /// As `front`.
+    pub fn front_mut(&mut self, bytes: usize) -> &mut [u8] {
+        assert!(bytes <= self.0.bytes, "{bytes} bytes of {}", self.0.bytes);
+        // SAFETY: as above, and `self` is borrowed uniquely.
+        unsafe { std::slice::from_raw_parts_mut(self.0.base.as_ptr(), bytes) }
+    }
+}
+
+impl Known {
+    pub(in crate::rdma) fn bytes(&self) -> usize {
+        self.0.bytes
+    }
+
+    /// Where they begin.
+    pub(in crate::rdma) fn begin(&self) -> usize {
+        self.0.base.as_ptr().addr()
+    }
+
+    /// Lets the device read them for the domain's queue pairs. Pins them.
+    pub(in crate::rdma) fn register(&self, pd: &Arc<Pd>) -> io::Result<Mr> {
+        Mr::new(pd, &self.0, 0)
+    }
+
+    /// The pages again, all zero, if nobody has them any more and there are only these `rights` to
+    /// them.
+    pub(in crate::rdma) fn again(&mut self, rights: usize) -> Option<Pages> {
+        if !self.is_idle(rights) {
+            return None;
+        }
+        let mut pages = Pages(Arc::clone(&self.0));
+        pages.front_mut(self.0.bytes).fill(0);
+        Some(pages)
+    }
+
+    /// Whether nobody has them any more, where there are only these `rights` to them.
+    pub(in crate::rdma) fn is_idle(&self, rights: usize) -> bool {
+        Arc::strong_count(&self.0) == 1 + rights
+    }
+}
+
 impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: made by `new`; whoever registered it held it.
@@ -217,6 +296,11 @@ impl Mr {
 
     pub(super) fn region(&self) -> &Region {
         &self.region
+    }
+
+    /// Whether it is that domain's.
+    pub(in crate::rdma) fn is_of(&self, pd: &Arc<Pd>) -> bool {
+        Arc::ptr_eq(&self.pd, pd)
     }
 }
 

@@ -18,6 +18,8 @@ use super::notes::{NOTE_BYTES, Notes};
 const RNR_TIMER: u8 = 12;
 /// The number of such tries that means no limit.
 const RNR_RETRIES: u8 = 7;
+/// Pieces of memory that one write takes together.
+const PIECES: usize = 2;
 /// Receives posted by one call.
 const RECEIVES: usize = 32;
 
@@ -85,6 +87,8 @@ pub(in crate::rdma) struct Put<'a> {
     pub(in crate::rdma) from: &'a Mr,
     /// these bytes,
     pub(in crate::rdma) range: (usize, usize),
+    /// those of another after them, if any,
+    pub(in crate::rdma) lent: Option<(&'a Mr, (usize, usize))>,
     /// and where they go.
     pub(in crate::rdma) to: u64,
     pub(in crate::rdma) remote_key: u32,
@@ -105,7 +109,7 @@ impl Qp {
             cap: abi::QpCap {
                 max_send_wr: sizes.sends,
                 max_recv_wr: sizes.receives,
-                max_send_sge: 1,
+                max_send_sge: PIECES as u32,
                 max_recv_sge: 1,
                 max_inline_data: sizes.inline_bytes,
             },
@@ -305,24 +309,22 @@ impl Qp {
         number: u32,
         is_signaled: bool,
     ) -> io::Result<()> {
-        let mut piece = abi::Sge { addr: 0, length: 0, lkey: 0 };
+        let mut pieces = [const { abi::Sge { addr: 0, length: 0, lkey: 0 } }; PIECES];
         let mut work = request(id, abi::WR_RDMA_WRITE_WITH_IMM, is_signaled);
         work.imm_data = number.to_be();
         let has_put = put.is_some();
-        if let Some(Put { from, range: (at, bytes), to, remote_key }) = put {
-            let Range { start, end } = at..at + bytes;
-            assert!(start < end && end <= from.region().bytes(), "{bytes} bytes at {at}");
-            piece.addr = from.region().address(start);
-            piece.length = u32::try_from(bytes).map_err(io::Error::other)?;
-            piece.lkey = from.local_key();
-            (work.remote_addr, work.rkey) = (to, remote_key);
-            (work.sg_list, work.num_sge) = (&raw mut piece, 1);
-            if bytes <= self.inline_bytes {
+        if let Some(Put { from, range, lent, to, remote_key }) = put {
+            pieces[0] = piece(from, range)?;
+            if let Some((from, range)) = lent {
+                pieces[1] = piece(from, range)?;
+            } else if range.1 <= self.inline_bytes {
                 work.send_flags |= abi::SEND_INLINE;
             }
+            (work.remote_addr, work.rkey) = (to, remote_key);
+            (work.sg_list, work.num_sge) = (pieces.as_mut_ptr(), 1 + i32::from(lent.is_some()));
         }
         if !self.is_iwarp() {
-            // SAFETY: the piece lies within registered memory, which the device can reach only as
+            // SAFETY: the pieces lie within registered memory, which the device can reach only as
             // long as it is registered.
             return unsafe { self.post(&mut work) };
         }
@@ -352,6 +354,14 @@ impl Qp {
         // SAFETY: the queue pair lives, and the driver copies work and pieces; else by the caller.
         check(unsafe { (self.post_send)(self.raw.as_ptr(), work, &raw mut bad) })
     }
+}
+
+/// Registered bytes, as a device is told.
+fn piece(from: &Mr, (at, bytes): (usize, usize)) -> io::Result<abi::Sge> {
+    let Range { start, end } = at..at + bytes;
+    assert!(start < end && end <= from.region().bytes(), "{bytes} bytes at {at}");
+    let length = u32::try_from(bytes).map_err(io::Error::other)?;
+    Ok(abi::Sge { addr: from.region().address(start), length, lkey: from.local_key() })
 }
 
 /// A request that brings nothing.

@@ -1,0 +1,202 @@
+//! The registration cache: memory that was made for callers, of which devices read long messages
+//! where they lie.
+//!
+//! To register memory takes a device longer than to send it, so that it should be done once. But a
+//! caller's memory may be given back to the system and other pages appear at the same address, of
+//! which nobody is told; the device would go on reading the old ones. So it holds only what the
+//! transport itself has made (`Pages`). That is unmapped when the last registration is gone, and not
+//! before; until then it waits, registered, for the next who asks for as much.
+
+use std::io;
+use std::sync::Arc;
+
+use ringfold_types::limits::RDMA_IDLE_BYTES;
+
+use super::budget::Budget;
+use super::sys::{Known, Mr, Pages, Pd};
+use super::words;
+
+/// See the module's head.
+#[derive(Debug, Default)]
+pub(super) struct Registry {
+    /// The oldest first.
+    all: Vec<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    pages: Known,
+    rights: Vec<Mr>,
+    /// Domains that cannot be given a right, so that they are not asked again.
+    without: Vec<Arc<Pd>>,
+}
+
+/// Where bytes lie in pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    entry: usize,
+    at: usize,
+}
+
+impl Place {
+    /// So many bytes on.
+    pub(super) const fn skip(self, bytes: usize) -> Self {
+        Self { at: self.at + bytes, ..self }
+    }
+}
+
+/// Bytes that a device may read where they lie.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Loan<'a> {
+    pub(super) right: &'a Mr,
+    /// Of its region, where they begin.
+    pub(super) at: usize,
+}
+
+impl Registry {
+    /// Makes zeroed pages.
+    pub(super) fn make(&mut self, bytes: usize, budget: &mut Budget) -> io::Result<Pages> {
+        for entry in &mut self.all {
+            if entry.pages.bytes() == bytes
+                && let Some(pages) = entry.pages.again(entry.rights.len())
+            {
+                return Ok(pages);
+            }
+        }
+        self.trim(RDMA_IDLE_BYTES.saturating_sub(bytes), budget);
+        let (pages, known) = Pages::new(bytes)?;
+        self.all.push(Entry { pages: known, rights: Vec::new(), without: Vec::new() });
+        Ok(pages)
+    }
+
+    /// Gives idle pages back to the system, the oldest first, until so many bytes of them are left.
+    pub(super) fn trim(&mut self, most: usize, budget: &mut Budget) {
+        let idle = |entry: &Entry| entry.is_idle().then_some(entry.pages.bytes()).unwrap_or(0);
+        let mut bytes: usize = self.all.iter().map(idle).sum();
+        self.all.retain(|entry| {
+            if bytes <= most || !entry.is_idle() {
+                return true;
+            }
+            bytes -= entry.pages.bytes();
+            budget.unregister(entry.pages.bytes() * entry.rights.len());
+            false
+        });
+    }
+
+    /// Where `bytes` (not empty) lie, if it is in pages.
+    pub(super) fn find(&self, bytes: &[u8]) -> Option<Place> {
+        let begin = bytes.as_ptr().addr();
+        self.all.iter().enumerate().find_map(|(entry, it)| {
+            let at = begin.checked_sub(it.pages.begin())?;
+            let room = it.pages.bytes().checked_sub(at)?;
+            (bytes.len() <= room).then_some(Place { entry, at })
+        })
+    }
+
+    /// Lends what lies there to the queue pairs of a domain; not where it cannot be registered.
+    pub(super) fn lend(
+        &mut self,
+        Place { entry, at }: Place,
+        pd: &Arc<Pd>,
+        budget: &mut Budget,
+    ) -> Option<Loan<'_>> {
+        let entry = &mut self.all[entry];
+        let known = match entry.rights.iter().position(|right| right.is_of(pd)) {
+            Some(known) => known,
+            None if entry.without.iter().any(|it| Arc::ptr_eq(it, pd)) => return None,
+            None => {
+                let bytes = entry.pages.bytes();
+                match register(&entry.pages, pd, budget) {
+                    Ok(right) => entry.rights.push(right),
+                    Err(why) => {
+                        tracing::info!("rdma: messages in {bytes} bytes are copied: {why}");
+                        entry.without.push(Arc::clone(pd));
+                        return None;
+                    }
+                }
+                entry.rights.len() - 1
+            }
+        };
+        Some(Loan { right: &entry.rights[known], at })
+    }
+
+    /// Takes all rights of a domain away: when this returns, its device reads nothing more.
+    pub(super) fn forget(&mut self, pd: &Arc<Pd>, budget: &mut Budget) {
+        for entry in &mut self.all {
+            let before = entry.rights.len();
+            entry.rights.retain(|right| !right.is_of(pd));
+            budget.unregister((before - entry.rights.len()) * entry.pages.bytes());
+            entry.without.retain(|it| !Arc::ptr_eq(it, pd));
+        }
+    }
+
+    /// Registrations, and their bytes.
+    pub(super) fn costs(&self) -> (usize, usize) {
+        let costs = self.all.iter().map(|entry| (entry.rights.len(), entry.pages.bytes()));
+        costs.fold((0, 0), |sum, (rights, bytes)| (sum.0 + rights, sum.1 + rights * bytes))
+    }
+}
+
+impl Entry {
+    fn is_idle(&self) -> bool {
+        self.pages.is_idle(self.rights.len())
+    }
+}
+
+fn register(pages: &Known, pd: &Arc<Pd>, budget: &mut Budget) -> Result<Mr, String> {
+    budget.register(pages.bytes())?;
+    pages.register(pd).map_err(|error| {
+        budget.unregister(pages.bytes());
+        words::registration(&error, pages.bytes())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rdma::Settings;
+
+    fn registry() -> (Registry, Budget) {
+        (Registry::default(), Budget::new(&Settings::default()))
+    }
+
+    #[test]
+    fn pages_are_found_by_any_part_of_them() {
+        let (mut registry, mut budget) = registry();
+        let first = registry.make(8192, &mut budget).unwrap();
+        let second = registry.make(4096, &mut budget).unwrap();
+        let place = |entry, at| Some(Place { entry, at });
+        assert_eq!(registry.find(first.front(8192)), place(0, 0));
+        assert_eq!(registry.find(&first.front(8192)[100..]), place(0, 100));
+        assert_eq!(registry.find(&second.front(4096)[4095..]), place(1, 4095));
+        assert_eq!(registry.find(&[1, 2, 3]), None);
+    }
+
+    #[test]
+    fn pages_that_nobody_has_serve_again_and_are_zero() {
+        let (mut registry, mut budget) = registry();
+        let mut first = registry.make(4096, &mut budget).unwrap();
+        first.front_mut(4096).fill(7);
+        let at = first.front(1).as_ptr();
+        let other = registry.make(4096, &mut budget).unwrap();
+        assert_ne!(other.front(1).as_ptr(), at, "somebody has it");
+        drop(first);
+        let again = registry.make(4096, &mut budget).unwrap();
+        assert_eq!(again.front(1).as_ptr(), at);
+        assert!(again.front(4096).iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn what_is_idle_is_bounded() {
+        let (mut registry, mut budget) = registry();
+        let kept = registry.make(4096, &mut budget).unwrap();
+        for bytes in [RDMA_IDLE_BYTES / 2, RDMA_IDLE_BYTES / 4, RDMA_IDLE_BYTES / 2 + 4096] {
+            drop(registry.make(bytes, &mut budget).unwrap());
+        }
+        let left: Vec<_> = registry.all.iter().map(|entry| entry.pages.bytes()).collect();
+        assert_eq!(left, [4096, RDMA_IDLE_BYTES / 4, RDMA_IDLE_BYTES / 2 + 4096]);
+        registry.trim(0, &mut budget);
+        assert_eq!(registry.find(kept.front(1)), Some(Place { entry: 0, at: 0 }));
+        assert_eq!(registry.all.len(), 1);
+    }
+}
