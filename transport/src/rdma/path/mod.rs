@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ringfold_types::Rank;
 use ringfold_types::limits::{
-    HANDSHAKE_MS, RDMA_CELLS, RDMA_FLUSH_MS, RDMA_PROOF_MS, RDMA_RETRY_MAX_MS, RDMA_RETRY_MS,
+    HANDSHAKE_MS, RDMA_CELLS, RDMA_FLUSH_MS, RDMA_RETRY_MAX_MS, RDMA_RETRY_MS,
 };
 
 use super::Settings;
@@ -85,7 +85,9 @@ pub(super) struct Path {
     connection: Option<Arc<Connection>>,
     /// and an attempt to connect, beside the calls and maybe for longer than a life.
     dial: Option<JoinHandle<io::Result<()>>>,
-    /// How long the peer's device may not answer.
+    /// How long packets may take to pass for the first time,
+    pub(super) proof: Duration,
+    /// and how long the peer's device may not answer after that.
     silence: Duration,
 }
 
@@ -135,6 +137,7 @@ impl Path {
             ticket: Ticket::default(),
             connection: None,
             dial: None,
+            proof: Duration::ZERO,
             silence: Duration::ZERO,
         }
     }
@@ -337,7 +340,7 @@ impl Path {
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.stage {
             Stage::Connecting => Some(self.since + Duration::from_millis(HANDSHAKE_MS)),
-            Stage::Proving => Some(self.since + Duration::from_millis(RDMA_PROOF_MS)),
+            Stage::Proving => Some(self.since + self.proof),
             Stage::Proven => self.watch_at(),
             Stage::Ended if self.receives > 0 => {
                 Some(self.since + Duration::from_millis(RDMA_FLUSH_MS))

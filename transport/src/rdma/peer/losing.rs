@@ -10,7 +10,7 @@
 use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
-use ringfold_types::limits::{HANDSHAKE_MS, LANES_MAX, RDMA_PARTING_MS, RDMA_PROOF_MS};
+use ringfold_types::limits::{HANDSHAKE_MS, LANES_MAX, RDMA_PARTING_MS};
 
 use super::{Cable, Fault, Own, Peer};
 use crate::rdma::Settings;
@@ -181,7 +181,7 @@ impl Peer {
                 }
                 Stage::Proven => self.watch(path),
                 Stage::Proving => {
-                    let why = format!("no packet came through in {RDMA_PROOF_MS} ms");
+                    let why = format!("no packet came through in {} ms", it.proof.as_millis());
                     self.lose(path, &why);
                 }
                 _ if it.is_settled() => self.revive(path, own),

@@ -2,8 +2,11 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
-use ringfold_types::limits::{PATHS_MAX, RAILS_MAX, RDMA_RING_BYTES};
+use ringfold_types::limits::{
+    PATHS_MAX, RAILS_MAX, RDMA_LAST_PROOF_MS, RDMA_PROOF_MS, RDMA_RING_BYTES,
+};
 
 use super::{Cable, Fault, Own, Peer, Stage, Way};
 use crate::rdma::budget;
@@ -139,6 +142,8 @@ impl Peer {
         let it = &mut self.paths[path];
         let Cable { rail, pd, .. } = &self.cables[it.cable];
         it.begin();
+        let proof = if self.may_use_tcp { RDMA_PROOF_MS } else { RDMA_LAST_PROOF_MS };
+        it.proof = Duration::from_millis(proof);
         let Some(pd) = pd else { return Err("its device cannot reach our memory".to_owned()) };
         let rail = &mut own.rails.0[*rail];
         it.make(rail, pd, (own.lanes, rings), calls, own.settings)
