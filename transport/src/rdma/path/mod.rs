@@ -370,13 +370,14 @@ impl Path {
         self.is_usable() && self.under_way() < SENDS - 1
     }
 
-    /// Writes a fragment of `lane` to the peer, of which the payload may be lent; then the device
-    /// says when it is done. Which of the sends it is.
+    /// Writes a fragment of `lane` to the peer, of which the payload may be lent; the device `tells`
+    /// when it is done, or need not. Which of the sends it is.
     pub(super) fn write(
         &mut self,
         lane: &Outbound,
         ready: &Ready,
         loan: Option<Loan<'_>>,
+        tells: bool,
     ) -> io::Result<u32> {
         let (to, remote_key) = lane.target(self.cable, ready.at);
         let from = lane.right(self.cable).ok_or(io::ErrorKind::PermissionDenied)?;
@@ -385,8 +386,11 @@ impl Path {
             None => (ready.bytes, None),
         };
         let put = Put { from, range: (ready.at, bytes), lent, to, remote_key };
-        self.post(Some(put), ready.number, loan.is_some())?;
+        self.post(Some(put), ready.number, tells)?;
         self.last_fragment = self.posted;
+        if tells {
+            self.asked = self.posted;
+        }
         Ok(self.posted)
     }
 

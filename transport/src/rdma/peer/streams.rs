@@ -47,6 +47,9 @@ impl Peer {
             }
         }
         accepted += self.accept(lane, &[]).0;
+        if written == bytes.len() && accepted < written {
+            self.ask_borrowers(lane);
+        }
         if written > 0 {
             return Ok(accepted);
         }
@@ -83,8 +86,19 @@ impl Peer {
         let Way::Open(outbound) = &mut self.outbound[lane].way else { return 0 };
         let is_lent = loan.is_some();
         let Some((written, ready)) = outbound.push(tag, bytes, way, is_lent) else { return 0 };
-        self.write_by(way, lane, ready, loan);
+        // The last one that is lent brings word of all before it by this path.
+        let tells = is_lent && bytes.len() - written < RDMA_LEND_BYTES;
+        self.write_by(way, lane, ready, loan.map(|loan| (loan, tells)));
         written
+    }
+
+    /// Sees to it that the devices say when they are done with what is lent: no credit need come
+    /// for the end of a message.
+    fn ask_borrowers(&mut self, lane: usize) {
+        let Way::Open(outbound) = &self.outbound[lane].way else { return };
+        for path in outbound.borrowers() {
+            self.paths[path].ask();
+        }
     }
 
     /// Lends bytes to a path, if its completions say that they have arrived.
@@ -104,7 +118,7 @@ impl Peer {
 
     /// Lets what lies in the image be written. A path that refuses is lost, and what it was to
     /// carry with it.
-    fn write_by(&mut self, way: usize, lane: usize, ready: Ready, loan: Option<Loan<'_>>) {
+    fn write_by(&mut self, way: usize, lane: usize, ready: Ready, loan: Option<(Loan<'_>, bool)>) {
         let paths = self.paths.len();
         let Some(path) = self.paths.get_mut(way) else {
             self.loads.push_back((lane, ready));
@@ -112,7 +126,8 @@ impl Peer {
         };
         self.turn = (way + 1) % paths;
         let Way::Open(outbound) = &mut self.outbound[lane].way else { return };
-        match path.write(outbound, &ready, loan) {
+        let (loan, tells) = loan.unzip();
+        match path.write(outbound, &ready, loan, tells.unwrap_or(false)) {
             Ok(posted) if loan.is_some() => outbound.lent(posted),
             Ok(_) => {}
             Err(error) => self.lose(way, &format!("a write was refused: {error}")),
