@@ -2,7 +2,8 @@
 //! what became of it.
 //!
 //! * `allreduce BYTES`: all-reduces so many bytes again and again, until it fails;
-//! * `checked BYTES STOP`: the same until there is a file STOP, with numbers whose sums are known;
+//! * `checked BYTES STOP`: the same until there is a file STOP, with numbers whose sums are known, in
+//!   turns in an ordinary buffer and one of the communicator's;
 //!   rank 0 says when each call began and how long it took, in microseconds;
 //! * `window BYTES`: as `allreduce`, in a window;
 //! * `half`: rank 1 takes a window, the others a slice of theirs;
@@ -140,8 +141,9 @@ fn checked(comm: &mut Communicator, count: usize, stop: &str) -> Result<(), Erro
     let (rank, size) = (comm.rank().0, comm.size());
     let whole = size * (size + 1) / 2;
     let begin = Instant::now();
-    let mut buffer = vec![0.0_f32; count];
+    let (mut ordinary, mut registered) = (vec![0.0_f32; count], comm.alloc(count)?);
     for call in 0_usize.. {
+        let buffer = if call.is_multiple_of(2) { &mut ordinary[..] } else { &mut registered[..] };
         // Sums of whole numbers this small are exact.
         let value = |at: usize| ((at * 7 + call) % 8191) as f32;
         for (at, number) in buffer.iter_mut().enumerate() {
@@ -149,7 +151,7 @@ fn checked(comm: &mut Communicator, count: usize, stop: &str) -> Result<(), Erro
         }
         buffer[0] = if rank == 0 && Path::new(stop).exists() { 1.0 } else { 0.0 };
         let start = Instant::now();
-        comm.all_reduce(&mut buffer, ReduceOp::Sum)?;
+        comm.all_reduce(buffer, ReduceOp::Sum)?;
         if rank == 0 {
             println!("call {} {}", (start - begin).as_micros(), start.elapsed().as_micros());
         }
