@@ -2,9 +2,9 @@
 //! what became of it.
 //!
 //! * `allreduce BYTES`: all-reduces so many bytes again and again, until it fails;
-//! * `checked BYTES STOP`: the same until there is a file STOP, with numbers whose sums are known, in
-//!   turns in an ordinary buffer and one of the communicator's;
-//!   rank 0 says when each call began and how long it took, in microseconds;
+//! * `checked BYTES STOP`: the same until there is a file STOP, with numbers whose sums are known,
+//!   in turns in an ordinary buffer and one of the communicator's; rank 0 says when each call began
+//!   and how long it took, in microseconds;
 //! * `window BYTES`: as `allreduce`, in a window;
 //! * `half`: rank 1 takes a window, the others a slice of theirs;
 //! * `other`: rank 1 takes another window than the others;

@@ -101,7 +101,8 @@ impl Plan {
         };
         let [collective, places, seconds, batches, cells @ ..] = args else {
             bail!(
-                "peer-timing [--windows|--registered] COLLECTIVE PLACES SECONDS BATCHES BYTES:CALLS..."
+                "peer-timing [--windows|--registered] COLLECTIVE PLACES SECONDS BATCHES \
+                 BYTES:CALLS..."
             );
         };
         let collective = match collective.as_str() {

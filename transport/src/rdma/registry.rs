@@ -2,10 +2,10 @@
 //! where they lie.
 //!
 //! To register memory takes a device longer than to send it, so that it should be done once. But a
-//! caller's memory may be given back to the system and other pages appear at the same address, of
-//! which nobody is told; the device would go on reading the old ones. So it holds only what the
-//! transport itself has made (`Pages`). That is unmapped when the last registration is gone, and not
-//! before; until then it waits, registered, for the next who asks for as much.
+//! caller's memory may be given back to the system and other pages appear at the same address, and
+//! nobody is told of it; the device would go on reading the old ones. So it holds only what the
+//! transport itself has made (`Pages`). That is unmapped when the last registration is gone, and
+//! not before; until then it waits, registered, for the next who asks for as much.
 
 use std::io;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl Registry {
 
     /// Gives idle pages back to the system, the oldest first, until so many bytes of them are left.
     pub(super) fn trim(&mut self, most: usize, budget: &mut Budget) {
-        let idle = |entry: &Entry| entry.is_idle().then_some(entry.pages.bytes()).unwrap_or(0);
+        let idle = |entry: &Entry| if entry.is_idle() { entry.pages.bytes() } else { 0 };
         let mut bytes: usize = self.all.iter().map(idle).sum();
         self.all.retain(|entry| {
             if bytes <= most || !entry.is_idle() {

@@ -92,6 +92,39 @@ impl Caller {
         self.accepted = accepted;
     }
 
+    /// Begins the next message, or goes on with this one as far as a fragment goes, which may be
+    /// lent.
+    fn send(&mut self, random: &mut Random, outbound: &mut Outbound, paths: &mut Paths) {
+        if self.rest().is_empty() {
+            let wanted = match random.below(3) {
+                0 => 1 + random.below(80),
+                1 => 1 + random.below(5000),
+                _ => 1 + random.below(4 * RDMA_PIECE_BYTES),
+            };
+            let begin = self.begin + self.message.len();
+            let message = (begin..BYTES.min(begin + wanted)).map(byte).collect();
+            *self = Self { begin, message, accepted: 0 };
+        }
+        self.accept(outbound.accept());
+        outbound.take_back(self.rest());
+        let bytes = &self.rest()[outbound.untold_bytes()..];
+        let at = self.begin + self.message.len() - bytes.len();
+        let is_lent = bytes.len() > 80 && random.below(2) == 0;
+        let path = paths.any(random);
+        if !bytes.is_empty()
+            && let Some((taken, ready)) = outbound.push(7, bytes, path, is_lent)
+        {
+            assert!(taken == bytes.len() || taken.is_multiple_of(16), "{taken}");
+            paths.posted[path] = paths.posted[path].wrapping_add(1);
+            let lent = is_lent.then_some((at, paths.posted[path]));
+            if let Some((_, posted)) = lent {
+                outbound.lent(posted);
+            }
+            paths.fragments[path].push_back(Fragment(ready, lent));
+        }
+        self.accept(outbound.accept());
+    }
+
     fn read(&self, at: usize, bytes: usize) -> &[u8] {
         &self.message[at - self.begin..][..bytes]
     }
@@ -101,12 +134,13 @@ fn byte(at: usize) -> u8 {
     (at.wrapping_mul(0x9e37_79b9) >> 13).to_le_bytes()[0]
 }
 
+const BYTES: usize = 6_000_000;
+
 /// Everything arrives once and in order, whichever path overtakes which, and whichever is lost
 /// with what it carried; credits may be lost, late, or told again. What is lent is read until its
 /// acceptance is told, and never again.
 #[test]
 fn a_stream_survives_its_paths() {
-    const BYTES: usize = 6_000_000;
     for seed in 0..12 {
         let mut random = Random(seed);
         let (mut outbound, mut inbound) = halves();
@@ -114,43 +148,7 @@ fn a_stream_survives_its_paths() {
         let (mut caller, mut arrived) = (Caller::default(), 0);
         while arrived < BYTES {
             match random.below(100) {
-                0..40 if caller.begin < BYTES => {
-                    if caller.rest().is_empty() {
-                        let wanted = match random.below(3) {
-                            0 => 1 + random.below(80),
-                            1 => 1 + random.below(5000),
-                            _ => 1 + random.below(4 * RDMA_PIECE_BYTES),
-                        };
-                        let begin = caller.begin + caller.message.len();
-                        let message = (begin..BYTES.min(begin + wanted)).map(byte).collect();
-                        caller = Caller { begin, message, accepted: 0 };
-                        continue;
-                    }
-                    caller.accept(outbound.accept());
-                    outbound.take_back(caller.rest());
-                    let bytes = &caller.rest()[outbound.untold_bytes()..];
-                    let at = caller.begin + caller.message.len() - bytes.len();
-                    let is_lent = bytes.len() > 80 && random.below(2) == 0;
-                    let path = paths.any(&mut random);
-                    if !bytes.is_empty()
-                        && let Some((taken, ready)) = outbound.push(7, bytes, path, is_lent)
-                    {
-                        assert!(taken == bytes.len() || taken.is_multiple_of(16), "{taken}");
-                        paths.posted[path] = paths.posted[path].wrapping_add(1);
-                        let lent = is_lent.then_some((at, paths.posted[path]));
-                        if let Some((_, posted)) = lent {
-                            outbound.lent(posted);
-                        }
-                        paths.fragments[path].push_back(Fragment(ready, lent));
-                    }
-                    let accepted = outbound.accept();
-                    caller.accept(accepted);
-                }
-                70..75 => {
-                    if let Some((path, posted)) = paths.done.pop_front() {
-                        outbound.done(path, posted);
-                    }
-                }
+                0..40 => caller.send(&mut random, &mut outbound, &mut paths),
                 40..70 => paths.arrive(random.below(PATHS), &outbound, &caller, &mut inbound),
                 75..90 => {
                     if let Some(front) = inbound.front() {

@@ -71,8 +71,8 @@ fn drain(
     assert_eq!(arrived, total);
 }
 
-/// What lies in registered memory arrives as it was when it was sent, whatever becomes of the memory
-/// once it is accepted; and so does what comes after it from elsewhere.
+/// What lies in registered memory arrives as it was when it was sent, whatever becomes of the
+/// memory once it is accepted; and so does what comes after it from elsewhere.
 pub(crate) fn registered_memory(make: &Constructor) {
     let (mut a, mut b) = pair(make, 2);
     let sizes = [1, 31_999, 32_768, 32_769, 65_536, 65_537, 300_001, 3_500_001, 48, 1 << 20];

@@ -370,8 +370,8 @@ impl Path {
         self.is_usable() && self.under_way() < SENDS - 1
     }
 
-    /// Writes a fragment of `lane` to the peer, of which the payload may be lent; the device `tells`
-    /// when it is done, or need not. Which of the sends it is.
+    /// Writes a fragment of `lane` to the peer, of which the payload may be lent; the device
+    /// `tells` when it is done, or need not. Which of the sends it is.
     pub(super) fn write(
         &mut self,
         lane: &Outbound,

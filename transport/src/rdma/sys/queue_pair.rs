@@ -19,7 +19,7 @@ const RNR_TIMER: u8 = 12;
 /// The number of such tries that means no limit.
 const RNR_RETRIES: u8 = 7;
 /// Pieces of memory that one write takes together.
-const PIECES: usize = 2;
+const PIECES: u32 = 2;
 /// Receives posted by one call.
 const RECEIVES: usize = 32;
 
@@ -109,7 +109,7 @@ impl Qp {
             cap: abi::QpCap {
                 max_send_wr: sizes.sends,
                 max_recv_wr: sizes.receives,
-                max_send_sge: PIECES as u32,
+                max_send_sge: PIECES,
                 max_recv_sge: 1,
                 max_inline_data: sizes.inline_bytes,
             },
@@ -309,7 +309,7 @@ impl Qp {
         number: u32,
         is_signaled: bool,
     ) -> io::Result<()> {
-        let mut pieces = [const { abi::Sge { addr: 0, length: 0, lkey: 0 } }; PIECES];
+        let mut pieces = [const { abi::Sge { addr: 0, length: 0, lkey: 0 } }; PIECES as usize];
         let mut work = request(id, abi::WR_RDMA_WRITE_WITH_IMM, is_signaled);
         work.imm_data = number.to_be();
         let has_put = put.is_some();
