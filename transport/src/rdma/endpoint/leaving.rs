@@ -29,14 +29,14 @@ impl Rdma {
         let costs = self.contacts.iter().flatten().map(|contact| contact.peer.costs());
         let (peers, paths, rights) =
             costs.fold((0, 0, 0), |sum, cost| (sum.0 + 1, sum.1 + cost.0, sum.2 + cost.1));
-        let (rank, bytes) = (self.config.rank, rights * RDMA_RING_BYTES);
-        let (lent, lent_bytes) = self.registry.costs();
+        let (of_callers, lent_bytes) = self.registry.costs();
+        let (rank, bytes) = (self.config.rank, rights * RDMA_RING_BYTES + lent_bytes);
         let (most, most_bytes) = self.budget.most();
         let Budget { curbed, refused, .. } = self.budget;
         tracing::info!(
             "rdma: rank {rank} had {peers} peers, {paths} queue pairs of {most}, {rights} memory \
-             regions with {bytes} bytes and {lent} of callers with {lent_bytes} of {most_bytes}; \
-             {curbed} peers got less than they could use, and {refused} nothing"
+             regions and {of_callers} of callers with {bytes} bytes of {most_bytes}; {curbed} \
+             peers got less than they could use, and {refused} nothing"
         );
     }
 }
