@@ -172,8 +172,9 @@ pub trait Transport: Send + fmt::Debug {
     fn disarm(&mut self);
 
     /// Makes memory of `bytes` (not 0) zeroed bytes, of which `send` may let a device read long
-    /// messages where they lie, if this transport does such things. Does not block, but for the
-    /// system's making of the pages.
+    /// messages where they lie, if this transport does such things; they are accepted as the
+    /// device is done with them. The first such `send` to each peer takes as long as the system
+    /// needs to pin all of the pages.
     fn pages(&mut self, _bytes: usize) -> Option<io::Result<Pages>> {
         None
     }

@@ -91,6 +91,14 @@ impl Budget {
         Ok(())
     }
 
+    /// Likewise for pages, without which there is a way: half of all is left to rings.
+    pub(super) fn register_pages(&mut self, bytes: usize) -> Result<(), String> {
+        if self.bytes.left.saturating_sub(bytes) < self.bytes.most / 2 {
+            return Err(format!("RINGFOLD_IB_BYTES_MAX={} leaves half to rings", self.bytes.most));
+        }
+        self.register(bytes)
+    }
+
     /// They are registered no more.
     pub(super) const fn unregister(&mut self, bytes: usize) {
         self.bytes.left += bytes;
@@ -140,6 +148,18 @@ mod tests {
             let why = refused.unwrap_err();
             assert!(why.starts_with("RINGFOLD_IB_BYTES_MAX=6815744 "), "{why}");
         }
+    }
+
+    #[test]
+    fn pages_leave_enough_for_rings() {
+        let mut budget = budget(8, 8);
+        let most = budget.bytes.most;
+        assert_eq!(budget.register_pages(most / 2), Ok(()));
+        let why = budget.register_pages(1).unwrap_err();
+        assert!(why.starts_with("RINGFOLD_IB_BYTES_MAX="), "{why}");
+        assert_eq!(budget.register(RDMA_RING_BYTES), Ok(()));
+        budget.unregister(most / 2);
+        assert_eq!(budget.register_pages(most / 2 - RDMA_RING_BYTES), Ok(()));
     }
 
     #[test]

@@ -60,6 +60,7 @@ impl Registry {
             if entry.pages.bytes() == bytes
                 && let Some(pages) = entry.pages.again(entry.rights.len())
             {
+                entry.without.clear();
                 return Ok(pages);
             }
         }
@@ -144,7 +145,7 @@ impl Entry {
 }
 
 fn register(pages: &Known, pd: &Arc<Pd>, budget: &mut Budget) -> Result<Mr, String> {
-    budget.register(pages.bytes())?;
+    budget.register_pages(pages.bytes())?;
     pages.register(pd).map_err(|error| {
         budget.unregister(pages.bytes());
         words::registration(&error, pages.bytes())

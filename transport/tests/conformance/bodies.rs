@@ -1,10 +1,12 @@
 //! Order, content, tags, windows, lanes and ends of links. Nothing here waits for a descriptor.
 
+use std::time::Duration;
+
 use ringfold_transport::{EXCHANGE_BYTES, Exchanged, LinkFault, Transport};
 use ringfold_types::limits::{FRAGMENT_ALIGN, LINK_BYTES_MIN};
 
 use crate::world::{
-    Constructor, Incoming, Outgoing, Random, carry, is_message, link, message, pair, until,
+    Constructor, Incoming, Memory, Outgoing, Random, carry, is_message, link, message, pair, until,
 };
 
 /// Bytes of the message that `fill` sends again and again.
@@ -27,7 +29,7 @@ fn fill(
         match a.send(link(1, lane), tag, &chunk[total % chunk.len()..]).unwrap() {
             0 => {
                 refusals += 1;
-                std::thread::sleep(std::time::Duration::from_micros(200));
+                std::thread::sleep(Duration::from_micros(200));
             }
             accepted => {
                 refusals = 0;
@@ -91,21 +93,23 @@ pub(crate) fn registered_memory(make: &Constructor) {
 /// A message in registered memory that is given up is read no more: nothing of what is there then
 /// arrives.
 pub(crate) fn given_up_memory_is_read_no_more(make: &Constructor) {
-    let (mut a, mut b) = pair(make, 1);
+    for pause in [0, 0, 50, 200] {
+        let (a, b) = pair(make, 1);
+        give_up_after(a, b, Duration::from_micros(pause));
+    }
+}
+
+fn give_up_after(mut a: Box<dyn Transport>, mut b: Box<dyn Transport>, pause: Duration) {
     let (mut first, mut arrives) =
         (Outgoing::new(link(1, 0), 1, 100), Incoming::new(link(0, 0), 1, 100));
     carry(&mut *a, &mut *b, &mut first, &mut arrives);
     let mut there = Outgoing::registered(&mut *a, link(1, 0), 2, 3_000_000);
-    // It is under way as far as it can be.
-    for _ in 0..200 {
-        a.poll().unwrap();
-        b.poll().unwrap();
-        if !there.is_done() {
-            there.offer(&mut *a).unwrap();
-        }
-        std::thread::sleep(std::time::Duration::from_micros(200));
-    }
+    let accepted = there.offer(&mut *a).unwrap();
+    std::thread::sleep(pause);
     a.withdraw();
+    if accepted == 0 && matches!(there.bytes, Memory::Registered(..)) {
+        assert!(a.send(link(1, 0), 3, &[1]).is_err(), "more after what a device was reading");
+    }
     there.bytes.fill(0x5a);
     let mut arrives = Incoming::new(link(0, 0), 2, 3_000_000);
     // Not its end, and what comes before is right; the link may say that it has failed.

@@ -57,6 +57,10 @@ impl Rdma {
 
     /// A device is no more: its descriptors would be readable for ever.
     pub(super) fn lose_device(&mut self, rail: usize, why: &str) {
+        // What its completions say has arrived, the peers have been told.
+        let mut last = Vec::new();
+        self.rails.0[rail].poll(&mut last).ok();
+        last.into_iter().for_each(|completion| self.heed(completion));
         let it = &mut self.rails.0[rail];
         (it.is_up, it.is_gone) = (false, true);
         tracing::warn!("rdma: {} cannot be used any more: {why}", it.name());
@@ -65,7 +69,7 @@ impl Rdma {
         if let Some(connector) = it.connector.take() {
             epoll::delete(&self.wake, connector.fd()).ok();
         }
-        self.change_all(|peer, _| peer.lose_device(rail, why));
+        self.change_all(|peer, own| peer.lose_device(rail, why, own));
     }
 
     /// Takes all completions; whether there were any.

@@ -101,11 +101,12 @@ impl Peer {
     }
 
     /// The device of a rail is no more.
-    pub(in crate::rdma) fn lose_device(&mut self, rail: usize, why: &str) {
+    pub(in crate::rdma) fn lose_device(&mut self, rail: usize, why: &str, own: &mut Own<'_>) {
         for path in self.paths_by(rail) {
             self.lose(path, why);
         }
-        self.cables.iter_mut().filter(|cable| cable.rail == rail).for_each(|it| it.pd = None);
+        let by_rail = self.cables.iter_mut().filter(|cable| cable.rail == rail);
+        by_rail.for_each(|cable| cable.disown(own));
         // It will not say any more what became of its work.
         let cables = &self.cables;
         let is_by = |path: &&mut Path| path.has_ended() && cables[path.cable].rail == rail;

@@ -218,8 +218,8 @@ impl Peer {
     }
 
     /// A cable of which a device cannot reach the memory is none.
-    fn give_up(&mut self, cable: usize, why: &str) {
-        self.cables[cable].pd = None;
+    fn give_up(&mut self, cable: usize, why: &str, own: &mut Own<'_>) {
+        self.cables[cable].disown(own);
         for path in 0..self.paths.len() {
             if self.paths[path].cable == cable {
                 self.lose(path, why);
@@ -228,12 +228,16 @@ impl Peer {
     }
 
     /// What lets the devices of all cables reach a ring, as far as they can.
-    fn rights(&mut self, right: impl Fn(&Arc<Pd>) -> io::Result<Mr>) -> Vec<Option<Mr>> {
+    fn rights(
+        &mut self,
+        own: &mut Own<'_>,
+        right: impl Fn(&Arc<Pd>) -> io::Result<Mr>,
+    ) -> Vec<Option<Mr>> {
         let mut rights = Vec::with_capacity(self.cables.len());
         for cable in 0..self.cables.len() {
             let found = self.cables[cable].pd.as_ref().map(&right).transpose();
             rights.push(found.unwrap_or_else(|error| {
-                self.give_up(cable, &words::registration(&error, RDMA_RING_BYTES));
+                self.give_up(cable, &words::registration(&error, RDMA_RING_BYTES), own);
                 None
             }));
         }
@@ -246,7 +250,7 @@ impl Peer {
         if have >= budget::LANES
             && let Err(why) = own.budget.register(self.cables.len() * RDMA_RING_BYTES)
         {
-            (0..self.cables.len()).for_each(|cable| self.give_up(cable, &why));
+            (0..self.cables.len()).for_each(|cable| self.give_up(cable, &why, own));
         }
     }
 
@@ -257,7 +261,7 @@ impl Peer {
         }
         self.pay_for_ring(self.rings(), own);
         let ring = Inbox::new(RDMA_RING_BYTES).map_err(no_memory)?;
-        let rights = self.rights(|pd| ring.expose(pd));
+        let rights = self.rights(own, |pd| ring.expose(pd));
         for path in 0..self.paths.len() {
             if !self.paths[path].has_ended()
                 && let Err(error) = self.paths[path].expect_lane()
@@ -281,7 +285,7 @@ impl Peer {
         }
         self.pay_for_ring(self.images(), own);
         let image = Outbox::new(RDMA_RING_BYTES).map_err(no_memory)?;
-        let rights = self.rights(|pd| image.register(pd));
+        let rights = self.rights(own, |pd| image.register(pd));
         let outbound = Outbound::new(lane, grant, image, rights);
         self.outbound[lane].way = Way::Open(Box::new(outbound));
         Ok(())

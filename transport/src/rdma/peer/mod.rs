@@ -98,6 +98,15 @@ struct Cable {
     name: String,
 }
 
+impl Cable {
+    /// Lets go of the device: it reaches none of our memory through this cable any more.
+    fn disown(&mut self, own: &mut Own<'_>) {
+        if let Some(pd) = self.pd.take() {
+            own.registry.forget(&pd, own.budget);
+        }
+    }
+}
+
 /// What ended it, in a form that can be told again and again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {

@@ -36,6 +36,7 @@ impl Peer {
         if let Some(fault) = &self.fault {
             return if accepted > 0 { Ok(accepted) } else { Err(fault.clone()) };
         }
+        self.repeat(lane);
         self.flush_lane(lane);
         let place = if bytes.len() >= RDMA_LEND_BYTES { own.registry.find(bytes) } else { None };
         let mut written = accepted + untold;
@@ -47,7 +48,7 @@ impl Peer {
             }
         }
         accepted += self.accept(lane, &[]).0;
-        if written == bytes.len() && accepted < written {
+        if accepted < written {
             self.ask_borrowers(lane);
         }
         if written > 0 {
@@ -93,7 +94,7 @@ impl Peer {
     }
 
     /// Sees to it that the devices say when they are done with what is lent: no credit need come
-    /// for the end of a message.
+    /// for the end of a message, nor for a full ring.
     fn ask_borrowers(&mut self, lane: usize) {
         let Way::Open(outbound) = &self.outbound[lane].way else { return };
         for path in outbound.borrowers() {

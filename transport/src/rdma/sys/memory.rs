@@ -5,6 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
@@ -255,6 +256,8 @@ impl Known {
         if !self.is_idle(rights) {
             return None;
         }
+        // Whoever had them wrote to them before giving them up, maybe in another thread.
+        fence(Ordering::Acquire);
         let mut pages = Pages(Arc::clone(&self.0));
         pages.front_mut(self.0.bytes).fill(0);
         Some(pages)
