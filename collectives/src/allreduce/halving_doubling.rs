@@ -69,23 +69,7 @@ impl Halves {
     /// Nothing is overwritten before its receiver must have taken it: the halves that were sent
     /// come back only as results of their receivers.
     pub(super) fn piece(&self, steps: &mut Builder, own: Slice, result: Slice) {
-        match self.role {
-            Role::Folded(into) => {
-                steps.send(into, own);
-                steps.recv(into, result);
-            }
-            Role::Corner(corner, folded) => self.corner(steps, corner, folded, own, result),
-        }
-    }
-
-    fn corner(
-        &self,
-        steps: &mut Builder,
-        corner: usize,
-        folded: Option<Rank>,
-        own: Slice,
-        result: Slice,
-    ) {
+        let Some((corner, folded)) = self.role.stands(steps, own, result) else { return };
         let (cube, sums) = (self.cube, self.sums.take(own.len));
         let within = |all, kept| blocks_of(all, cube.corners(), kept);
         let own_form = Form::of(own.buffer);

@@ -64,23 +64,7 @@ impl Doubling {
 
     /// Reduces `own` of all ranks to `result` of all.
     pub(super) fn piece(&self, steps: &mut Builder, own: Slice, result: Slice) {
-        match self.role {
-            Role::Folded(into) => {
-                steps.send(into, own);
-                steps.recv(into, result);
-            }
-            Role::Corner(corner, folded) => self.corner(steps, corner, folded, own, result),
-        }
-    }
-
-    fn corner(
-        &self,
-        steps: &mut Builder,
-        corner: usize,
-        folded: Option<Rank>,
-        own: Slice,
-        result: Slice,
-    ) {
+        let Some((corner, folded)) = self.role.stands(steps, own, result) else { return };
         let cube = self.cube;
         let sum = |round: u32| match round {
             last if last == cube.dimensions => result,

@@ -3,7 +3,9 @@
 
 use core::ops::Range;
 
-use ringfold_types::Rank;
+use ringfold_types::{Rank, Slice};
+
+use crate::schedule::Builder;
 
 /// The largest hypercube for which there are ranks enough.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +23,26 @@ pub(crate) enum Role {
     Corner(usize, Option<Rank>),
     /// This rank, the one after it, stands for it.
     Folded(Rank),
+}
+
+impl Role {
+    /// The corner, and for whom else it stands. A folded rank instead hands over `own` and gets
+    /// `result`, which is all that it does.
+    pub(crate) fn stands(
+        self,
+        steps: &mut Builder,
+        own: Slice,
+        result: Slice,
+    ) -> Option<(usize, Option<Rank>)> {
+        match self {
+            Self::Corner(corner, folded) => Some((corner, folded)),
+            Self::Folded(into) => {
+                steps.send(into, own);
+                steps.recv(into, result);
+                None
+            }
+        }
+    }
 }
 
 impl Cube {

@@ -78,7 +78,8 @@ impl Registry {
             if bytes <= most || !entry.is_idle() {
                 return true;
             }
-            bytes -= entry.pages.bytes();
+            // Others may have been dropped since they were counted.
+            bytes = bytes.saturating_sub(entry.pages.bytes());
             budget.unregister(entry.pages.bytes() * entry.rights.len());
             false
         });

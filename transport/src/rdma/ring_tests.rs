@@ -147,8 +147,10 @@ fn a_stream_survives_its_paths() {
         let mut paths = Paths::default();
         let (mut caller, mut arrived) = (Caller::default(), 0);
         // Bytes whose acceptance a completion brought, rather than credit.
-        let mut told = 0;
+        let (mut told, mut turns) = (0, 0);
         while arrived < BYTES {
+            turns += 1;
+            assert!(turns < 10_000_000, "{seed}: nothing moves after {arrived} bytes");
             match random.below(100) {
                 0..40 => caller.send(&mut random, &mut outbound, &mut paths),
                 40..70 => paths.arrive(random.below(PATHS), &outbound, &caller, &mut inbound),
@@ -202,6 +204,19 @@ fn a_stream_survives_its_paths() {
         }
         assert!(inbound.front().is_none() && told > 0, "{seed}: {told}");
     }
+}
+
+/// A peer that has left took all that it wanted, whatever its device did not say.
+#[test]
+fn what_was_lent_to_a_peer_that_has_left_is_given_back() {
+    let (mut outbound, _) = halves();
+    let bytes = vec![1; 2 * RDMA_PIECE_BYTES];
+    let (taken, _) = outbound.push(0, &bytes, 0, true).unwrap();
+    outbound.lent(1);
+    assert_eq!((outbound.accept(), outbound.untold_bytes()), (0, taken));
+    assert!(outbound.borrowers().eq([0]));
+    outbound.all_arrived();
+    assert_eq!((outbound.accept(), outbound.untold_bytes()), (taken, 0));
 }
 
 /// What the peer says of a path may be old, by more fragments than a number can tell apart.
