@@ -183,7 +183,7 @@ fn what_a_rank_may_take_is_bounded() {
         export RINGFOLD_DEBUG=INFO RINGFOLD_ALGO=allreduce:one_shot
         RINGFOLD_TRANSPORT=rdma,tcp RINGFOLD_IB_QPS_MAX=3 RINGFOLD_IB_QPS_PER_CONNECTION=4 ranks
         echo ==; echo == >&2
-        RINGFOLD_TRANSPORT=rdma,tcp RINGFOLD_IB_BYTES_MAX=7M ranks
+        RINGFOLD_TRANSPORT=rdma,tcp RINGFOLD_IB_BYTES_MAX=29M ranks
         echo ==; echo == >&2
         if RINGFOLD_IB_QPS_MAX=3 ranks; then exit 1; fi"#;
     let text = format!("{}\n{text}", ranks("-b 8 -e 256K -f 32 -n 2 -w 1 -c 1"));
@@ -193,7 +193,7 @@ fn what_a_rank_may_take_is_bounded() {
     assert_eq!(right, [true, true, false], "{outcome:?}");
     for (log, most, why) in [
         (logs[0], "queue pairs of 3, ", "RINGFOLD_IB_QPS_MAX=3 leaves no more"),
-        (logs[1], "bytes of 7340032; ", "RINGFOLD_IB_BYTES_MAX=7340032 leaves no more"),
+        (logs[1], "bytes of 30408704; ", "RINGFOLD_IB_BYTES_MAX=30408704 leaves no more"),
     ] {
         assert!(log.contains(&format!("queue pairs on each: {why}")), "{log}");
         assert!(log.contains(&format!("using tcp ({why})")), "{log}");

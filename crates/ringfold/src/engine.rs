@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ringfold_bootstrap::{Control, Verdict};
 use ringfold_collectives::{Action, Form, Machine, Schedule, Source};
@@ -16,7 +16,7 @@ use crate::memory::{Memory, Place};
 use crate::pair::Pair;
 use crate::router::{Router, TRANSPORTS_MAX};
 use crate::short::dash;
-use crate::wait::{Idle, Patience, Stage, park};
+use crate::wait::{Idle, Nap, Patience, Stage, Vigil, park};
 
 /// One call, ready to run.
 pub(crate) struct Task<'a> {
@@ -59,9 +59,6 @@ pub(crate) struct Engine {
     theirs: Line,
     patience: Patience,
 }
-
-/// A parked rank looks at the clock at least this often.
-const NAP: Duration = Duration::from_millis(100);
 
 impl Engine {
     pub(crate) fn new(router: Router, patience: Patience) -> Self {
@@ -114,8 +111,7 @@ impl Engine {
             self.machine.rest();
         }
         let mut idle = Idle::default();
-        // Most calls never wait long enough to look at the clock.
-        let mut deadline = None;
+        let mut vigil = Vigil::new(task.timeout);
         loop {
             if self.sweep(task, memory)? {
                 self.patience.learn(idle);
@@ -124,7 +120,11 @@ impl Engine {
             if self.machine.is_done() && self.router.is_flushed() {
                 return Ok(());
             }
-            self.router.poll()?;
+            if self.router.poll()? {
+                // Whatever it was, it is worth another sweep.
+                look(task)?;
+                continue;
+            }
             let Some(stage) = idle.next(self.patience) else {
                 std::hint::spin_loop();
                 continue;
@@ -133,42 +133,39 @@ impl Engine {
             match stage {
                 Stage::Spin => {}
                 Stage::Yield => std::thread::yield_now(),
-                Stage::Park => {
-                    let now = Instant::now();
-                    let deadline = *deadline.get_or_insert_with(|| now + task.timeout);
-                    if self.nap(task, memory, deadline.saturating_duration_since(now))? {
-                        idle = Idle::default();
-                    }
-                }
+                Stage::Park => match self.nap(task, memory, vigil.nap_limit())? {
+                    Nap::None => idle = Idle::default(),
+                    nap if vigil.is_over_after(nap) => return Err(Trouble::Overdue),
+                    _ => {}
+                },
             }
         }
     }
 
-    /// Sleeps until a peer or a verdict wakes this rank, unless something moves after all; whether
-    /// it did.
+    /// Sleeps until a peer or a verdict wakes this rank, or for `limit`, unless something moves
+    /// after all.
     fn nap(
         &mut self,
         task: &Task<'_>,
         memory: &mut Memory<'_>,
-        left: Duration,
-    ) -> Result<bool, Trouble> {
-        if left.is_zero() {
-            return Err(Trouble::Overdue);
-        }
+        limit: Duration,
+    ) -> Result<Nap, Trouble> {
         self.router.arm();
         let awake = self.router.poll().map_err(Trouble::from).and_then(|polled| {
             let moved = self.sweep(task, memory)?;
             Ok(polled || moved || self.machine.is_done() && self.router.is_flushed())
         });
-        if matches!(awake, Ok(false)) {
+        let nap = if matches!(awake, Ok(false)) {
             let fds: [Option<BorrowedFd<'_>>; TRANSPORTS_MAX + 1] = {
                 let mut fds = self.router.wake_fds().chain([task.control.wake_fd()]);
                 std::array::from_fn(|_| fds.next())
             };
-            park(&fds, left.min(NAP));
-        }
+            if park(&fds, limit) { Nap::Woken } else { Nap::Whole }
+        } else {
+            Nap::None
+        };
         self.router.disarm();
-        awake
+        awake.map(|_| nap)
     }
 
     /// Tries everything once; whether anything moved.

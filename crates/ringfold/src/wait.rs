@@ -36,8 +36,53 @@ pub(crate) struct Idle {
     yielded: u32,
 }
 
-/// How many rounds pass between looks at the clock.
+/// How many rounds, or naps that something ended, pass between looks at the clock.
 const LOOK_EVERY: u32 = 64;
+
+/// The longest time to sleep without a look at it.
+const NAP: Duration = Duration::from_millis(100);
+
+/// How a rank slept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nap {
+    /// Not at all: something had moved.
+    None,
+    /// Until something woke it.
+    Woken,
+    /// As long as it may.
+    Whole,
+}
+
+/// How long a call may take once it has nothing better to do than sleep. On some machines every
+/// look at the clock is a call of the kernel, so naps that something ends are not timed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Vigil {
+    timeout: Duration,
+    deadline: Option<Instant>,
+    woken: u32,
+}
+
+impl Vigil {
+    pub(crate) const fn new(timeout: Duration) -> Self {
+        Self { timeout, deadline: None, woken: 0 }
+    }
+
+    /// How long to sleep at most.
+    pub(crate) fn nap_limit(&self) -> Duration {
+        self.timeout.min(NAP)
+    }
+
+    /// Whether the call's time is up after such a nap.
+    pub(crate) fn is_over_after(&mut self, nap: Nap) -> bool {
+        self.woken += u32::from(nap == Nap::Woken);
+        if nap != Nap::Whole && !self.woken.is_multiple_of(LOOK_EVERY) {
+            return false;
+        }
+        let (now, slept) = (Instant::now(), self.nap_limit());
+        // Others than whole ones came before, of which nobody knows how long they were.
+        now >= *self.deadline.get_or_insert_with(|| now + self.timeout - slept)
+    }
+}
 
 impl Patience {
     /// For ranks of one machine: where every rank has a core to itself, a message is usually on its
@@ -92,10 +137,12 @@ impl Idle {
     }
 }
 
-/// Sleeps until one of the descriptors is readable, or for `limit`. May return early.
-pub(crate) fn park<const N: usize>(fds: &[Option<BorrowedFd<'_>>; N], limit: Duration) {
+/// Sleeps until one of the descriptors is readable, or for `limit`. May return early; whether
+/// that may be.
+pub(crate) fn park<const N: usize>(fds: &[Option<BorrowedFd<'_>>; N], limit: Duration) -> bool {
     let Some(any) = fds.iter().flatten().next() else {
-        return std::thread::sleep(limit);
+        std::thread::sleep(limit);
+        return false;
     };
     // Descriptors that are not there are listed as one that is: it wakes us just the same.
     let mut set: [PollFd<'_>; N] =
@@ -105,7 +152,7 @@ pub(crate) fn park<const N: usize>(fds: &[Option<BorrowedFd<'_>>; N], limit: Dur
         tv_nsec: limit.subsec_nanos().into(),
     };
     // Interrupted or not: the caller looks for itself.
-    poll(&mut set, Some(&limit)).ok();
+    poll(&mut set, Some(&limit)) != Ok(0)
 }
 
 #[cfg(test)]
@@ -127,6 +174,20 @@ mod tests {
             let (yields, parks) = stages.split_at(patience.yields as usize);
             assert!(yields.iter().all(|stage| *stage == Stage::Yield));
             assert!(parks.iter().all(|stage| *stage == Stage::Park) && !parks.is_empty());
+        }
+    }
+
+    #[test]
+    fn time_is_up_however_naps_end() {
+        let zero = Vigil::new(Duration::ZERO).is_over_after(Nap::Whole);
+        assert!(zero, "all its time is up");
+        for nap in [Nap::Woken, Nap::Whole] {
+            let mut vigil = Vigil::new(Duration::from_millis(150));
+            let begin = Instant::now();
+            while !vigil.is_over_after(nap) {
+                std::thread::sleep(Duration::from_millis(1));
+                assert!(begin.elapsed() < Duration::from_secs(60), "it goes on for ever");
+            }
         }
     }
 

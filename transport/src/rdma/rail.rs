@@ -59,6 +59,8 @@ struct Queue {
     room: u32,
     /// It was asked to notify, and the notification was not taken yet.
     is_asked: bool,
+    /// Completions have come since then, so that it is likely to be on its way.
+    has_answered: bool,
 }
 
 impl Rails {
@@ -236,30 +238,37 @@ impl Rail {
             io::Error::other(format!("{entries} completions are more than a queue can hold"))
         })?;
         let cq = Cq::new(&self.channel, size)?;
-        self.queues.push(Queue { cq: Arc::clone(&cq), room, is_asked: false });
+        self.queues.push(Queue { cq: Arc::clone(&cq), room, is_asked: false, has_answered: false });
         Ok(cq)
     }
 
     /// Takes completions from all queues.
-    pub(super) fn poll(&self, into: &mut Vec<Completion>) -> io::Result<()> {
-        for queue in &self.queues {
+    pub(super) fn poll(&mut self, into: &mut Vec<Completion>) -> io::Result<()> {
+        for queue in &mut self.queues {
+            let before = into.len();
             while queue.cq.poll(into)? {}
+            queue.has_answered |= queue.is_asked && into.len() > before;
         }
         Ok(())
     }
 
-    /// Lets the channel ring at the next completion. A queue that was asked and has not answered
-    /// is not asked again: every time is a call of the kernel.
+    /// Lets the channel ring at the next completion, and be quiet until then. A queue that was
+    /// asked and has not answered is not asked again: every time is a call of the kernel.
     pub(super) fn notify(&mut self) -> io::Result<()> {
-        for queue in self.queues.iter_mut().filter(|queue| !queue.is_asked) {
-            queue.cq.notify()?;
-            queue.is_asked = true;
+        if self.queues.iter().any(|queue| queue.has_answered) {
+            self.silence();
+        }
+        for queue in &mut self.queues {
+            if !queue.is_asked {
+                queue.cq.notify()?;
+                queue.is_asked = true;
+            }
+            queue.has_answered = false;
         }
         Ok(())
     }
 
-    /// Takes the notifications that have come; whether there was one. Where none is on its way, the
-    /// channel is quiet afterwards, and until `notify`.
+    /// Takes the notifications that have come; whether there was one.
     pub(super) fn silence(&mut self) -> bool {
         let mut rang = false;
         while self.queues.iter().any(|queue| queue.is_asked)

@@ -1,7 +1,7 @@
 //! A timer that runs only while something waits for time to pass.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::time::{
@@ -9,50 +9,52 @@ use rustix::time::{
     timerfd_settime,
 };
 
-/// Nanoseconds between looks at what waits.
-const PERIOD_NS: i64 = 20_000_000;
+/// Between looks at what waits.
+const PERIOD: Duration = Duration::from_millis(20);
 
 /// See the module's head.
 #[derive(Debug)]
 pub(crate) struct Ticker {
     timer: OwnedFd,
-    runs: bool,
+    /// When it rings, or rang.
+    at: Option<Instant>,
 }
 
 impl Ticker {
     pub(crate) fn new() -> Result<Self, Errno> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        Ok(Self { timer: timerfd_create(TimerfdClockId::Monotonic, flags)?, runs: false })
+        Ok(Self { timer: timerfd_create(TimerfdClockId::Monotonic, flags)?, at: None })
     }
 
     pub(crate) fn start(&mut self) {
-        if !self.runs {
+        if self.at.is_none() {
             self.rearm();
         }
     }
 
-    /// Rings once after that time, at once where there is none left.
-    pub(crate) fn ring_in(&mut self, time: Duration) {
-        self.runs = true;
-        self.set(i64::try_from(time.as_nanos()).unwrap_or(i64::MAX).max(1));
-    }
-
     /// Rings once more after a period.
     pub(crate) fn rearm(&mut self) {
-        self.runs = true;
-        self.set(PERIOD_NS);
+        self.ring_at(Some(Instant::now() + PERIOD));
     }
 
     pub(crate) fn stop(&mut self) {
-        if std::mem::take(&mut self.runs) {
-            self.set(0);
+        self.ring_at(None);
+    }
+
+    /// Rings once at that time, or not any more. It is no call of the kernel where it does so
+    /// anyway.
+    pub(crate) fn ring_at(&mut self, at: Option<Instant>) {
+        if std::mem::replace(&mut self.at, at) != at {
+            let left = at.map(|at| at.saturating_duration_since(Instant::now()));
+            // No time at all would stop it.
+            self.set(left.map(|left| left.max(Duration::from_nanos(1))).unwrap_or_default());
         }
     }
 
-    fn set(&self, nanoseconds: i64) {
+    fn set(&self, time: Duration) {
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let second = 1_000_000_000;
-        let once = Timespec { tv_sec: nanoseconds / second, tv_nsec: nanoseconds % second };
+        let longest = Timespec { tv_sec: i64::MAX, tv_nsec: 0 };
+        let once = Timespec::try_from(time).unwrap_or(longest);
         let times = Itimerspec { it_interval: never, it_value: once };
         // It fails only for times that are none.
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &times).ok();

@@ -76,7 +76,7 @@ impl Rdma {
     pub(super) fn drain(&mut self) -> bool {
         let mut completions = std::mem::take(&mut self.completions);
         for rail in 0..self.rails.0.len() {
-            let it = &self.rails.0[rail];
+            let it = &mut self.rails.0[rail];
             if !it.is_gone
                 && let Err(error) = it.poll(&mut completions)
             {

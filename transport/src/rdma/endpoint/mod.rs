@@ -88,6 +88,8 @@ pub struct Rdma {
     bell: Bell,
     is_rung: bool,
     is_armed: bool,
+    /// Something has moved since then.
+    has_moved: bool,
     has_armed_tcp: bool,
     /// When some peer must be looked after though nothing happens, and what wakes who is parked.
     alarm: Option<Instant>,
@@ -154,6 +156,7 @@ impl Rdma {
             bell,
             is_rung: false,
             is_armed: false,
+            has_moved: false,
             has_armed_tcp: false,
             alarm: None,
             ticker,
@@ -414,6 +417,7 @@ impl Transport for Rdma {
 
     fn poll(&mut self) -> Result<bool, LinkError> {
         let moved = self.work()?;
+        self.has_moved |= moved && self.is_armed;
         self.say_what_is_lost()?;
         Ok(moved)
     }
@@ -445,20 +449,19 @@ impl Transport for Rdma {
             // What was sent since the last look is to be watched too.
             self.change_all(|_, _| ());
         }
-        if let Some(alarm) = self.alarm {
-            self.ticker.ring_in(alarm.saturating_duration_since(Instant::now()));
-        }
+        self.ticker.ring_at(self.alarm);
     }
 
-    /// A device alone woke the caller, or there is more to look after.
+    /// A device alone woke the caller, or there is more to look after. Where a `poll` found
+    /// something after all, nobody slept, and whatever else may have happened still rings.
     fn disarm(&mut self) {
         self.is_armed = false;
-        self.ticker.stop();
         let mut rang = false;
+        let has_slept = !std::mem::take(&mut self.has_moved);
         for rail in self.rails.0.iter_mut().filter(|rail| !rail.is_gone) {
             rang |= rail.silence();
         }
-        if !rang || self.has_armed_tcp || self.is_rung {
+        if has_slept && !rang || self.has_armed_tcp || self.is_rung {
             self.has_armed_tcp = false;
             self.tcp.disarm();
             self.heed_devices();
