@@ -86,7 +86,7 @@ impl Algorithm {
     /// Whether it passes ordinary buffers through stages: memory that every rank has mapped.
     #[must_use]
     pub fn needs_stage(&self) -> bool {
-        self.name == "staged"
+        matches!(self.name, "staged" | "staged_one_shot")
     }
 
     /// Whether it goes by which ranks share a host, and so costs what the layout says.

@@ -13,7 +13,7 @@
 //! Calls on ordinary buffers can do the same by way of the *stage*, memory that the communicator
 //! keeps and every rank has mapped: a rank copies there what others need, and they read it
 //! (`Source::Peer`, `Step::Get`). It is the same from call to call, so a schedule leaves it quiet:
-//! see `limits::STAGE_QUIET_BYTES`.
+//! see `limits::STAGE_HALF_BYTES`.
 //!
 //! An element on the wire has one of two forms: that of the call's data type (sent from `Input` or
 //! `Output`) or that of its accumulator (sent from `Scratch`). Collectives that do not reduce have
@@ -130,6 +130,7 @@ pub struct Schedule {
     scratch_len: usize,
     needs_windows: bool,
     needs_stage: bool,
+    turns_stage: bool,
 }
 
 impl Schedule {
@@ -209,6 +210,12 @@ impl Schedule {
         self.needs_stage
     }
 
+    /// Whether the halves of the stage change places after it.
+    #[must_use]
+    pub const fn turns_stage(&self) -> bool {
+        self.turns_stage
+    }
+
     /// Elements of scratch that the steps use.
     #[must_use]
     pub const fn scratch_len(&self) -> usize {
@@ -247,6 +254,7 @@ impl Builder {
             scratch_len: 0,
             needs_windows: false,
             needs_stage: false,
+            turns_stage: false,
         };
         let nothing = Slice::new(Buffer::Scratch, 0, 0);
         Self { schedule, lane: 0, partials: alloc::vec![nothing; lanes], group: Vec::new() }
@@ -323,6 +331,11 @@ impl Builder {
             let from = self.number(from);
             self.push(Step::Get { from, src, dst });
         }
+    }
+
+    /// Lets the halves of the stage change places after the call. All ranks do, or none.
+    pub fn turn_stage(&mut self) {
+        self.schedule.turns_stage = true;
     }
 
     /// Combines `sources`, in order, into `dst`. More sources than one step takes are combined in

@@ -1,7 +1,7 @@
 //! Stages as algorithms use them: what lies where, in which pieces a call passes through, and the
 //! tokens by which ranks tell each other how far they are.
 
-use ringfold_types::limits::{STAGE_BYTES, STAGE_QUIET_BYTES};
+use ringfold_types::limits::STAGE_HALF_BYTES;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::Plan;
@@ -15,6 +15,12 @@ const LINE_BYTES: usize = 64;
 /// stay in cache, enough for what the tokens of a piece cost.
 const CHUNKS: usize = 8;
 
+/// Bytes of a half that are for results,
+const RESULT_BYTES: usize = STAGE_HALF_BYTES / 3;
+
+/// and for inputs.
+const INPUT_BYTES: usize = STAGE_HALF_BYTES - RESULT_BYTES;
+
 /// Elements of `call` in a cache line.
 pub(crate) const fn grain(call: &Call) -> usize {
     LINE_BYTES / call.data_type.bytes()
@@ -23,11 +29,11 @@ pub(crate) const fn grain(call: &Call) -> usize {
 /// Elements of the call's count that pass through the stages at a time.
 pub(crate) fn piece_len(call: &Call, size: usize, chunk: usize) -> usize {
     let (bytes, grain) = (call.data_type.bytes(), grain(call));
-    let room = STAGE_QUIET_BYTES / 2 / bytes;
+    let room = INPUT_BYTES / bytes;
     let wanted = match call.collective {
         Collective::AllGather => chunk.saturating_mul((2 * CHUNKS / size).max(1)).min(room),
         _ => {
-            let results = (STAGE_BYTES - STAGE_QUIET_BYTES) / 2 / bytes - grain;
+            let results = RESULT_BYTES / bytes - grain;
             chunk.saturating_mul(CHUNKS).min(room).min(results * size)
         }
     };
@@ -54,18 +60,25 @@ impl Stage {
         Self { call: plan.call, rank: plan.rank, size: plan.size(), token, heard }
     }
 
-    /// Where `len` elements of piece number `index` are for others, of the half of the quiet part
-    /// that it uses in turn with the next; from element `offset` on.
+    /// Where `len` elements of piece number `index` are for others, from element `offset` on.
+    /// Pieces use the halves in turn.
     pub(crate) fn place(&self, index: usize, offset: usize, len: usize) -> Slice {
-        let half = STAGE_QUIET_BYTES / 2 / self.call.data_type.bytes();
+        let half = STAGE_HALF_BYTES / self.call.data_type.bytes();
         Slice::new(Buffer::Stage, index % 2 * half + offset, len)
     }
 
-    /// Where `len` results of piece number `index` are for others, in the rest of the stage.
+    /// Where `len` results of piece number `index` are for others: in the half of the next, so that
+    /// its own is quiet once they have been told of.
     pub(crate) fn result(&self, index: usize, len: usize) -> Slice {
-        let bytes = self.call.data_type.bytes();
-        let half = (STAGE_BYTES - STAGE_QUIET_BYTES) / 2 / bytes;
-        Slice::new(Buffer::Stage, STAGE_QUIET_BYTES / bytes + index % 2 * half, len)
+        self.place(index + 1, INPUT_BYTES / self.call.data_type.bytes(), len)
+    }
+
+    /// Ends a schedule which leaves that half quiet that piece number `index` has, or would have:
+    /// the next call begins with it.
+    pub(crate) fn end(self, steps: &mut Builder, index: usize) {
+        if !index.is_multiple_of(2) {
+            steps.turn_stage();
+        }
     }
 
     /// All other ranks, the one after this first.

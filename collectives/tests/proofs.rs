@@ -39,6 +39,8 @@ fn prove(
     assert!(algorithm.needs_windows() || !windows, "{algorithm} reaches into ordinary buffers");
     let stages = schedules.iter().any(Schedule::needs_stage);
     assert!(algorithm.needs_stage() || !stages, "{algorithm} reaches into stages");
+    let turns = schedules.iter().filter(|schedule| schedule.turns_stage()).count();
+    assert!([0, size].contains(&turns), "{algorithm}: all ranks turn their stages, or none");
     let proven = |in_place, offers| {
         check(&schedules, Conditions { in_place, window_bytes, offers }).unwrap_or_else(|flaw| {
             let how = format!("in place {in_place}, with offers {offers}");

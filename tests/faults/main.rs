@@ -129,7 +129,7 @@ fn where_a_rank_has_no_memory_for_a_stage_all_do_without() {
         for rank in &job.ranks {
             assert_eq!(rank.line("sums "), "3 3");
             assert_eq!(rank.line("sums "), "3 3");
-            assert_eq!(rank.line("by ") == "staged", is_staged, "{task}");
+            assert_eq!(rank.line("by ").starts_with("staged"), is_staged, "{task}");
         }
     }
 }

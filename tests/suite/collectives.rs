@@ -6,6 +6,9 @@
 mod via;
 mod windows;
 
+use std::thread;
+use std::time::Duration;
+
 use ringfold::{Buffers, Call, Collective, Communicator, DataType, Rank, ReduceOp};
 use ringfold_bench::oracle::Oracle;
 use ringfold_collectives::Algorithm;
@@ -169,6 +172,50 @@ fn hosts_of_several_ranks_reduce_among_themselves_first() {
     }
 }
 
+/// Calls of one piece or several, by different algorithms: each leaves its half of the stage to the
+/// next while others may still read the other.
+#[test]
+fn calls_through_stages_follow_each_other_in_any_order() {
+    const CALLS: usize = 300;
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
+    let seed =
+        option_env!("RINGFOLD_STAGES_SEED").map_or_else(|| now.into(), |s| s.parse().unwrap());
+    println!("RINGFOLD_STAGES_SEED={seed}");
+    let all = [Collective::AllReduce, Collective::AllGather].into_iter().flat_map(Algorithm::of);
+    let staged: Vec<&Algorithm> = all.filter(|algorithm| algorithm.needs_stage()).collect();
+    for size in [2, 4] {
+        // One stream of numbers for what all ranks call, and one each for when they come.
+        Via::Shm.run(size, &[("RINGFOLD_CHUNK", "4K")], |comm| {
+            let (mut what, mut when) = (Random(seed), Random(seed + 1 + u64::from(comm.rank().0)));
+            for call in 0..CALLS {
+                let algorithm = staged[what.below(staged.len())];
+                let count = [1, 300, 5000, 9000, 20_000][what.below(5)];
+                let (collective, data_type) = (algorithm.collective, DataType::F32);
+                comm.set_algorithms(format!("{collective}:{}", algorithm.name).parse().unwrap());
+                let call_made =
+                    Call { collective, count, data_type, op: ReduceOp::Sum, root: Rank(0) };
+                if when.below(8) == 0 {
+                    thread::sleep(Duration::from_micros(50));
+                }
+                let wrong = wrong(comm, &call_made, what.below(2) == 0, call as u64);
+                assert_eq!(wrong, 0, "call {call}, {call_made} by {algorithm}, {size} ranks");
+            }
+        });
+    }
+}
+
+/// Numbers that look random (`SplitMix64`).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let word = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((word ^ word >> 31) >> 32).unwrap() % end
+    }
+}
+
 #[test]
 fn a_barrier_holds_everyone_back() {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -221,7 +268,7 @@ fn calls_that_repeat_are_right_too() {
                     for round in 0..8_u64 {
                         // Each rank is late now and then, so that the others wait in every way.
                         if round % 4 == u64::from(comm.rank().0) {
-                            std::thread::sleep(std::time::Duration::from_micros(100 * round));
+                            thread::sleep(Duration::from_micros(100 * round));
                         }
                         let wrong = wrong(comm, &call, count % 2 == 0, round);
                         assert_eq!(wrong, 0, "{call}, round {round}, {via:?}, {size} ranks");

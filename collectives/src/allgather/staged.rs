@@ -1,10 +1,10 @@
 //! Through stages: everyone copies its block to its stage and tells everyone so, and takes what it
 //! has heard of from the others' stages. Piece by piece, in turn in two halves of the stage: who
-//! tells that a piece is there has taken all before the piece before it, so that its place is free.
-//! At the end everyone tells everyone that it has taken all.
+//! tells that a piece is there has taken all before the piece before it, be it in another call, so
+//! that its place is free.
 //!
-//! Steps: 2, of one element each, and one more for each further piece. Sent by each rank: n-1
-//! tokens for each piece and as many at the end; taken from others' stages: n-1 blocks.
+//! Steps: 1 for each piece, of one element. Sent by each rank: n-1 tokens for each piece; taken
+//! from others' stages: n-1 blocks.
 
 use alloc::vec::Vec;
 
@@ -22,7 +22,7 @@ pub(super) const ALGORITHM: Algorithm =
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     let others = size - 1;
-    Stated { steps: 2 * others.min(1), sent: call.count * others + 2 * others }
+    Stated { steps: others.min(1), sent: call.count * others + others }
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
@@ -43,10 +43,10 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
             }
             if let Some(piece) = pieces.get(index) {
                 steps.copy(*piece, stage.place(index, 0, piece.len));
+                stage.tell_all(&mut steps);
             }
-            stage.tell_all(&mut steps);
         }
-        stage.hear_all(&mut steps);
+        stage.end(&mut steps, pieces.len());
     }
     steps.copy(own, Slice::new(Buffer::Output, at(&call, rank), call.count));
     steps.build()

@@ -9,6 +9,7 @@ mod one_shot;
 mod recursive_doubling;
 mod ring;
 mod staged;
+mod staged_one_shot;
 mod tree;
 mod two_shot;
 mod window;
@@ -25,5 +26,6 @@ pub(crate) const ALGORITHMS: &[Algorithm] = &[
     two_shot::ALGORITHM,
     window::ALGORITHM,
     staged::ALGORITHM,
+    staged_one_shot::ALGORITHM,
     hierarchical::ALGORITHM,
 ];

@@ -7,9 +7,11 @@
 //! 3. Everyone, once it has heard of a rank, copies that rank's block to its output.
 //!
 //! A piece uses one half of the stage and the next the other, so that it is copied there before
-//! anyone waits for the one before. Results have a place of their own, which is written only after
-//! all have been heard of: by then they have taken what was there before, be it in another call.
-//! Short floats are rounded once. Blocks begin at cache lines, so no line has two writers.
+//! anyone waits for the one before. A half is written again only after all have been heard of that
+//! are done with what was there before, be it in another call. Results are in the half that the
+//! piece is not in: so a call of one piece leaves to the next the half that it began with, which is
+//! in cache. Short floats are rounded once. Blocks begin at cache lines, so no line has two
+//! writers.
 //!
 //! Steps: 2, of one element each, and one more for each further piece. Sent by each rank: 2(n-1)
 //! tokens for each piece; read from others' stages to be combined: (n-1)/n of the buffer, and as
@@ -70,6 +72,7 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
             }
         }
     }
+    stage.end(&mut steps, pieces.len().saturating_sub(1));
     steps.build()
 }
 

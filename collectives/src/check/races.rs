@@ -7,14 +7,16 @@
 //! in which this run happened to move; so what passes is right in every order.
 //!
 //! A call begins and ends with its user: the owner has written all of its windows before, and does
-//! again after. Of a stage, the quiet part is the owner's in the same way; the rest others may have
-//! read right before, and may read right after.
+//! again after. Of a stage, the first half is the owner's in the same way before the call; the
+//! second others may have read right before. After it that half is the owner's which is the first
+//! from then on; the other may be read right after.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use ringfold_types::Buffer;
-use ringfold_types::limits::{STAGE_BYTES, STAGE_QUIET_BYTES};
+use ringfold_types::limits::STAGE_HALF_BYTES;
 
 use super::memory::Memory;
 use super::overlay;
@@ -47,7 +49,9 @@ struct Windows {
     input: Memory<Touched>,
     output: Memory<Touched>,
     stage: Memory<Touched>,
-    /// Elements of the stage that are quiet between calls.
+    /// Elements of a half of the stage,
+    half: usize,
+    /// and the first of that which is quiet after the call.
     quiet: usize,
 }
 
@@ -84,18 +88,19 @@ impl Races {
             let together = (at.min(0).unsigned_abs(), at.max(0).unsigned_abs());
             let whole = if in_place { input_len.max(output_len) } else { output_len };
             let user = Touched { written: (rank * lanes, 1), read: Vec::new() };
+            let half = STAGE_HALF_BYTES / call.data_type.bytes();
             let mut windows = Windows {
                 together: in_place.then_some(together),
                 input: Memory::default(),
                 output: Memory::default(),
                 stage: Memory::default(),
-                quiet: STAGE_QUIET_BYTES / call.data_type.bytes(),
+                half,
+                quiet: if schedule.turns_stage() { half } else { 0 },
             };
             let others = (0..size).filter(|other| *other != rank);
             let late = others.map(|other| (other * lanes, 1)).collect();
             let late = Touched { written: user.written, read: late };
-            let rest = STAGE_BYTES / call.data_type.bytes() - windows.quiet;
-            windows.stage.write(0, alloc::vec![(windows.quiet, user.clone()), (rest, late)]);
+            windows.stage.write(0, alloc::vec![(half, user.clone()), (half, late)]);
             windows.input.write(0, alloc::vec![(input_len, user.clone())]);
             windows.output.write(0, alloc::vec![(whole, user)]);
             windows
@@ -152,13 +157,12 @@ impl Races {
             let own = rank * self.lanes..(rank + 1) * self.lanes;
             let mut clock = Rc::clone(&self.threads[own.start].clock);
             self.threads[own.clone()].iter().for_each(|thread| learn(&mut clock, &thread.clock));
-            let whole = usize::MAX / 4;
-            for (memory, end) in [
-                (&mut windows.input, whole),
+            let whole = 0..usize::MAX / 4;
+            for (memory, Range { start: mut at, end }) in [
+                (&mut windows.input, whole.clone()),
                 (&mut windows.output, whole),
-                (&mut windows.stage, windows.quiet),
+                (&mut windows.stage, windows.quiet..windows.quiet + windows.half),
             ] {
-                let mut at = 0;
                 while let (len, Some(_)) = memory.run_at(at)
                     && at < end
                 {

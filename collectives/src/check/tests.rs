@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use ringfold_topology::Layout;
-use ringfold_types::limits::{STAGE_BYTES, STAGE_QUIET_BYTES};
+use ringfold_types::limits::{STAGE_BYTES, STAGE_HALF_BYTES};
 use ringfold_types::{Buffer, Call, Collective, DataType, Rank, ReduceOp, Slice};
 
 use super::{Conditions, Flaw, check};
@@ -419,7 +419,7 @@ fn staged(hears: bool, waits: bool) -> Vec<Schedule> {
         let (mine, theirs) = if other == Rank(1) { (0, half) } else { (half, 0) };
         let at = |slice: Slice, offset| slice.skip(offset).take(half);
         let stage = Slice::new(Buffer::Stage, 0, half);
-        let result = Slice::new(Buffer::Stage, STAGE_QUIET_BYTES / DataType::Bf16.bytes(), half);
+        let result = Slice::new(Buffer::Stage, STAGE_HALF_BYTES / DataType::Bf16.bytes(), half);
         steps.copy(at(IN, theirs), stage);
         steps.send(other, token);
         if !hears {
@@ -454,7 +454,7 @@ fn a_right_pair_through_stages_is_right() {
 
 #[test]
 fn writing_where_others_may_still_read_what_the_last_call_left_is_seen() {
-    let slice = Slice::new(Buffer::Stage, STAGE_QUIET_BYTES / DataType::Bf16.bytes(), 1);
+    let slice = Slice::new(Buffer::Stage, STAGE_HALF_BYTES / DataType::Bf16.bytes(), 1);
     let race = Flaw::Race { rank: Rank(0), of: Rank(0), slice };
     assert_flaw(&staged(false, true), OUT_OF_PLACE, &race);
 }

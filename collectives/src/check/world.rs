@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use ringfold_types::limits::STAGE_BYTES;
+use ringfold_types::limits::{STAGE_BYTES, STAGE_HALF_BYTES};
 use ringfold_types::{Buffer, Collective, Rank, Slice};
 
 use super::memory::{Memory, Ranks, Run, Value, combine, cut, shifted};
@@ -434,6 +434,9 @@ impl<'s> World<'s> {
             (Buffer::Scratch, _) => schedule.scratch_len(),
             (Buffer::Stage, _) => STAGE_BYTES / call.data_type.bytes(),
         };
-        if slice.end() > len { Err(Flaw::Bounds { rank, slice }) } else { Ok(()) }
+        // The halves of the stage may lie the other way round.
+        let half = STAGE_HALF_BYTES / call.data_type.bytes();
+        let is_torn = slice.buffer == Buffer::Stage && slice.offset % half + slice.len > half;
+        if slice.end() > len || is_torn { Err(Flaw::Bounds { rank, slice }) } else { Ok(()) }
     }
 }

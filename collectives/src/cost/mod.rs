@@ -41,10 +41,17 @@ pub const SAME_HOST: LinkCost =
 pub const IN_WINDOWS: LinkCost =
     LinkCost { latency_ps: 280_000, message_ps: 50_000, byte_ps: 100, work_ps: [100_000, 100] };
 
-/// Tokens between ranks of one host that pass ordinary buffers through stages, and what they copy
-/// there, read and take.
+/// Tokens between ranks of one host that pass ordinary buffers through stages, after each of which
+/// another's memory is read first; and what they copy there and take.
 pub const STAGED: LinkCost =
-    LinkCost { latency_ps: 500_000, message_ps: 50_000, byte_ps: 70, work_ps: [100_000, 70] };
+    LinkCost { latency_ps: 500_000, message_ps: 200_000, byte_ps: 50, work_ps: [200_000, 50] };
+
+/// Bytes of a message between ranks of one host that fit the cache line which announces it,
+const SHORT_BYTES: u128 = 48;
+
+/// and what a longer one costs more in CPU time, in picoseconds: where it lies has left the nearer
+/// caches since the last time, as ranks that share CPUs share those too.
+const LONGER_PS: u128 = 300_000;
 
 /// Between hosts: TCP over a switch, 20 Gbit/s for all ranks of a host together.
 pub const ACROSS_HOSTS: LinkCost = LinkCost {
@@ -67,6 +74,9 @@ const MIXED_QUARTERS: u128 = 6;
 
 /// Combining one byte that arrives, in cache: 20 GB/s, in picoseconds.
 const COMBINED_BYTE_PS: u128 = 50;
+
+/// Reading one byte of a stage to combine it, in one pass with those of all ranks.
+const READ_BYTE_PS: u128 = 25;
 
 /// How much slower links are, in quarters, when everyone sends to everyone through the switches and
 /// many send to one.
@@ -92,7 +102,8 @@ impl Way {
             (_, "ring" | "scatter_allgather") => Self::Blocks,
             (_, "tree" | "binomial" | "chain") => Self::Pipeline(call.count),
             (_, "double_tree") => Self::Pipeline(call.count / 2),
-            (_, "one_shot" | "two_shot" | "direct" | "window" | "staged") => Self::Direct,
+            _ if algorithm.needs_stage() => Self::Direct,
+            (_, "one_shot" | "two_shot" | "direct" | "window") => Self::Direct,
             _ => Self::Exchange,
         }
     }
@@ -113,9 +124,10 @@ struct Traffic {
     /// and their elements in all.
     chain: usize,
     messages: usize,
-    /// Sent or taken, whichever is more; through stages, taken.
+    /// Sent or taken, whichever is more; through stages, copied there and taken.
     moved: usize,
-    /// Of this, inputs and partial sums rather than results.
+    /// Of this, inputs and partial sums rather than results; through stages, what is read to be
+    /// combined, be it this rank's own.
     summed: usize,
     /// Of this, in accumulators.
     wide: usize,
@@ -135,8 +147,10 @@ impl Traffic {
                 (taken, taken)
             }
             (Collective::AllReduce, "one_shot" | "recursive_doubling") => (sent, sent),
-            // As much is read to be combined as is taken.
-            (Collective::AllReduce, "staged") => (2 * sent, sent / 2),
+            // Others' blocks, and in the end everyone's, go through a stage.
+            (Collective::AllReduce, "staged") => (2 * call.count - call.count / size, call.count),
+            (Collective::AllReduce, "staged_one_shot") => (call.count, call.count * size),
+            (Collective::AllGather, "staged") => (call.count * size, 0),
             (Collective::AllReduce, _) => (sent, sent / 2),
             (collective, _) if collective.reduces() => (sent, sent),
             _ => (sent, 0),
@@ -257,6 +271,7 @@ fn hierarchical(call: &Call, layout: &Layout, chunk: usize) -> Bill {
     let woken = if layout.crowd().is_dense() { 2 * WOKEN_PS } else { 0 };
     // Everyone gives away its input and takes the result, but for its own shard.
     let [message_ps, byte_ps] = SAME_HOST.work_ps;
+    let message_ps = message_ps + longer_ps(others, moved);
     let average = 2 * (most - 1) as u128 * shards as u128 * shard / most as u128;
     let messages = others.max(others * shard / chunk as u128);
     let work = messages * message_ps + average * bytes(Form::Element) * byte_ps + combined;
@@ -266,6 +281,12 @@ fn hierarchical(call: &Call, layout: &Layout, chunk: usize) -> Bill {
         busy: rail.busy + within + woken,
         work: rail.work + work,
     }
+}
+
+/// What each of so many messages within a host costs more in CPU time, if they are longer than
+/// short, with so many bytes in all.
+const fn longer_ps(messages: u128, bytes: u128) -> u128 {
+    if bytes > messages * SHORT_BYTES { LONGER_PS } else { 0 }
 }
 
 /// What a call takes of each rank, in picoseconds.
@@ -326,10 +347,16 @@ impl Bill {
             let bytes = moved * ACROSS_HOSTS.byte_ps * site.crowd as u128 * crowded / 4;
             (steps * ACROSS_HOSTS.latency_ps, messages * ACROSS_HOSTS.message_ps + bytes)
         };
-        let combined = traffic.summed as u128 * bytes(Form::Accumulator) * COMBINED_BYTE_PS;
+        let combined = if algorithm.needs_stage() {
+            traffic.summed as u128 * bytes(Form::Element) * READ_BYTE_PS
+        } else {
+            traffic.summed as u128 * bytes(Form::Accumulator) * COMBINED_BYTE_PS
+        };
         let of_both =
             |at: usize| (near.work_ps[at] * (1024 - away) + ACROSS_HOSTS.work_ps[at] * away) / 1024;
-        let [message_ps, byte_ps] = [of_both(0), of_both(1)];
+        let longer_ps = if near == SAME_HOST { longer_ps(messages, moved) } else { 0 };
+        let longer_ps = longer_ps * (1024 - away) / 1024;
+        let [message_ps, byte_ps] = [of_both(0) + longer_ps, of_both(1)];
         let pieces = messages.max((traffic.moved / chunk) as u128);
         let work = pieces * message_ps + carried(traffic.moved) * byte_ps + combined;
         let work = traffic.average(work, size) * quarters / 4;

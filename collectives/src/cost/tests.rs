@@ -36,6 +36,18 @@ fn sends(schedule: &Schedule, wanted: impl Fn(Rank, Buffer) -> bool) -> (usize, 
     sends.fold((0, 0), |(messages, elements), len| (messages + 1, elements + len))
 }
 
+/// What a rank copies to its stage and takes from stages, and what it reads to combine it.
+fn through_stages(schedule: &Schedule) -> (usize, usize) {
+    schedule.lanes().iter().flatten().fold((0, 0), |(copied, read), step| match step {
+        Step::Get { dst, .. } => (copied + dst.len, read),
+        Step::Copy { src, dst } if [src.buffer, dst.buffer].contains(&Buffer::Stage) => {
+            (copied + dst.len, read)
+        }
+        Step::Reduce { dst, sources } => (copied, read + dst.len * sources.len()),
+        _ => (copied, read),
+    })
+}
+
 #[track_caller]
 fn assert_near(what: &str, estimate: usize, real: usize, unit: usize) {
     let near = estimate <= 2 * real + unit && real <= 2 * estimate + unit;
@@ -71,6 +83,13 @@ fn estimates_are_near_what_schedules_do() {
                 false => 1,
             };
             assert_near(&what, traffic.messages * pieces, messages, 3);
+            if algorithm.needs_stage() {
+                let each = schedules.iter().map(through_stages);
+                let sum = each.fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1));
+                assert_near(&what, traffic.moved, sum.0 / size, 0);
+                assert_near(&what, traffic.summed, sum.1 / size, 0);
+                continue;
+            }
             assert_near(&what, traffic.moved, moved, 0);
             let all = schedules.iter().map(|schedule| sends(schedule, |_, _| true).1);
             assert_near(&what, traffic.total, all.sum(), 0);

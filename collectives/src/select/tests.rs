@@ -163,12 +163,12 @@ fn what_is_wanted_is_chosen() {
 
 /// Each line: hosts x ranks on each and a type, then what is chosen from so many bytes on.
 const CHOICES: &str = "\
-1x2 f32: 4 recursive_doubling 8192 staged 536870912 ring
-1x2 bf16: 4 one_shot 8192 staged 536870912 two_shot
-1x8 f32: 4 one_shot 1024 staged 134217728 two_shot
-1x8 bf16: 4 one_shot 512 staged 134217728 two_shot
-1x64 f32: 4 recursive_doubling 8192 staged 16777216 halving_doubling
-1x64 bf16: 4 recursive_doubling 4096 staged 8388608 two_shot
+1x2 f32: 4 recursive_doubling 2048 staged_one_shot 536870912 ring
+1x2 bf16: 4 one_shot 1024 staged_one_shot 536870912 two_shot
+1x8 f32: 4 one_shot 1024 staged_one_shot 16384 staged 134217728 two_shot
+1x8 bf16: 4 one_shot 1024 staged_one_shot 16384 staged 134217728 two_shot
+1x64 f32: 4 recursive_doubling 8192 halving_doubling 262144 staged 16777216 halving_doubling
+1x64 bf16: 4 recursive_doubling 4096 halving_doubling 65536 two_shot 131072 staged 8388608 two_shot
 2x8 f32: 4 hierarchical
 2x8 bf16: 4 hierarchical
 8x1 f32: 4 one_shot 16384 two_shot 2097152 ring
@@ -247,15 +247,15 @@ fn choices_of_others_are_as_reviewed() {
 
 /// The same where all ranks share the 2 CPUs of one machine, whose containers are hosts.
 const CROWDED: &str = "\
-allreduce 1x4: 4 one_shot 8192 staged 268435456 two_shot
-allreduce 1x8: 4 one_shot 4096 staged 134217728 two_shot
+allreduce 1x4: 4 one_shot 64 staged_one_shot 131072 staged 268435456 two_shot
+allreduce 1x8: 4 one_shot 64 staged_one_shot 32768 staged 134217728 two_shot
 allreduce 4x1: 4 recursive_doubling 4096 tree 131072 double_tree 262144 ring
 allreduce 8x1: 4 double_tree 8 tree 131072 double_tree 262144 halving_doubling 524288 two_shot \
 1048576 ring
 allreduce 2x2: 4 recursive_doubling 4096 tree 8192 hierarchical
 allreduce 4x2: 4 hierarchical 8192 tree 32768 hierarchical
-allgather 1x4: 4 direct 131072 staged 1073741824 direct
-allgather 1x8: 4 direct 131072 staged 1073741824 direct
+allgather 1x4: 4 direct 256 staged 1073741824 direct
+allgather 1x8: 4 direct 512 staged 1073741824 direct
 allgather 4x1: 4 recursive_doubling 262144 ring
 allgather 8x1: 4 recursive_doubling 524288 direct 1048576 ring
 allgather 2x2: 4 ring

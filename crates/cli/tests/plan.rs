@@ -70,7 +70,8 @@ fn without_an_algorithm_all_are_listed_and_one_is_chosen() {
     for collective in Collective::ALL {
         let text = printed(&["plan", collective.name(), "-n", "6"]);
         for algorithm in Algorithm::of(collective) {
-            let lines = text.lines().filter(|line| line[2..].starts_with(algorithm.name));
+            let name = format!("{} ", algorithm.name);
+            let lines = text.lines().filter(|line| line[2..].starts_with(&name));
             assert_eq!(lines.count(), 1, "{algorithm}: {text}");
         }
         assert_eq!(text.lines().filter(|line| line.starts_with("* ")).count(), 2, "{text}");

@@ -43,6 +43,8 @@ pub struct Communicator {
     pub(crate) scaled: Bytes,
     /// Made when a call first passes through it.
     pub(crate) stage: Option<Window>,
+    /// Whether its halves have changed places: the same on all ranks.
+    is_stage_turned: bool,
     pub(crate) windows: Windowing,
     interface: Option<Choice>,
 }
@@ -100,6 +102,7 @@ impl Communicator {
             scratch: Bytes::default(),
             scaled: Bytes::default(),
             stage: None,
+            is_stage_turned: false,
             interface,
         }
     }
@@ -210,9 +213,11 @@ impl Communicator {
         let (element, accumulator) = entry.element_bytes;
         let scratch = self.scratch.exactly(entry.schedule.scratch_len() * accumulator);
         let stage = self.stage.as_mut().filter(|_| entry.is_staged);
-        let mut memory = Memory::new(user, scratch, element, accumulator).with_stage(stage);
+        let mut memory = Memory::new(user, scratch, element, accumulator)
+            .with_stage(stage, self.is_stage_turned);
         match self.engine.run(&task, &mut memory, steps) {
             Ok(()) => {
+                self.is_stage_turned ^= entry.schedule.turns_stage();
                 control.finished(self.seq);
                 Ok(())
             }

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use ringfold_collectives::Form;
 use ringfold_transport::{OwnPart, PeerParts, Window, copy};
+use ringfold_types::limits::STAGE_HALF_BYTES;
 use ringfold_types::{Buffer, Rank, Slice};
 
 use crate::reach::Reach;
@@ -56,6 +57,8 @@ struct Map {
     input_at: Option<usize>,
     /// The byte of the user's region at which `Output` begins.
     output_at: usize,
+    /// How far the halves of the stage have changed places, in bytes.
+    stage_by: usize,
     /// How far to shift a number of elements to get their bytes, of which there is a power of two,
     element: u32,
     /// and for elements of scratch.
@@ -111,20 +114,21 @@ impl<'a> Memory<'a> {
         };
         debug_assert!(element.is_power_of_two() && accumulator.is_power_of_two());
         let (element, accumulator) = (element.trailing_zeros(), accumulator.trailing_zeros());
-        let map = Map { input_at, output_at, element, accumulator };
+        let map = Map { input_at, output_at, stage_by: 0, element, accumulator };
         Self { input, user, scratch, reach: None, stage: None, map }
     }
 
-    /// The same with `stage`, if the call passes through it.
-    pub(crate) fn with_stage(self, stage: Option<&'a mut Window>) -> Self {
-        Self { stage, ..self }
+    /// The same with `stage`, if the call passes through it; its halves may have changed places.
+    pub(crate) fn with_stage(self, stage: Option<&'a mut Window>, is_turned: bool) -> Self {
+        let stage_by = if is_turned { STAGE_HALF_BYTES } else { 0 };
+        Self { stage, map: Map { stage_by, ..self.map }, ..self }
     }
 
     /// The memory of a call in windows: there its schedule's steps are `reach`'s, but for messages,
     /// which go from and to scratch.
     pub(crate) fn in_windows(reach: Reach<'a>, scratch: &'a mut [u8]) -> Self {
         let (element, accumulator) = (reach.element, reach.accumulator);
-        let map = Map { input_at: None, output_at: 0, element, accumulator };
+        let map = Map { input_at: None, output_at: 0, stage_by: 0, element, accumulator };
         Self { input: &[], user: &mut [], scratch, reach: Some(reach), stage: None, map }
     }
 
@@ -246,7 +250,16 @@ impl Map {
     fn place(self, slice: Slice) -> (Region, Range<usize>) {
         let (region, start, shift) = match (slice.buffer, self.input_at) {
             (Buffer::Scratch, _) => (Region::Scratch, 0, self.accumulator),
-            (Buffer::Stage, _) => (Region::Stage, 0, self.element),
+            (Buffer::Stage, _) => {
+                let start = slice.offset << self.element;
+                // No slice has elements of both halves.
+                let start = if start < STAGE_HALF_BYTES {
+                    start + self.stage_by
+                } else {
+                    start - self.stage_by
+                };
+                return (Region::Stage, start..start + (slice.len << self.element));
+            }
             (Buffer::Output, _) => (Region::User, self.output_at, self.element),
             (Buffer::Input, Some(at)) => (Region::User, at, self.element),
             (Buffer::Input, None) => (Region::Input, 0, self.element),

@@ -9,9 +9,9 @@ pub const WINDOW_BYTES_MAX: usize = 1 << 38;
 /// call is worth two turns of all ranks.
 pub const STAGE_BYTES: usize = 3 << 19;
 
-/// What of it is quiet between calls: once a rank's call has ended, nobody reads this of its stage.
-/// The rest others may read until they are heard of again.
-pub const STAGE_QUIET_BYTES: usize = 1 << 20;
+/// A half of it. Calls use the halves in turn, so that one is quiet between calls: nobody reads it
+/// of a rank whose call has ended. The other may be read until its readers are heard of again.
+pub const STAGE_HALF_BYTES: usize = STAGE_BYTES / 2;
 
 /// Ranks of a communicator.
 pub const RANKS_MAX: usize = 16_384;

@@ -1,0 +1,51 @@
+//! One shot through stages: everyone copies its input to its stage, tells everyone so, and combines
+//! all inputs straight from the stages.
+//!
+//! A copy for all instead of one for each, and one turn of every rank: for messages for which that
+//! counts, on ranks that share CPUs. All ranks combine in rank order, in one pass, so all have the
+//! same bits. Piece by piece, in turn in two halves of the stage: who tells that a piece is there
+//! has combined all before the piece before it, be it in another call, so that its place is free.
+//!
+//! Steps: 1 for each piece, of one element. Sent by each rank: n-1 tokens for each piece; read from
+//! others' stages: n-1 times the buffer.
+
+use alloc::vec::Vec;
+
+use ringfold_topology::Layout;
+use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
+
+use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::chunk::chunks;
+use crate::schedule::{Builder, Schedule, Source};
+use crate::stage::{Stage, piece_len};
+
+pub(super) const ALGORITHM: Algorithm =
+    Algorithm { collective: Collective::AllReduce, name: "staged_one_shot", schedule, stated };
+
+fn stated(_: &Call, layout: &Layout) -> Stated {
+    let others = layout.size() - 1;
+    Stated { steps: others.min(1), sent: others }
+}
+
+fn schedule(plan: &Plan<'_>) -> Schedule {
+    let (size, rank, call) = (plan.size(), plan.rank, plan.call);
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    let whole = Slice::new(Buffer::Input, 0, call.count);
+    if size == 1 {
+        steps.reduce(Slice { buffer: Buffer::Output, ..whole }, &[Source::Local(whole)]);
+        return steps.build();
+    }
+    let stage = Stage::new(plan, &mut steps);
+    let pieces: Vec<Slice> = chunks(whole, piece_len(&call, size, plan.chunk)).collect();
+    for (index, piece) in pieces.iter().enumerate() {
+        let place = stage.place(index, 0, piece.len);
+        steps.copy(*piece, place);
+        stage.tell_all(&mut steps);
+        stage.hear_all(&mut steps);
+        let source = |of| if of == rank { Source::Local(*piece) } else { Source::Peer(of, place) };
+        let sources: Vec<Source> = (0..size).map(Rank::at).map(source).collect();
+        steps.reduce(Slice { buffer: Buffer::Output, ..*piece }, &sources);
+    }
+    stage.end(&mut steps, pieces.len());
+    steps.build()
+}
