@@ -11,8 +11,9 @@ use crate::schedule::Builder;
 /// Bytes of a cache line: places in a stage begin at one, so that no line has two writers.
 const LINE_BYTES: usize = 64;
 
-/// Chunks that are in all stages together for one piece of a call, or one in each: few enough to
-/// stay in cache, enough for what the tokens of a piece cost.
+/// Chunks of a piece of what is combined; of what is gathered, twice as many are in all stages
+/// together, or one in each. Few enough to stay in cache, enough for what the tokens of a piece
+/// cost.
 const CHUNKS: usize = 8;
 
 /// Bytes of a half that are for results,
@@ -32,6 +33,10 @@ pub(crate) fn piece_len(call: &Call, size: usize, chunk: usize) -> usize {
     let room = INPUT_BYTES / bytes;
     let wanted = match call.collective {
         Collective::AllGather => chunk.saturating_mul((2 * CHUNKS / size).max(1)).min(room),
+        // Blocks of all ranks lie side by side, each from a line on.
+        Collective::ReduceScatter => {
+            chunk.saturating_mul((CHUNKS / size).max(1)).min(room / (size * grain) * grain)
+        }
         _ => {
             let results = RESULT_BYTES / bytes - grain;
             chunk.saturating_mul(CHUNKS).min(room).min(results * size)

@@ -134,8 +134,13 @@ fn as_stated(collective: Collective) {
     for size in 1..=33_usize {
         // What is hierarchical divides by other numbers: `hosts.rs`.
         for algorithm in Algorithm::of(collective).iter().filter(|it| !it.is_hierarchical()) {
-            // Divides evenly into blocks and halves of blocks, and fits one chunk and any link.
-            let even = 32 * size.next_power_of_two() * size;
+            // Divides evenly into blocks and halves of blocks, if it is not itself that of a block,
+            // and fits one chunk and any link or stage.
+            let blocks = match collective {
+                Collective::AllGather | Collective::ReduceScatter => 1,
+                _ => size,
+            };
+            let even = 32 * size.next_power_of_two() * blocks;
             for call in calls(collective, size, &[even]) {
                 let measured = prove(algorithm, call, size, even, even * size * 8);
                 let stated = (algorithm.stated)(&call, &Layout::one_host(size));

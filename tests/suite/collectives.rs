@@ -181,7 +181,7 @@ fn calls_through_stages_follow_each_other_in_any_order() {
     let seed =
         option_env!("RINGFOLD_STAGES_SEED").map_or_else(|| now.into(), |s| s.parse().unwrap());
     println!("RINGFOLD_STAGES_SEED={seed}");
-    let all = [Collective::AllReduce, Collective::AllGather].into_iter().flat_map(Algorithm::of);
+    let all = Collective::ALL.into_iter().flat_map(Algorithm::of);
     let staged: Vec<&Algorithm> = all.filter(|algorithm| algorithm.needs_stage()).collect();
     for size in [2, 4] {
         // One stream of numbers for what all ranks call, and one each for when they come.

@@ -151,6 +151,7 @@ impl Traffic {
             (Collective::AllReduce, "staged") => (2 * call.count - call.count / size, call.count),
             (Collective::AllReduce, "staged_one_shot") => (call.count, call.count * size),
             (Collective::AllGather, "staged") => (call.count * size, 0),
+            (Collective::ReduceScatter, "staged") => (call.count * (size - 1), call.count * size),
             (Collective::AllReduce, _) => (sent, sent / 2),
             (collective, _) if collective.reduces() => (sent, sent),
             _ => (sent, 0),

@@ -3,8 +3,9 @@
 mod direct;
 mod halving;
 mod ring;
+mod staged;
 
 use crate::algorithm::Algorithm;
 
 pub(crate) const ALGORITHMS: &[Algorithm] =
-    &[ring::ALGORITHM, halving::ALGORITHM, direct::ALGORITHM];
+    &[ring::ALGORITHM, halving::ALGORITHM, direct::ALGORITHM, staged::ALGORITHM];

@@ -182,7 +182,7 @@ const CHOICES_OF_OTHERS: &str = "\
 allgather 1x8: 4 direct 32768 staged 1073741824 direct
 allgather 8x1: 4 direct 2097152 ring
 allgather 8x8: 4 recursive_doubling 131072 ring
-reduce_scatter 1x8: 4 direct
+reduce_scatter 1x8: 4 direct 16384 staged 134217728 direct
 reduce_scatter 8x1: 4 direct 2097152 ring
 reduce_scatter 8x8: 4 halving 131072 ring
 broadcast 1x8: 4 binomial 32768 scatter_allgather 1048576 chain
@@ -260,8 +260,8 @@ allgather 4x1: 4 recursive_doubling 262144 ring
 allgather 8x1: 4 recursive_doubling 524288 direct 1048576 ring
 allgather 2x2: 4 ring
 allgather 4x2: 4 recursive_doubling 65536 ring
-reduce_scatter 1x4: 4 direct
-reduce_scatter 1x8: 4 direct
+reduce_scatter 1x4: 4 direct 256 staged 268435456 direct
+reduce_scatter 1x8: 4 direct 512 staged 134217728 direct
 reduce_scatter 4x1: 4 halving 262144 ring
 reduce_scatter 8x1: 4 halving 524288 direct 1048576 ring
 reduce_scatter 2x2: 4 ring

@@ -1,0 +1,59 @@
+//! Through stages: everyone copies the others' blocks to its stage, tells everyone so, and combines
+//! its own block straight from the stages.
+//!
+//! All ranks combine in rank order, in one pass: short floats are rounded once. Piece by piece, in
+//! turn in two halves of the stage: who tells that a piece is there has combined all before the
+//! piece before it, be it in another call, so that its place is free.
+//!
+//! Steps: 1 for each piece, of one element. Sent by each rank: n-1 tokens for each piece; read from
+//! others' stages: n-1 blocks.
+
+use alloc::vec::Vec;
+
+use ringfold_topology::Layout;
+use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
+
+use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::chunk::chunks;
+use crate::schedule::{Builder, Schedule, Source};
+use crate::stage::{Stage, piece_len};
+
+pub(super) const ALGORITHM: Algorithm =
+    Algorithm { collective: Collective::ReduceScatter, name: "staged", schedule, stated };
+
+fn stated(_: &Call, layout: &Layout) -> Stated {
+    let others = layout.size() - 1;
+    Stated { steps: others.min(1), sent: others }
+}
+
+fn schedule(plan: &Plan<'_>) -> Schedule {
+    let (size, rank, call) = (plan.size(), plan.rank, plan.call);
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    let own = Slice::new(Buffer::Output, 0, call.count);
+    let input = |of: Rank, result: Slice| {
+        Slice::new(Buffer::Input, of.index() * call.count + result.offset, result.len)
+    };
+    if size == 1 {
+        steps.reduce(own, &[Source::Local(input(rank, own))]);
+        return steps.build();
+    }
+    let stage = Stage::new(plan, &mut steps);
+    let each = piece_len(&call, size, plan.chunk);
+    let pieces: Vec<Slice> = chunks(own, each).collect();
+    for (index, result) in pieces.iter().enumerate() {
+        let place = |of: Rank| stage.place(index, of.index() * each, result.len);
+        for other in stage.others() {
+            steps.copy(input(other, *result), place(other));
+        }
+        stage.tell_all(&mut steps);
+        stage.hear_all(&mut steps);
+        let source = |of| match of {
+            _ if of == rank => Source::Local(input(rank, *result)),
+            _ => Source::Peer(of, place(rank)),
+        };
+        let sources: Vec<Source> = (0..size).map(Rank::at).map(source).collect();
+        steps.reduce(*result, &sources);
+    }
+    stage.end(&mut steps, pieces.len());
+    steps.build()
+}
