@@ -44,7 +44,7 @@ pub const IN_WINDOWS: LinkCost =
 /// Tokens between ranks of one host that pass ordinary buffers through stages, after each of which
 /// another's memory is read first; and what they copy there and take.
 pub const STAGED: LinkCost =
-    LinkCost { latency_ps: 500_000, message_ps: 200_000, byte_ps: 50, work_ps: [200_000, 50] };
+    LinkCost { latency_ps: 500_000, message_ps: 200_000, byte_ps: 44, work_ps: [200_000, 50] };
 
 /// Bytes of a message between ranks of one host that fit the cache line which announces it,
 const SHORT_BYTES: u128 = 48;
@@ -76,7 +76,7 @@ const MIXED_QUARTERS: u128 = 6;
 const COMBINED_BYTE_PS: u128 = 50;
 
 /// Reading one byte of a stage to combine it, in one pass with those of all ranks.
-const READ_BYTE_PS: u128 = 25;
+const READ_BYTE_PS: u128 = 22;
 
 /// How much slower links are, in quarters, when everyone sends to everyone through the switches and
 /// many send to one.

@@ -165,8 +165,8 @@ fn what_is_wanted_is_chosen() {
 const CHOICES: &str = "\
 1x2 f32: 4 recursive_doubling 2048 staged_one_shot 536870912 ring
 1x2 bf16: 4 one_shot 1024 staged_one_shot 536870912 two_shot
-1x8 f32: 4 one_shot 1024 staged_one_shot 16384 staged 134217728 two_shot
-1x8 bf16: 4 one_shot 1024 staged_one_shot 16384 staged 134217728 two_shot
+1x8 f32: 4 one_shot 1024 staged_one_shot 32768 staged 134217728 two_shot
+1x8 bf16: 4 one_shot 1024 staged_one_shot 32768 staged 134217728 two_shot
 1x64 f32: 4 recursive_doubling 8192 halving_doubling 262144 staged 16777216 halving_doubling
 1x64 bf16: 4 recursive_doubling 4096 halving_doubling 65536 two_shot 131072 staged 8388608 two_shot
 2x8 f32: 4 hierarchical
@@ -179,18 +179,23 @@ const CHOICES: &str = "\
 
 /// The same for the others, by the bytes of their longer buffer.
 const CHOICES_OF_OTHERS: &str = "\
-allgather 1x8: 4 direct 32768 staged 1073741824 direct
+allgather 1x2: 4 ring 32768 staged 1073741824 ring
+allgather 1x8: 4 direct 16384 staged 1073741824 direct
 allgather 8x1: 4 direct 2097152 ring
 allgather 8x8: 4 recursive_doubling 131072 ring
+reduce_scatter 1x2: 4 ring 4096 staged 536870912 ring
 reduce_scatter 1x8: 4 direct 16384 staged 134217728 direct
 reduce_scatter 8x1: 4 direct 2097152 ring
 reduce_scatter 8x8: 4 halving 131072 ring
+broadcast 1x2: 4 binomial
 broadcast 1x8: 4 binomial 32768 scatter_allgather 1048576 chain
 broadcast 8x1: 4 binomial 262144 scatter_allgather 1048576 chain
 broadcast 8x8: 4 binomial 262144 scatter_allgather 4194304 chain
+reduce 1x2: 4 binomial
 reduce 1x8: 4 binomial 262144 ring
 reduce 8x1: 4 binomial 524288 ring
 reduce 8x8: 4 binomial 1048576 ring
+barrier 1x2: 4 dissemination
 barrier 1x8: 4 dissemination
 barrier 8x1: 4 dissemination
 barrier 8x8: 4 dissemination
@@ -236,7 +241,7 @@ fn choices_of_others_are_as_reviewed() {
     let mut table = String::new();
     let others = Collective::ALL.into_iter().filter(|c| *c != Collective::AllReduce);
     for collective in others {
-        for (hosts_, ranks) in [(1, 8), (8, 1), (8, 8)] {
+        for (hosts_, ranks) in [(1, 2), (1, 8), (8, 1), (8, 8)] {
             let call = Call { collective, ..allreduce(DataType::F32, 0) };
             let line = choices(call, &hosts(hosts_, ranks));
             writeln!(table, "{collective} {hosts_}x{ranks}:{line}").unwrap();
@@ -248,7 +253,7 @@ fn choices_of_others_are_as_reviewed() {
 /// The same where all ranks share the 2 CPUs of one machine, whose containers are hosts.
 const CROWDED: &str = "\
 allreduce 1x4: 4 one_shot 64 staged_one_shot 131072 staged 268435456 two_shot
-allreduce 1x8: 4 one_shot 64 staged_one_shot 32768 staged 134217728 two_shot
+allreduce 1x8: 4 one_shot 64 staged_one_shot 65536 staged 134217728 two_shot
 allreduce 4x1: 4 recursive_doubling 4096 tree 131072 double_tree 262144 ring
 allreduce 8x1: 4 double_tree 8 tree 131072 double_tree 262144 halving_doubling 524288 two_shot \
 1048576 ring
