@@ -12,6 +12,9 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use super::abi;
 use super::device::Context;
 
+/// The smallest pages there are.
+const PAGE_BYTES: usize = 4096;
+
 /// A protection domain: queue pairs reach only memory of their own. Every peer gets one, so that no
 /// other peer's keys are worth anything to it.
 pub(in crate::rdma) struct Pd {
@@ -109,6 +112,17 @@ impl Region {
         Ok(Arc::new(region))
     }
 
+    /// The same, of which all pages are there now, so that the first messages need not wait for
+    /// them.
+    fn touched(bytes: usize) -> io::Result<Arc<Self>> {
+        let region = Self::new(bytes)?;
+        for at in (0..bytes).step_by(PAGE_BYTES) {
+            // SAFETY: within the mapping, of which nobody else knows yet.
+            unsafe { region.base.as_ptr().add(at).write_volatile(0) };
+        }
+        Ok(region)
+    }
+
     /// Asks for large pages, of which a device remembers fewer.
     fn prefer_large_pages(&self) {
         // SAFETY: the range is the mapping, and the advice does not change what it holds.
@@ -128,7 +142,7 @@ impl Region {
 
 impl Inbox {
     pub(in crate::rdma) fn new(bytes: usize) -> io::Result<Self> {
-        Region::new(bytes).map(Self)
+        Region::touched(bytes).map(Self)
     }
 
     /// Lets the peers of the domain's queue pairs write to all of it. Pins the pages.
@@ -177,7 +191,7 @@ impl Inbox {
 
 impl Outbox {
     pub(in crate::rdma) fn new(bytes: usize) -> io::Result<Self> {
-        Region::new(bytes).map(Self)
+        Region::touched(bytes).map(Self)
     }
 
     /// Lets the device read it for the domain's queue pairs. Pins the pages.
