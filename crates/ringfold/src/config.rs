@@ -56,6 +56,9 @@ pub struct Config {
     /// `RINGFOLD_IB_RETRY_CNT`: how often an RDMA device tries again before the peer counts as
     /// lost, 0 to 7. Default: 7.
     pub ib_retries: u8,
+    /// `RINGFOLD_IB_PCI_RELAXED_ORDERING`: whether RDMA devices that can may put arriving bytes in
+    /// place in any order, 0 or 1. Default: 1.
+    pub ib_relaxed_ordering: bool,
     /// `RINGFOLD_IB_QPS_PER_CONNECTION`: queue pairs between two ranks on each pair of rails, 1 to
     /// 4, over which messages are spread; the lesser of two ranks' counts. Default: 1.
     pub ib_queue_pairs: u8,
@@ -65,7 +68,7 @@ pub struct Config {
     pub ib_queue_pairs_max: usize,
     /// `RINGFOLD_IB_BYTES_MAX`: bytes of memory that this rank may register with RDMA devices for
     /// all peers of a communicator together, as in `256M`, counted once for each rail, as for
-    /// `ulimit -l`. Where they run out, as above; a peer counts for 2 MiB on each rail. Default:
+    /// `ulimit -l`. Where they run out, as above; a peer counts for 8 MiB on each rail. Default:
     /// 8 GiB.
     pub ib_bytes_max: usize,
     /// `RINGFOLD_ALGO`: which algorithms may be used, as in `ring,tree` for all collectives or
@@ -189,6 +192,7 @@ impl Default for Config {
             ib_service_level: rdma.service_level,
             ib_timeout: rdma.timeout,
             ib_retries: rdma.retries,
+            ib_relaxed_ordering: rdma.relaxed_ordering,
             ib_queue_pairs: rdma.queue_pairs,
             ib_queue_pairs_max: rdma.queue_pairs_max,
             ib_bytes_max: rdma.bytes_max,
@@ -209,6 +213,44 @@ impl Default for Config {
 const QUEUE_PAIRS_MAX: u8 = (PATHS_MAX / RAILS_MAX) as u8;
 
 impl Config {
+    /// Takes what is set about RDMA.
+    fn set_rdma<'a>(&mut self, set: &impl Fn(&str) -> Option<&'a str>) -> Result<(), ConfigError> {
+        if let Some(value) = set("RINGFOLD_IB_HCA") {
+            let Ok(filter) = value.parse();
+            self.ib_devices = filter;
+        }
+        if let Some(value) = set("RINGFOLD_IB_GID_INDEX") {
+            self.ib_gid_index = Some(number("RINGFOLD_IB_GID_INDEX", value, 0..=u8::MAX)?);
+        }
+        if let Some(value) = set("RINGFOLD_IB_TC") {
+            self.ib_traffic_class = number("RINGFOLD_IB_TC", value, 0..=u8::MAX)?;
+        }
+        if let Some(value) = set("RINGFOLD_IB_SL") {
+            self.ib_service_level = number("RINGFOLD_IB_SL", value, 0..=15)?;
+        }
+        if let Some(value) = set("RINGFOLD_IB_TIMEOUT") {
+            self.ib_timeout = number("RINGFOLD_IB_TIMEOUT", value, 1..=31)?;
+        }
+        if let Some(value) = set("RINGFOLD_IB_RETRY_CNT") {
+            self.ib_retries = number("RINGFOLD_IB_RETRY_CNT", value, 0..=7)?;
+        }
+        if let Some(value) = set("RINGFOLD_IB_PCI_RELAXED_ORDERING") {
+            self.ib_relaxed_ordering =
+                number("RINGFOLD_IB_PCI_RELAXED_ORDERING", value, 0..=1)? == 1;
+        }
+        if let Some(value) = set("RINGFOLD_IB_QPS_PER_CONNECTION") {
+            let most = 1..=QUEUE_PAIRS_MAX;
+            self.ib_queue_pairs = number("RINGFOLD_IB_QPS_PER_CONNECTION", value, most)?;
+        }
+        if let Some(value) = set("RINGFOLD_IB_QPS_MAX") {
+            self.ib_queue_pairs_max = count("RINGFOLD_IB_QPS_MAX", value)?;
+        }
+        if let Some(value) = set("RINGFOLD_IB_BYTES_MAX") {
+            self.ib_bytes_max = bytes("RINGFOLD_IB_BYTES_MAX", value)?;
+        }
+        Ok(())
+    }
+
     /// What is set about RDMA, as its transport takes it.
     #[must_use]
     pub fn rdma(&self) -> rdma::Settings {
@@ -219,6 +261,7 @@ impl Config {
         settings.service_level = self.ib_service_level;
         settings.timeout = self.ib_timeout;
         settings.retries = self.ib_retries;
+        settings.relaxed_ordering = self.ib_relaxed_ordering;
         settings.queue_pairs = self.ib_queue_pairs;
         settings.queue_pairs_max = self.ib_queue_pairs_max;
         settings.bytes_max = self.ib_bytes_max;
@@ -252,7 +295,7 @@ impl Config {
     /// A variable has a value that it does not take.
     pub fn from_map(environment: BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let mut config = Self::default();
-        let set = |name| environment.get(name).map(String::as_str).filter(|v| !v.is_empty());
+        let set = |name: &str| environment.get(name).map(String::as_str).filter(|v| !v.is_empty());
         if let Some(value) = set("RINGFOLD_TRANSPORT") {
             config.transports = transports("RINGFOLD_TRANSPORT", value)?;
         }
@@ -265,35 +308,7 @@ impl Config {
                 _ => Some(bytes("RINGFOLD_SHM_CMA", value)?),
             };
         }
-        if let Some(value) = set("RINGFOLD_IB_HCA") {
-            let Ok(filter) = value.parse();
-            config.ib_devices = filter;
-        }
-        if let Some(value) = set("RINGFOLD_IB_GID_INDEX") {
-            config.ib_gid_index = Some(number("RINGFOLD_IB_GID_INDEX", value, 0..=u8::MAX)?);
-        }
-        if let Some(value) = set("RINGFOLD_IB_TC") {
-            config.ib_traffic_class = number("RINGFOLD_IB_TC", value, 0..=u8::MAX)?;
-        }
-        if let Some(value) = set("RINGFOLD_IB_SL") {
-            config.ib_service_level = number("RINGFOLD_IB_SL", value, 0..=15)?;
-        }
-        if let Some(value) = set("RINGFOLD_IB_TIMEOUT") {
-            config.ib_timeout = number("RINGFOLD_IB_TIMEOUT", value, 1..=31)?;
-        }
-        if let Some(value) = set("RINGFOLD_IB_RETRY_CNT") {
-            config.ib_retries = number("RINGFOLD_IB_RETRY_CNT", value, 0..=7)?;
-        }
-        if let Some(value) = set("RINGFOLD_IB_QPS_PER_CONNECTION") {
-            let most = 1..=QUEUE_PAIRS_MAX;
-            config.ib_queue_pairs = number("RINGFOLD_IB_QPS_PER_CONNECTION", value, most)?;
-        }
-        if let Some(value) = set("RINGFOLD_IB_QPS_MAX") {
-            config.ib_queue_pairs_max = count("RINGFOLD_IB_QPS_MAX", value)?;
-        }
-        if let Some(value) = set("RINGFOLD_IB_BYTES_MAX") {
-            config.ib_bytes_max = bytes("RINGFOLD_IB_BYTES_MAX", value)?;
-        }
+        config.set_rdma(&set)?;
         if let Some(value) = set("RINGFOLD_ALGO") {
             config.algorithms = value.parse()?;
         }
@@ -417,6 +432,7 @@ mod tests {
         assert_eq!(with("RINGFOLD_HOSTID", "h2").unwrap().host_id.as_deref(), Some("h2"));
         assert_eq!(with("RINGFOLD_SHM_CMA", "128K").unwrap().shm_cma, Some(131_072));
         assert_eq!(with("RINGFOLD_SHM_CMA", "0").unwrap().shm_cma, None);
+        assert!(!with("RINGFOLD_IB_PCI_RELAXED_ORDERING", "0").unwrap().ib_relaxed_ordering);
         assert_eq!(with("RINGFOLD_TIMEOUT", "0.5").unwrap().timeout, Duration::from_millis(500));
         assert_eq!(with("RINGFOLD_TIMEOUT", "1e19").unwrap().timeout, LONGEST);
         let tcp_only = Transports { shm: false, rdma: false, tcp: true };
@@ -447,6 +463,7 @@ mod tests {
             ("RINGFOLD_TRANSPORT", "ib"),
             ("RINGFOLD_IB_TIMEOUT", "0"),
             ("RINGFOLD_IB_SL", "16"),
+            ("RINGFOLD_IB_PCI_RELAXED_ORDERING", "2"),
             ("RINGFOLD_IB_QPS_PER_CONNECTION", "5"),
             ("RINGFOLD_IB_GID_INDEX", "three"),
             ("RINGFOLD_IB_QPS_MAX", "0"),

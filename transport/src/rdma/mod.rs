@@ -69,6 +69,9 @@ pub struct Settings {
     pub timeout: u8,
     /// How often it tries again before the peer counts as lost, 0 to 7. Default 7.
     pub retries: u8,
+    /// Whether devices may put arriving bytes in place in any order, where they can (relaxed
+    /// ordering of PCI Express); never over iWARP. Default: they may.
+    pub relaxed_ordering: bool,
     /// Queue pairs between two ranks on each pair of rails, over which messages are spread, 1 to 4.
     /// The lesser of what the two ranks say counts. Default 1.
     pub queue_pairs: u8,
@@ -89,6 +92,7 @@ impl Default for Settings {
             service_level: 0,
             timeout: 18,
             retries: 7,
+            relaxed_ordering: true,
             queue_pairs: 1,
             queue_pairs_max: RDMA_QUEUE_PAIRS,
             bytes_max: RDMA_BYTES,

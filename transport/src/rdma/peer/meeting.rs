@@ -261,7 +261,8 @@ impl Peer {
         }
         self.pay_for_ring(self.rings(), own);
         let ring = Inbox::new(RDMA_RING_BYTES).map_err(no_memory)?;
-        let rights = self.rights(own, |pd| ring.expose(pd));
+        let in_any_order = own.settings.relaxed_ordering;
+        let rights = self.rights(own, |pd| ring.expose(pd, in_any_order));
         for path in 0..self.paths.len() {
             if !self.paths[path].has_ended()
                 && let Err(error) = self.paths[path].expect_lane()

@@ -342,6 +342,9 @@ pub(super) const GID_TYPE_ROCE_V2: u32 = 2;
 pub(super) const ACCESS_LOCAL_WRITE: c_int = 1;
 pub(super) const ACCESS_REMOTE_WRITE: c_int = 2;
 pub(super) const ACCESS_REMOTE_READ: c_int = 4;
+/// Left out by libibverbs where the kernel does not know it, and by the kernel where the device
+/// does not.
+pub(super) const ACCESS_RELAXED_ORDERING: c_int = 1 << 20;
 pub(super) const QPT_RC: c_uint = 2;
 pub(super) const QPS_INIT: c_uint = 1;
 pub(super) const QPS_RTR: c_uint = 2;

@@ -56,8 +56,8 @@ functions! {
     event_name = c"ibv_event_type_str": unsafe extern "C" fn(c_uint) -> *const c_char;
     alloc_pd = c"ibv_alloc_pd": unsafe extern "C" fn(*mut Context) -> *mut Pd;
     dealloc_pd = c"ibv_dealloc_pd": unsafe extern "C" fn(*mut Pd) -> c_int;
-    reg_mr = c"ibv_reg_mr":
-        unsafe extern "C" fn(*mut Pd, *mut c_void, usize, c_int) -> *mut Mr;
+    reg_mr = c"ibv_reg_mr_iova2":
+        unsafe extern "C" fn(*mut Pd, *mut c_void, usize, u64, c_uint) -> *mut Mr;
     dereg_mr = c"ibv_dereg_mr": unsafe extern "C" fn(*mut Mr) -> c_int;
     create_channel = c"ibv_create_comp_channel":
         unsafe extern "C" fn(*mut Context) -> *mut Channel;

@@ -145,9 +145,12 @@ impl Inbox {
         Region::touched(bytes).map(Self)
     }
 
-    /// Lets the peers of the domain's queue pairs write to all of it. Pins the pages.
-    pub(in crate::rdma) fn expose(&self, pd: &Arc<Pd>) -> io::Result<Mr> {
-        Mr::new(pd, &self.0, abi::ACCESS_LOCAL_WRITE | abi::ACCESS_REMOTE_WRITE)
+    /// Lets the peers of the domain's queue pairs write to all of it; `in_any_order`, if the device
+    /// may put what they write in place in another order than they did. Completions come after it
+    /// all the same, since writing them is never relaxed. Pins the pages.
+    pub(in crate::rdma) fn expose(&self, pd: &Arc<Pd>, in_any_order: bool) -> io::Result<Mr> {
+        let relaxed = if in_any_order { abi::ACCESS_RELAXED_ORDERING } else { 0 };
+        Mr::new(pd, &self.0, abi::ACCESS_LOCAL_WRITE | abi::ACCESS_REMOTE_WRITE | relaxed)
     }
 
     /// Lets them read it too, and the device read into it, which over iWARP takes all rights. Pins
@@ -293,9 +296,10 @@ impl Drop for Region {
 
 impl Mr {
     fn new(pd: &Arc<Pd>, region: &Arc<Region>, access: i32) -> io::Result<Self> {
-        let base = region.base.as_ptr().cast();
+        let (base, at) = (region.base.as_ptr().cast(), region.address(0));
+        let (register, access) = (pd.context.library().reg_mr, access.cast_unsigned());
         // SAFETY: the domain lives, and the range is mapped until after the right is taken away.
-        let raw = unsafe { (pd.context.library().reg_mr)(pd.raw(), base, region.bytes, access) };
+        let raw = unsafe { register(pd.raw(), base, region.bytes, at, access) };
         let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
         Ok(Self { raw, pd: Arc::clone(pd), region: Arc::clone(region) })
     }
