@@ -120,8 +120,8 @@ impl Engine {
             if self.machine.is_done() && self.router.is_flushed() {
                 return Ok(());
             }
-            if self.router.poll()? {
-                // Whatever it was, it is worth another sweep.
+            let polled = self.router.poll()?;
+            if idle.is_worth_a_sweep(polled) {
                 look(task)?;
                 continue;
             }

@@ -34,6 +34,8 @@ pub(crate) struct Idle {
     rounds: u32,
     since: Option<Instant>,
     yielded: u32,
+    /// Polls in a row that found something.
+    stirred: u32,
 }
 
 /// How many rounds, or naps that something ended, pass between looks at the clock.
@@ -116,6 +118,13 @@ impl Patience {
 }
 
 impl Idle {
+    /// Whether to try again at once, after a poll that `found` something: not where that has
+    /// moved nothing time and again.
+    pub(crate) const fn is_worth_a_sweep(&mut self, found: bool) -> bool {
+        self.stirred = if found { self.stirred.saturating_add(1) } else { 0 };
+        found && self.stirred < LOOK_EVERY
+    }
+
     /// Counts another fruitless round and says what to do about it. Spinning comes back as `None`
     /// except now and then, when there is time to look whether the job has failed.
     pub(crate) fn next(&mut self, patience: Patience) -> Option<Stage> {
@@ -178,6 +187,15 @@ mod tests {
     }
 
     #[test]
+    fn what_stirs_for_ever_and_moves_nothing_is_waited_for() {
+        let mut idle = Idle::default();
+        let hurried = (0..1000).filter(|_| idle.is_worth_a_sweep(true)).count();
+        assert!((1..1000).contains(&hurried));
+        assert!(!idle.is_worth_a_sweep(false));
+        assert!(idle.is_worth_a_sweep(true), "something new");
+    }
+
+    #[test]
     fn time_is_up_however_naps_end() {
         let zero = Vigil::new(Duration::ZERO).is_over_after(Nap::Whole);
         assert!(zero, "all its time is up");
@@ -195,7 +213,7 @@ mod tests {
     fn spinning_in_vain_gets_shorter_and_comes_back() {
         let mut patience = Patience::new(Crowd { ranks: 2, cpus: 2 }, true);
         let longest = patience.spin;
-        let in_vain = Idle { rounds: 1000, since: Some(Instant::now()), yielded: 1 };
+        let in_vain = Idle { rounds: 1000, since: Some(Instant::now()), yielded: 1, stirred: 0 };
         (0..20).for_each(|_| patience.learn(in_vain));
         assert_eq!(patience.spin, SPIN_MIN);
         let worth_it = Idle { yielded: 0, ..in_vain };
