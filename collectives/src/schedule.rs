@@ -12,8 +12,8 @@
 //!
 //! Calls on ordinary buffers can do the same by way of the *stage*, memory that the communicator
 //! keeps and every rank has mapped: a rank copies there what others need, and they read it
-//! (`Source::Peer`, `Step::Get`). It is the same from call to call, so a schedule leaves it quiet:
-//! see `limits::STAGE_HALF_BYTES`.
+//! (`Source::Peer`, `Step::Get`). It is the same from call to call, so a schedule leaves one half
+//! of it quiet, and says if that is the other one: see `limits::STAGE_HALF_BYTES`.
 //!
 //! An element on the wire has one of two forms: that of the call's data type (sent from `Input` or
 //! `Output`) or that of its accumulator (sent from `Scratch`). Collectives that do not reduce have

@@ -39,8 +39,6 @@ fn prove(
     assert!(algorithm.needs_windows() || !windows, "{algorithm} reaches into ordinary buffers");
     let stages = schedules.iter().any(Schedule::needs_stage);
     assert!(algorithm.needs_stage() || !stages, "{algorithm} reaches into stages");
-    let turns = schedules.iter().filter(|schedule| schedule.turns_stage()).count();
-    assert!([0, size].contains(&turns), "{algorithm}: all ranks turn their stages, or none");
     let proven = |in_place, offers| {
         check(&schedules, Conditions { in_place, window_bytes, offers }).unwrap_or_else(|flaw| {
             let how = format!("in place {in_place}, with offers {offers}");
@@ -87,7 +85,7 @@ fn for_every_size_to_64(collective: Collective) {
     for size in 1..=64 {
         for algorithm in Algorithm::of(collective) {
             let costly = size > 16 && sends_all_to_all(algorithm);
-            let counts = if costly { &[0, 1, 5, 19][..] } else { &[0, 1, 5, 64, 131] };
+            let counts = if costly { &[0, 1, 5, 19][..] } else { &[0, 1, 5, 64, 100, 131] };
             for call in calls(collective, size, counts) {
                 prove(algorithm, call, size, CHUNK, WINDOW);
             }

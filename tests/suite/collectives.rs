@@ -172,8 +172,9 @@ fn hosts_of_several_ranks_reduce_among_themselves_first() {
     }
 }
 
-/// Calls of one piece or several, by different algorithms: each leaves its half of the stage to the
-/// next while others may still read the other.
+/// Calls of one piece or several, or of nothing, by different algorithms: each leaves its half of
+/// the stage to the next while others may still read the other. Broadcasts come between, after
+/// which the root has heard of nobody.
 #[test]
 fn calls_through_stages_follow_each_other_in_any_order() {
     const CALLS: usize = 300;
@@ -183,13 +184,15 @@ fn calls_through_stages_follow_each_other_in_any_order() {
     println!("RINGFOLD_STAGES_SEED={seed}");
     let all = Collective::ALL.into_iter().flat_map(Algorithm::of);
     let staged: Vec<&Algorithm> = all.filter(|algorithm| algorithm.needs_stage()).collect();
-    for size in [2, 4] {
+    let some: Vec<_> =
+        staged.into_iter().chain(Algorithm::of(Collective::Broadcast).iter().take(1)).collect();
+    for size in [2, 3, 4] {
         // One stream of numbers for what all ranks call, and one each for when they come.
         Via::Shm.run(size, &[("RINGFOLD_CHUNK", "4K")], |comm| {
             let (mut what, mut when) = (Random(seed), Random(seed + 1 + u64::from(comm.rank().0)));
             for call in 0..CALLS {
-                let algorithm = staged[what.below(staged.len())];
-                let count = [1, 300, 5000, 9000, 20_000][what.below(5)];
+                let algorithm = some[what.below(some.len())];
+                let count = [0, 1, 300, 5000, 9000, 20_000][what.below(6)];
                 let (collective, data_type) = (algorithm.collective, DataType::F32);
                 comm.set_algorithms(format!("{collective}:{}", algorithm.name).parse().unwrap());
                 let call_made =

@@ -123,8 +123,8 @@ pub enum Flaw {
         /// The sender.
         from: Rank,
     },
-    /// A slice lies outside its buffer, or is of another rank's scratch, or a local source overlaps
-    /// its destination in part.
+    /// A slice lies outside its buffer, or in both halves of the stage, or is of another rank's
+    /// scratch, or a local source overlaps its destination in part.
     Bounds {
         /// Where.
         rank: Rank,
@@ -140,6 +140,11 @@ pub enum Flaw {
         of: Rank,
         /// What `rank` was using; nothing if it was the user.
         slice: Slice,
+    },
+    /// Of two ranks one lets the halves of its stage change places and the other does not.
+    Turn {
+        /// Who differs from rank 0.
+        rank: Rank,
     },
     /// A message that a link might not accept at once, or that is no scratch, in a schedule whose
     /// messages order how ranks use each other's memory: when it leaves, and what it says, could
@@ -174,6 +179,7 @@ impl fmt::Display for Flaw {
             Self::Race { rank, of, slice } => {
                 write!(f, "rank {rank} uses {slice} of rank {of} unordered with another")
             }
+            Self::Turn { rank } => write!(f, "rank {rank} and rank 0 turn their stages otherwise"),
             Self::Token { rank, slice } => write!(f, "rank {rank} sends {slice}, which may wait"),
         }
     }
@@ -181,5 +187,7 @@ impl fmt::Display for Flaw {
 
 impl core::error::Error for Flaw {}
 
+#[cfg(test)]
+mod stage_tests;
 #[cfg(test)]
 mod tests;

@@ -3,25 +3,26 @@
 use alloc::vec::Vec;
 
 use ringfold_topology::Layout;
-use ringfold_types::limits::{STAGE_BYTES, STAGE_HALF_BYTES};
 use ringfold_types::{Buffer, Call, Collective, DataType, Rank, ReduceOp, Slice};
 
 use super::{Conditions, Flaw, check};
 use crate::algorithm::{Plan, Stated};
 use crate::schedule::{Builder, Form, Schedule, Source};
 
-const COUNT: usize = 8;
+pub(super) const COUNT: usize = 8;
 
-const OUT_OF_PLACE: Conditions = Conditions { in_place: false, window_bytes: 1024, offers: false };
+pub(super) const OUT_OF_PLACE: Conditions =
+    Conditions { in_place: false, window_bytes: 1024, offers: false };
 
-const IN_PLACE: Conditions = Conditions { in_place: true, window_bytes: 1024, offers: false };
+pub(super) const IN_PLACE: Conditions =
+    Conditions { in_place: true, window_bytes: 1024, offers: false };
 
 /// Elements of the pairs' inputs and outputs.
-const IN: Slice = Slice::new(Buffer::Input, 0, COUNT);
-const OUT: Slice = Slice::new(Buffer::Output, 0, COUNT);
+pub(super) const IN: Slice = Slice::new(Buffer::Input, 0, COUNT);
+pub(super) const OUT: Slice = Slice::new(Buffer::Output, 0, COUNT);
 
 /// Schedules for `size` ranks, as `write` writes them for each.
-fn written(
+pub(super) fn written(
     collective: Collective,
     size: usize,
     lanes: usize,
@@ -41,7 +42,7 @@ fn written(
 }
 
 /// An allreduce of two ranks that exchange their inputs; `write` gets the other rank.
-fn pair(write: impl Fn(Rank, &mut Builder)) -> Vec<Schedule> {
+pub(super) fn pair(write: impl Fn(Rank, &mut Builder)) -> Vec<Schedule> {
     written(Collective::AllReduce, 2, 1, |rank, steps| write(Rank::at(1 - rank), steps))
 }
 
@@ -50,7 +51,7 @@ const fn wire(from: Rank) -> Source {
 }
 
 #[track_caller]
-fn assert_flaw(schedules: &[Schedule], conditions: Conditions, expected: &Flaw) {
+pub(super) fn assert_flaw(schedules: &[Schedule], conditions: Conditions, expected: &Flaw) {
     assert_eq!(check(schedules, conditions).as_ref(), Err(expected), "{expected}");
 }
 
@@ -407,68 +408,4 @@ fn what_is_no_window_of_another_is_seen() {
     }
     let schedules = pair(|other, steps| steps.put(other, IN));
     assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Bounds { rank: Rank(0), slice: IN });
-}
-
-/// Each of two ranks combines its half from the other's stage, where that was copied. The results
-/// go through stages too: if `hears`, only once the other is heard of; if `waits`, each waits for
-/// the other at the end.
-fn staged(hears: bool, waits: bool) -> Vec<Schedule> {
-    pair(|other, steps| {
-        let (token, heard) = (steps.scratch(1), steps.scratch(1));
-        let half = COUNT / 2;
-        let (mine, theirs) = if other == Rank(1) { (0, half) } else { (half, 0) };
-        let at = |slice: Slice, offset| slice.skip(offset).take(half);
-        let stage = Slice::new(Buffer::Stage, 0, half);
-        let result = Slice::new(Buffer::Stage, STAGE_HALF_BYTES / DataType::Bf16.bytes(), half);
-        steps.copy(at(IN, theirs), stage);
-        steps.send(other, token);
-        if !hears {
-            steps.reduce(result.take(1), &[Source::Local(IN.take(1))]);
-        }
-        steps.recv(other, heard);
-        steps.reduce(result, &[Source::Local(at(IN, mine)), Source::Peer(other, stage)]);
-        steps.copy(result, at(OUT, mine));
-        steps.send(other, token);
-        steps.recv(other, heard);
-        steps.get(other, result, at(OUT, theirs));
-        // What others read now is quiet after the call only if they are waited for.
-        let again = Slice::new(Buffer::Stage, half, half);
-        steps.copy(result, again);
-        steps.send(other, token);
-        steps.recv(other, heard);
-        steps.get(other, again, at(OUT, theirs));
-        if waits {
-            steps.send(other, token);
-            steps.recv(other, heard);
-        }
-    })
-}
-
-#[test]
-fn a_right_pair_through_stages_is_right() {
-    let steps = 4;
-    let cost = Ok(Stated { steps, sent: COUNT + steps });
-    assert_eq!(check(&staged(true, true), OUT_OF_PLACE), cost);
-    assert_eq!(check(&staged(true, true), IN_PLACE), cost);
-}
-
-#[test]
-fn writing_where_others_may_still_read_what_the_last_call_left_is_seen() {
-    let slice = Slice::new(Buffer::Stage, STAGE_HALF_BYTES / DataType::Bf16.bytes(), 1);
-    let race = Flaw::Race { rank: Rank(0), of: Rank(0), slice };
-    assert_flaw(&staged(false, true), OUT_OF_PLACE, &race);
-}
-
-#[test]
-fn leaving_the_quiet_part_of_a_stage_in_use_is_seen() {
-    let slice = Slice { len: 0, ..OUT };
-    let race = Flaw::Race { rank: Rank(0), of: Rank(0), slice };
-    assert_flaw(&staged(true, false), OUT_OF_PLACE, &race);
-}
-
-#[test]
-fn what_is_beyond_a_stage_is_seen() {
-    let slice = Slice::new(Buffer::Stage, STAGE_BYTES / DataType::Bf16.bytes(), 1);
-    let schedules = pair(|other, steps| steps.get(other, slice, OUT.take(1)));
-    assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Bounds { rank: Rank(1), slice });
 }

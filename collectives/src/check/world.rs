@@ -91,6 +91,10 @@ impl<'s> World<'s> {
         for index in 0..self.nodes.len() {
             self.verify(index)?;
         }
+        let differs = |it: &Schedule| it.turns_stage() != self.schedules[0].turns_stage();
+        if let Some(index) = self.schedules.iter().position(differs) {
+            return Err(Flaw::Turn { rank: Rank::at(index) });
+        }
         if let Some(Err(index)) = self.races.as_mut().map(Races::end) {
             let (rank, slice) = (Rank::at(index), Slice::new(Buffer::Output, 0, 0));
             return Err(Flaw::Race { rank, of: rank, slice });

@@ -126,8 +126,8 @@ struct Traffic {
     messages: usize,
     /// Sent or taken, whichever is more; through stages, copied there and taken.
     moved: usize,
-    /// Of this, inputs and partial sums rather than results; through stages, what is read to be
-    /// combined, be it this rank's own.
+    /// Of this, inputs and partial sums rather than results. Through stages it is no part of it,
+    /// but all that is read to be combined, be it this rank's own.
     summed: usize,
     /// Of this, in accumulators.
     wide: usize,

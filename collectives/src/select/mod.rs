@@ -78,6 +78,7 @@ pub fn select_in_windows(
     constraints: &Constraints,
     measured: &Measurements,
 ) -> &'static Algorithm {
+    // What goes through stages reads no windows, and would only hide those that do.
     cheapest(call, layout, |algorithm| constraints.allow(algorithm) && !algorithm.needs_stage())
         .filter(|algorithm| algorithm.needs_windows())
         .unwrap_or_else(|| select(call, layout, constraints, measured))

@@ -6,7 +6,7 @@ pub const WINDOW_BYTES_MAX: usize = 1 << 38;
 
 /// Bytes of one rank's stage: memory through which ranks of a host pass calls on ordinary buffers.
 /// Small enough that those of some ranks stay in cache together, large enough that a piece of a
-/// call is worth two turns of all ranks.
+/// call is worth a turn or two of all ranks.
 pub const STAGE_BYTES: usize = 3 << 19;
 
 /// A half of it. Calls use the halves in turn, so that one is quiet between calls: nobody reads it

@@ -146,10 +146,12 @@ impl Inbox {
     }
 
     /// Lets the peers of the domain's queue pairs write to all of it; `in_any_order`, if the device
-    /// may put what they write in place in another order than they did. Completions come after it
-    /// all the same, since writing them is never relaxed. Pins the pages.
+    /// may put what they write in place in another order than they did, which over iWARP it may
+    /// not. Completions come after it all the same, since writing them is never relaxed. Pins the
+    /// pages.
     pub(in crate::rdma) fn expose(&self, pd: &Arc<Pd>, in_any_order: bool) -> io::Result<Mr> {
-        let relaxed = if in_any_order { abi::ACCESS_RELAXED_ORDERING } else { 0 };
+        let is_relaxed = in_any_order && !pd.context.is_iwarp();
+        let relaxed = if is_relaxed { abi::ACCESS_RELAXED_ORDERING } else { 0 };
         Mr::new(pd, &self.0, abi::ACCESS_LOCAL_WRITE | abi::ACCESS_REMOTE_WRITE | relaxed)
     }
 
