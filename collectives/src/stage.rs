@@ -1,12 +1,14 @@
 //! Stages as algorithms use them: what lies where, in which pieces a call passes through, and the
 //! tokens by which ranks tell each other how far they are.
 
+use alloc::vec::Vec;
+
 use ringfold_types::limits::STAGE_HALF_BYTES;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::Plan;
 use crate::pattern::ring;
-use crate::schedule::Builder;
+use crate::schedule::{Builder, Source};
 
 /// Bytes of a cache line: places in a stage begin at one, so that no line has two writers.
 const LINE_BYTES: usize = 64;
@@ -84,6 +86,17 @@ impl Stage {
         if !index.is_multiple_of(2) {
             steps.turn_stage();
         }
+    }
+
+    /// Combines `own`, of this rank, with what all others have at `theirs` of their stages, in rank
+    /// order, into `dst`.
+    pub(crate) fn combine(&self, steps: &mut Builder, dst: Slice, own: Slice, theirs: Slice) {
+        let source = |of| match of {
+            _ if of == self.rank => Source::Local(own),
+            _ => Source::Peer(of, theirs),
+        };
+        let sources: Vec<Source> = (0..self.size).map(Rank::at).map(source).collect();
+        steps.reduce(dst, &sources);
     }
 
     /// All other ranks, the one after this first.

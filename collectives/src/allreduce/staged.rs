@@ -89,10 +89,8 @@ fn combine(plan: &Plan<'_>, steps: &mut Builder, stage: &Stage, index: usize, pi
     let result = stage.result(index, block.len);
     for own in chunks(block, plan.chunk.div_ceil(PARTS).next_multiple_of(grain(&call))) {
         let theirs = stage.place(index, own.offset - piece.offset, own.len);
-        let source = |of| if of == rank { Source::Local(own) } else { Source::Peer(of, theirs) };
-        let sources: Vec<Source> = (0..size).map(Rank::at).map(source).collect();
         let part = result.skip(own.offset - block.offset).take(own.len);
-        steps.reduce(part, &sources);
+        stage.combine(steps, part, own, theirs);
         steps.copy(part, Slice { buffer: Buffer::Output, ..own });
     }
 }

@@ -12,7 +12,7 @@
 use alloc::vec::Vec;
 
 use ringfold_topology::Layout;
-use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
+use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::chunks;
@@ -28,7 +28,7 @@ fn stated(_: &Call, layout: &Layout) -> Stated {
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
-    let (size, rank, call) = (plan.size(), plan.rank, plan.call);
+    let (size, call) = (plan.size(), plan.call);
     let mut steps = Builder::new(plan, ALGORITHM.name, 1);
     let whole = Slice::new(Buffer::Input, 0, call.count);
     if size == 1 {
@@ -42,9 +42,7 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
         steps.copy(*piece, place);
         stage.tell_all(&mut steps);
         stage.hear_all(&mut steps);
-        let source = |of| if of == rank { Source::Local(*piece) } else { Source::Peer(of, place) };
-        let sources: Vec<Source> = (0..size).map(Rank::at).map(source).collect();
-        steps.reduce(Slice { buffer: Buffer::Output, ..*piece }, &sources);
+        stage.combine(&mut steps, Slice { buffer: Buffer::Output, ..*piece }, *piece, place);
     }
     stage.end(&mut steps, pieces.len());
     steps.build()

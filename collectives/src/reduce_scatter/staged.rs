@@ -47,12 +47,7 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
         }
         stage.tell_all(&mut steps);
         stage.hear_all(&mut steps);
-        let source = |of| match of {
-            _ if of == rank => Source::Local(input(rank, *result)),
-            _ => Source::Peer(of, place(rank)),
-        };
-        let sources: Vec<Source> = (0..size).map(Rank::at).map(source).collect();
-        steps.reduce(*result, &sources);
+        stage.combine(&mut steps, *result, input(rank, *result), place(rank));
     }
     stage.end(&mut steps, pieces.len());
     steps.build()
