@@ -36,6 +36,7 @@ fn run(machine: &mut Machine, schedule: &Schedule) -> usize {
                     | Action::Copy { dst, .. }
                     | Action::Get { dst, .. }
                     | Action::Reduce { dst, .. } => dst.len,
+                    Action::Trade => 0,
                 };
                 total += elements;
                 machine.handle(schedule, lane, black_box(elements));

@@ -13,7 +13,8 @@
 //! Calls on ordinary buffers can do the same by way of the *stage*, memory that the communicator
 //! keeps and every rank has mapped: a rank copies there what others need, and they read it
 //! (`Source::Peer`, `Step::Get`). It is the same from call to call, so a schedule leaves one half
-//! of it quiet, and says if that is the other one: see `limits::STAGE_HALF_BYTES`.
+//! of it quiet, and says if that is the other one: see `limits::STAGE_HALF_BYTES`. Two ranks may
+//! trade stages instead (`Step::Trade`).
 //!
 //! An element on the wire has one of two forms: that of the call's data type (sent from `Input` or
 //! `Output`) or that of its accumulator (sent from `Scratch`). Collectives that do not reduce have
@@ -116,6 +117,9 @@ pub enum Step {
         /// to here, of the same length and form.
         dst: Slice,
     },
+    /// Of two ranks: from here on take the other's stage for this rank's own, and its own for the
+    /// other's. Waits for nobody: the other does so in its own time.
+    Trade,
 }
 
 /// Everything one rank does in one call.
@@ -131,6 +135,7 @@ pub struct Schedule {
     needs_windows: bool,
     needs_stage: bool,
     turns_stage: bool,
+    trades_stages: bool,
 }
 
 impl Schedule {
@@ -190,7 +195,7 @@ impl Schedule {
                         Source::Local(_) | Source::Peer(..) => None,
                     }));
                 }
-                Step::Copy { .. } | Step::Put { .. } | Step::Get { .. } => {}
+                Step::Copy { .. } | Step::Put { .. } | Step::Get { .. } | Step::Trade => {}
             }
         }
         peers.sort_unstable();
@@ -214,6 +219,12 @@ impl Schedule {
     #[must_use]
     pub const fn turns_stage(&self) -> bool {
         self.turns_stage
+    }
+
+    /// Whether ranks trade stages, so that who has read of one writes there next.
+    #[must_use]
+    pub const fn trades_stages(&self) -> bool {
+        self.trades_stages
     }
 
     /// Elements of scratch that the steps use.
@@ -255,6 +266,7 @@ impl Builder {
             needs_windows: false,
             needs_stage: false,
             turns_stage: false,
+            trades_stages: false,
         };
         let nothing = Slice::new(Buffer::Scratch, 0, 0);
         Self { schedule, lane: 0, partials: alloc::vec![nothing; lanes], group: Vec::new() }
@@ -336,6 +348,12 @@ impl Builder {
     /// Lets the halves of the stage change places after the call. All ranks do, or none.
     pub fn turn_stage(&mut self) {
         self.schedule.turns_stage = true;
+    }
+
+    /// Lets two ranks trade their stages.
+    pub fn trade_stages(&mut self) {
+        self.schedule.trades_stages = true;
+        self.push(Step::Trade);
     }
 
     /// Combines `sources`, in order, into `dst`. More sources than one step takes are combined in
@@ -427,6 +445,7 @@ impl Schedule {
             Step::Copy { src, dst } => write!(f, "copy    {dst} <- {src}"),
             Step::Put { to, src } => write!(f, "put     {src} => rank {to}"),
             Step::Get { from, src, dst } => write!(f, "get     {dst} <- rank {from}'s {src}"),
+            Step::Trade => write!(f, "trade   stages"),
             Step::Reduce { dst, sources } => {
                 write!(f, "reduce  {dst} <-")?;
                 for (index, source) in self.sources(sources).iter().enumerate() {

@@ -59,12 +59,36 @@ pub(crate) struct Stage {
     size: usize,
     token: Slice,
     heard: Slice,
+    /// Pieces that are over, where the ranks have not traded stages after each.
+    turns: usize,
 }
 
 impl Stage {
     pub(crate) fn new(plan: &Plan<'_>, steps: &mut Builder) -> Self {
         let (token, heard) = (steps.scratch(1), steps.scratch(1));
-        Self { call: plan.call, rank: plan.rank, size: plan.size(), token, heard }
+        Self { call: plan.call, rank: plan.rank, size: plan.size(), token, heard, turns: 0 }
+    }
+
+    /// Where `len` elements of this piece are for others, from element `offset` on.
+    pub(crate) fn here(&self, offset: usize, len: usize) -> Slice {
+        self.place(self.turns, offset, len)
+    }
+
+    /// This rank has read all that it reads of this piece. Of two ranks, each has thereby got the
+    /// other's lines into its caches, and writes the next piece there, which costs nothing; more
+    /// ranks use the halves in turn, as others may still read.
+    pub(crate) fn turn(&mut self, steps: &mut Builder) {
+        if self.size == 2 {
+            steps.trade_stages();
+        } else {
+            self.turns += 1;
+        }
+    }
+
+    /// Ends a schedule after a turn.
+    pub(crate) fn end_turned(self, steps: &mut Builder) {
+        let turns = self.turns;
+        self.end(steps, turns);
     }
 
     /// Where `len` elements of piece number `index` are for others, from element `offset` on.
@@ -88,12 +112,18 @@ impl Stage {
         }
     }
 
-    /// Combines `own`, of this rank, with what all others have at `theirs` of their stages, in rank
+    /// Combines `own`, of this rank, with what each other has at `theirs` of its stage, in rank
     /// order, into `dst`.
-    pub(crate) fn combine(&self, steps: &mut Builder, dst: Slice, own: Slice, theirs: Slice) {
+    pub(crate) fn combine(
+        &self,
+        steps: &mut Builder,
+        dst: Slice,
+        own: Slice,
+        theirs: impl Fn(Rank) -> Slice,
+    ) {
         let source = |of| match of {
             _ if of == self.rank => Source::Local(own),
-            _ => Source::Peer(of, theirs),
+            _ => Source::Peer(of, theirs(of)),
         };
         let sources: Vec<Source> = (0..self.size).map(Rank::at).map(source).collect();
         steps.reduce(dst, &sources);

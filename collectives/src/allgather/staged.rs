@@ -1,7 +1,7 @@
 //! Through stages: everyone copies its block to its stage and tells everyone so, and takes what it
 //! has heard of from the others' stages. Piece by piece, in turn in two halves of the stage: who
 //! tells that a piece is there has taken all before the piece before it, be it in another call, so
-//! that its place is free.
+//! that its place is free. Two ranks trade stages after each piece instead.
 //!
 //! Steps: 1 for each piece, of one element. Sent by each rank: n-1 tokens for each piece; taken
 //! from others' stages: n-1 blocks.
@@ -31,22 +31,19 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
     let own = Slice::new(Buffer::Input, 0, call.count);
     let pieces: Vec<Slice> = chunks(own, piece_len(&call, size, plan.chunk)).collect();
     if size > 1 && !pieces.is_empty() {
-        let stage = Stage::new(plan, &mut steps);
-        for index in 0..=pieces.len() {
-            if let Some(last) = index.checked_sub(1) {
-                let Slice { offset, len, .. } = pieces[last];
-                for other in stage.others() {
-                    stage.hear(&mut steps, other);
-                    let theirs = Slice::new(Buffer::Output, at(&call, other) + offset, len);
-                    steps.get(other, stage.place(last, 0, len), theirs);
-                }
+        let mut stage = Stage::new(plan, &mut steps);
+        for piece in pieces {
+            let place = stage.here(0, piece.len);
+            steps.copy(piece, place);
+            stage.tell_all(&mut steps);
+            for other in stage.others() {
+                stage.hear(&mut steps, other);
+                let theirs = at(&call, other) + piece.offset;
+                steps.get(other, place, Slice::new(Buffer::Output, theirs, piece.len));
             }
-            if let Some(piece) = pieces.get(index) {
-                steps.copy(*piece, stage.place(index, 0, piece.len));
-                stage.tell_all(&mut steps);
-            }
+            stage.turn(&mut steps);
         }
-        stage.end(&mut steps, pieces.len());
+        stage.end_turned(&mut steps);
     }
     steps.copy(own, Slice::new(Buffer::Output, at(&call, rank), call.count));
     steps.build()

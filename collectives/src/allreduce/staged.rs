@@ -90,7 +90,7 @@ fn combine(plan: &Plan<'_>, steps: &mut Builder, stage: &Stage, index: usize, pi
     for own in chunks(block, plan.chunk.div_ceil(PARTS).next_multiple_of(grain(&call))) {
         let theirs = stage.place(index, own.offset - piece.offset, own.len);
         let part = result.skip(own.offset - block.offset).take(own.len);
-        stage.combine(steps, part, own, theirs);
+        stage.combine(steps, part, own, |_| theirs);
         steps.copy(part, Slice { buffer: Buffer::Output, ..own });
     }
 }

@@ -5,6 +5,7 @@
 //! counts, on ranks that share CPUs. All ranks combine in rank order, in one pass, so all have the
 //! same bits. Piece by piece, in turn in two halves of the stage: who tells that a piece is there
 //! has combined all before the piece before it, be it in another call, so that its place is free.
+//! Two ranks trade stages after each piece instead.
 //!
 //! Steps: 1 for each piece, of one element. Sent by each rank: n-1 tokens for each piece; read from
 //! others' stages: n-1 times the buffer.
@@ -35,15 +36,16 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
         steps.reduce(Slice { buffer: Buffer::Output, ..whole }, &[Source::Local(whole)]);
         return steps.build();
     }
-    let stage = Stage::new(plan, &mut steps);
+    let mut stage = Stage::new(plan, &mut steps);
     let pieces: Vec<Slice> = chunks(whole, piece_len(&call, size, plan.chunk)).collect();
-    for (index, piece) in pieces.iter().enumerate() {
-        let place = stage.place(index, 0, piece.len);
-        steps.copy(*piece, place);
+    for piece in pieces {
+        let place = stage.here(0, piece.len);
+        steps.copy(piece, place);
         stage.tell_all(&mut steps);
         stage.hear_all(&mut steps);
-        stage.combine(&mut steps, Slice { buffer: Buffer::Output, ..*piece }, *piece, place);
+        stage.combine(&mut steps, Slice { buffer: Buffer::Output, ..piece }, piece, |_| place);
+        stage.turn(&mut steps);
     }
-    stage.end(&mut steps, pieces.len());
+    stage.end_turned(&mut steps);
     steps.build()
 }

@@ -141,9 +141,10 @@ pub enum Flaw {
         /// What `rank` was using; nothing if it was the user.
         slice: Slice,
     },
-    /// Of two ranks one lets the halves of its stage change places and the other does not.
+    /// Of two ranks one lets the halves of its stage change places, or trades it, and the other
+    /// does not; or there are not two who trade.
     Turn {
-        /// Who differs from rank 0.
+        /// Who differs from rank 0, or would trade.
         rank: Rank,
     },
     /// A message that a link might not accept at once, or that is no scratch, in a schedule whose

@@ -9,7 +9,8 @@
 //! A call begins and ends with its user: the owner has written all of its windows before, and does
 //! again after. Of a stage, the first half is the owner's in the same way before the call; the
 //! second others may have read right before. After it that half is the owner's which is the first
-//! from then on; the other may be read right after.
+//! from then on; the other may be read right after. Where ranks trade stages, all of a stage is
+//! that rank's whose it is in the end.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -151,18 +152,22 @@ impl Races {
     }
 
     /// The calls have ended, and the users do with their windows as they like. The first rank for
-    /// which somebody may still be at it.
-    pub(super) fn end(&mut self) -> Result<(), usize> {
-        for (rank, windows) in self.windows.iter_mut().enumerate() {
-            let own = rank * self.lanes..(rank + 1) * self.lanes;
-            let mut clock = Rc::clone(&self.threads[own.start].clock);
-            self.threads[own.clone()].iter().for_each(|thread| learn(&mut clock, &thread.clock));
+    /// which somebody may still be at it. `traded`, if ranks traded stages: whether each has the
+    /// other's in the end.
+    pub(super) fn end(&mut self, traded: Option<bool>) -> Result<(), usize> {
+        for (of, windows) in self.windows.iter_mut().enumerate() {
             let whole = 0..usize::MAX / 4;
-            for (memory, Range { start: mut at, end }) in [
-                (&mut windows.input, whole.clone()),
-                (&mut windows.output, whole),
-                (&mut windows.stage, windows.quiet..windows.quiet + windows.half),
+            let quiet = windows.quiet..windows.quiet + windows.half;
+            let owner = if traded == Some(true) { 1 - of } else { of };
+            for (rank, memory, Range { start: mut at, end }) in [
+                (of, &mut windows.input, whole.clone()),
+                (of, &mut windows.output, whole.clone()),
+                (owner, &mut windows.stage, if traded.is_some() { whole } else { quiet }),
             ] {
+                let own = rank * self.lanes..(rank + 1) * self.lanes;
+                let mut clock = Rc::clone(&self.threads[own.start].clock);
+                let threads = &self.threads[own.clone()];
+                threads.iter().for_each(|thread| learn(&mut clock, &thread.clock));
                 while let (len, Some(_)) = memory.run_at(at)
                     && at < end
                 {

@@ -112,3 +112,63 @@ fn what_is_beyond_a_stage_is_seen() {
     let schedules = pair(|other, steps| steps.get(other, slice, OUT.take(1)));
     assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Bounds { rank: Rank(1), slice });
 }
+
+/// An all-gather of two ranks in two pieces, the second copied to where the first was read once the
+/// ranks have traded stages; if `waits`, that is when both have heard of the first. A rank trades
+/// as often as `trades` says after each.
+fn traded(waits: bool, trades: [fn(Rank) -> usize; 2]) -> Vec<Schedule> {
+    written(Collective::AllGather, 2, 1, |rank, steps| {
+        let (rank, other) = (Rank::at(rank), Rank::at(1 - rank));
+        let (token, heard) = (steps.scratch(1), steps.scratch(1));
+        let block = |of: Rank| Slice::new(Buffer::Output, of.index() * COUNT, COUNT);
+        let half = COUNT / 2;
+        let place = Slice::new(Buffer::Stage, 0, half);
+        for (index, trades) in trades.into_iter().enumerate() {
+            let part = |whole: Slice| whole.skip(index * half).take(half);
+            steps.copy(part(IN), place);
+            if waits {
+                steps.send(other, token);
+                steps.recv(other, heard);
+            }
+            steps.get(other, place, part(block(other)));
+            (0..trades(rank)).for_each(|_| steps.trade_stages());
+        }
+        steps.copy(IN, block(rank));
+    })
+}
+
+#[test]
+fn two_ranks_that_trade_stages_write_where_they_have_read() {
+    for conditions in [OUT_OF_PLACE, IN_PLACE] {
+        let cost = Ok(Stated { steps: 2, sent: COUNT + 2 });
+        assert_eq!(check(&traded(true, [|_| 1, |_| 1]), conditions), cost);
+    }
+}
+
+#[test]
+fn writing_to_a_stage_that_was_not_traded_is_seen() {
+    let slice = Slice::new(Buffer::Stage, 0, COUNT / 2);
+    let race = Flaw::Race { rank: Rank(0), of: Rank(1), slice };
+    assert_flaw(&traded(true, [|_| 0, |_| 1]), OUT_OF_PLACE, &race);
+}
+
+#[test]
+fn reading_a_stage_before_it_is_heard_of_is_seen() {
+    let slice = Slice::new(Buffer::Stage, 0, COUNT / 2);
+    let unwritten = Flaw::Unwritten { rank: Rank(1), slice };
+    assert_flaw(&traded(false, [|_| 1, |_| 1]), OUT_OF_PLACE, &unwritten);
+}
+
+#[test]
+fn a_stage_that_is_traded_back_while_it_is_read_is_seen() {
+    let in_use = Flaw::Race { rank: Rank(1), of: Rank(1), slice: Slice { len: 0, ..OUT } };
+    assert_flaw(&traded(true, [|_| 1, |_| 2]), OUT_OF_PLACE, &in_use);
+}
+
+#[test]
+fn stages_are_traded_by_both_of_two_ranks() {
+    let differs = check(&traded(true, [|_| 1, |rank| rank.index()]), OUT_OF_PLACE);
+    assert_eq!(differs, Err(Flaw::Turn { rank: Rank(1) }));
+    let three = written(Collective::AllGather, 3, 1, |_, steps| steps.trade_stages());
+    assert_flaw(&three, OUT_OF_PLACE, &Flaw::Turn { rank: Rank(0) });
+}

@@ -34,6 +34,8 @@ pub(super) struct Node {
     pub(super) output: Memory,
     scratch: Memory,
     stage: Memory,
+    /// Whether it takes the other rank's stage for its own, of two.
+    has_traded: bool,
     /// Per lane, the longest chain of messages that led to where it is.
     depth: Vec<usize>,
     /// The ranks that are known to have entered, for barrier.
@@ -57,6 +59,7 @@ impl<'s> World<'s> {
                     output: Memory::default(),
                     scratch: Memory::default(),
                     stage: Memory::default(),
+                    has_traded: false,
                     depth: alloc::vec![0; schedule.lanes().len()],
                     entered: own,
                     sent: 0,
@@ -91,11 +94,14 @@ impl<'s> World<'s> {
         for index in 0..self.nodes.len() {
             self.verify(index)?;
         }
-        let differs = |it: &Schedule| it.turns_stage() != self.schedules[0].turns_stage();
-        if let Some(index) = self.schedules.iter().position(differs) {
+        let left =
+            |index: usize| (self.schedules[index].turns_stage(), self.nodes[index].has_traded);
+        if let Some(index) = (0..self.nodes.len()).find(|index| left(*index) != left(0)) {
             return Err(Flaw::Turn { rank: Rank::at(index) });
         }
-        if let Some(Err(index)) = self.races.as_mut().map(Races::end) {
+        let trades = self.schedules.iter().any(Schedule::trades_stages);
+        let traded = trades.then_some(self.nodes[0].has_traded);
+        if let Some(Err(index)) = self.races.as_mut().map(|races| races.end(traded)) {
             let (rank, slice) = (Rank::at(index), Slice::new(Buffer::Output, 0, 0));
             return Err(Flaw::Race { rank, of: rank, slice });
         }
@@ -146,6 +152,7 @@ impl<'s> World<'s> {
                     self.write(index, dst, shifted(values, src, dst))?;
                     dst.len
                 }
+                Action::Trade => self.trade(index)?,
                 Action::Put { to, src } => self.put(index, lane, to, src)?,
                 Action::Get { from, src, dst } => self.get(index, lane, from, src, dst)?,
                 Action::Reduce { dst, sources, done } => {
@@ -239,12 +246,26 @@ impl<'s> World<'s> {
         if !exists || src.buffer != Buffer::Stage || dst.buffer == Buffer::Scratch {
             return Err(Flaw::Bounds { rank, slice: src });
         }
-        let values = self.read(from.index(), src)?;
+        let values = self.read_of(index, from.index(), src)?;
         self.touch((index, lane), from.index(), src, false)?;
         self.touch((index, lane), index, dst, true)?;
         self.write(index, dst, shifted(values, src, dst))?;
         self.nodes[index].sent += src.len;
         Ok(src.len)
+    }
+
+    fn trade(&mut self, index: usize) -> Result<usize, Flaw> {
+        if self.nodes.len() != 2 {
+            return Err(Flaw::Turn { rank: Rank::at(index) });
+        }
+        self.nodes[index].has_traded ^= true;
+        Ok(0)
+    }
+
+    /// Where that lies which a rank takes for memory of `of`.
+    fn home(&self, index: usize, of: usize, slice: Slice) -> usize {
+        let is_other = slice.buffer == Buffer::Stage && self.nodes[index].has_traded;
+        if is_other { 1 - of } else { of }
     }
 
     /// A lane of a rank uses memory of one that others may use too.
@@ -255,9 +276,14 @@ impl<'s> World<'s> {
         slice: Slice,
         writes: bool,
     ) -> Result<(), Flaw> {
+        let home = self.home(by.0, of, slice);
         let Some(races) = &mut self.races else { return Ok(()) };
         let (rank, of_rank) = (Rank::at(by.0), Rank::at(of));
-        races.touch(by, of, &slice, writes).map_err(|Race| Flaw::Race { rank, of: of_rank, slice })
+        races.touch(by, home, &slice, writes).map_err(|Race| Flaw::Race {
+            rank,
+            of: of_rank,
+            slice,
+        })
     }
 
     fn reduce(
@@ -298,7 +324,7 @@ impl<'s> World<'s> {
                         return Err(Flaw::Bounds { rank, slice });
                     }
                     self.touch((index, lane), of.index(), slice, false)?;
-                    shifted(self.read(of.index(), slice)?, slice, dst)
+                    shifted(self.read_of(index, of.index(), slice)?, slice, dst)
                 }
             };
             total = Some(match total {
@@ -376,6 +402,12 @@ impl<'s> World<'s> {
     }
 
     fn read(&self, index: usize, slice: Slice) -> Result<Vec<Run>, Flaw> {
+        self.read_of(index, index, slice)
+    }
+
+    /// What `by` takes for memory of `of`.
+    fn read_of(&self, by: usize, of: usize, slice: Slice) -> Result<Vec<Run>, Flaw> {
+        let index = self.home(by, of, slice);
         let (schedule, node) = (&self.schedules[index], &self.nodes[index]);
         let unwritten = Flaw::Unwritten { rank: Rank::at(index), slice };
         self.bounds(index, slice)?;
@@ -416,7 +448,8 @@ impl<'s> World<'s> {
 
     fn write(&mut self, index: usize, slice: Slice, values: Vec<Run>) -> Result<(), Flaw> {
         self.bounds(index, slice)?;
-        let node = &mut self.nodes[index];
+        let home = self.home(index, index, slice);
+        let node = &mut self.nodes[home];
         match slice.buffer {
             Buffer::Input => return Err(Flaw::Bounds { rank: Rank::at(index), slice }),
             Buffer::Output => node.output.write(slice.offset, values),

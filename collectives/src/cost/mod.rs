@@ -46,6 +46,10 @@ pub const IN_WINDOWS: LinkCost =
 pub const STAGED: LinkCost =
     LinkCost { latency_ps: 500_000, message_ps: 200_000, byte_ps: 44, work_ps: [200_000, 50] };
 
+/// The same where two ranks trade stages: what one writes is in its caches already.
+pub const TRADED: LinkCost =
+    LinkCost { latency_ps: 500_000, message_ps: 150_000, byte_ps: 33, work_ps: [200_000, 50] };
+
 /// Bytes of a message between ranks of one host that fit the cache line which announces it,
 const SHORT_BYTES: u128 = 48;
 
@@ -320,6 +324,8 @@ impl Bill {
         let messages = (traffic.messages * pieces) as u128;
         let near = match algorithm {
             _ if algorithm.needs_windows() => IN_WINDOWS,
+            // With one turn for each piece.
+            _ if algorithm.needs_stage() && size == 2 && traffic.steps == 1 => TRADED,
             _ if algorithm.needs_stage() => STAGED,
             _ => SAME_HOST,
         };

@@ -67,6 +67,8 @@ pub enum Action<'s> {
         /// to here.
         dst: Slice,
     },
+    /// Take the other rank's stage for one's own, and one's own for the other's.
+    Trade,
 }
 
 /// The progress of one rank through one schedule.
@@ -306,6 +308,7 @@ fn destination(step: &Step) -> Slice {
         | Step::Copy { dst, .. }
         | Step::Get { dst, .. }
         | Step::Reduce { dst, .. } => *dst,
+        Step::Trade => Slice::new(Buffer::Stage, 0, 0),
     }
 }
 
@@ -319,6 +322,7 @@ fn action<'s>(schedule: &'s Schedule, step: &Step, dst: Slice, done: usize) -> A
         }
         Step::Put { to, .. } => Action::Put { to: *to, src: dst },
         Step::Get { from, src, .. } => Action::Get { from: *from, src: src.skip(done), dst },
+        Step::Trade => Action::Trade,
     }
 }
 

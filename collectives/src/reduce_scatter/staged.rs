@@ -3,7 +3,8 @@
 //!
 //! All ranks combine in rank order, in one pass: short floats are rounded once. Piece by piece, in
 //! turn in two halves of the stage: who tells that a piece is there has combined all before the
-//! piece before it, be it in another call, so that its place is free.
+//! piece before it, be it in another call, so that its place is free. Two ranks trade stages after
+//! each piece instead.
 //!
 //! Steps: 1 for each piece, of one element. Sent by each rank: n-1 tokens for each piece; read from
 //! others' stages: n-1 blocks.
@@ -37,18 +38,23 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
         steps.reduce(own, &[Source::Local(input(rank, own))]);
         return steps.build();
     }
-    let stage = Stage::new(plan, &mut steps);
+    let mut stage = Stage::new(plan, &mut steps);
     let each = piece_len(&call, size, plan.chunk);
     let pieces: Vec<Slice> = chunks(own, each).collect();
-    for (index, result) in pieces.iter().enumerate() {
-        let place = |of: Rank| stage.place(index, of.index() * each, result.len);
+    for result in pieces {
+        // By how far the reader is from the writer: with two ranks always the same.
+        let place = |of: Rank, reader: Rank| {
+            let distance = (reader.index() + size - of.index()) % size;
+            stage.here((distance - 1) * each, result.len)
+        };
         for other in stage.others() {
-            steps.copy(input(other, *result), place(other));
+            steps.copy(input(other, result), place(rank, other));
         }
         stage.tell_all(&mut steps);
         stage.hear_all(&mut steps);
-        stage.combine(&mut steps, *result, input(rank, *result), place(rank));
+        stage.combine(&mut steps, result, input(rank, result), |of| place(of, rank));
+        stage.turn(&mut steps);
     }
-    stage.end(&mut steps, pieces.len());
+    stage.end_turned(&mut steps);
     steps.build()
 }

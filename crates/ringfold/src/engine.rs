@@ -223,6 +223,10 @@ fn perform(
             memory.get(from, src, dst);
             Ok(dst.len)
         }
+        Action::Trade => {
+            memory.trade();
+            Ok(0)
+        }
         Action::Reduce { dst, sources, done } => {
             if let Some((reach, scratch)) = memory.reach() {
                 reach.reduce(task.kernel, scratch, dst, sources);

@@ -206,6 +206,11 @@ impl<'a> Memory<'a> {
         copy(bytes, staged(rest.stages).read(from, range));
     }
 
+    /// Trades stages with the other rank.
+    pub(crate) fn trade(&mut self) {
+        staged(self.stage.as_deref_mut()).trade();
+    }
+
     /// The bytes of `dst`, to be written, and the memory around them.
     #[inline]
     pub(crate) fn split(&mut self, dst: Slice) -> (&mut [u8], Rest<'_>) {

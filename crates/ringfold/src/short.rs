@@ -120,6 +120,10 @@ fn whole(
             memory.get(from, src, dst);
             Ok(Whole::Done)
         }
+        Step::Trade => {
+            memory.trade();
+            Ok(Whole::Done)
+        }
         Step::Reduce { dst, ref sources } => {
             let sources = task.schedule.sources(sources);
             if task.in_lines {

@@ -29,6 +29,17 @@ pub struct Window {
     pub peers: PeerParts,
 }
 
+impl Window {
+    /// Of two ranks: takes the other's part for this rank's own from now on, and its own for the
+    /// other's. Whose part is whose is for the users' protocol to say, so the other does so too.
+    #[inline]
+    pub fn trade(&mut self) {
+        if let Some(part) = self.peers.0.iter_mut().flatten().next() {
+            std::mem::swap(&mut self.own.0, part);
+        }
+    }
+}
+
 /// The part of a window that belongs to this rank.
 #[derive(Debug)]
 pub struct OwnPart(Mapping);

@@ -58,6 +58,20 @@ fn what_one_puts_the_others_read() {
 }
 
 #[test]
+fn two_trade_their_parts() {
+    let mut windows = windows(&mut meet_all(2), 100);
+    for (rank, window) in windows.iter_mut().enumerate() {
+        window.own.write(0..1)[0] = if rank == 0 { 3 } else { 4 };
+        window.trade();
+    }
+    assert_eq!([&windows[0], &windows[1]].map(|window| window.own.read(0..1)[0]), [4, 3]);
+    windows[1].own.write(1..2)[0] = 5;
+    assert_eq!(windows[0].peers.read(Rank(1), 0..2), [3, 5]);
+    windows[0].trade();
+    assert_eq!(windows[0].own.read(0..2), [3, 5], "its own again");
+}
+
+#[test]
 fn a_window_waits_for_all() {
     let mut ends = meet_all(3);
     ends[0].begin(100).unwrap();

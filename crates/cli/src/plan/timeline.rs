@@ -76,7 +76,7 @@ impl Lane<'_> {
                 });
                 at = self.take(links, &from.collect::<Vec<_>>(), dst.len)?.max(1);
             }
-            Step::Copy { .. } | Step::Put { .. } | Step::Get { .. } => {}
+            Step::Copy { .. } | Step::Put { .. } | Step::Get { .. } | Step::Trade => {}
         }
         self.next += 1;
         let text = self.describe(step);
@@ -118,6 +118,7 @@ impl Lane<'_> {
             Step::Copy { src, dst } => format!("{} = {}", name(*dst), name(*src)),
             Step::Put { to, src } => format!("#{to}.{0} = {0}", name(*src)),
             Step::Get { from, src, dst } => format!("{} = #{from}.{}", name(*dst), name(*src)),
+            Step::Trade => "trade stages".to_owned(),
             Step::Reduce { dst, sources } => {
                 let op = self.schedule.call().op;
                 let sources = self.schedule.sources(sources).iter().map(|source| match source {
