@@ -36,20 +36,39 @@ pub(crate) unsafe fn copy_bytes(from: *const u8, into: *mut u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     if bytes >= LOOP_BYTES && std::arch::is_x86_feature_detected!("avx") {
         // SAFETY: as the caller's; the CPU has AVX, and there are more than two blocks.
-        return unsafe { by_avx(from, into, bytes) };
+        return unsafe { by_avx::<false>(from, into, bytes) };
     }
     // SAFETY: as the caller's.
     unsafe { copy_nonoverlapping(from, into, bytes) }
 }
 
-/// Copies by registers of 32 bytes, four at a time, to aligned places.
+/// The same past the caches, which keep nothing of it, where that is possible; what is written
+/// after it is seen after it.
+///
+/// # Safety
+/// As `std::ptr::copy_nonoverlapping`.
+pub(super) unsafe fn stream_bytes(from: *const u8, into: *mut u8, bytes: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if bytes >= LOOP_BYTES && std::arch::is_x86_feature_detected!("avx") {
+        // SAFETY: as in `copy_bytes`.
+        return unsafe { by_avx::<true>(from, into, bytes) };
+    }
+    // SAFETY: as the caller's.
+    unsafe { copy_bytes(from, into, bytes) }
+}
+
+/// Copies by registers of 32 bytes, four at a time, to aligned places; if it `STREAMS`, past the
+/// caches.
 ///
 /// # Safety
 /// As `std::ptr::copy_nonoverlapping`; the CPU has AVX, and `bytes` is at least 160.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
-unsafe fn by_avx(from: *const u8, into: *mut u8, bytes: usize) {
-    use std::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_store_si256, _mm256_storeu_si256};
+unsafe fn by_avx<const STREAMS: bool>(from: *const u8, into: *mut u8, bytes: usize) {
+    use std::arch::x86_64::{
+        __m256i, _mm_sfence, _mm256_loadu_si256, _mm256_store_si256, _mm256_storeu_si256,
+        _mm256_stream_si256,
+    };
 
     const REGISTER: usize = size_of::<__m256i>();
     const BLOCK: usize = 4 * REGISTER;
@@ -63,7 +82,12 @@ unsafe fn by_avx(from: *const u8, into: *mut u8, bytes: usize) {
             let load = |index: usize| _mm256_loadu_si256(from.add(at + index * REGISTER).cast());
             let block = [load(0), load(1), load(2), load(3)];
             for (index, register) in block.into_iter().enumerate() {
-                _mm256_store_si256(into.add(at + index * REGISTER).cast(), register);
+                let place = into.add(at + index * REGISTER).cast();
+                if STREAMS {
+                    _mm256_stream_si256(place, register);
+                } else {
+                    _mm256_store_si256(place, register);
+                }
             }
             at += BLOCK;
         }
@@ -71,6 +95,10 @@ unsafe fn by_avx(from: *const u8, into: *mut u8, bytes: usize) {
         for index in 0..4 {
             let register = _mm256_loadu_si256(from.add(last + index * REGISTER).cast());
             _mm256_storeu_si256(into.add(last + index * REGISTER).cast(), register);
+        }
+        if STREAMS {
+            // Such stores are in no order with others else.
+            _mm_sfence();
         }
     }
 }

@@ -7,6 +7,7 @@ mod bell;
 mod cache;
 mod copy;
 mod descriptors;
+mod handover;
 mod memory;
 
 pub(crate) use attach::{process_behind, read_process};
@@ -15,4 +16,5 @@ pub(crate) use cache::will_write;
 pub use copy::copy;
 pub(crate) use copy::copy_bytes;
 pub(crate) use descriptors::{receive, transmit};
+pub(crate) use handover::Handover;
 pub(crate) use memory::{Access, Mapping, sealed_memory};

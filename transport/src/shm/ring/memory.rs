@@ -4,7 +4,7 @@
 //! 0      cells    64 lines: mark (sequence, length), note (tag, place), 48 bytes of payload
 //! 4096   credit   one line: how many cells the consumer is done with
 //! 4160   offer    one line: how far the consumer has read what lies in the producer's memory
-//! 8192   data     256 KiB: payloads that are too long for a cell, each from a line's start on
+//! 8192   data     512 KiB: payloads that are too long for a cell, each from a line's start on
 //! ```
 //!
 //! Cells and data are written by the producer only, credit by the consumer only, the offer's word
@@ -20,8 +20,10 @@ pub(super) const CELLS: u32 = 64;
 pub(super) const LINE_BYTES: u32 = 64;
 /// The longest payload that travels in its cell.
 pub(crate) const INLINE_BYTES: usize = 48;
-/// Bytes for payloads that are longer; a power of two.
-pub(crate) const DATA_BYTES: u32 = 256 * 1024;
+/// Bytes for payloads that are longer; a power of two. No more than what a core's own caches keep,
+/// and twice as much as suits messages that go around in them: of long ones the next lap then
+/// begins in the cache that cores share, which is faster than to take lines out of another's.
+pub(crate) const DATA_BYTES: u32 = 512 * 1024;
 /// The longest payload of one cell. Long messages are cut into such pieces, so that the consumer
 /// reads one while the producer writes the next, both in cache.
 pub(super) const PIECE_BYTES: u32 = 16 * 1024;

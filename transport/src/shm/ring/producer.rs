@@ -10,7 +10,7 @@ use super::memory::{
 };
 use super::offer::{OFFER, OFFER_BYTES, Offer, State};
 use crate::overflow::Overflow;
-use crate::sys::{copy_bytes, will_write};
+use crate::sys::{Handover, copy_bytes, will_write};
 
 /// Less room than this at the data's end is skipped, rather than filled with a splinter of a long
 /// message.
@@ -31,6 +31,7 @@ pub(crate) struct Producer<M> {
     /// What held after each announced cell. The consumer's word is never asked for it.
     after: [After; CELLS as usize],
     overflow: Overflow,
+    handover: Handover,
     /// What the consumer may read where it lies.
     offered: Option<Offered>,
     broken: Option<Broken>,
@@ -65,6 +66,7 @@ impl<M> Producer<M> {
             bytes: 0,
             after: [After::default(); CELLS as usize],
             overflow: Overflow::default(),
+            handover: Handover::default(),
             offered: None,
             broken: None,
         }
@@ -221,7 +223,7 @@ impl<M> Producer<M> {
     /// late it says what it is done with. Tiny messages can use up the cells before.
     fn promise_is_kept(&self) -> bool {
         if self.cells_left() > 0 {
-            // Then it was data that ran out: most of its 256 KiB are in use.
+            // Then it was data that ran out: most of its 512 KiB are in use.
             return true;
         }
         let unsaid = self.sent.wrapping_sub(CELLS - CREDIT_CELLS);
@@ -310,7 +312,7 @@ impl<M> Producer<M> {
         let target = self.ring.data(place);
         // SAFETY: `room` says that as many bytes are free in a row from `data_end` on: the consumer
         // is done with them and looks at them again only after the mark below.
-        unsafe { copy_bytes(bytes.as_ptr(), target.as_ptr(), bytes.len()) };
+        unsafe { self.handover.copy(bytes.as_ptr(), target.as_ptr(), bytes.len()) };
         #[expect(clippy::cast_possible_truncation, reason = "at most PIECE_BYTES")]
         let len = bytes.len() as u32;
         self.data_end = self.data_end.wrapping_add(occupied(len));
