@@ -42,7 +42,18 @@ pub(crate) unsafe fn copy_bytes(from: *const u8, into: *mut u8, bytes: usize) {
     unsafe { copy_nonoverlapping(from, into, bytes) }
 }
 
-/// The same past the caches, which keep nothing of it, where that is possible; what is written
+/// Copies all of `from` past the caches, which keep nothing of it, where that is possible: for what
+/// is so long that they would lose it, and much else, before it is read.
+///
+/// # Panics
+/// If they are not of the same length.
+pub fn copy_past(into: &mut [u8], from: &[u8]) {
+    assert_eq!(into.len(), from.len(), "a copy keeps its length");
+    // SAFETY: both are that long, and a unique borrow overlaps no other.
+    unsafe { stream_bytes(from.as_ptr(), into.as_mut_ptr(), from.len()) }
+}
+
+/// `copy_bytes` past the caches, which keep nothing of it, where that is possible; what is written
 /// after it is seen after it.
 ///
 /// # Safety
@@ -105,7 +116,7 @@ unsafe fn by_avx<const STREAMS: bool>(from: *const u8, into: *mut u8, bytes: usi
 
 #[cfg(test)]
 mod tests {
-    use super::copy;
+    use super::{copy, copy_past};
 
     #[test]
     fn every_length_and_alignment_is_copied_and_nothing_else() {
@@ -113,10 +124,13 @@ mod tests {
         for len in (0..70).chain(500..700).chain([1024, 4095, 4096, 4097]) {
             for (source, target) in [(0, 0), (1, 0), (0, 1), (16, 3), (31, 33), (64, 48)] {
                 let mut into = vec![0xa5; len + 100];
-                copy(&mut into[target..target + len], &from[source..source + len]);
-                assert_eq!(into[target..target + len], from[source..source + len], "{len}");
-                let untouched = into[..target].iter().chain(&into[target + len..]);
-                assert!(untouched.copied().all(|byte| byte == 0xa5), "{len}");
+                for copy in [copy, copy_past] {
+                    into.fill(0xa5);
+                    copy(&mut into[target..target + len], &from[source..source + len]);
+                    assert_eq!(into[target..target + len], from[source..source + len], "{len}");
+                    let untouched = into[..target].iter().chain(&into[target + len..]);
+                    assert!(untouched.copied().all(|byte| byte == 0xa5), "{len}");
+                }
             }
         }
     }
