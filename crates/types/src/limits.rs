@@ -113,11 +113,16 @@ pub const RDMA_BYTES: usize = 8 << 30;
 /// next arrives.
 pub const RDMA_PIECE_BYTES: usize = 64 * 1024;
 
+/// And of one that goes straight to where the receiver wants it, of all paths to it together: it
+/// need not be read piece by piece, but how far it has got must be said now and then.
+pub const RDMA_PLACED_BYTES: usize = 512 * 1024;
+
 /// RDMA writes of a link that the receiver is not done with.
 pub const RDMA_CELLS: usize = 64;
 
-/// Shorter messages are copied to be sent by RDMA, be they in registered memory: to wait for the
-/// device's word that it has read them takes longer.
+/// Shorter messages are copied to be sent by RDMA, and where they are received, be they in
+/// registered memory: to wait for the device's word that it has read them takes longer, as does to
+/// tell the sender where to write.
 pub const RDMA_LEND_BYTES: usize = 32 * 1024;
 
 /// Bytes of registered memory that nobody uses any more and that is kept for who asks next.
@@ -152,6 +157,7 @@ const _: () = assert!(4 * LINE_BYTES_MAX <= CONTROL_BYTES_MAX);
 const _: () = assert!(POSTED_MAX > SOURCES_MAX);
 const _: () = assert!(LANES_MAX <= u8::MAX as usize);
 const _: () = assert!(RDMA_PIECE_BYTES.is_multiple_of(FRAGMENT_ALIGN));
+const _: () = assert!(RDMA_PLACED_BYTES >= RDMA_PIECE_BYTES);
 const _: () = assert!(RDMA_RING_BYTES >= 4 * RDMA_PIECE_BYTES && RDMA_PIECE_BYTES > LINK_BYTES_MIN);
 const _: () =
     assert!(RDMA_CELLS.is_power_of_two() && RDMA_CELLS <= 128, "sequence numbers: 8 bits");

@@ -8,11 +8,12 @@ use ringfold_types::Rank;
 use ringfold_types::limits::RDMA_RING_BYTES;
 
 use super::Settings;
+use super::invitation::MAILBOX_BYTES;
 
 /// Lanes, both ways, for which a peer's share of bytes lasts: no schedule uses more.
 pub(super) const LANES: usize = 2;
 /// Bytes of a peer's share on each rail.
-const RAIL_BYTES: usize = 2 * LANES * RDMA_RING_BYTES;
+const RAIL_BYTES: usize = 2 * LANES * RDMA_RING_BYTES + MAILBOX_BYTES;
 
 /// See the module's head.
 #[derive(Debug)]
@@ -123,7 +124,7 @@ mod tests {
     use super::*;
 
     fn budget(queue_pairs_max: usize, rings: usize) -> Budget {
-        let bytes_max = rings * RDMA_RING_BYTES;
+        let bytes_max = rings * RDMA_RING_BYTES + 4 * MAILBOX_BYTES;
         Budget::new(&Settings { queue_pairs_max, bytes_max, ..Settings::default() })
     }
 
@@ -146,7 +147,7 @@ mod tests {
         assert_eq!(budget.register(RDMA_RING_BYTES), Ok(()));
         for refused in [budget.register(RDMA_RING_BYTES), budget.share(Rank(3), 2, 1).map(|_| ())] {
             let why = refused.unwrap_err();
-            assert!(why.starts_with("RINGFOLD_IB_BYTES_MAX=27289600 "), "{why}");
+            assert!(why.starts_with("RINGFOLD_IB_BYTES_MAX=27293696 "), "{why}");
         }
     }
 

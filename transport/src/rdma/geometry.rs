@@ -6,19 +6,26 @@
 //! begins at the start, and the lines it skipped are its own too. So the lines of each fragment in
 //! turn say where the next begins.
 //!
+//! A fragment's payload may also lie where the receiver has invited it (`invitation`); then all of
+//! its lines but the first hold nothing, and are kept for the case that it must be sent again.
+//!
 //! ```text
 //! number of a write   bit 31     27..31   19..27      0..19
 //! a fragment          0          lane     sequence    lines, skipped ones excluded
 //! a credit            1          lane     0           all lines given back so far, modulo 2^19
+//! an invitation       1          lane     128         the place where it lies
 //! ```
 
 #![expect(clippy::cast_possible_truncation, reason = "lanes and lines are few")]
 
-use ringfold_types::limits::{LANES_MAX, RDMA_CELLS, RDMA_PIECE_BYTES, RDMA_RING_BYTES};
+use ringfold_types::limits::{
+    LANES_MAX, RDMA_CELLS, RDMA_PIECE_BYTES, RDMA_PLACED_BYTES, RDMA_RING_BYTES,
+};
 
 /// Bytes of a line,
 pub(super) const LINE_BYTES: usize = 64;
-/// and of the header at the start of a fragment: tag, length, nothing.
+/// and of the header at the start of a fragment: tag, length, whether the payload is where it was
+/// invited, and the last invitations that the sender has seen.
 pub(super) const HEADER_BYTES: usize = 16;
 /// The longest payload that shares its header's line.
 pub(super) const SHORT_BYTES: usize = LINE_BYTES - HEADER_BYTES;
@@ -31,7 +38,13 @@ pub(super) const CREDIT_LINES: u32 = RING_LINES / 2;
 /// and fragments.
 pub(super) const CREDIT_FRAGMENTS: u32 = (RDMA_CELLS / 4) as u32;
 
+/// Where a header says whether the payload is elsewhere,
+pub(super) const PLACED_AT: usize = 8;
+/// and what the sender has seen.
+pub(super) const SEEN_AT: usize = 12;
+
 const CREDIT: u32 = 1 << 31;
+const INVITATION: u32 = 1 << 26;
 const LANE_SHIFT: u32 = 27;
 const SEQUENCE_SHIFT: u32 = 19;
 
@@ -39,6 +52,7 @@ const _: () = assert!(RING_LINES < LAPS_LINES / 4);
 const _: () = assert!(LANES_MAX <= 1 << (31 - LANE_SHIFT));
 const _: () = assert!(RDMA_RING_BYTES.is_multiple_of(LINE_BYTES));
 const _: () = assert!(lines(RDMA_PIECE_BYTES) <= CREDIT_LINES);
+const _: () = assert!(lines(RDMA_PLACED_BYTES) <= CREDIT_LINES);
 
 /// Lines of a fragment with a payload of `bytes`.
 pub(super) const fn lines(bytes: usize) -> u32 {
@@ -69,6 +83,8 @@ pub(super) enum Number {
     /// It brings nothing: so many lines were given back in all, modulo `LAPS_LINES`. Whichever
     /// credit arrives last, or again, or not at all, the furthest one counts.
     Credit { lane: usize, total: u32 },
+    /// It brings nothing: an invitation lies in that place of the lane's.
+    Invitation { lane: usize, place: usize },
 }
 
 /// What totals of lines are counted modulo of: many laps of a ring.
@@ -88,12 +104,18 @@ impl Number {
             Self::Credit { lane, total } => {
                 CREDIT | (lane as u32) << LANE_SHIFT | (total % LAPS_LINES)
             }
+            Self::Invitation { lane, place } => {
+                CREDIT | INVITATION | (lane as u32) << LANE_SHIFT | place as u32
+            }
         }
     }
 
     pub(super) const fn decode(bits: u32) -> Self {
         let lane = (bits >> LANE_SHIFT & 0xf) as usize;
         let lines = bits % LAPS_LINES;
+        if bits & (CREDIT | INVITATION) == CREDIT | INVITATION {
+            return Self::Invitation { lane, place: lines as usize };
+        }
         if bits & CREDIT != 0 {
             return Self::Credit { lane, total: lines };
         }
@@ -112,6 +134,7 @@ mod tests {
             Number::Fragment { lane: 0, sequence: 0, lines: 1 },
             Number::Fragment { lane: 7, sequence: 255, lines: RING_LINES },
             Number::Credit { lane: 5, total: LAPS_LINES - 1 },
+            Number::Invitation { lane: LANES_MAX - 1, place: 1 },
         ] {
             assert_eq!(Number::decode(number.encode()), number);
         }

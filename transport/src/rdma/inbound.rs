@@ -1,4 +1,5 @@
-//! The receiving half of a link: a ring that the peer writes, and what has arrived in it.
+//! The receiving half of a link: a ring that the peer writes, and what has arrived in it, or by
+//! invitation elsewhere.
 //!
 //! Nothing that the peer says is believed before it is checked against what it was granted.
 
@@ -6,8 +7,12 @@ use std::collections::VecDeque;
 
 use ringfold_types::limits::RDMA_CELLS;
 
-use super::geometry::{CREDIT_FRAGMENTS, CREDIT_LINES, LINE_BYTES, RING_LINES, lines, payload_at};
-use super::message::Heard;
+use super::geometry::{
+    CREDIT_FRAGMENTS, CREDIT_LINES, HEADER_BYTES, LINE_BYTES, PLACED_AT, RING_LINES, SEEN_AT,
+    lines, payload_at,
+};
+use super::invitation::{Invitation, PLACES, Seen};
+use super::message::{Grant, Heard};
 use super::sys::{Inbox, Mr};
 use crate::contract::Fragment;
 
@@ -26,6 +31,16 @@ pub(super) struct Inbound {
     /// The line at which the next one begins, unless it does not fit.
     line: u32,
     arrived: VecDeque<Arrived>,
+    /// Where the peer's mailbox is.
+    mailbox: Grant,
+    /// All bytes that have arrived in order,
+    lined_up: u64,
+    /// where the peer was last invited to write,
+    invited: Option<Invited>,
+    /// and the number of that. The peer may not have seen those that lie in its mailbox yet, nor
+    /// ever, if they went by a path that is lost.
+    invitations: u32,
+    unseen: [Option<Unseen>; PLACES],
     /// Bytes of the first that were consumed.
     consumed: usize,
     /// Lines and fragments that the peer has no credit for.
@@ -44,21 +59,52 @@ pub(super) struct Inbound {
 #[derive(Clone, Copy, Debug)]
 struct Arrived {
     tag: u32,
-    at: usize,
+    place: Place,
     bytes: usize,
     /// With those that were skipped for it.
     lines: u32,
 }
 
+/// Where a payload is.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// In the ring, from this byte on.
+    Ring(usize),
+    /// At this address, where it was invited.
+    Invited(usize),
+}
+
+/// What an invitation was about.
+#[derive(Clone, Copy, Debug)]
+struct Invited {
+    tag: u32,
+    /// The byte of the stream from which on, and up to which.
+    from: u64,
+    end: u64,
+    address: usize,
+}
+
+/// An invitation on its way.
+#[derive(Clone, Copy, Debug)]
+struct Unseen {
+    number: u32,
+    path: usize,
+}
+
 impl Inbound {
-    pub(super) fn new(ring: Inbox, rights: Vec<Option<Mr>>) -> Self {
+    pub(super) fn new(ring: Inbox, rights: Vec<Option<Mr>>, mailbox: Grant) -> Self {
         Self {
             ring,
             rights,
+            mailbox,
             sequence: 0,
             early: [0; RDMA_CELLS],
             line: 0,
             arrived: VecDeque::with_capacity(RDMA_CELLS),
+            lined_up: 0,
+            invited: None,
+            invitations: 0,
+            unseen: [None; PLACES],
             consumed: 0,
             busy: 0,
             fragments: 0,
@@ -71,13 +117,13 @@ impl Inbound {
     }
 
     /// Where the peer finds the ring.
-    pub(super) fn address(&self) -> u64 {
-        self.ring.address()
+    pub(super) fn grant(&self) -> Grant {
+        Grant::new(self.ring.address(), self.rights.iter().map(Option::as_ref))
     }
 
-    /// The keys to it, by cable.
-    pub(super) fn keys(&self) -> impl Iterator<Item = u32> {
-        self.rights.iter().map(|right| right.as_ref().map_or(0, Mr::remote_key))
+    /// Where the peer finds invitations.
+    pub(super) const fn mailbox(&self) -> Grant {
+        self.mailbox
     }
 
     /// Takes note of a fragment that is there.
@@ -130,7 +176,7 @@ impl Inbound {
         }
         let at = begin as usize * LINE_BYTES;
         // What the peer writes there from now on is no longer believed.
-        let header: [u8; 8] = self.ring.read(at);
+        let header: [u8; HEADER_BYTES] = self.ring.read(at);
         let word = |at: usize| {
             u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
         };
@@ -138,17 +184,97 @@ impl Inbound {
         if bytes == 0 || bytes > RING_LINES as usize * LINE_BYTES || lines(bytes) != count {
             return Err("a fragment of another length than its lines");
         }
+        let place = match word(PLACED_AT) {
+            0 => Place::Ring(at + payload_at(bytes)),
+            1 => Place::Invited(self.invited_at(tag, bytes as u64)?),
+            _ => return Err("a fragment that is in no place"),
+        };
+        self.saw(Seen::decode(word(SEEN_AT)));
         self.line = (begin + count) % RING_LINES;
-        let at = at + payload_at(bytes);
-        self.arrived.push_back(Arrived { tag, at, bytes, lines: skipped + count });
+        self.lined_up += bytes as u64;
+        self.arrived.push_back(Arrived { tag, place, bytes, lines: skipped + count });
         Ok(())
     }
 
+    /// The address at which the next bytes of the stream were invited.
+    fn invited_at(&self, tag: u32, bytes: u64) -> Result<usize, &'static str> {
+        let it = self.invited.filter(|it| it.tag == tag && self.lined_up + bytes <= it.end);
+        let it = it.ok_or("a fragment where nothing was invited")?;
+        let skipped = usize::try_from(self.lined_up - it.from).unwrap_or(usize::MAX);
+        Ok(it.address.wrapping_add(skipped))
+    }
+
+    /// The peer had seen these invitations.
+    fn saw(&mut self, seen: Seen) {
+        for (place, unseen) in self.unseen.iter_mut().enumerate() {
+            *unseen = unseen.filter(|it| !seen.is_last(it.number, place));
+        }
+    }
+
+    /// Whether bytes may yet be written where they were invited.
+    pub(super) fn is_inviting(&self) -> bool {
+        self.invited.is_some_and(|it| self.lined_up < it.end)
+    }
+
+    /// Whether the next bytes can be invited: none have arrived, and there is room in the mailbox.
+    pub(super) fn may_invite(&self) -> bool {
+        self.arrived.is_empty() && !self.is_inviting() && self.next_place().is_some()
+    }
+
+    /// Where the next invitation goes in the mailbox, if it can.
+    fn next_place(&self) -> Option<usize> {
+        let place = self.invitations.wrapping_add(1) as usize % PLACES;
+        self.unseen[place].is_none().then_some(place)
+    }
+
+    /// Invites the next bytes to so many from `to` on, by `path`; or none, where `may_invite` says
+    /// so. What to write to the peer, and in which place.
+    pub(super) fn invite(
+        &mut self,
+        tag: u32,
+        bytes: usize,
+        to: Grant,
+        path: usize,
+    ) -> Option<(Invitation, usize)> {
+        let (place, from) = (self.next_place()?, self.lined_up);
+        let address = usize::try_from(to.address).ok()?;
+        self.invitations = self.invitations.wrapping_add(1);
+        let number = self.invitations;
+        self.unseen[place] = Some(Unseen { number, path });
+        self.invited = Some(Invited { tag, from, end: from + bytes as u64, address });
+        Some((Invitation { number, tag, from, bytes: bytes as u64, to }, place))
+    }
+
+    /// What went by `path` is either seen or lost, and will not be written any more.
+    pub(super) fn forget(&mut self, path: usize) {
+        for place in &mut self.unseen {
+            *place = place.filter(|it| it.path != path);
+        }
+    }
+
     /// What is at the front.
+    ///
+    /// # Panics
+    /// If that lies where `invite` said: whoever began to wait for it there must go on so.
     pub(super) fn front(&self) -> Option<Fragment<'_>> {
         let front = self.arrived.front()?;
-        let bytes = self.ring.lend(front.at + self.consumed..front.at + front.bytes);
+        let Place::Ring(at) = front.place else {
+            panic!("bytes were to be received elsewhere, where they have arrived")
+        };
+        let bytes = self.ring.lend(at + self.consumed..at + front.bytes);
         Some(Fragment { tag: front.tag, bytes })
+    }
+
+    /// The tag of the front, and how much of it lies at the front of `dst` because it was invited
+    /// there; none if it is in the ring.
+    ///
+    /// # Panics
+    /// If it was invited elsewhere.
+    pub(super) fn placed(&self, dst: &[u8]) -> Option<(u32, usize)> {
+        let front = self.arrived.front()?;
+        let Place::Invited(at) = front.place else { return None };
+        assert_eq!(dst.as_ptr().addr(), at + self.consumed, "received elsewhere than it was begun");
+        Some((front.tag, dst.len().min(front.bytes - self.consumed)))
     }
 
     /// Gives back the first `bytes` of the front; whether credit is due.

@@ -11,7 +11,7 @@
 //! Ready     both             the path can be used towards the one who says so
 //! Without   both             the path cannot be made, or used any more
 //! Heard     both, after it   what has arrived: by that path nothing more will
-//! Want      sender           a ring for a lane
+//! Want      sender           a ring for a lane; and where the mailbox for invitations is
 //! Grant     receiver         where it is
 //! Load      sender           a fragment by TCP, where no path is left: its bytes follow
 //! Credit    receiver         credit, likewise
@@ -23,7 +23,7 @@ use ringfold_types::Rank;
 use ringfold_types::limits::{LANES_MAX, PATHS_MAX, RAILS_MAX, RDMA_RING_BYTES};
 
 use super::geometry::{HEADER_BYTES, Number};
-use super::sys::{GidKind, Target, Ticket};
+use super::sys::{GidKind, Mr, Target, Ticket};
 use crate::tcp::proof::JobKey;
 
 /// Bytes of a message,
@@ -46,7 +46,7 @@ const _: () = assert!(RAILS_MAX * 4 + 8 <= COVERED_BYTES - BODY_AT);
 
 const _: () = assert!(LANES_MAX * HEARD_BYTES <= COVERED_BYTES - BODY_AT);
 
-const PURPOSE: &[u8] = b"ringfold rdma message 3";
+const PURPOSE: &[u8] = b"ringfold rdma message 4";
 
 /// A port as the peer must know it to pair it with one of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,10 +58,10 @@ pub(super) struct RailCard {
 }
 
 /// Memory that the peer may write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Grant {
     pub(super) address: u64,
-    /// By cable.
+    /// By cable; 0 where there is none.
     pub(super) keys: [u32; RAILS_MAX],
 }
 
@@ -94,6 +94,7 @@ pub(super) enum Message {
     },
     Want {
         lane: usize,
+        mailbox: Grant,
     },
     Grant {
         lane: usize,
@@ -183,12 +184,12 @@ impl Message {
             }
             Self::Ready { path } => (3, *path),
             Self::Without { path } => (4, *path),
-            Self::Want { lane } => (6, *lane),
+            Self::Want { lane, mailbox } => {
+                mailbox.encode(body);
+                (6, *lane)
+            }
             Self::Grant { lane, grant } => {
-                body[..8].copy_from_slice(&grant.address.to_le_bytes());
-                for (key, into) in grant.keys.iter().zip(body[8..].chunks_exact_mut(4)) {
-                    into.copy_from_slice(&key.to_le_bytes());
-                }
+                grant.encode(body);
                 (7, *lane)
             }
             Self::Bye { fragments } => {
@@ -250,11 +251,8 @@ impl Message {
             }
             3 => Self::Ready { path: below(PATHS_MAX)? },
             4 => Self::Without { path: below(PATHS_MAX)? },
-            6 => Self::Want { lane: below(LANES_MAX)? },
-            7 => {
-                let keys = std::array::from_fn(|at| word(8 + 4 * at));
-                Self::Grant { lane: below(LANES_MAX)?, grant: Grant { address: long(0), keys } }
-            }
+            6 => Self::Want { lane: below(LANES_MAX)?, mailbox: Grant::decode(body) },
+            7 => Self::Grant { lane: below(LANES_MAX)?, grant: Grant::decode(body) },
             8 => Self::Bye { fragments: std::array::from_fn(|at| long(8 * at)) },
             9 => {
                 let lane = |at| Heard { next: long(at), early: long(at + 8) };
@@ -277,6 +275,31 @@ impl Message {
             11 => Self::Credit { lane: below(LANES_MAX)?, total: long(0) },
             _ => return Err(BadMessage::Nonsense),
         })
+    }
+}
+
+impl Grant {
+    /// With what lets the peer, by cable.
+    pub(super) fn new<'a>(address: u64, rights: impl Iterator<Item = Option<&'a Mr>>) -> Self {
+        let mut keys = [0; RAILS_MAX];
+        let found = rights.map(|right| right.map_or(0, Mr::remote_key));
+        keys.iter_mut().zip(found).for_each(|(to, key)| *to = key);
+        Self { address, keys }
+    }
+
+    /// To the front of `line`, 8 bytes and 4 for each rail.
+    pub(super) fn encode(&self, line: &mut [u8]) {
+        line[..8].copy_from_slice(&self.address.to_le_bytes());
+        for (key, into) in self.keys.iter().zip(line[8..].chunks_exact_mut(4)) {
+            into.copy_from_slice(&key.to_le_bytes());
+        }
+    }
+
+    pub(super) fn decode(line: &[u8]) -> Self {
+        let word = |at| std::array::from_fn(|byte| line[at + byte]);
+        let [low, high] = [0, 4].map(|at| u64::from(u32::from_le_bytes(word(at))));
+        let keys = std::array::from_fn(|cable| u32::from_le_bytes(word(8 + 4 * cable)));
+        Self { address: low | high << 32, keys }
     }
 }
 
@@ -340,7 +363,7 @@ mod tests {
             Message::Offer { path: PATHS_MAX - 1, target, rail },
             Message::Ready { path: 0 },
             Message::Without { path: 1 },
-            Message::Want { lane: LANES_MAX - 1 },
+            Message::Want { lane: LANES_MAX - 1, mailbox: Grant { address: 1 << 60, keys } },
             Message::Grant { lane: 2, grant: Grant { address: u64::MAX - 3, keys } },
             Message::Bye { fragments: [1 << 40; LANES_MAX] },
             Message::Heard { path: 3, lanes: [Heard { next: 1 << 40, early: 5 << 60 }; LANES_MAX] },
@@ -378,7 +401,7 @@ mod tests {
             rails(mtu(6)),
             rails(mtu(0)),
             Message::Ready { path: PATHS_MAX },
-            Message::Want { lane: LANES_MAX },
+            Message::Want { lane: LANES_MAX, mailbox: Grant::default() },
             Message::Offer { path: 0, target: Target::default(), rail: mtu(9) },
             Message::Load(load(LANES_MAX, 0, 64)),
             Message::Load(load(0, RDMA_RING_BYTES - 63, 64)),

@@ -5,8 +5,9 @@
 //! by RDMA WRITE with an immediate number that says lane, order and length. The receiver lends them
 //! where they lie, and returns credit by the same kind of number. So all that happens to a rank is
 //! in its completion queues: one place to look, however many peers there are, and one descriptor to
-//! park on; and nothing but rings is ever exposed, each to its one peer. Over iWARP, whose writes
-//! have no numbers, a message of four bytes after the write brings it.
+//! park on; and nothing is ever exposed but rings, mailboxes and memory that a peer was invited to
+//! write, each to its one peer. Over iWARP, whose writes have no numbers, a message of four bytes
+//! after the write brings it.
 //!
 //! Queue pairs and rings come to be when a link is first used. Both ends find each other by a TCP
 //! connection (`crate::tcp`), proven as all are; on it they pair their rails, exchange what they
@@ -18,7 +19,8 @@
 //! * `pairing`: which of them reach which of a peer's;
 //! * `geometry`, `outbound`, `inbound`: the ring; `path`: a queue pair; `peer`, `talk`: all of
 //!   one peer;
-//! * `registry`: memory of callers that devices read where it lies;
+//! * `registry`: memory of callers that devices read and write where it lies; `invitation`: where
+//!   a peer's may write;
 //! * `budget`: how much of devices and memory peers may take;
 //! * `endpoint`: all peers, and waiting; `words`: what devices report, for people;
 //! * `examine`: whether all is there that it takes.
@@ -30,6 +32,7 @@ mod filter;
 mod geometry;
 mod gid;
 mod inbound;
+mod invitation;
 mod message;
 mod outbound;
 mod pairing;

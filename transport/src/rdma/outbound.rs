@@ -8,15 +8,21 @@
 //! caller leaves alone until it is told that the bytes are accepted, which is when the device has
 //! brought them to the peer. If their path is lost before, they are copied into the image after
 //! all, where room for them was kept, and go on like any other.
+//!
+//! A long fragment goes where the receiver has invited it, if it has; it too keeps its room in both
+//! rings, and takes it when it must be sent again.
 
 use std::collections::VecDeque;
 
-use ringfold_types::limits::{LINK_BYTES_MIN, RDMA_CELLS, RDMA_PIECE_BYTES, RDMA_RING_BYTES};
+use ringfold_types::limits::{
+    LINK_BYTES_MIN, RDMA_CELLS, RDMA_LEND_BYTES, RDMA_PIECE_BYTES, RDMA_RING_BYTES,
+};
 
 use super::geometry::{
-    CREDIT_FRAGMENTS, CREDIT_LINES, HEADER_BYTES, LAPS_LINES, LINE_BYTES, Number, RING_LINES,
-    SPLINTER_LINES, capacity, lines, payload_at,
+    CREDIT_FRAGMENTS, CREDIT_LINES, HEADER_BYTES, LAPS_LINES, LINE_BYTES, Number, PLACED_AT,
+    RING_LINES, SEEN_AT, SPLINTER_LINES, capacity, lines, payload_at,
 };
+use super::invitation::{Invitation, Seen};
 use super::message::{Grant, Heard};
 use super::sys::{Mr, Outbox};
 
@@ -28,9 +34,14 @@ pub(super) struct Outbound {
     image: Outbox,
     /// The right to read the image, by cable; none where it may not be.
     rights: Vec<Option<Mr>>,
-    /// Of the next fragment; all that there were.
+    /// Of the next fragment; all that there were, and their bytes.
     sequence: u64,
-    /// The line at which it begins, unless it does not fit.
+    sent: u64,
+    /// The latest invitation of the peer's,
+    invitation: Option<Invitation>,
+    /// and which we have seen.
+    seen: Seen,
+    /// The line at which the next fragment begins, unless it does not fit.
     line: u32,
     /// What the peer is not done with, oldest first.
     in_flight: VecDeque<Piece>,
@@ -77,6 +88,18 @@ pub(super) struct Ready {
     pub(super) at: usize,
     pub(super) bytes: usize,
     pub(super) number: Number,
+    /// Where the peer wants its payload, and the key to that; else it goes after the header.
+    pub(super) placed: Option<(u64, u32)>,
+}
+
+/// By which way a fragment is to go.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct By {
+    pub(super) path: usize,
+    /// The path's cable, if its device can write where it is invited,
+    pub(super) cable: Option<usize>,
+    /// and how many bytes together at most.
+    pub(super) most: usize,
 }
 
 /// Where a fragment fits.
@@ -93,6 +116,9 @@ impl Outbound {
             image,
             rights,
             sequence: 0,
+            sent: 0,
+            invitation: None,
+            seen: Seen::default(),
             line: 0,
             in_flight: VecDeque::with_capacity(RDMA_CELLS),
             busy: 0,
@@ -103,23 +129,60 @@ impl Outbound {
         }
     }
 
+    /// Takes note of an invitation that lies in that place of the mailbox. The latest counts, in
+    /// whatever order they come.
+    pub(super) fn invite(&mut self, it: Invitation, place: usize) -> Result<(), &'static str> {
+        if it.from > self.sent {
+            return Err("an invitation for what comes after bytes that were never sent");
+        }
+        self.seen.saw(it.number, place);
+        let is_latest = |than: &Invitation| it.number.wrapping_sub(than.number).cast_signed() > 0;
+        if self.invitation.as_ref().is_none_or(is_latest) {
+            self.invitation = Some(it);
+        }
+        Ok(())
+    }
+
+    /// Where a device on that cable can write the next bytes under `tag`, with the key to it, and
+    /// how many.
+    fn invited(&self, tag: u32, cable: Option<usize>) -> Option<(u64, u32, u64)> {
+        let it = self.invitation.as_ref().filter(|it| it.tag == tag)?;
+        let (skipped, key) = (it.reaches(self.sent)?, it.to.keys[cable?]);
+        (key != 0).then_some((it.to.address.wrapping_add(skipped), key, it.bytes - skipped))
+    }
+
     /// Puts as much of `bytes` (not empty) as fits one fragment into the image, or its header only
-    /// if it `is_lent`. How much that was, and what to write to the peer by `path`. It is not
-    /// accepted before `accept` says so.
+    /// if it `is_lent`. How much that was, and what to write to the peer. It is not accepted before
+    /// `accept` says so.
     pub(super) fn push(
         &mut self,
         tag: u32,
         bytes: &[u8],
-        path: usize,
+        by: By,
         is_lent: bool,
     ) -> Option<(usize, Ready)> {
-        let room = self.room(bytes.len().min(RDMA_PIECE_BYTES))?;
+        let wanted = |invited: u64| {
+            let invited = usize::try_from(invited).unwrap_or(usize::MAX);
+            // What is left over must begin where elements do.
+            if bytes.len() <= invited.min(by.most) {
+                bytes.len()
+            } else {
+                whole(invited.min(by.most))
+            }
+        };
+        let invited = self.invited(tag, by.cable).map(|(to, key, most)| (to, key, wanted(most)));
+        let invited = invited.filter(|(.., bytes)| *bytes >= RDMA_LEND_BYTES);
+        let wanted = invited.map_or(bytes.len().min(RDMA_PIECE_BYTES), |(.., bytes)| bytes);
+        let placed = invited.map(|(to, key, _)| (to, key));
+        let room = self.room(wanted)?;
         let begin = if room.skipped > 0 { 0 } else { self.line };
         let (at, count) = (begin as usize * LINE_BYTES, lines(room.bytes));
         let mut header = [0; HEADER_BYTES];
         header[..4].copy_from_slice(&tag.to_le_bytes());
         let length = u32::try_from(room.bytes).unwrap_or(u32::MAX);
         header[4..8].copy_from_slice(&length.to_le_bytes());
+        header[PLACED_AT] = u8::from(placed.is_some());
+        header[SEEN_AT..].copy_from_slice(&self.seen.encode().to_le_bytes());
         self.image.write(at, &header);
         if !is_lent {
             self.image.write(at + payload_at(room.bytes), &bytes[..room.bytes]);
@@ -127,12 +190,13 @@ impl Outbound {
         let sequence = self.sequence.to_le_bytes()[0];
         let number = Number::Fragment { lane: self.lane, sequence, lines: count };
         self.sequence += 1;
+        self.sent += room.bytes as u64;
         self.line = (begin + count) % RING_LINES;
         self.busy += room.skipped + count;
-        let ready = Ready { at, bytes: payload_at(room.bytes) + room.bytes, number };
+        let ready = Ready { at, bytes: payload_at(room.bytes) + room.bytes, number, placed };
         let (lines, bytes) = (room.skipped + count, room.bytes);
         let payload = if is_lent { Payload::Lent(None) } else { Payload::Image };
-        self.in_flight.push_back(Piece { lines, bytes, ready, path: Some(path), payload });
+        self.in_flight.push_back(Piece { lines, bytes, ready, path: Some(by.path), payload });
         self.untold_bytes += bytes;
         Some((bytes, ready))
     }
@@ -309,6 +373,10 @@ impl Outbound {
                 (false, _) => {
                     piece.path = None;
                     self.lost += 1;
+                    if piece.ready.placed.take().is_some() {
+                        // Its own room in the ring is surely there.
+                        self.image.write(piece.ready.at + PLACED_AT, &[0]);
+                    }
                 }
             }
         }
@@ -350,4 +418,9 @@ impl Outbound {
         debug_assert!(at < RDMA_RING_BYTES);
         (self.grant.address.wrapping_add(at as u64), self.grant.keys[cable])
     }
+}
+
+/// So many bytes, less what does not fill a line.
+const fn whole(bytes: usize) -> usize {
+    bytes - bytes % LINE_BYTES
 }

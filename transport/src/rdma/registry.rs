@@ -1,5 +1,5 @@
-//! The registration cache: memory that was made for callers, of which devices read long messages
-//! where they lie.
+//! The registration cache: memory that was made for callers, where devices read long messages that
+//! are sent, and write those that are received.
 //!
 //! To register memory takes a device longer than to send it, so that it should be done once. But a
 //! caller's memory may be given back to the system and other pages appear at the same address, and
@@ -26,9 +26,18 @@ pub(super) struct Registry {
 #[derive(Debug)]
 struct Entry {
     pages: Known,
-    rights: Vec<Mr>,
+    rights: Vec<(Use, Mr)>,
     /// Domains that cannot be given a right, so that they are not asked again.
-    without: Vec<Arc<Pd>>,
+    without: Vec<(Use, Arc<Pd>)>,
+}
+
+/// What a right is for: none is for more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    /// Our device reads what is sent.
+    Read,
+    /// The peer's writes what is received, and may do so in any order.
+    Write { in_any_order: bool },
 }
 
 /// Where bytes lie in pages.
@@ -102,40 +111,43 @@ impl Registry {
         pd: &Arc<Pd>,
         budget: &mut Budget,
     ) -> Option<Loan<'_>> {
-        let entry = &mut self.all[entry];
-        let known = match entry.rights.iter().position(|right| right.is_of(pd)) {
-            Some(known) => known,
-            None if entry.without.iter().any(|it| Arc::ptr_eq(it, pd)) => return None,
-            None => {
-                let bytes = entry.pages.bytes();
-                match register(&entry.pages, pd, budget) {
-                    Ok(right) => entry.rights.push(right),
-                    Err(why) => {
-                        tracing::info!("rdma: messages in {bytes} bytes are copied: {why}");
-                        entry.without.push(Arc::clone(pd));
-                        return None;
-                    }
-                }
-                entry.rights.len() - 1
-            }
-        };
-        Some(Loan { right: &entry.rights[known], at })
+        let right = self.all[entry].right(Use::Read, pd, budget)?;
+        Some(Loan { right, at })
     }
 
-    /// Takes all rights of a domain away: when this returns, its device reads nothing more.
+    /// Lets the peer of the domain's queue pairs write there, and maybe `in_any_order`; the key to
+    /// all of these pages. Not where they cannot be registered.
+    pub(super) fn open(
+        &mut self,
+        Place { entry, .. }: Place,
+        pd: &Arc<Pd>,
+        in_any_order: bool,
+        budget: &mut Budget,
+    ) -> Option<u32> {
+        let right = self.all[entry].right(Use::Write { in_any_order }, pd, budget)?;
+        Some(right.remote_key())
+    }
+
+    /// Takes all rights of a domain away: when this returns, its device reads and writes nothing
+    /// more.
     pub(super) fn forget(&mut self, pd: &Arc<Pd>, budget: &mut Budget) {
         for entry in &mut self.all {
             let before = entry.rights.len();
-            entry.rights.retain(|right| !right.is_of(pd));
+            entry.rights.retain(|(_, right)| !right.is_of(pd));
             budget.unregister((before - entry.rights.len()) * entry.pages.bytes());
-            entry.without.retain(|it| !Arc::ptr_eq(it, pd));
+            entry.without.retain(|(_, it)| !Arc::ptr_eq(it, pd));
         }
     }
 
-    /// Registrations, and their bytes.
-    pub(super) fn costs(&self) -> (usize, usize) {
-        let costs = self.all.iter().map(|entry| (entry.rights.len(), entry.pages.bytes()));
-        costs.fold((0, 0), |sum, (rights, bytes)| (sum.0 + rights, sum.1 + rights * bytes))
+    /// Registrations to read and to write, and the bytes of all.
+    pub(super) fn costs(&self) -> (usize, usize, usize) {
+        let rights = self.all.iter().flat_map(|entry| {
+            entry.rights.iter().map(|(purpose, _)| (*purpose, entry.pages.bytes()))
+        });
+        rights.fold((0, 0, 0), |(reads, writes, sum), (purpose, bytes)| match purpose {
+            Use::Read => (reads + 1, writes, sum + bytes),
+            Use::Write { .. } => (reads, writes + 1, sum + bytes),
+        })
     }
 }
 
@@ -143,11 +155,39 @@ impl Entry {
     fn is_idle(&self) -> bool {
         self.pages.is_idle(self.rights.len())
     }
+
+    /// The right of a domain to these pages, made when it is first needed.
+    fn right(&mut self, purpose: Use, pd: &Arc<Pd>, budget: &mut Budget) -> Option<&Mr> {
+        let is_it = |(of, right): &(Use, Mr)| *of == purpose && right.is_of(pd);
+        let known = match self.rights.iter().position(is_it) {
+            Some(known) => known,
+            None if self.without.iter().any(|it| it.0 == purpose && Arc::ptr_eq(&it.1, pd)) => {
+                return None;
+            }
+            None => {
+                match register(&self.pages, purpose, pd, budget) {
+                    Ok(right) => self.rights.push((purpose, right)),
+                    Err(why) => {
+                        let bytes = self.pages.bytes();
+                        tracing::info!("rdma: messages in {bytes} bytes are copied: {why}");
+                        self.without.push((purpose, Arc::clone(pd)));
+                        return None;
+                    }
+                }
+                self.rights.len() - 1
+            }
+        };
+        Some(&self.rights[known].1)
+    }
 }
 
-fn register(pages: &Known, pd: &Arc<Pd>, budget: &mut Budget) -> Result<Mr, String> {
+fn register(pages: &Known, purpose: Use, pd: &Arc<Pd>, budget: &mut Budget) -> Result<Mr, String> {
     budget.register_pages(pages.bytes())?;
-    pages.register(pd).map_err(|error| {
+    let right = match purpose {
+        Use::Read => pages.register(pd),
+        Use::Write { in_any_order } => pages.expose(pd, in_any_order),
+    };
+    right.map_err(|error| {
         budget.unregister(pages.bytes());
         words::registration(&error, pages.bytes())
     })

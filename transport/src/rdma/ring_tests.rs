@@ -3,12 +3,15 @@
 
 use std::collections::VecDeque;
 
-use ringfold_types::limits::{LINK_BYTES_MIN, RAILS_MAX, RDMA_CELLS, RDMA_PIECE_BYTES};
+use ringfold_types::limits::{
+    LINK_BYTES_MIN, RAILS_MAX, RDMA_CELLS, RDMA_LEND_BYTES, RDMA_PIECE_BYTES, RDMA_PLACED_BYTES,
+};
 
-use super::geometry::{LAPS_LINES, LINE_BYTES, Number, RING_LINES, lap};
+use super::geometry::{LAPS_LINES, LINE_BYTES, Number, PLACED_AT, RING_LINES, lap};
 use super::inbound::Inbound;
+use super::invitation::Invitation;
 use super::message::{Grant, Heard};
-use super::outbound::{Outbound, Ready};
+use super::outbound::{By, Outbound, Ready};
 use super::sys::{Inbox, Outbox};
 
 /// SplitMix64.
@@ -26,9 +29,12 @@ impl Random {
 
 fn halves() -> (Outbound, Inbound) {
     let bytes = RING_LINES as usize * LINE_BYTES;
-    let grant = Grant { address: 0, keys: [0; RAILS_MAX] };
-    let outbound = Outbound::new(0, grant, Outbox::new(bytes).unwrap(), Vec::new());
-    (outbound, Inbound::new(Inbox::new(bytes).unwrap(), Vec::new()))
+    let outbound = Outbound::new(0, Grant::default(), Outbox::new(bytes).unwrap(), Vec::new());
+    (outbound, Inbound::new(Inbox::new(bytes).unwrap(), Vec::new(), Grant::default()))
+}
+
+const fn by(path: usize) -> By {
+    By { path, cable: Some(0), most: RDMA_PLACED_BYTES }
 }
 
 /// What is under way from one half to the other: by path, in order.
@@ -37,6 +43,8 @@ struct Paths {
     fragments: [VecDeque<Fragment>; PATHS],
     is_dead: [bool; PATHS],
     credits: Vec<u32>,
+    /// Each by its path.
+    invitations: Vec<(usize, Invitation, usize)>,
     /// Sends posted, and those of which a completion is on its way.
     posted: [u32; PATHS],
     done: VecDeque<(usize, u32)>,
@@ -57,13 +65,23 @@ impl Paths {
 
     /// Brings the first fragment of a path to the other end, from the image or the `caller`'s
     /// memory.
-    fn arrive(&mut self, path: usize, from: &Outbound, caller: &Caller, to: &mut Inbound) {
+    fn arrive(&mut self, path: usize, from: &Outbound, caller: &Caller, to: &mut Receiver) {
         let Some(Fragment(ready, lent)) = self.fragments[path].pop_front() else { return };
-        to.load(ready.at, from.image(ready.at, ready.bytes));
-        if let Some((at, posted)) = lent {
-            to.load(ready.at + LINE_BYTES, caller.read(at, ready.bytes - LINE_BYTES));
+        let payload = match lent {
+            _ if ready.bytes <= LINE_BYTES => &[][..],
+            Some((at, _)) => caller.read(at, ready.bytes - LINE_BYTES),
+            None => from.image(ready.at + LINE_BYTES, ready.bytes - LINE_BYTES),
+        };
+        let header = from.image(ready.at, LINE_BYTES.min(ready.bytes));
+        match ready.placed {
+            Some((address, key)) => to.place(address, key, payload),
+            None => to.inbound.load(ready.at + header.len(), payload),
+        }
+        to.inbound.load(ready.at, header);
+        if let Some((_, posted)) = lent {
             self.done.push_back((path, posted));
         }
+        let to = &mut to.inbound;
         let Number::Fragment { lane: 0, sequence, lines } = ready.number else {
             panic!("{:?}", ready.number);
         };
@@ -112,7 +130,7 @@ impl Caller {
         let is_lent = bytes.len() > 80 && random.below(2) == 0;
         let path = paths.any(random);
         if !bytes.is_empty()
-            && let Some((taken, ready)) = outbound.push(7, bytes, path, is_lent)
+            && let Some((taken, ready)) = outbound.push(7, bytes, by(path), is_lent)
         {
             assert!(taken == bytes.len() || taken.is_multiple_of(16), "{taken}");
             paths.posted[path] = paths.posted[path].wrapping_add(1);
@@ -130,6 +148,73 @@ impl Caller {
     }
 }
 
+/// Who receives it, sometimes where it lies in the ring, and sometimes into memory, of which each
+/// byte is a byte of the stream.
+struct Receiver {
+    inbound: Inbound,
+    memory: Vec<u8>,
+    arrived: usize,
+    /// Up to where the peer was invited to write.
+    invited: usize,
+    placed: usize,
+}
+
+/// What lies in memory that nothing may be written to.
+const BLANK: u8 = 0xee;
+const KEY: u32 = 9;
+
+impl Receiver {
+    fn new(inbound: Inbound) -> Self {
+        Self { inbound, memory: vec![BLANK; BYTES], arrived: 0, invited: 0, placed: 0 }
+    }
+
+    /// As the peer's device does.
+    fn place(&mut self, address: u64, key: u32, payload: &[u8]) {
+        let at = usize::try_from(address).unwrap() - self.memory.as_ptr().addr();
+        assert!(key == KEY && at >= self.arrived && at + payload.len() <= self.invited, "{at}");
+        self.memory[at..at + payload.len()].copy_from_slice(payload);
+        self.placed += payload.len();
+    }
+
+    fn invite(&mut self, random: &mut Random, paths: &mut Paths) {
+        let left = BYTES - self.arrived;
+        if self.inbound.may_invite() && left >= RDMA_LEND_BYTES {
+            let bytes = left.min(RDMA_LEND_BYTES + random.below(2_000_000));
+            let address = self.memory[self.arrived..].as_ptr().addr() as u64;
+            let (to, path) = (Grant { address, keys: [KEY; RAILS_MAX] }, paths.any(random));
+            let (it, place) = self.inbound.invite(7, bytes, to, path).unwrap();
+            paths.invitations.push((path, it, place));
+            self.invited = self.arrived + bytes;
+        }
+    }
+
+    /// Takes what is there, or some of it.
+    fn consume(&mut self, random: &mut Random) {
+        let end = if self.arrived < self.invited { self.invited } else { BYTES };
+        let some = |random: &mut Random, all: usize| match random.below(2) {
+            0 => all,
+            _ => 1 + random.below(all),
+        };
+        let dst = &self.memory[self.arrived..end];
+        let length = if let Some((tag, placed)) = self.inbound.placed(dst) {
+            assert_eq!(tag, 7);
+            let length = some(random, placed);
+            assert!((0..length).all(|at| dst[at] == byte(self.arrived + at)), "{}", self.arrived);
+            length
+        } else if let Some(front) = self.inbound.front() {
+            let length = some(random, front.bytes.len().min(dst.len()));
+            let is_right = |at: usize| front.bytes[at] == byte(self.arrived + at);
+            assert!((0..length).all(is_right), "{}", self.arrived);
+            length
+        } else {
+            return;
+        };
+        self.inbound.consume(length);
+        self.memory[self.arrived..self.arrived + length].fill(BLANK);
+        self.arrived += length;
+    }
+}
+
 fn byte(at: usize) -> u8 {
     (at.wrapping_mul(0x9e37_79b9) >> 13).to_le_bytes()[0]
 }
@@ -137,23 +222,35 @@ fn byte(at: usize) -> u8 {
 const BYTES: usize = 6_000_000;
 
 /// Everything arrives once and in order, whichever path overtakes which, and whichever is lost
-/// with what it carried; credits may be lost, late, or told again. What is lent is read until its
-/// acceptance is told, and never again.
+/// with what it carried; credits may be lost, late, or told again, and invitations lost or late.
+/// What is lent is read until its acceptance is told, and never again; what is invited is written
+/// until it has arrived, and never again.
 #[test]
 fn a_stream_survives_its_paths() {
     for seed in 0..12 {
-        let mut random = Random(seed);
-        let (mut outbound, mut inbound) = halves();
+        let mut random = Random(seed as u64);
+        println!("seed {seed}");
+        let (mut outbound, inbound) = halves();
+        let mut receiver = Receiver::new(inbound);
         let mut paths = Paths::default();
-        let (mut caller, mut arrived) = (Caller::default(), 0);
+        let mut caller = Caller::default();
         // Bytes whose acceptance a completion brought, rather than credit.
         let (mut told, mut turns) = (0, 0);
-        while arrived < BYTES {
+        while receiver.arrived < BYTES {
             turns += 1;
-            assert!(turns < 10_000_000, "{seed}: nothing moves after {arrived} bytes");
+            assert!(turns < 10_000_000, "nothing moves after {} bytes", receiver.arrived);
             match random.below(100) {
-                0..40 => caller.send(&mut random, &mut outbound, &mut paths),
-                40..70 => paths.arrive(random.below(PATHS), &outbound, &caller, &mut inbound),
+                // Who is far ahead has no use for invitations.
+                0..40 if seed % 2 == 0 || random.below(20) == 0 => {
+                    caller.send(&mut random, &mut outbound, &mut paths);
+                }
+                40..66 => paths.arrive(random.below(PATHS), &outbound, &caller, &mut receiver),
+                66..68 => receiver.invite(&mut random, &mut paths),
+                68..70 if !paths.invitations.is_empty() => {
+                    let at = random.below(paths.invitations.len());
+                    let (_, invitation, place) = paths.invitations.swap_remove(at);
+                    outbound.invite(invitation, place).unwrap();
+                }
                 70..75 => {
                     if let Some((path, posted)) = paths.done.pop_front() {
                         let before = outbound.untold_bytes();
@@ -163,13 +260,8 @@ fn a_stream_survives_its_paths() {
                     }
                 }
                 75..90 => {
-                    if let Some(front) = inbound.front() {
-                        let length = 1 + random.below(front.bytes.len());
-                        let is_right = |(at, it): (usize, &u8)| *it == byte(arrived + at);
-                        assert!(front.bytes[..length].iter().enumerate().all(is_right), "{seed}");
-                        inbound.consume(length);
-                        arrived += length;
-                    }
+                    receiver.consume(&mut random);
+                    let inbound = &mut receiver.inbound;
                     if inbound.owes() {
                         paths.credits.push(lap(inbound.total()));
                         inbound.said();
@@ -183,13 +275,16 @@ fn a_stream_survives_its_paths() {
                     let path = paths.any(&mut random);
                     // Some of it arrives before it dies; the rest, and a credit, never.
                     for _ in 0..random.below(3) {
-                        paths.arrive(path, &outbound, &caller, &mut inbound);
+                        paths.arrive(path, &outbound, &caller, &mut receiver);
                     }
                     paths.is_dead[path] = true;
                     paths.fragments[path].clear();
                     paths.done.retain(|(it, _)| *it != path);
+                    paths.invitations.retain(|(it, ..)| *it != path);
                     paths.credits.pop();
+                    let inbound = &mut receiver.inbound;
                     inbound.repeat();
+                    inbound.forget(path);
                     outbound.lose(path, inbound.state()).unwrap();
                 }
                 // Another one takes its place: the sender counts on, as with new numbers.
@@ -202,7 +297,9 @@ fn a_stream_survives_its_paths() {
                 paths.fragments[path].push_back(Fragment(ready, None));
             }
         }
-        assert!(inbound.front().is_none() && told > 0, "{seed}: {told}");
+        assert!(receiver.inbound.front().is_none() && told > 0, "{told}");
+        assert!(receiver.placed > BYTES / [100, 5][seed % 2], "{}", receiver.placed);
+        assert!(receiver.memory.iter().all(|byte| *byte == BLANK), "written after it arrived");
     }
 }
 
@@ -211,7 +308,7 @@ fn a_stream_survives_its_paths() {
 fn what_was_lent_to_a_peer_that_has_left_is_given_back() {
     let (mut outbound, _) = halves();
     let bytes = vec![1; 2 * RDMA_PIECE_BYTES];
-    let (taken, _) = outbound.push(0, &bytes, 0, true).unwrap();
+    let (taken, _) = outbound.push(0, &bytes, by(0), true).unwrap();
     outbound.lent(1);
     assert_eq!((outbound.accept(), outbound.untold_bytes()), (0, taken));
     assert!(outbound.borrowers().eq([0]));
@@ -224,7 +321,7 @@ fn what_was_lent_to_a_peer_that_has_left_is_given_back() {
 fn what_was_heard_long_ago_is_understood() {
     let (mut outbound, mut inbound) = halves();
     for _ in 0..300 {
-        let (_, ready) = outbound.push(0, &[1; 16], 0, false).unwrap();
+        let (_, ready) = outbound.push(0, &[1; 16], by(0), false).unwrap();
         inbound.load(ready.at, outbound.image(ready.at, ready.bytes));
         let Number::Fragment { sequence, lines, .. } = ready.number else { panic!("{ready:?}") };
         inbound.arrive(sequence, lines).unwrap();
@@ -236,10 +333,10 @@ fn what_was_heard_long_ago_is_understood() {
     }
     let sent = inbound.state();
     assert_eq!(sent, Heard { next: 300, early: 0 });
-    outbound.push(0, &[1; 16], 1, false).unwrap();
+    outbound.push(0, &[1; 16], by(1), false).unwrap();
     outbound.lose(1, Heard { next: 100, early: u64::MAX }).unwrap();
     assert!(outbound.lost().is_some());
-    outbound.push(0, &[1; 16], 2, false).unwrap();
+    outbound.push(0, &[1; 16], by(2), false).unwrap();
     outbound.lose(2, Heard { next: 301, early: 1 }).unwrap();
     let (place, _) = outbound.lost().unwrap();
     outbound.repeated(place, 3);
@@ -253,7 +350,7 @@ fn a_full_ring_holds_what_was_promised() {
         let (mut outbound, _) = halves();
         let bytes = vec![1; length];
         let mut held = 0;
-        while let Some((taken, _)) = outbound.push(0, &bytes, 0, false) {
+        while let Some((taken, _)) = outbound.push(0, &bytes, by(0), false) {
             held += taken;
         }
         assert!(held >= LINK_BYTES_MIN || !outbound.promise_is_kept(), "{length}: {held}");
@@ -309,13 +406,82 @@ fn fragments_without_credit_are_refused() {
 fn lies_about_credit_are_seen() {
     for lines in [1, 2, 4, LAPS_LINES / 2] {
         let (mut outbound, _) = halves();
-        outbound.push(0, &[0; 100], 0, false).unwrap();
+        outbound.push(0, &[0; 100], by(0), false).unwrap();
         assert!(outbound.credit(lines).is_err(), "{lines} lines for one fragment of three");
     }
     let (mut outbound, _) = halves();
-    outbound.push(0, &[0; 60], 0, false).unwrap();
+    outbound.push(0, &[0; 60], by(0), false).unwrap();
     assert!(outbound.credit(2).is_ok());
     assert!(outbound.credit(2).is_ok(), "told again");
     assert!(outbound.credit(1).is_ok(), "overtaken");
     assert!(outbound.credit(3).is_err());
+}
+
+/// What the peer says it has written where it was invited.
+#[test]
+fn lies_about_invitations_are_seen() {
+    let told = |invited: Option<(u32, usize)>, tag: u32, bytes: usize, placed: u8| {
+        let (mut outbound, mut inbound) = halves();
+        let to = Grant { address: 1 << 20, ..Grant::default() };
+        if let Some((tag, bytes)) = invited {
+            inbound.invite(tag, bytes, to, 0).unwrap();
+        }
+        let (taken, ready) = outbound.push(tag, &vec![1; bytes], by(0), false).unwrap();
+        assert_eq!(taken, bytes);
+        inbound.load(ready.at, outbound.image(ready.at, ready.bytes));
+        inbound.load(ready.at + PLACED_AT, &[placed]);
+        let Number::Fragment { sequence, lines, .. } = ready.number else { panic!("{ready:?}") };
+        inbound.arrive(sequence, lines)
+    };
+    assert_eq!(told(Some((3, 40_000)), 3, 40_000, 1), Ok(()));
+    assert_eq!(told(Some((3, 40_000)), 3, 40_000, 0), Ok(()), "it need not");
+    assert!(told(None, 3, 40_000, 1).is_err());
+    assert!(told(Some((3, 40_000)), 4, 40_000, 1).is_err(), "another message");
+    assert!(told(Some((3, 39_999)), 3, 40_000, 1).is_err(), "beyond its end");
+    assert!(told(Some((3, 40_000)), 3, 40_000, 2).is_err());
+
+    let (mut outbound, _) = halves();
+    let to = Grant { address: u64::MAX, keys: [1; RAILS_MAX] };
+    let it = |from, bytes| Invitation { number: 1, tag: 0, from, bytes, to };
+    assert!(outbound.invite(it(1, 10), 0).is_err(), "bytes that were never sent");
+    outbound.invite(it(0, u64::MAX), 0).unwrap();
+    let (taken, ready) = outbound.push(0, &[0; RDMA_LEND_BYTES], by(0), false).unwrap();
+    assert_eq!((taken, ready.placed), (RDMA_LEND_BYTES, Some((u64::MAX, 1))), "its own harm");
+    let (_, ready) = outbound.push(0, &[0; RDMA_LEND_BYTES], by(0), false).unwrap();
+    assert_eq!(ready.placed, Some((RDMA_LEND_BYTES as u64 - 1, 1)));
+}
+
+/// One at a time for each message, and two that the peer has not seen.
+#[test]
+fn invitations_do_not_overrun_the_mailbox() {
+    let (mut outbound, mut inbound) = halves();
+    let to = Grant { address: 1 << 20, keys: [1; RAILS_MAX] };
+    let pass = |outbound: &mut Outbound, inbound: &mut Inbound, bytes: usize| {
+        let (taken, ready) = outbound.push(0, &vec![1; bytes], by(0), false).unwrap();
+        inbound.load(ready.at, outbound.image(ready.at, ready.bytes));
+        let Number::Fragment { sequence, lines, .. } = ready.number else { panic!("{ready:?}") };
+        inbound.arrive(sequence, lines).unwrap();
+        if inbound.placed(&[]).is_none() {
+            inbound.consume(taken);
+        }
+    };
+    let mut unseen = Vec::new();
+    for path in 0..2 {
+        assert!(inbound.may_invite());
+        unseen.push(inbound.invite(0, 100, to, path).unwrap());
+        assert!(!inbound.may_invite(), "it waits for what it has invited");
+        pass(&mut outbound, &mut inbound, 100);
+    }
+    assert!(!inbound.may_invite(), "the mailbox is full");
+    pass(&mut outbound, &mut inbound, 100);
+    assert!(!inbound.may_invite(), "none was seen");
+    let (late, place) = unseen.remove(0);
+    outbound.invite(late, place).unwrap();
+    pass(&mut outbound, &mut inbound, 100);
+    assert!(inbound.may_invite(), "the first was");
+    inbound.invite(0, 100, to, 0).unwrap();
+    pass(&mut outbound, &mut inbound, 100);
+    assert!(!inbound.may_invite());
+    inbound.forget(1);
+    assert!(inbound.may_invite(), "the second went by a path that is lost");
 }

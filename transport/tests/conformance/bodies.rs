@@ -6,7 +6,7 @@ use ringfold_transport::{EXCHANGE_BYTES, Exchanged, LinkFault, Transport};
 use ringfold_types::limits::{FRAGMENT_ALIGN, LINK_BYTES_MIN};
 
 use crate::world::{
-    Constructor, Incoming, Memory, Outgoing, Random, carry, is_message, link, message, pair, until,
+    Constructor, Incoming, Outgoing, Random, carry, is_message, link, message, pair, until,
 };
 
 /// Bytes of the message that `fill` sends again and again.
@@ -71,55 +71,6 @@ fn drain(
         (arrived >= total && sent == total).then_some(())
     });
     assert_eq!(arrived, total);
-}
-
-/// What lies in registered memory arrives as it was when it was sent, whatever becomes of the
-/// memory once it is accepted; and so does what comes after it from elsewhere.
-pub(crate) fn registered_memory(make: &Constructor) {
-    let (mut a, mut b) = pair(make, 2);
-    let sizes = [1, 31_999, 32_768, 32_769, 65_536, 65_537, 300_001, 3_500_001, 48, 1 << 20];
-    for (tag, len) in (0..).zip(sizes) {
-        for lane in [0, 1] {
-            let mut there = Outgoing::registered(&mut *a, link(1, lane), tag, len);
-            let mut arrives = Incoming::new(link(0, lane), tag, len);
-            carry(&mut *a, &mut *b, &mut there, &mut arrives);
-            let mut there = Outgoing::new(link(1, lane), tag + 100, len);
-            let mut arrives = Incoming::new(link(0, lane), tag + 100, len);
-            carry(&mut *a, &mut *b, &mut there, &mut arrives);
-        }
-    }
-}
-
-/// A message in registered memory that is given up is read no more: nothing of what is there then
-/// arrives.
-pub(crate) fn given_up_memory_is_read_no_more(make: &Constructor) {
-    for pause in [0, 0, 50, 200] {
-        let (a, b) = pair(make, 1);
-        give_up_after(a, b, Duration::from_micros(pause));
-    }
-}
-
-fn give_up_after(mut a: Box<dyn Transport>, mut b: Box<dyn Transport>, pause: Duration) {
-    let (mut first, mut arrives) =
-        (Outgoing::new(link(1, 0), 1, 100), Incoming::new(link(0, 0), 1, 100));
-    carry(&mut *a, &mut *b, &mut first, &mut arrives);
-    let mut there = Outgoing::registered(&mut *a, link(1, 0), 2, 3_000_000);
-    let accepted = there.offer(&mut *a).unwrap();
-    std::thread::sleep(pause);
-    a.withdraw();
-    if accepted == 0 && matches!(there.bytes, Memory::Registered(..)) {
-        assert!(a.send(link(1, 0), 3, &[1]).is_err(), "more after what a device was reading");
-    }
-    there.bytes.fill(0x5a);
-    let mut arrives = Incoming::new(link(0, 0), 2, 3_000_000);
-    // Not its end, and what comes before is right; the link may say that it has failed.
-    for _ in 0..2000 {
-        a.poll().ok();
-        if b.poll().is_err() || arrives.take(&mut *b, |lent| lent).is_err() {
-            break;
-        }
-    }
-    assert!(!arrives.is_done() || there.is_done());
 }
 
 pub(crate) fn order_content_tags(make: &Constructor) {

@@ -122,6 +122,16 @@ impl DerefMut for Memory {
     }
 }
 
+impl Memory {
+    /// In pages, if the transport makes some; zeros.
+    fn registered(of: &mut dyn Transport, len: usize) -> Self {
+        let Some(pages) = of.pages(len) else { return Self::Own(vec![0; len]) };
+        let bytes = Self::Registered(pages.unwrap(), len);
+        assert!(bytes.iter().all(|byte| *byte == 0), "pages that are not zero");
+        bytes
+    }
+}
+
 impl Outgoing {
     pub(crate) fn new(link: Link, tag: u32, len: usize) -> Self {
         Self { link, tag, bytes: Memory::Own(message(tag, len)), accepted: 0 }
@@ -129,14 +139,9 @@ impl Outgoing {
 
     /// In pages, if the transport makes some.
     pub(crate) fn registered(from: &mut dyn Transport, link: Link, tag: u32, len: usize) -> Self {
-        let mut it = Self::new(link, tag, len);
-        if let Some(pages) = from.pages(len) {
-            let mut bytes = Memory::Registered(pages.unwrap(), len);
-            assert!(bytes.iter().all(|byte| *byte == 0), "pages that are not zero");
-            bytes.copy_from_slice(&it.bytes);
-            it.bytes = bytes;
-        }
-        it
+        let mut bytes = Memory::registered(from, len);
+        bytes.copy_from_slice(&message(tag, len));
+        Self { link, tag, bytes, accepted: 0 }
     }
 
     /// Offers the rest once; returns how much was accepted.
@@ -202,6 +207,37 @@ impl Incoming {
 
     pub(crate) fn is_done(&self) -> bool {
         self.arrived == self.len
+    }
+}
+
+/// An expected message that is received into memory of its own.
+pub(crate) struct Landing {
+    link: Link,
+    tag: u32,
+    pub(crate) bytes: Memory,
+    pub(crate) arrived: usize,
+}
+
+impl Landing {
+    /// In pages, if the transport makes some.
+    pub(crate) fn registered(to: &mut dyn Transport, link: Link, tag: u32, len: usize) -> Self {
+        Self { link, tag, bytes: Memory::registered(to, len), arrived: 0 }
+    }
+
+    /// Receives into what lies before byte `end`, once.
+    pub(crate) fn take(&mut self, at: &mut dyn Transport, end: usize) -> Result<(), LinkError> {
+        let end = end.min(self.bytes.len());
+        if let Some((tag, bytes)) =
+            at.recv(self.link, self.tag, &mut self.bytes[self.arrived..end])?
+        {
+            assert_eq!(tag, self.tag, "tag, {} bytes into a message", self.arrived);
+            self.arrived += bytes;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.arrived == self.bytes.len()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ringfold_types::limits::{HANDSHAKE_MS, RDMA_RING_BYTES};
+use ringfold_types::limits::HANDSHAKE_MS;
 
 use super::Rdma;
 use crate::contract::Transport as _;
@@ -27,16 +27,17 @@ impl Rdma {
     /// Says what the links cost.
     fn tell_costs(&self) {
         let costs = self.contacts.iter().flatten().map(|contact| contact.peer.costs());
-        let (peers, paths, rights) =
-            costs.fold((0, 0, 0), |sum, cost| (sum.0 + 1, sum.1 + cost.0, sum.2 + cost.1));
-        let (of_callers, lent_bytes) = self.registry.costs();
-        let (rank, bytes) = (self.config.rank, rights * RDMA_RING_BYTES + lent_bytes);
+        let (peers, paths, rights, own_bytes) = costs.fold((0, 0, 0, 0), |sum, cost| {
+            (sum.0 + 1, sum.1 + cost.0, sum.2 + cost.1, sum.3 + cost.2)
+        });
+        let (read, written, lent_bytes) = self.registry.costs();
+        let (rank, bytes) = (self.config.rank, own_bytes + lent_bytes);
         let (most, most_bytes) = self.budget.most();
         let Budget { curbed, refused, .. } = self.budget;
         tracing::info!(
             "rdma: rank {rank} had {peers} peers, {paths} queue pairs of {most}, {rights} memory \
-             regions and {of_callers} of callers with {bytes} bytes of {most_bytes}; {curbed} \
-             peers got less than they could use, and {refused} nothing"
+             regions and {read} of callers to send and {written} to receive with {bytes} bytes of \
+             {most_bytes}; {curbed} peers got less than they could use, and {refused} nothing"
         );
     }
 }

@@ -395,14 +395,16 @@ impl Transport for Rdma {
         if self.is_by_tcp(link.peer) {
             return self.tcp.recv(link, tag, dst);
         }
-        let Some(fragment) = self.readable(link)? else { return Ok(None) };
-        if fragment.tag != tag {
-            return Ok(Some((fragment.tag, 0)));
-        }
-        let bytes = fragment.bytes.len().min(dst.len());
-        crate::sys::copy(&mut dst[..bytes], &fragment.bytes[..bytes]);
-        self.consume(link, bytes);
-        Ok(Some((tag, bytes)))
+        let (index, lane) = (link.peer.index(), link.lane.index());
+        let Some(Contact { peer, .. }) = self.contacts[index].as_deref_mut() else {
+            return Ok(None);
+        };
+        let Self { rails, budget, registry, .. } = self;
+        let Config { rank, lanes, settings, .. } = &self.config;
+        let mut own = Own { rank: *rank, lanes: *lanes, settings, rails, budget, registry };
+        let received = peer.recv(lane, tag, dst, &mut own);
+        self.is_busy |= peer.owes();
+        received.map_err(|fault| Self::error(link, &fault))
     }
 
     fn withdraw(&mut self) {

@@ -1,7 +1,9 @@
-//! A queue pair to a peer, and how much work it has. `iwarp` is what it needs more there.
+//! A queue pair to a peer, and its lives. `sends` is what goes by it, `iwarp` what it needs more
+//! there.
 
 mod id;
 mod iwarp;
+mod sends;
 
 use std::io;
 use std::sync::Arc;
@@ -14,12 +16,11 @@ use ringfold_types::limits::{
 };
 
 use super::Settings;
-use super::geometry::{LINE_BYTES, Number};
+use super::geometry::LINE_BYTES;
+use super::invitation::PLACES;
 use super::message::RailCard;
-use super::outbound::{Outbound, Ready};
 use super::rail::Rail;
-use super::registry::Loan;
-use super::sys::{Connection, Cq, LinkLayer, Pd, Put, Qp, Route, Sizes, Target, Ticket};
+use super::sys::{Connection, Cq, LinkLayer, Pd, Qp, Route, Sizes, Target, Ticket};
 use super::words;
 pub(super) use id::{Id, Work};
 
@@ -27,11 +28,11 @@ pub(super) use id::{Id, Work};
 const SENDS: u32 = 256;
 /// Every so many sends the device says how far it is.
 const SIGNAL_EVERY: u32 = 32;
-/// Sends that fragments leave to credits.
-const RESERVED: u32 = 8;
 /// Credits for a lane that may be under way at a time: a ring has two halves of lines and four
 /// quarters of fragments, and where another path was lost one is repeated.
 const CREDITS: usize = 10;
+/// What the receiver says of a lane at a time at most.
+const WORDS: usize = CREDITS + PLACES;
 /// Receives that may have been used before others are posted.
 const SPENT_MAX: usize = 16;
 /// What is asked for: a line of the ring. Not every device has much more.
@@ -183,7 +184,7 @@ impl Path {
         if self.is_dialing() {
             return Err(io::Error::other("the last attempt to connect has not ended"));
         }
-        let most = lanes * (RDMA_CELLS + CREDITS) + SPENT_MAX;
+        let most = lanes * (RDMA_CELLS + WORDS) + SPENT_MAX;
         let receives = u32::try_from(most).unwrap_or(u32::MAX);
         // When it fails, all its work completes.
         let queue = match self.queue.take() {
@@ -194,7 +195,7 @@ impl Path {
         let qp = Qp::new(pd, queue, Sizes { sends: SENDS, receives, inline_bytes: INLINE_BYTES })?;
         qp.init(rail.port.number)?;
         self.qp = Some(qp);
-        self.post_receives(lanes * CREDITS + SPENT_MAX + rings * RDMA_CELLS)?;
+        self.post_receives(lanes * WORDS + SPENT_MAX + rings * RDMA_CELLS)?;
         let mut random = [0; 4];
         getrandom::fill(&mut random).map_err(io::Error::other)?;
         self.sequence = u32::from_le_bytes(random) & 0x00ff_ffff;
@@ -354,107 +355,6 @@ impl Path {
     pub(super) fn pause(&self) -> Duration {
         let pause = Duration::from_millis(RDMA_RETRY_MS) * (1 << self.failures.min(16));
         pause.min(Duration::from_millis(RDMA_RETRY_MAX_MS))
-    }
-
-    fn under_way(&self) -> u32 {
-        self.posted.wrapping_sub(self.done)
-    }
-
-    /// Whether a fragment can be written.
-    pub(super) fn takes_fragments(&self) -> bool {
-        self.is_usable() && self.under_way() < SENDS - RESERVED
-    }
-
-    /// Whether credit can be given. A question may always be asked.
-    pub(super) fn takes_credit(&self) -> bool {
-        self.is_usable() && self.under_way() < SENDS - 1
-    }
-
-    /// Writes a fragment of `lane` to the peer, of which the payload may be lent; the device
-    /// `tells` when it is done, or need not. Which of the sends it is.
-    pub(super) fn write(
-        &mut self,
-        lane: &Outbound,
-        ready: &Ready,
-        loan: Option<Loan<'_>>,
-        tells: bool,
-    ) -> io::Result<u32> {
-        let (to, remote_key) = lane.target(self.cable, ready.at);
-        let from = lane.right(self.cable).ok_or(io::ErrorKind::PermissionDenied)?;
-        let (bytes, lent) = match loan {
-            Some(Loan { right, at }) => (LINE_BYTES, Some((right, (at, ready.bytes - LINE_BYTES)))),
-            None => (ready.bytes, None),
-        };
-        let put = Put { from, range: (ready.at, bytes), lent, to, remote_key };
-        self.post(Some(put), ready.number, tells)?;
-        self.last_fragment = self.posted;
-        if tells {
-            self.asked = self.posted;
-        }
-        Ok(self.posted)
-    }
-
-    /// Gives credit.
-    pub(super) fn give(&mut self, credit: Number) -> io::Result<()> {
-        self.post(None, credit, false)
-    }
-
-    fn post(&mut self, put: Option<Put<'_>>, number: Number, tells: bool) -> io::Result<()> {
-        let requests = if put.is_some() && self.is_iwarp() { 2 } else { 1 };
-        let posted = self.posted.wrapping_add(requests);
-        let tells = tells || posted / SIGNAL_EVERY != self.posted / SIGNAL_EVERY;
-        self.qp()?.put(self.id.encode(Some(posted)), put, number.encode(), tells)?;
-        self.posted = posted;
-        Ok(())
-    }
-
-    /// Asks the peer's device whether all has arrived.
-    fn question(&mut self) -> io::Result<()> {
-        let posted = self.posted.wrapping_add(1);
-        self.qp()?.ask(self.id.encode(Some(posted)), &self.theirs.unwrap_or_default())?;
-        self.posted = posted;
-        self.asking = Some(Instant::now());
-        Ok(())
-    }
-
-    /// Whether the peer's device has all fragments.
-    pub(super) fn is_drained(&self) -> bool {
-        let unsaid = self.posted.wrapping_sub(self.answered);
-        self.has_ended() || unsaid <= self.posted.wrapping_sub(self.last_fragment)
-    }
-
-    /// Asks the device to say when the last fragment is done, unless it was asked.
-    pub(super) fn ask(&mut self) {
-        let is_new =
-            self.posted.wrapping_sub(self.last_fragment) < self.posted.wrapping_sub(self.asked);
-        let may = self.under_way() < SENDS && !(self.is_iwarp() && self.asking.is_some());
-        if is_new && may && !self.is_drained() {
-            self.asked = self.last_fragment;
-            // Where it fails, the queue pair has, which its completions say.
-            self.question().ok();
-        }
-    }
-
-    /// The device says that it is done with all sends up to this one, and maybe that they have
-    /// arrived. Whether that proves the path.
-    pub(super) fn done(&mut self, posted: u32, has_arrived: bool) -> bool {
-        // Answers may come after what was posted later.
-        if posted.wrapping_sub(self.done) <= self.under_way() {
-            self.done = posted;
-        }
-        if !has_arrived && self.is_iwarp() {
-            return false;
-        }
-        (self.answered, self.asking) = (posted, None);
-        if self.is_iwarp() {
-            self.answered_at = Instant::now();
-        }
-        let is_news = self.stage == Stage::Proving;
-        if is_news {
-            self.stage = Stage::Proven;
-            self.failures = 0;
-        }
-        is_news
     }
 
     /// The number that a message of so many bytes has brought, if it is one.

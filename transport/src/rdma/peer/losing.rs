@@ -140,7 +140,11 @@ impl Peer {
 
     /// Where both know what a path has carried, it is made again after a while.
     pub(super) fn settle(&mut self, path: usize, own: &Own<'_>) {
+        let at = path;
         let path = &mut self.paths[path];
+        if path.is_settled() {
+            self.inbound.iter_mut().flatten().for_each(|inbound| inbound.forget(at));
+        }
         if path.is_settled() && path.again.is_none() && own.rank < self.rank {
             path.again = Some(Instant::now() + path.pause());
         }

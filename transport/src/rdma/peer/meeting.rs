@@ -4,14 +4,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfold_types::limits::{
-    PATHS_MAX, RAILS_MAX, RDMA_LAST_PROOF_MS, RDMA_PROOF_MS, RDMA_RING_BYTES,
-};
+use ringfold_types::limits::{PATHS_MAX, RDMA_LAST_PROOF_MS, RDMA_PROOF_MS, RDMA_RING_BYTES};
 
 use super::{Cable, Fault, Own, Peer, Stage, Way};
 use crate::rdma::budget;
 use crate::rdma::geometry::Number;
 use crate::rdma::inbound::Inbound;
+use crate::rdma::invitation::Mailbox;
 use crate::rdma::message::{Grant, Load, Message, RailCard};
 use crate::rdma::outbound::Outbound;
 use crate::rdma::pairing::pairs;
@@ -62,7 +61,7 @@ impl Peer {
                 self.settle(path, own);
                 Ok(())
             }
-            Message::Want { lane } => self.grant(lane, own),
+            Message::Want { lane, mailbox } => self.grant(lane, mailbox, own),
             Message::Grant { lane, grant } => self.open(lane, grant, own),
             Message::Load(Load { lane, sequence, lines, .. }) => {
                 self.take(Number::Fragment { lane, sequence, lines })
@@ -122,6 +121,10 @@ impl Peer {
             }
         }
         own.budget.settle(share, self.cables.len(), self.paths.len());
+        if !self.cables.is_empty() {
+            let domains = self.cables.iter().map(|cable| cable.pd.as_ref());
+            self.mailbox = Some(Mailbox::new(domains).map_err(no_memory)?);
+        }
         let why = match &self.share {
             Err(why) => why.clone(),
             Ok(_) if theirs.is_empty() => NO_OFFER.to_owned(),
@@ -255,7 +258,7 @@ impl Peer {
     }
 
     /// Makes a ring for a lane that the peer wants to send on.
-    fn grant(&mut self, lane: usize, own: &mut Own<'_>) -> Result<(), Fault> {
+    fn grant(&mut self, lane: usize, mailbox: Grant, own: &mut Own<'_>) -> Result<(), Fault> {
         if lane >= own.lanes || self.stage != Stage::Met || self.inbound[lane].is_some() {
             return Err("a ring that it cannot have was asked for".into());
         }
@@ -270,10 +273,8 @@ impl Peer {
                 self.lose(path, &words::connection(&error));
             }
         }
-        let inbound = Inbound::new(ring, rights);
-        let mut keys = [0; RAILS_MAX];
-        keys.iter_mut().zip(inbound.keys()).for_each(|(to, key)| *to = key);
-        let grant = Grant { address: inbound.address(), keys };
+        let inbound = Inbound::new(ring, rights, mailbox);
+        let grant = inbound.grant();
         self.inbound[lane] = Some(inbound);
         self.to_say.push_back(Message::Grant { lane, grant });
         Ok(())
@@ -294,5 +295,5 @@ impl Peer {
 }
 
 fn no_memory(error: io::Error) -> Fault {
-    Fault::Lost(format!("no {RDMA_RING_BYTES} bytes of memory for a ring: {error}"))
+    Fault::Lost(format!("no memory for a ring of {RDMA_RING_BYTES} bytes: {error}"))
 }

@@ -13,12 +13,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ringfold_types::limits::{LANES_MAX, LINK_BYTES_MIN};
+use ringfold_types::limits::{LANES_MAX, LINK_BYTES_MIN, RDMA_RING_BYTES};
 use ringfold_types::{Lane, Rank};
 
 use super::Settings;
 use super::budget::{Budget, Share};
 use super::inbound::Inbound;
+use super::invitation::{MAILBOX_BYTES, Mailbox};
 use super::message::{MESSAGE_BYTES, Message, RailCard};
 use super::outbound::{Outbound, Ready};
 use super::path::Path;
@@ -50,6 +51,8 @@ pub(super) struct Peer {
     loads: VecDeque<(usize, Ready)>,
     outbound: Vec<Outgoing>,
     inbound: Vec<Option<Inbound>>,
+    /// Where it may write invitations, if there are cables.
+    mailbox: Option<Mailbox>,
     /// Fragments that the peer sent before it left, by lane.
     promised: Option<[u64; LANES_MAX]>,
     /// When it left.
@@ -161,6 +164,7 @@ impl Peer {
             loads: VecDeque::new(),
             outbound: (0..lanes).map(|_| Outgoing::default()).collect(),
             inbound: (0..lanes).map(|_| None).collect(),
+            mailbox: None,
             promised: None,
             left: None,
             fault: None,
@@ -233,7 +237,8 @@ impl Peer {
     pub(super) fn want(&mut self, lane: usize) {
         if self.stage == Stage::Met && matches!(self.outbound[lane].way, Way::Unused) {
             self.outbound[lane].way = Way::Asked;
-            self.to_say.push_back(Message::Want { lane });
+            let mailbox = self.mailbox.as_ref().map(Mailbox::grant).unwrap_or_default();
+            self.to_say.push_back(Message::Want { lane, mailbox });
         }
     }
 
@@ -270,10 +275,12 @@ impl Peer {
         self.is_by_tcp && self.fault.is_none()
     }
 
-    /// Queue pairs, and registrations, each of `limits::RDMA_RING_BYTES`.
-    pub(super) fn costs(&self) -> (usize, usize) {
+    /// Queue pairs, registrations, and the bytes of those.
+    pub(super) fn costs(&self) -> (usize, usize, usize) {
         let paths = self.paths.iter().filter(|path| !path.has_ended()).count();
-        (paths, (self.images() + self.rings()) * self.cables.len())
+        let rings = (self.images() + self.rings()) * self.cables.len();
+        let mailboxes = self.mailbox.as_ref().map_or(0, Mailbox::rights);
+        (paths, rings + mailboxes, rings * RDMA_RING_BYTES + mailboxes * MAILBOX_BYTES)
     }
 
     /// Lanes that have an image of the peer's ring.

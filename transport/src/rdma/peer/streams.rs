@@ -1,17 +1,20 @@
 //! What goes to a peer and comes from it, once there are paths and rings.
 
+use std::sync::atomic::{Ordering, fence};
 use std::time::Instant;
 
-use ringfold_types::limits::{PATHS_MAX, RDMA_LEND_BYTES};
+use ringfold_types::limits::{PATHS_MAX, RDMA_LEND_BYTES, RDMA_PLACED_BYTES};
 
 use super::{Fault, Outgoing, Own, Peer, Way};
 use crate::contract::Fragment;
 use crate::rdma::geometry::{Number, lap};
 use crate::rdma::inbound::Inbound;
-use crate::rdma::message::{Load, Message};
-use crate::rdma::outbound::Ready;
+use crate::rdma::invitation::place_at;
+use crate::rdma::message::{Grant, Load, Message};
+use crate::rdma::outbound::{By, Ready};
 use crate::rdma::path::Path;
 use crate::rdma::registry::{Loan, Place};
+use crate::sys::copy;
 
 /// What tells of a number: the completion, or over iWARP a message, which lies at a place.
 #[derive(Clone, Copy, Debug)]
@@ -84,9 +87,10 @@ impl Peer {
         let Some(way) = self.way() else { return 0 };
         let is_long = bytes.len() >= RDMA_LEND_BYTES;
         let loan = place.filter(|_| is_long).and_then(|(place, own)| self.lend(way, place, own));
+        let by = self.by(way);
         let Way::Open(outbound) = &mut self.outbound[lane].way else { return 0 };
         let is_lent = loan.is_some();
-        let Some((written, ready)) = outbound.push(tag, bytes, way, is_lent) else { return 0 };
+        let Some((written, ready)) = outbound.push(tag, bytes, by, is_lent) else { return 0 };
         // The last one that is lent brings word of all before it by this path.
         let tells = is_lent && bytes.len() - written < RDMA_LEND_BYTES;
         self.write_by(way, lane, ready, loan.map(|loan| (loan, tells)));
@@ -115,6 +119,13 @@ impl Peer {
         let mut turns = (0..paths).map(|step| (self.turn + step) % paths);
         let path = turns.find(|at| self.paths[*at].takes_fragments());
         path.or_else(|| self.is_by_tcp.then_some(BY_TCP))
+    }
+
+    /// What that way can do.
+    fn by(&self, path: usize) -> By {
+        let it = self.paths.get(path).filter(|path| !path.is_iwarp());
+        let share = self.paths.iter().filter(|path| path.is_usable()).count().max(1);
+        By { path, cable: it.map(|path| path.cable), most: RDMA_PLACED_BYTES / share }
     }
 
     /// Lets what lies in the image be written. A path that refuses is lost, and what it was to
@@ -155,7 +166,7 @@ impl Peer {
         if let Some(message) = self.to_say.pop_front() {
             return Some(message);
         }
-        let (lane, Ready { at, bytes, number }) = self.loads.pop_front()?;
+        let (lane, Ready { at, bytes, number, .. }) = self.loads.pop_front()?;
         let Number::Fragment { sequence, lines, .. } = number else { return None };
         Some(Message::Load(Load { lane, sequence, lines, at, bytes }))
     }
@@ -215,17 +226,20 @@ impl Peer {
         }
     }
 
-    /// Takes back all that is lent, when nobody will send the rest: its paths end, and their
-    /// devices lose the right to read it.
+    /// Takes back all that is lent and invited, when nobody will send or receive the rest: its
+    /// paths end, and the devices lose the right to read or write it.
     pub(in crate::rdma) fn withdraw(&mut self, own: &mut Own<'_>) {
         let open = self.outbound.iter().filter_map(|lane| match &lane.way {
             Way::Open(outbound) => Some(outbound),
             _ => None,
         });
-        if open.clone().all(|outbound| outbound.untold_bytes() == 0) {
+        let is_inviting = self.inbound.iter().flatten().any(Inbound::is_inviting);
+        if !is_inviting && open.clone().all(|outbound| outbound.untold_bytes() == 0) {
             return;
         }
-        let borrowers: Vec<_> = open.flat_map(|outbound| outbound.borrowers()).collect();
+        let invited = if is_inviting { 0..self.paths.len() } else { 0..0 };
+        let borrowers = open.flat_map(|outbound| outbound.borrowers());
+        let borrowers: Vec<_> = borrowers.chain(invited).collect();
         for path in borrowers {
             if !self.paths[path].has_ended() {
                 self.paths[path].end();
@@ -331,6 +345,70 @@ impl Peer {
             && self.patience().is_some_and(|patience| Instant::now() < patience)
     }
 
+    /// Moves what has arrived to the front of `dst`; how much, and its tag. Where that is nothing,
+    /// the peer may be invited to write the rest there.
+    pub(in crate::rdma) fn recv(
+        &mut self,
+        lane: usize,
+        tag: u32,
+        dst: &mut [u8],
+        own: &mut Own<'_>,
+    ) -> Result<Option<(u32, usize)>, Fault> {
+        let placed = self.inbound[lane].as_ref().and_then(|inbound| inbound.placed(dst));
+        let (found, bytes) = match placed {
+            Some((found, _)) if found != tag => (found, 0),
+            Some(placed) => {
+                // What a device has written, of which its completion told, is seen from here on.
+                fence(Ordering::Acquire);
+                placed
+            }
+            None => match self.readable(lane)? {
+                None => {
+                    self.invite(lane, tag, dst, own);
+                    return Ok(None);
+                }
+                Some(front) if front.tag != tag => (front.tag, 0),
+                Some(front) => {
+                    let bytes = front.bytes.len().min(dst.len());
+                    copy(&mut dst[..bytes], &front.bytes[..bytes]);
+                    (tag, bytes)
+                }
+            },
+        };
+        self.consume(lane, bytes);
+        Ok(Some((found, bytes)))
+    }
+
+    /// Invites the peer to write what comes next on a lane to `dst`, if that is long, in pages, and
+    /// not invited.
+    fn invite(&mut self, lane: usize, tag: u32, dst: &mut [u8], own: &mut Own<'_>) {
+        let Some(inbound) = &mut self.inbound[lane] else { return };
+        if dst.len() < RDMA_LEND_BYTES || self.fault.is_some() || !inbound.may_invite() {
+            return;
+        }
+        let Some(place) = own.registry.find(dst) else { return };
+        let Some(path) = self.paths.iter().position(Path::takes_invitations) else { return };
+        let mut to =
+            Grant { address: dst.as_mut_ptr().expose_provenance() as u64, ..Grant::default() };
+        for (key, cable) in to.keys.iter_mut().zip(&self.cables) {
+            let pd = cable.pd.as_ref().filter(|_| !own.rails.0[cable.rail].is_iwarp());
+            let in_any_order = own.settings.relaxed_ordering;
+            let right = pd.and_then(|pd| own.registry.open(place, pd, in_any_order, own.budget));
+            *key = right.unwrap_or(0);
+        }
+        let (theirs, cable) = (inbound.mailbox(), self.paths[path].cable);
+        if to.keys.iter().all(|key| *key == 0) || theirs.keys[cable] == 0 {
+            return;
+        }
+        let Some((invitation, place)) = inbound.invite(tag, dst.len(), to, path) else { return };
+        let at = theirs.address.wrapping_add(place_at(lane, place) as u64);
+        let number = Number::Invitation { lane, place };
+        let line = invitation.encode();
+        if let Err(error) = self.paths[path].invite(&line, (at, theirs.keys[cable]), number) {
+            self.lose(path, &format!("an invitation was refused: {error}"));
+        }
+    }
+
     /// Gives back what was lent.
     pub(in crate::rdma) fn consume(&mut self, lane: usize, bytes: usize) {
         match &mut self.inbound[lane] {
@@ -377,6 +455,15 @@ impl Peer {
                 match self.outbound.get_mut(lane).map(|it| &mut it.way) {
                     Some(Way::Open(outbound)) => Ok(outbound.credit(total)?),
                     _ => Err("credit for a lane that has no ring".into()),
+                }
+            }
+            Number::Invitation { lane, place } => {
+                let way = self.outbound.get_mut(lane).map(|it| &mut it.way);
+                match (way, &self.mailbox) {
+                    (Some(Way::Open(outbound)), Some(mailbox)) => {
+                        Ok(outbound.invite(mailbox.read(lane, place), place)?)
+                    }
+                    _ => Err("an invitation for a lane that has no ring".into()),
                 }
             }
         }

@@ -175,8 +175,8 @@ fn lies_are_seen() {
         Message::Ready { path: 0 },
         Message::Without { path: PATHS_MAX - 1 },
         Message::Heard { path: 0, lanes: [Heard::default(); LANES_MAX] },
-        Message::Want { lane: 0 },
-        Message::Want { lane: LANES },
+        Message::Want { lane: 0, mailbox: Grant::default() },
+        Message::Want { lane: LANES, mailbox: Grant::default() },
         Message::Grant { lane: 0, grant },
         Message::Grant { lane: LANES, grant },
         Message::Load(load(0)),
@@ -217,6 +217,7 @@ fn liars_do_no_harm() {
             let (path, lane) = (random.below(3), random.below(LANES + 1));
             let mut lanes = [Heard::default(); LANES_MAX];
             lanes.fill_with(|| Heard { next: random.long(), early: random.next() });
+            let grant = Grant { address: random.long(), keys: [random.word(); RAILS_MAX] };
             let message = match random.below(10) {
                 0 => Message::Rails { rails: vec![theirs], queue_pairs: 1 },
                 1 => {
@@ -226,11 +227,8 @@ fn liars_do_no_harm() {
                 2 => Message::Ready { path },
                 3 => Message::Without { path },
                 4 => Message::Heard { path, lanes },
-                5 => Message::Want { lane },
-                6 => {
-                    let grant = Grant { address: random.long(), keys: [random.word(); RAILS_MAX] };
-                    Message::Grant { lane, grant }
-                }
+                5 => Message::Want { lane, mailbox: grant },
+                6 => Message::Grant { lane, grant },
                 7 => {
                     let sequence = random.long().to_le_bytes()[0];
                     let load = Load { lane, sequence, lines: random.word(), at: 0, bytes: 100 };

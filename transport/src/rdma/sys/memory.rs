@@ -37,8 +37,8 @@ pub(in crate::rdma) struct Inbox(Arc<Region>);
 #[derive(Debug)]
 pub(in crate::rdma) struct Outbox(Arc<Region>);
 
-/// Memory of this rank's own, used like a boxed slice, that devices may read where it lies. A child
-/// process made by `fork` does not have it.
+/// Memory of this rank's own, used like a boxed slice, where devices may read what is sent and write
+/// what is received. A child process made by `fork` does not have it.
 #[derive(Debug)]
 pub struct Pages(Arc<Region>);
 
@@ -150,9 +150,7 @@ impl Inbox {
     /// not. Completions come after it all the same, since writing them is never relaxed. Pins the
     /// pages.
     pub(in crate::rdma) fn expose(&self, pd: &Arc<Pd>, in_any_order: bool) -> io::Result<Mr> {
-        let is_relaxed = in_any_order && !pd.context.is_iwarp();
-        let relaxed = if is_relaxed { abi::ACCESS_RELAXED_ORDERING } else { 0 };
-        Mr::new(pd, &self.0, abi::ACCESS_LOCAL_WRITE | abi::ACCESS_REMOTE_WRITE | relaxed)
+        Mr::new(pd, &self.0, write_access(pd, in_any_order))
     }
 
     /// Lets them read it too, and the device read into it, which over iWARP takes all rights. Pins
@@ -239,7 +237,8 @@ impl Pages {
     pub fn front(&self, bytes: usize) -> &[u8] {
         assert!(bytes <= self.0.bytes, "{bytes} bytes of {}", self.0.bytes);
         // SAFETY: within the mapping, which lives as long as `self`, and which only unique borrows
-        // of `self` write: devices read it, and nobody else has its address.
+        // of `self` write, and the devices of peers that were invited while one was lent to `recv`;
+        // one that breaks the protocol changes bytes that are only ever read as bytes.
         unsafe { std::slice::from_raw_parts(self.0.base.as_ptr(), bytes) }
     }
 
@@ -269,6 +268,13 @@ impl Known {
         Mr::new(pd, &self.0, 0)
     }
 
+    /// Lets the peers of the domain's queue pairs write to all of them, as `Inbox::expose` does.
+    /// They are told where only while whoever has the pages waits for it, and whatever they write
+    /// at other times is bytes. Pins them.
+    pub(in crate::rdma) fn expose(&self, pd: &Arc<Pd>, in_any_order: bool) -> io::Result<Mr> {
+        Mr::new(pd, &self.0, write_access(pd, in_any_order))
+    }
+
     /// The pages again, all zero, if nobody has them any more and there are only these `rights` to
     /// them.
     pub(in crate::rdma) fn again(&mut self, rights: usize) -> Option<Pages> {
@@ -286,6 +292,13 @@ impl Known {
     pub(in crate::rdma) fn is_idle(&self, rights: usize) -> bool {
         Arc::strong_count(&self.0) == 1 + rights
     }
+}
+
+/// What lets a peer write, and nothing else.
+fn write_access(pd: &Arc<Pd>, in_any_order: bool) -> i32 {
+    let is_relaxed = in_any_order && !pd.context.is_iwarp();
+    let relaxed = if is_relaxed { abi::ACCESS_RELAXED_ORDERING } else { 0 };
+    abi::ACCESS_LOCAL_WRITE | abi::ACCESS_REMOTE_WRITE | relaxed
 }
 
 impl Drop for Region {

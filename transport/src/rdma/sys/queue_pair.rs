@@ -89,9 +89,11 @@ pub(in crate::rdma) struct Put<'a> {
     pub(in crate::rdma) range: (usize, usize),
     /// those of another after them, if any,
     pub(in crate::rdma) lent: Option<(&'a Mr, (usize, usize))>,
-    /// and where they go.
+    /// where they go,
     pub(in crate::rdma) to: u64,
     pub(in crate::rdma) remote_key: u32,
+    /// and where the others go, if not after them: before them in time. Not over iWARP.
+    pub(in crate::rdma) placed: Option<(u64, u32)>,
 }
 
 impl Qp {
@@ -313,15 +315,27 @@ impl Qp {
         let mut work = request(id, abi::WR_RDMA_WRITE_WITH_IMM, is_signaled);
         work.imm_data = number.to_be();
         let has_put = put.is_some();
-        if let Some(Put { from, range, lent, to, remote_key }) = put {
+        let mut before = request(id, abi::WR_RDMA_WRITE, false);
+        if let Some(Put { from, range, lent, to, remote_key, placed }) = put {
             pieces[0] = piece(from, range)?;
             if let Some((from, range)) = lent {
                 pieces[1] = piece(from, range)?;
-            } else if range.1 <= self.inline_bytes {
-                work.send_flags |= abi::SEND_INLINE;
             }
             (work.remote_addr, work.rkey) = (to, remote_key);
             (work.sg_list, work.num_sge) = (pieces.as_mut_ptr(), 1 + i32::from(lent.is_some()));
+            if let Some((to, remote_key)) = placed {
+                work.num_sge = 1;
+                (before.remote_addr, before.rkey) = (to, remote_key);
+                (before.sg_list, before.num_sge) = (&raw mut pieces[1], 1);
+                before.next = &raw mut work;
+            }
+            if work.num_sge == 1 && range.1 <= self.inline_bytes {
+                work.send_flags |= abi::SEND_INLINE;
+            }
+        }
+        if !before.next.is_null() {
+            // SAFETY: as below.
+            return unsafe { self.post(&mut before) };
         }
         if !self.is_iwarp() {
             // SAFETY: the pieces lie within registered memory, which the device can reach only as
@@ -342,6 +356,31 @@ impl Qp {
         };
         // SAFETY: as above; the number goes into the request itself.
         unsafe { self.post(first) }
+    }
+
+    /// Whether `tell` takes so many bytes.
+    pub(in crate::rdma) const fn can_tell(&self, bytes: usize) -> bool {
+        self.inline_bytes >= bytes && !self.is_iwarp()
+    }
+
+    /// Writes a line to the peer's memory at `to`, and tells it `number`.
+    pub(in crate::rdma) fn tell(
+        &self,
+        id: u64,
+        line: &[u8],
+        (to, remote_key): (u64, u32),
+        number: u32,
+        is_signaled: bool,
+    ) -> io::Result<()> {
+        let length = u32::try_from(line.len()).map_err(io::Error::other)?;
+        let mut said = abi::Sge { addr: line.as_ptr() as u64, length, lkey: 0 };
+        let mut work = request(id, abi::WR_RDMA_WRITE_WITH_IMM, is_signaled);
+        work.imm_data = number.to_be();
+        work.send_flags |= abi::SEND_INLINE;
+        (work.sg_list, work.num_sge) = (&raw mut said, 1);
+        (work.remote_addr, work.rkey) = (to, remote_key);
+        // SAFETY: the line goes into the request itself.
+        unsafe { self.post(&mut work) }
     }
 
     /// Posts work, and what is chained to it.

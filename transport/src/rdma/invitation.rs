@@ -1,0 +1,160 @@
+//! Invitations: where a receiver wants the next bytes of a stream, so that the sender's device
+//! writes them there and nobody has to copy them out of the ring.
+//!
+//! Who begins to wait for a long message in registered memory writes an invitation into the
+//! sender's mailbox. Whether it is made use of is the sender's matter, which may be ahead of it:
+//! bytes are counted from the beginning of the stream, so that what is sent after the invitation
+//! has come still finds its place. So it is neither answered nor taken back. It ends when all of
+//! its bytes have arrived, whichever way; until then the memory is the device's.
+
+use std::io;
+use std::sync::Arc;
+
+use ringfold_types::limits::{LANES_MAX, RAILS_MAX};
+
+use super::geometry::LINE_BYTES;
+use super::message::Grant;
+use super::sys::{Inbox, Mr, Pd};
+
+/// Places of a lane in a mailbox: one may be about to be read while the next is written.
+pub(super) const PLACES: usize = 2;
+/// Bytes of a mailbox.
+pub(super) const MAILBOX_BYTES: usize = LANES_MAX * PLACES * LINE_BYTES;
+
+const _: () = assert!(32 + 4 * RAILS_MAX <= LINE_BYTES);
+
+/// See the module's head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Invitation {
+    /// Counted by lane, from 1.
+    pub(super) number: u32,
+    /// Only bytes under this tag are invited.
+    pub(super) tag: u32,
+    /// The byte of the stream from which on, and how many.
+    pub(super) from: u64,
+    pub(super) bytes: u64,
+    /// Where they go, with the keys to it by cable; 0 for none.
+    pub(super) to: Grant,
+}
+
+impl Invitation {
+    pub(super) fn encode(&self) -> [u8; LINE_BYTES] {
+        let mut line = [0; LINE_BYTES];
+        line[..4].copy_from_slice(&self.number.to_le_bytes());
+        line[4..8].copy_from_slice(&self.tag.to_le_bytes());
+        line[8..16].copy_from_slice(&self.from.to_le_bytes());
+        line[16..24].copy_from_slice(&self.bytes.to_le_bytes());
+        self.to.encode(&mut line[24..]);
+        line
+    }
+
+    fn decode(line: &[u8; LINE_BYTES]) -> Self {
+        let word =
+            |at: usize| u32::from_le_bytes([line[at], line[at + 1], line[at + 2], line[at + 3]]);
+        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        let to = Grant::decode(&line[24..]);
+        Self { number: word(0), tag: word(4), from: long(8), bytes: long(16), to }
+    }
+
+    /// How far on in it the byte `at` of the stream is, if that is invited.
+    pub(super) fn reaches(&self, at: u64) -> Option<u64> {
+        at.checked_sub(self.from).filter(|skipped| *skipped < self.bytes)
+    }
+}
+
+/// The last invitation that a sender has seen in each place, modulo 2^16.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen([u16; PLACES]);
+
+impl Seen {
+    pub(super) const fn saw(&mut self, number: u32, place: usize) {
+        self.0[place % PLACES] = low(number);
+    }
+
+    pub(super) const fn is_last(self, number: u32, place: usize) -> bool {
+        self.0[place % PLACES] == low(number)
+    }
+
+    pub(super) const fn encode(self) -> u32 {
+        let [first, second] = self.0;
+        first as u32 | (second as u32) << 16
+    }
+
+    pub(super) const fn decode(bits: u32) -> Self {
+        Self([low(bits), low(bits >> 16)])
+    }
+}
+
+const fn low(bits: u32) -> u16 {
+    let [a, b, ..] = bits.to_le_bytes();
+    u16::from_le_bytes([a, b])
+}
+
+/// The byte of a mailbox at which a place of a lane begins.
+pub(super) const fn place_at(lane: usize, place: usize) -> usize {
+    (lane * PLACES + place % PLACES) * LINE_BYTES
+}
+
+/// Where a peer writes its invitations.
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    memory: Inbox,
+    /// What lets it, by cable; none where it may not.
+    rights: Vec<Option<Mr>>,
+}
+
+impl Mailbox {
+    /// One that is written by the queue pairs of these domains, where they can.
+    pub(super) fn new<'a>(domains: impl Iterator<Item = Option<&'a Arc<Pd>>>) -> io::Result<Self> {
+        let memory = Inbox::new(MAILBOX_BYTES)?;
+        let right = |pd: Option<&Arc<Pd>>| memory.expose(pd?, false).ok();
+        let rights = domains.map(right).collect();
+        Ok(Self { memory, rights })
+    }
+
+    /// How the peer finds it.
+    pub(super) fn grant(&self) -> Grant {
+        Grant::new(self.memory.address(), self.rights.iter().map(Option::as_ref))
+    }
+
+    /// What lies there.
+    pub(super) fn read(&self, lane: usize, place: usize) -> Invitation {
+        Invitation::decode(&self.memory.read(place_at(lane, place)))
+    }
+
+    /// Registrations that there are.
+    pub(super) fn rights(&self) -> usize {
+        self.rights.iter().flatten().count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invitations_travel() {
+        let to = Grant { address: u64::MAX - 5, keys: [1, 2, 3, 4, 5, 6, 7, u32::MAX] };
+        let invitation =
+            Invitation { number: u32::MAX, tag: 7 << 28, from: u64::MAX, bytes: 1 << 40, to };
+        assert_eq!(Invitation::decode(&invitation.encode()), invitation);
+    }
+
+    #[test]
+    fn what_is_invited_has_a_beginning_and_an_end() {
+        let to = Grant { address: 0, keys: [0; RAILS_MAX] };
+        let invitation = Invitation { number: 1, tag: 0, from: 100, bytes: 50, to };
+        let reaches = [99, 100, 149, 150, u64::MAX].map(|at| invitation.reaches(at));
+        assert_eq!(reaches, [None, Some(0), Some(49), None, None]);
+    }
+
+    #[test]
+    fn every_lane_has_places_of_its_own() {
+        let places = |lane| (0..PLACES).map(move |place| place_at(lane, place));
+        let mut all: Vec<_> = (0..LANES_MAX).flat_map(places).collect();
+        all.dedup();
+        assert_eq!(all.len(), LANES_MAX * PLACES);
+        assert!(all.iter().all(|at| at + LINE_BYTES <= MAILBOX_BYTES));
+        assert_eq!(place_at(3, usize::MAX), place_at(3, 1), "whatever the peer says");
+    }
+}

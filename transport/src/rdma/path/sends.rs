@@ -1,0 +1,140 @@
+//! What goes by a queue pair: fragments, credits, invitations and questions; and how far the device
+//! is with them.
+
+use std::io;
+use std::time::Instant;
+
+use super::{Path, SENDS, SIGNAL_EVERY, Stage};
+use crate::rdma::geometry::{LINE_BYTES, Number};
+use crate::rdma::outbound::{Outbound, Ready};
+use crate::rdma::registry::Loan;
+use crate::rdma::sys::Put;
+
+/// Sends that fragments leave to credits.
+const RESERVED: u32 = 8;
+
+impl Path {
+    pub(super) fn under_way(&self) -> u32 {
+        self.posted.wrapping_sub(self.done)
+    }
+
+    /// Whether a fragment can be written.
+    pub(in crate::rdma) fn takes_fragments(&self) -> bool {
+        self.is_usable() && self.under_way() < SENDS - RESERVED
+    }
+
+    /// Whether credit can be given. A question may always be asked.
+    pub(in crate::rdma) fn takes_credit(&self) -> bool {
+        self.is_usable() && self.under_way() < SENDS - 1
+    }
+
+    /// Writes a fragment of `lane` to the peer, of which the payload may be lent; the device
+    /// `tells` when it is done, or need not. Which of the sends it is.
+    pub(in crate::rdma) fn write(
+        &mut self,
+        lane: &Outbound,
+        ready: &Ready,
+        loan: Option<Loan<'_>>,
+        tells: bool,
+    ) -> io::Result<u32> {
+        let (to, remote_key) = lane.target(self.cable, ready.at);
+        let from = lane.right(self.cable).ok_or(io::ErrorKind::PermissionDenied)?;
+        let payload = ready.bytes.saturating_sub(LINE_BYTES);
+        let (bytes, lent) = match (loan, ready.placed) {
+            (Some(Loan { right, at }), _) => (LINE_BYTES, Some((right, (at, payload)))),
+            (None, Some(_)) => (LINE_BYTES, Some((from, (ready.at + LINE_BYTES, payload)))),
+            (None, None) => (ready.bytes, None),
+        };
+        let placed = ready.placed;
+        let put = Put { from, range: (ready.at, bytes), lent, to, remote_key, placed };
+        self.post(Some(put), ready.number, tells)?;
+        self.last_fragment = self.posted;
+        if tells {
+            self.asked = self.posted;
+        }
+        Ok(self.posted)
+    }
+
+    /// Gives credit.
+    pub(in crate::rdma) fn give(&mut self, credit: Number) -> io::Result<()> {
+        self.post(None, credit, false)
+    }
+
+    /// Whether the peer can be invited by it,
+    pub(in crate::rdma) fn takes_invitations(&self) -> bool {
+        self.takes_credit() && self.qp.as_ref().is_some_and(|qp| qp.can_tell(LINE_BYTES))
+    }
+
+    /// and invites it, by a line in its mailbox.
+    pub(in crate::rdma) fn invite(
+        &mut self,
+        line: &[u8; LINE_BYTES],
+        to: (u64, u32),
+        number: Number,
+    ) -> io::Result<()> {
+        let posted = self.posted.wrapping_add(1);
+        let tells = posted / SIGNAL_EVERY != self.posted / SIGNAL_EVERY;
+        self.qp()?.tell(self.id.encode(Some(posted)), line, to, number.encode(), tells)?;
+        self.posted = posted;
+        Ok(())
+    }
+
+    fn post(&mut self, put: Option<Put<'_>>, number: Number, tells: bool) -> io::Result<()> {
+        let is_placed = put.is_some_and(|put| put.placed.is_some());
+        let requests = if is_placed || put.is_some() && self.is_iwarp() { 2 } else { 1 };
+        let posted = self.posted.wrapping_add(requests);
+        let tells = tells || posted / SIGNAL_EVERY != self.posted / SIGNAL_EVERY;
+        self.qp()?.put(self.id.encode(Some(posted)), put, number.encode(), tells)?;
+        self.posted = posted;
+        Ok(())
+    }
+
+    /// Asks the peer's device whether all has arrived.
+    pub(super) fn question(&mut self) -> io::Result<()> {
+        let posted = self.posted.wrapping_add(1);
+        self.qp()?.ask(self.id.encode(Some(posted)), &self.theirs.unwrap_or_default())?;
+        self.posted = posted;
+        self.asking = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Whether the peer's device has all fragments.
+    pub(in crate::rdma) fn is_drained(&self) -> bool {
+        let unsaid = self.posted.wrapping_sub(self.answered);
+        self.has_ended() || unsaid <= self.posted.wrapping_sub(self.last_fragment)
+    }
+
+    /// Asks the device to say when the last fragment is done, unless it was asked.
+    pub(in crate::rdma) fn ask(&mut self) {
+        let is_new =
+            self.posted.wrapping_sub(self.last_fragment) < self.posted.wrapping_sub(self.asked);
+        let may = self.under_way() < SENDS && !(self.is_iwarp() && self.asking.is_some());
+        if is_new && may && !self.is_drained() {
+            self.asked = self.last_fragment;
+            // Where it fails, the queue pair has, which its completions say.
+            self.question().ok();
+        }
+    }
+
+    /// The device says that it is done with all sends up to this one, and maybe that they have
+    /// arrived. Whether that proves the path.
+    pub(in crate::rdma) fn done(&mut self, posted: u32, has_arrived: bool) -> bool {
+        // Answers may come after what was posted later.
+        if posted.wrapping_sub(self.done) <= self.under_way() {
+            self.done = posted;
+        }
+        if !has_arrived && self.is_iwarp() {
+            return false;
+        }
+        (self.answered, self.asking) = (posted, None);
+        if self.is_iwarp() {
+            self.answered_at = Instant::now();
+        }
+        let is_news = self.stage == Stage::Proving;
+        if is_news {
+            self.stage = Stage::Proven;
+            self.failures = 0;
+        }
+        is_news
+    }
+}

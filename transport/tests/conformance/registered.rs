@@ -1,0 +1,130 @@
+//! Messages from and to memory that a transport may let devices read and write.
+
+use std::time::Duration;
+
+use ringfold_transport::Transport;
+
+use crate::world::{
+    Constructor, Incoming, Landing, Memory, Outgoing, carry, is_message, link, pair, until,
+};
+
+/// What lies in registered memory arrives as it was when it was sent, whatever becomes of the
+/// memory once it is accepted; and so does what comes after it from elsewhere.
+pub(crate) fn sent_from_where_it_lies(make: &Constructor) {
+    let (mut a, mut b) = pair(make, 2);
+    let sizes = [1, 31_999, 32_768, 32_769, 65_536, 65_537, 300_001, 3_500_001, 48, 1 << 20];
+    for (tag, len) in (0..).zip(sizes) {
+        for lane in [0, 1] {
+            let mut there = Outgoing::registered(&mut *a, link(1, lane), tag, len);
+            let mut arrives = Incoming::new(link(0, lane), tag, len);
+            carry(&mut *a, &mut *b, &mut there, &mut arrives);
+            let mut there = Outgoing::new(link(1, lane), tag + 100, len);
+            let mut arrives = Incoming::new(link(0, lane), tag + 100, len);
+            carry(&mut *a, &mut *b, &mut there, &mut arrives);
+        }
+    }
+}
+
+/// A message in registered memory that is given up is read no more: nothing of what is there then
+/// arrives.
+pub(crate) fn given_up_memory_is_read_no_more(make: &Constructor) {
+    for pause in [0, 0, 50, 200] {
+        let (a, b) = pair(make, 1);
+        give_up_after(a, b, Duration::from_micros(pause));
+    }
+}
+
+fn give_up_after(mut a: Box<dyn Transport>, mut b: Box<dyn Transport>, pause: Duration) {
+    let (mut first, mut arrives) =
+        (Outgoing::new(link(1, 0), 1, 100), Incoming::new(link(0, 0), 1, 100));
+    carry(&mut *a, &mut *b, &mut first, &mut arrives);
+    let mut there = Outgoing::registered(&mut *a, link(1, 0), 2, 3_000_000);
+    let accepted = there.offer(&mut *a).unwrap();
+    std::thread::sleep(pause);
+    a.withdraw();
+    if accepted == 0 && matches!(there.bytes, Memory::Registered(..)) {
+        assert!(a.send(link(1, 0), 3, &[1]).is_err(), "more after what a device was reading");
+    }
+    there.bytes.fill(0x5a);
+    let mut arrives = Incoming::new(link(0, 0), 2, 3_000_000);
+    // Not its end, and what comes before is right; the link may say that it has failed.
+    for _ in 0..2000 {
+        a.poll().ok();
+        if b.poll().is_err() || arrives.take(&mut *b, |lent| lent).is_err() {
+            break;
+        }
+    }
+    assert!(!arrives.is_done() || there.is_done());
+}
+
+/// Likewise what is received there, from whatever memory it comes, be it waited for or there before;
+/// and once it has arrived nothing more is written there.
+pub(crate) fn received_where_it_lies(make: &Constructor) {
+    let (mut a, mut b) = pair(make, 2);
+    let sizes = [1, 32_767, 32_768, 65_537, 300_001, 3_500_001];
+    let cases = sizes.into_iter().flat_map(|len| (0..8).map(move |how| (len, how)));
+    let mut before = Vec::new();
+    for (tag, (len, how)) in (0..).zip(cases) {
+        let [is_first, is_registered, is_late] = [1, 2, 4].map(|bit| how & bit != 0);
+        let lane = usize::from(is_first);
+        let mut there = if is_registered {
+            Outgoing::registered(&mut *a, link(1, lane), tag, len)
+        } else {
+            Outgoing::new(link(1, lane), tag, len)
+        };
+        let mut arrives = Landing::registered(&mut *b, link(0, lane), tag, len);
+        let mut waits = if is_late { 30 } else { 0 };
+        until("a message received into registered memory", || {
+            a.poll().unwrap();
+            b.poll().unwrap();
+            if waits == 0 && !arrives.is_done() {
+                // Now and then for a part only.
+                let most = if len.is_multiple_of(2) { len } else { 1 + arrives.arrived + len / 3 };
+                arrives.take(&mut *b, most).unwrap();
+            }
+            waits = u32::saturating_sub(waits, 1);
+            if !there.is_done() {
+                there.offer(&mut *a).unwrap();
+            }
+            (there.is_done() && arrives.is_done()).then_some(())
+        });
+        assert!(is_message(tag, 0, &arrives.bytes), "content of {tag}");
+        arrives.bytes.fill(0x5c);
+        before.push(arrives.bytes);
+        if before.len() == 8 {
+            let is_right = |it: Memory| it.iter().all(|byte| *byte == 0x5c);
+            assert!(before.drain(..).all(is_right), "written again");
+        }
+    }
+}
+
+/// Memory in which a receiver waits no more is not written any more, whatever the sender does.
+pub(crate) fn given_up_memory_is_written_no_more(make: &Constructor) {
+    for pause in [0, 0, 50, 200] {
+        let (mut a, mut b) = pair(make, 1);
+        let (mut first, mut arrives) =
+            (Outgoing::new(link(1, 0), 1, 100), Incoming::new(link(0, 0), 1, 100));
+        carry(&mut *a, &mut *b, &mut first, &mut arrives);
+        let mut there = Outgoing::registered(&mut *a, link(1, 0), 2, 3_000_000);
+        let mut arrives = Landing::registered(&mut *b, link(0, 0), 2, 3_000_000);
+        for _ in 0..20 {
+            b.poll().unwrap();
+            a.poll().unwrap();
+            arrives.take(&mut *b, usize::MAX).unwrap();
+        }
+        there.offer(&mut *a).unwrap();
+        std::thread::sleep(Duration::from_micros(pause));
+        b.withdraw();
+        arrives.bytes.fill(0x5a);
+        for _ in 0..2000 {
+            if a.poll().is_err() || b.poll().is_err() || there.offer(&mut *a).is_err() {
+                break;
+            }
+            if there.is_done() {
+                break;
+            }
+        }
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(arrives.bytes.iter().all(|byte| *byte == 0x5a), "written after it was given up");
+    }
+}
