@@ -411,8 +411,20 @@ impl Builder {
         self.push(Step::Reduce { dst, sources: index(start)..index(end) });
     }
 
+    /// A message right after another, between the same ranks and with nothing between them, is
+    /// part of it: where nobody waits for a chunk, there need be none.
     fn push(&mut self, step: Step) {
         let lane = &mut self.schedule.lanes[self.lane];
+        match (lane.last_mut(), &step) {
+            (Some(Step::Send { to, src }), Step::Send { to: again, src: more })
+            | (Some(Step::Recv { from: to, dst: src }), Step::Recv { from: again, dst: more })
+                if to == again && src.buffer == more.buffer && src.end() == more.offset =>
+            {
+                src.len += more.len;
+                return;
+            }
+            _ => {}
+        }
         debug_assert!(lane.len() < STEPS_MAX, "chunks must grow with the count");
         lane.push(step);
     }

@@ -45,11 +45,10 @@ fn chunks_follow_each_other_down_a_chain() {
     let rows: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("step")).collect();
     let expected = [
         "step  rank 0                rank 1           rank 2",
-        "   1  in[0..4] -> #1        out[0..4] = #0",
-        "      out[0..8] = in[0..8]",
-        "   2  in[4..8] -> #1        out[0..4] -> #2  out[0..4] = #1",
-        "                            out[4..8] = #0",
-        "   3                        out[4..8] -> #2  out[4..8] = #1",
+        "   1  in[0..8] -> #1        out[0..4] = #0",
+        "      out[0..8] = in[0..8]  out[4..8] = #0",
+        "   2                        out[0..4] -> #2",
+        "   3                        out[4..8] -> #2  out[0..8] = #1",
         "",
     ];
     assert_eq!(rows[..expected.len()], expected, "{text}");
