@@ -12,12 +12,13 @@ HERE = install.HERE.parent / "rdma"
 
 class Ringfold(libraries.Library):
     """Ours, under ringrun, by one transport. Of two ranks a broadcast goes one way, again and again,
-    and an all-reduce by a tree there and back."""
+    from and to registered memory, as that of `ib_write_bw` is; and an all-reduce by a tree there and
+    back."""
 
     CALLS = {
-        "put": ("broadcast", {}),
-        "round_trip": ("all_reduce", {"RINGFOLD_ALGO": "allreduce:tree"}),
-        "all_reduce": ("all_reduce", {}),
+        "put": ("broadcast", ["--registered"], {}),
+        "round_trip": ("all_reduce", [], {"RINGFOLD_ALGO": "allreduce:tree"}),
+        "all_reduce": ("all_reduce", [], {}),
     }
 
     def __init__(self, transport, folder, rails):
@@ -30,12 +31,12 @@ class Ringfold(libraries.Library):
 
     def command(self, job, setting):
         host = [HERE / "as-host", self.rails]
-        collective, _ = self.CALLS[job.collective]
+        collective, flags, _ = self.CALLS[job.collective]
         words = dataclasses.replace(job, collective=collective).words()
-        return [self.ringrun, "-n", job.ranks, *host, self.program, *words]
+        return [self.ringrun, "-n", job.ranks, *host, self.program, *flags, *words]
 
     def environment(self, job, setting):
-        _, algorithm = self.CALLS[job.collective]
+        *_, algorithm = self.CALLS[job.collective]
         transport = {"RINGFOLD_TRANSPORT": self.transport}
         return super().environment(job, setting) | transport | algorithm
 
