@@ -16,15 +16,15 @@ use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
-use crate::chunk::{chunks, part};
+use crate::chunk::part;
 use crate::pattern::ring;
 use crate::schedule::{Builder, Schedule};
 
 pub(super) const ALGORITHM: Algorithm =
     Algorithm { collective: Collective::AllGather, name: "ring", schedule, stated };
 
-/// Chunks of a block that go around together.
-const IN_FLIGHT: usize = 4;
+/// Chunks of a block that go around together, as one message.
+const TOGETHER: usize = 4;
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
@@ -41,16 +41,12 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
         0 => own,
         _ => block(ring::before(rank, turn, size).index(), count),
     };
-    let round = IN_FLIGHT * plan.chunk;
+    // Two ranks have nothing to pass on.
+    let round = if size > 2 { TOGETHER * plan.chunk } else { count.max(1) };
     for index in 0..count.div_ceil(round) {
         for turn in 1..size {
-            let leaving = part(passing(turn - 1), index, round);
-            let arriving = part(passing(turn), index, round);
-            for (leaving, arriving) in chunks(leaving, plan.chunk).zip(chunks(arriving, plan.chunk))
-            {
-                steps.send(next, leaving);
-                steps.recv(previous, arriving);
-            }
+            steps.send(next, part(passing(turn - 1), index, round));
+            steps.recv(previous, part(passing(turn), index, round));
         }
     }
     // Last, since in place it waits until its source has left.
