@@ -24,8 +24,8 @@ use ringfold_types::limits::{
 
 /// Bytes of a line,
 pub(super) const LINE_BYTES: usize = 64;
-/// and of the header at the start of a fragment: tag, length, whether the payload is where it was
-/// invited, and the last invitations that the sender has seen.
+/// and of the header at the start of a fragment: tag, length, flags, and the last invitations that
+/// the sender has seen.
 pub(super) const HEADER_BYTES: usize = 16;
 /// The longest payload that shares its header's line.
 pub(super) const SHORT_BYTES: usize = LINE_BYTES - HEADER_BYTES;
@@ -38,9 +38,13 @@ pub(super) const CREDIT_LINES: u32 = RING_LINES / 2;
 /// and fragments.
 pub(super) const CREDIT_FRAGMENTS: u32 = (RDMA_CELLS / 4) as u32;
 
-/// Where a header says whether the payload is elsewhere,
-pub(super) const PLACED_AT: usize = 8;
-/// and what the sender has seen.
+/// Where the flags are,
+pub(super) const FLAGS_AT: usize = 8;
+/// that the payload is where it was invited,
+pub(super) const PLACED: u32 = 1;
+/// and that what follows is kept back until it is invited, for a while;
+pub(super) const AWAITS: u32 = 2;
+/// and where what the sender has seen.
 pub(super) const SEEN_AT: usize = 12;
 
 const CREDIT: u32 = 1 << 31;

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use ringfold_types::limits::RDMA_CELLS;
 
 use super::geometry::{
-    CREDIT_FRAGMENTS, CREDIT_LINES, HEADER_BYTES, LINE_BYTES, PLACED_AT, RING_LINES, SEEN_AT,
-    lines, payload_at,
+    AWAITS, CREDIT_FRAGMENTS, CREDIT_LINES, FLAGS_AT, HEADER_BYTES, LINE_BYTES, PLACED, RING_LINES,
+    SEEN_AT, lines, payload_at,
 };
 use super::invitation::{Invitation, PLACES, Seen};
 use super::message::{Grant, Heard};
@@ -37,7 +37,9 @@ pub(super) struct Inbound {
     lined_up: u64,
     /// where the peer was last invited to write,
     invited: Option<Invited>,
-    /// and the number of that. The peer may not have seen those that lie in its mailbox yet, nor
+    /// whether it awaits another invitation,
+    is_awaited: bool,
+    /// and the number of the last. The peer may not have seen those that lie in its mailbox yet, nor
     /// ever, if they went by a path that is lost.
     invitations: u32,
     unseen: [Option<Unseen>; PLACES],
@@ -103,6 +105,7 @@ impl Inbound {
             arrived: VecDeque::with_capacity(RDMA_CELLS),
             lined_up: 0,
             invited: None,
+            is_awaited: false,
             invitations: 0,
             unseen: [None; PLACES],
             consumed: 0,
@@ -184,11 +187,16 @@ impl Inbound {
         if bytes == 0 || bytes > RING_LINES as usize * LINE_BYTES || lines(bytes) != count {
             return Err("a fragment of another length than its lines");
         }
-        let place = match word(PLACED_AT) {
-            0 => Place::Ring(at + payload_at(bytes)),
-            1 => Place::Invited(self.invited_at(tag, bytes as u64)?),
-            _ => return Err("a fragment that is in no place"),
+        let flags = word(FLAGS_AT);
+        if flags & !(PLACED | AWAITS) != 0 {
+            return Err("a fragment that says what nobody knows");
+        }
+        let place = if flags & PLACED == 0 {
+            Place::Ring(at + payload_at(bytes))
+        } else {
+            Place::Invited(self.invited_at(tag, bytes as u64)?)
         };
+        self.is_awaited = flags & AWAITS != 0;
         self.saw(Seen::decode(word(SEEN_AT)));
         self.line = (begin + count) % RING_LINES;
         self.lined_up += bytes as u64;
@@ -216,9 +224,11 @@ impl Inbound {
         self.invited.is_some_and(|it| self.lined_up < it.end)
     }
 
-    /// Whether the next bytes can be invited: none have arrived, and there is room in the mailbox.
+    /// Whether the next bytes should be invited: the peer keeps them back for that, and there is room
+    /// in the mailbox.
     pub(super) fn may_invite(&self) -> bool {
-        self.arrived.is_empty() && !self.is_inviting() && self.next_place().is_some()
+        let is_awaited = self.is_awaited && !self.is_inviting();
+        is_awaited && self.arrived.is_empty() && self.next_place().is_some()
     }
 
     /// Where the next invitation goes in the mailbox, if it can.
@@ -242,6 +252,7 @@ impl Inbound {
         let number = self.invitations;
         self.unseen[place] = Some(Unseen { number, path });
         self.invited = Some(Invited { tag, from, end: from + bytes as u64, address });
+        self.is_awaited = false;
         Some((Invitation { number, tag, from, bytes: bytes as u64, to }, place))
     }
 

@@ -33,6 +33,8 @@ mod geometry;
 mod gid;
 mod inbound;
 mod invitation;
+#[cfg(test)]
+mod invitation_tests;
 mod message;
 mod outbound;
 mod pairing;

@@ -19,8 +19,8 @@ use ringfold_types::limits::{
 };
 
 use super::geometry::{
-    CREDIT_FRAGMENTS, CREDIT_LINES, HEADER_BYTES, LAPS_LINES, LINE_BYTES, Number, PLACED_AT,
-    RING_LINES, SEEN_AT, SPLINTER_LINES, capacity, lines, payload_at,
+    AWAITS, CREDIT_FRAGMENTS, CREDIT_LINES, FLAGS_AT, HEADER_BYTES, LAPS_LINES, LINE_BYTES, Number,
+    PLACED, RING_LINES, SEEN_AT, SPLINTER_LINES, capacity, lines, payload_at,
 };
 use super::invitation::{Invitation, Seen};
 use super::message::{Grant, Heard};
@@ -39,8 +39,10 @@ pub(super) struct Outbound {
     sent: u64,
     /// The latest invitation of the peer's,
     invitation: Option<Invitation>,
-    /// and which we have seen.
+    /// which we have seen,
     seen: Seen,
+    /// and whether to wait for more.
+    restraint: Restraint,
     /// The line at which the next fragment begins, unless it does not fit.
     line: u32,
     /// What the peer is not done with, oldest first.
@@ -92,6 +94,33 @@ pub(super) struct Ready {
     pub(super) placed: Option<(u64, u32)>,
 }
 
+/// Not every receiver has use for being asked where it wants a message: it may read it in the ring.
+/// After a message that was kept back in vain, twice as many as the last time are not.
+#[derive(Debug, Default)]
+struct Restraint {
+    /// Of this message, some was kept back, and some went where it was invited.
+    is_tried: bool,
+    is_of_use: bool,
+    pause: u32,
+    left: u32,
+}
+
+impl Restraint {
+    const PAUSE_MOST: u32 = 64;
+
+    /// A message has gone.
+    fn learn(&mut self) {
+        let Self { is_tried, is_of_use, pause, left } = *self;
+        let doubled = (2 * pause).clamp(1, Self::PAUSE_MOST);
+        (self.pause, self.left) = match () {
+            () if is_of_use => (0, 0),
+            () if is_tried => (doubled, doubled),
+            () => (pause, left.saturating_sub(1)),
+        };
+        (self.is_tried, self.is_of_use) = (false, false);
+    }
+}
+
 /// By which way a fragment is to go.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct By {
@@ -119,6 +148,7 @@ impl Outbound {
             sent: 0,
             invitation: None,
             seen: Seen::default(),
+            restraint: Restraint::default(),
             line: 0,
             in_flight: VecDeque::with_capacity(RDMA_CELLS),
             busy: 0,
@@ -151,6 +181,20 @@ impl Outbound {
         (key != 0).then_some((it.to.address.wrapping_add(skipped), key, it.bytes - skipped))
     }
 
+    /// Whether the rest of a lent message is kept back, until the receiver says where it wants it or
+    /// the device is done with what is on its way.
+    pub(super) fn is_kept_back(&self, tag: u32, cable: Option<usize>) -> bool {
+        let is_lent = |it: &Piece| matches!(it.payload, Payload::Lent(_));
+        self.restraint.left == 0
+            && self.invited(tag, cable).is_none()
+            && self.untold().any(|it| is_lent(it) && it.ready.placed.is_none())
+    }
+
+    /// All of a lent message is on its way.
+    pub(super) fn end_message(&mut self) {
+        self.restraint.learn();
+    }
+
     /// Puts as much of `bytes` (not empty) as fits one fragment into the image, or its header only
     /// if it `is_lent`. How much that was, and what to write to the peer. It is not accepted before
     /// `accept` says so.
@@ -170,7 +214,8 @@ impl Outbound {
                 whole(invited.min(by.most))
             }
         };
-        let invited = self.invited(tag, by.cable).map(|(to, key, most)| (to, key, wanted(most)));
+        let invited = self.invited(tag, by.cable).filter(|_| is_lent);
+        let invited = invited.map(|(to, key, most)| (to, key, wanted(most)));
         let invited = invited.filter(|(.., bytes)| *bytes >= RDMA_LEND_BYTES);
         let wanted = invited.map_or(bytes.len().min(RDMA_PIECE_BYTES), |(.., bytes)| bytes);
         let placed = invited.map(|(to, key, _)| (to, key));
@@ -181,7 +226,11 @@ impl Outbound {
         header[..4].copy_from_slice(&tag.to_le_bytes());
         let length = u32::try_from(room.bytes).unwrap_or(u32::MAX);
         header[4..8].copy_from_slice(&length.to_le_bytes());
-        header[PLACED_AT] = u8::from(placed.is_some());
+        let is_kept_back =
+            is_lent && self.restraint.left == 0 && bytes.len() - room.bytes >= RDMA_LEND_BYTES;
+        let flags = [(placed.is_some(), PLACED), (is_kept_back, AWAITS)];
+        let flags: u32 = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum();
+        header[FLAGS_AT..SEEN_AT].copy_from_slice(&flags.to_le_bytes());
         header[SEEN_AT..].copy_from_slice(&self.seen.encode().to_le_bytes());
         self.image.write(at, &header);
         if !is_lent {
@@ -194,6 +243,8 @@ impl Outbound {
         self.line = (begin + count) % RING_LINES;
         self.busy += room.skipped + count;
         let ready = Ready { at, bytes: payload_at(room.bytes) + room.bytes, number, placed };
+        self.restraint.is_of_use |= placed.is_some();
+        self.restraint.is_tried |= is_kept_back;
         let (lines, bytes) = (room.skipped + count, room.bytes);
         let payload = if is_lent { Payload::Lent(None) } else { Payload::Image };
         self.in_flight.push_back(Piece { lines, bytes, ready, path: Some(by.path), payload });
@@ -375,7 +426,7 @@ impl Outbound {
                     self.lost += 1;
                     if piece.ready.placed.take().is_some() {
                         // Its own room in the ring is surely there.
-                        self.image.write(piece.ready.at + PLACED_AT, &[0]);
+                        self.image.write(piece.ready.at + FLAGS_AT, &[0]);
                     }
                 }
             }

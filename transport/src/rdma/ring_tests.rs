@@ -7,7 +7,7 @@ use ringfold_types::limits::{
     LINK_BYTES_MIN, RAILS_MAX, RDMA_CELLS, RDMA_LEND_BYTES, RDMA_PIECE_BYTES, RDMA_PLACED_BYTES,
 };
 
-use super::geometry::{LAPS_LINES, LINE_BYTES, Number, PLACED_AT, RING_LINES, lap};
+use super::geometry::{LAPS_LINES, LINE_BYTES, Number, RING_LINES, lap};
 use super::inbound::Inbound;
 use super::invitation::Invitation;
 use super::message::{Grant, Heard};
@@ -27,13 +27,13 @@ impl Random {
     }
 }
 
-fn halves() -> (Outbound, Inbound) {
+pub(super) fn halves() -> (Outbound, Inbound) {
     let bytes = RING_LINES as usize * LINE_BYTES;
     let outbound = Outbound::new(0, Grant::default(), Outbox::new(bytes).unwrap(), Vec::new());
     (outbound, Inbound::new(Inbox::new(bytes).unwrap(), Vec::new(), Grant::default()))
 }
 
-const fn by(path: usize) -> By {
+pub(super) const fn by(path: usize) -> By {
     By { path, cable: Some(0), most: RDMA_PLACED_BYTES }
 }
 
@@ -128,6 +128,10 @@ impl Caller {
         let bytes = &self.rest()[outbound.untold_bytes()..];
         let at = self.begin + self.message.len() - bytes.len();
         let is_lent = bytes.len() > 80 && random.below(2) == 0;
+        // It is better to heed that, but need not be.
+        if is_lent && outbound.is_kept_back(7, Some(0)) && random.below(4) > 0 {
+            return;
+        }
         let path = paths.any(random);
         if !bytes.is_empty()
             && let Some((taken, ready)) = outbound.push(7, bytes, by(path), is_lent)
@@ -298,7 +302,7 @@ fn a_stream_survives_its_paths() {
             }
         }
         assert!(receiver.inbound.front().is_none() && told > 0, "{told}");
-        assert!(receiver.placed > BYTES / [100, 5][seed % 2], "{}", receiver.placed);
+        assert!(seed % 2 == 0 || receiver.placed > BYTES / 10, "{}", receiver.placed);
         assert!(receiver.memory.iter().all(|byte| *byte == BLANK), "written after it arrived");
     }
 }
@@ -415,73 +419,4 @@ fn lies_about_credit_are_seen() {
     assert!(outbound.credit(2).is_ok(), "told again");
     assert!(outbound.credit(1).is_ok(), "overtaken");
     assert!(outbound.credit(3).is_err());
-}
-
-/// What the peer says it has written where it was invited.
-#[test]
-fn lies_about_invitations_are_seen() {
-    let told = |invited: Option<(u32, usize)>, tag: u32, bytes: usize, placed: u8| {
-        let (mut outbound, mut inbound) = halves();
-        let to = Grant { address: 1 << 20, ..Grant::default() };
-        if let Some((tag, bytes)) = invited {
-            inbound.invite(tag, bytes, to, 0).unwrap();
-        }
-        let (taken, ready) = outbound.push(tag, &vec![1; bytes], by(0), false).unwrap();
-        assert_eq!(taken, bytes);
-        inbound.load(ready.at, outbound.image(ready.at, ready.bytes));
-        inbound.load(ready.at + PLACED_AT, &[placed]);
-        let Number::Fragment { sequence, lines, .. } = ready.number else { panic!("{ready:?}") };
-        inbound.arrive(sequence, lines)
-    };
-    assert_eq!(told(Some((3, 40_000)), 3, 40_000, 1), Ok(()));
-    assert_eq!(told(Some((3, 40_000)), 3, 40_000, 0), Ok(()), "it need not");
-    assert!(told(None, 3, 40_000, 1).is_err());
-    assert!(told(Some((3, 40_000)), 4, 40_000, 1).is_err(), "another message");
-    assert!(told(Some((3, 39_999)), 3, 40_000, 1).is_err(), "beyond its end");
-    assert!(told(Some((3, 40_000)), 3, 40_000, 2).is_err());
-
-    let (mut outbound, _) = halves();
-    let to = Grant { address: u64::MAX, keys: [1; RAILS_MAX] };
-    let it = |from, bytes| Invitation { number: 1, tag: 0, from, bytes, to };
-    assert!(outbound.invite(it(1, 10), 0).is_err(), "bytes that were never sent");
-    outbound.invite(it(0, u64::MAX), 0).unwrap();
-    let (taken, ready) = outbound.push(0, &[0; RDMA_LEND_BYTES], by(0), false).unwrap();
-    assert_eq!((taken, ready.placed), (RDMA_LEND_BYTES, Some((u64::MAX, 1))), "its own harm");
-    let (_, ready) = outbound.push(0, &[0; RDMA_LEND_BYTES], by(0), false).unwrap();
-    assert_eq!(ready.placed, Some((RDMA_LEND_BYTES as u64 - 1, 1)));
-}
-
-/// One at a time for each message, and two that the peer has not seen.
-#[test]
-fn invitations_do_not_overrun_the_mailbox() {
-    let (mut outbound, mut inbound) = halves();
-    let to = Grant { address: 1 << 20, keys: [1; RAILS_MAX] };
-    let pass = |outbound: &mut Outbound, inbound: &mut Inbound, bytes: usize| {
-        let (taken, ready) = outbound.push(0, &vec![1; bytes], by(0), false).unwrap();
-        inbound.load(ready.at, outbound.image(ready.at, ready.bytes));
-        let Number::Fragment { sequence, lines, .. } = ready.number else { panic!("{ready:?}") };
-        inbound.arrive(sequence, lines).unwrap();
-        if inbound.placed(&[]).is_none() {
-            inbound.consume(taken);
-        }
-    };
-    let mut unseen = Vec::new();
-    for path in 0..2 {
-        assert!(inbound.may_invite());
-        unseen.push(inbound.invite(0, 100, to, path).unwrap());
-        assert!(!inbound.may_invite(), "it waits for what it has invited");
-        pass(&mut outbound, &mut inbound, 100);
-    }
-    assert!(!inbound.may_invite(), "the mailbox is full");
-    pass(&mut outbound, &mut inbound, 100);
-    assert!(!inbound.may_invite(), "none was seen");
-    let (late, place) = unseen.remove(0);
-    outbound.invite(late, place).unwrap();
-    pass(&mut outbound, &mut inbound, 100);
-    assert!(inbound.may_invite(), "the first was");
-    inbound.invite(0, 100, to, 0).unwrap();
-    pass(&mut outbound, &mut inbound, 100);
-    assert!(!inbound.may_invite());
-    inbound.forget(1);
-    assert!(inbound.may_invite(), "the second went by a path that is lost");
 }

@@ -39,11 +39,9 @@ impl Path {
     ) -> io::Result<u32> {
         let (to, remote_key) = lane.target(self.cable, ready.at);
         let from = lane.right(self.cable).ok_or(io::ErrorKind::PermissionDenied)?;
-        let payload = ready.bytes.saturating_sub(LINE_BYTES);
-        let (bytes, lent) = match (loan, ready.placed) {
-            (Some(Loan { right, at }), _) => (LINE_BYTES, Some((right, (at, payload)))),
-            (None, Some(_)) => (LINE_BYTES, Some((from, (ready.at + LINE_BYTES, payload)))),
-            (None, None) => (ready.bytes, None),
+        let (bytes, lent) = match loan {
+            Some(Loan { right, at }) => (LINE_BYTES, Some((right, (at, ready.bytes - LINE_BYTES)))),
+            None => (ready.bytes, None),
         };
         let placed = ready.placed;
         let put = Put { from, range: (ready.at, bytes), lent, to, remote_key, placed };

@@ -90,9 +90,16 @@ impl Peer {
         let by = self.by(way);
         let Way::Open(outbound) = &mut self.outbound[lane].way else { return 0 };
         let is_lent = loan.is_some();
+        if is_lent && outbound.is_kept_back(tag, by.cable) {
+            return 0;
+        }
         let Some((written, ready)) = outbound.push(tag, bytes, by, is_lent) else { return 0 };
         // The last one that is lent brings word of all before it by this path.
-        let tells = is_lent && bytes.len() - written < RDMA_LEND_BYTES;
+        let is_last = bytes.len() - written < RDMA_LEND_BYTES;
+        let tells = is_lent && (is_last || outbound.is_kept_back(tag, by.cable));
+        if is_lent && is_last {
+            outbound.end_message();
+        }
         self.write_by(way, lane, ready, loan.map(|loan| (loan, tells)));
         written
     }
