@@ -121,12 +121,19 @@ pub trait Transport: Send + fmt::Debug {
     fn consume(&mut self, link: Link, bytes: usize);
 
     /// Moves bytes that have arrived straight into `dst` (not empty) and returns how many, with the
-    /// tag of the fragment that they came from. Transports that can put arriving bytes into `dst`
-    /// without staging them override this; bytes whose tag is not `tag` are never written to `dst`:
-    /// then the count is 0 and the tag is the stranger's.
+    /// tag of the fragment that they came from. Bytes whose tag is not `tag` are never moved to
+    /// `dst`: then the count is 0 and the tag is the stranger's.
+    ///
+    /// Where `dst` lies in `pages`, the peer may write the rest of the message there from now on.
+    /// So a caller that got less than all of `dst` leaves the rest alone and comes back for it, or
+    /// for its front, with `recv` until it has arrived, or calls `withdraw`.
     ///
     /// # Errors
     /// As `readable`.
+    ///
+    /// # Panics
+    /// It may, and so may `readable`, if bytes have arrived where an earlier `dst` was and the
+    /// caller looks for them elsewhere.
     fn recv(
         &mut self,
         link: Link,
@@ -143,9 +150,9 @@ pub trait Transport: Send + fmt::Debug {
         Ok(Some((tag, bytes)))
     }
 
-    /// Gives up what `send` was offered and has not accepted, on all links, as a caller must before
-    /// others may change those bytes. Of a message that is given up the peer gets a part, or
-    /// nothing, and no other after it.
+    /// Gives up what `send` was offered and has not accepted, and what `recv` waits for, on all
+    /// links, as a caller must before it may use that memory for something else. Of a message that
+    /// is given up the peer gets a part, or nothing, and no other after it.
     fn withdraw(&mut self) {}
 
     /// Does the work that no single link asks for: accepts connections, reads sockets, notices the
@@ -171,10 +178,10 @@ pub trait Transport: Send + fmt::Debug {
     /// Withdraws what `arm` asked and clears `wake_fd`, which means nothing until the next `arm`.
     fn disarm(&mut self);
 
-    /// Makes memory of `bytes` (not 0) zeroed bytes, of which `send` may let a device read long
-    /// messages where they lie, if this transport does such things; they are accepted as the
-    /// device is done with them. The first such `send` to each peer takes as long as the system
-    /// needs to pin all of the pages.
+    /// Makes memory of `bytes` (not 0) zeroed bytes, where `send` may let a device read long
+    /// messages and `recv` let it write them, if this transport does such things; what is sent is
+    /// accepted as the device is done with it. The first such `send` to each peer, and the first
+    /// such `recv`, take as long as the system needs to pin all of the pages.
     fn pages(&mut self, _bytes: usize) -> Option<io::Result<Pages>> {
         None
     }
