@@ -217,7 +217,7 @@ impl Outbound {
         let invited = self.invited(tag, by.cable).filter(|_| is_lent);
         let invited = invited.map(|(to, key, most)| (to, key, wanted(most)));
         let invited = invited.filter(|(.., bytes)| *bytes >= RDMA_LEND_BYTES);
-        let wanted = invited.map_or(bytes.len().min(RDMA_PIECE_BYTES), |(.., bytes)| bytes);
+        let wanted = invited.map_or_else(|| bytes.len().min(RDMA_PIECE_BYTES), |(.., bytes)| bytes);
         let placed = invited.map(|(to, key, _)| (to, key));
         let room = self.room(wanted)?;
         let begin = if room.skipped > 0 { 0 } else { self.line };
