@@ -3,8 +3,9 @@
 //!
 //! * `allreduce BYTES`: all-reduces so many bytes again and again, until it fails;
 //! * `checked BYTES STOP`: the same until there is a file STOP, with numbers whose sums are known,
-//!   in turns in an ordinary buffer and one of the communicator's; rank 0 says when each call began
-//!   and how long it took, in microseconds;
+//!   in turns in an ordinary buffer and one of the communicator's, where one of the ranks then
+//!   broadcasts them to the others; rank 0 says when each turn began and how long it took, in
+//!   microseconds;
 //! * `window BYTES`: as `allreduce`, in a window;
 //! * `half`: rank 1 takes a window, the others a slice of theirs;
 //! * `other`: rank 1 takes another window than the others;
@@ -152,6 +153,13 @@ fn checked(comm: &mut Communicator, count: usize, stop: &str) -> Result<(), Erro
         buffer[0] = if rank == 0 && Path::new(stop).exists() { 1.0 } else { 0.0 };
         let start = Instant::now();
         comm.all_reduce(buffer, ReduceOp::Sum)?;
+        if !call.is_multiple_of(2) {
+            let root = Rank::at(call / 2 % size);
+            if comm.rank() != root {
+                buffer.fill(-1.0);
+            }
+            comm.broadcast(buffer, root)?;
+        }
         if rank == 0 {
             println!("call {} {}", (start - begin).as_micros(), start.elapsed().as_micros());
         }

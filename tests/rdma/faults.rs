@@ -6,12 +6,13 @@ use crate::lab::script;
 
 /// Starts four ranks, two for either host, that all-reduce with checked sums until `/tmp/stop` is
 /// there. `start` waits for their first calls, `calls` for so many more, `said` for a line of the
-/// log, so many times, and `finish` for a good end.
+/// log, so many times, and `finish` for a good end. Broadcasts are by chains, whose messages are so
+/// long that they are written where they are wanted.
 pub(crate) fn functions(settings: &str) -> String {
     let [ringrun, rank] = ["ringrun", "rank"].map(program::binary);
     let own = r"export RINGFOLD_IB_HCA=rxe_h$((RINGFOLD_RANK / 2)); exec";
     format!(
-        r#"export HOME=/tmp RINGFOLD_DEBUG=INFO {settings}
+        r#"export HOME=/tmp RINGFOLD_DEBUG=INFO RINGFOLD_ALGO=broadcast:chain {settings}
         export RINGFOLD_IB_TIMEOUT=14 RINGFOLD_IB_RETRY_CNT=3
         trap 'cat /tmp/log' EXIT
         begin() {{

@@ -111,8 +111,8 @@ impl Communicator {
     ///
     /// Where not all ranks share memory, calls in the buffers take the ordinary ways, to results
     /// that may differ in rounding; but RDMA devices send longer messages from where they lie in
-    /// them, and write them there, be they passed to any call as slices. A child process made by `fork` may not have
-    /// them.
+    /// them, and write them there, if they are passed to any call as slices. A child process made by
+    /// `fork` may not have them.
     ///
     /// # Errors
     /// [`Error::Argument`], on every rank, if the ranks ask for different things or for more shared

@@ -39,8 +39,8 @@ pub(super) struct Inbound {
     invited: Option<Invited>,
     /// whether it awaits another invitation,
     is_awaited: bool,
-    /// and the number of the last. The peer may not have seen those that lie in its mailbox yet, nor
-    /// ever, if they went by a path that is lost.
+    /// and the number of the last. The peer may not have seen those that lie in its mailbox yet,
+    /// nor ever, if they went by a path that is lost.
     invitations: u32,
     unseen: [Option<Unseen>; PLACES],
     /// Bytes of the first that were consumed.
@@ -224,8 +224,8 @@ impl Inbound {
         self.invited.is_some_and(|it| self.lined_up < it.end)
     }
 
-    /// Whether the next bytes should be invited: the peer keeps them back for that, and there is room
-    /// in the mailbox.
+    /// Whether the next bytes should be invited: the peer keeps them back for that, and there is
+    /// room in the mailbox.
     pub(super) fn may_invite(&self) -> bool {
         let is_awaited = self.is_awaited && !self.is_inviting();
         is_awaited && self.arrived.is_empty() && self.next_place().is_some()

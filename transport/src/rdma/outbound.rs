@@ -181,8 +181,8 @@ impl Outbound {
         (key != 0).then_some((it.to.address.wrapping_add(skipped), key, it.bytes - skipped))
     }
 
-    /// Whether the rest of a lent message is kept back, until the receiver says where it wants it or
-    /// the device is done with what is on its way.
+    /// Whether the rest of a lent message is kept back, until the receiver says where it wants it
+    /// or the device is done with what is on its way.
     pub(super) fn is_kept_back(&self, tag: u32, cable: Option<usize>) -> bool {
         let is_lent = |it: &Piece| matches!(it.payload, Payload::Lent(_));
         self.restraint.left == 0

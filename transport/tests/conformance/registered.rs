@@ -57,8 +57,8 @@ fn give_up_after(mut a: Box<dyn Transport>, mut b: Box<dyn Transport>, pause: Du
     assert!(!arrives.is_done() || there.is_done());
 }
 
-/// Likewise what is received there, from whatever memory it comes, be it waited for or there before;
-/// and once it has arrived nothing more is written there.
+/// Likewise what is received there, from whatever memory it comes, be it waited for or there
+/// before; and once it has arrived nothing more is written there.
 pub(crate) fn received_where_it_lies(make: &Constructor) {
     let (mut a, mut b) = pair(make, 2);
     let sizes = [1, 32_767, 32_768, 65_537, 300_001, 3_500_001];

@@ -37,8 +37,8 @@ pub(in crate::rdma) struct Inbox(Arc<Region>);
 #[derive(Debug)]
 pub(in crate::rdma) struct Outbox(Arc<Region>);
 
-/// Memory of this rank's own, used like a boxed slice, where devices may read what is sent and write
-/// what is received. A child process made by `fork` does not have it.
+/// Memory of this rank's own, used like a boxed slice, where devices may read what is sent and
+/// write what is received. A child process made by `fork` does not have it.
 #[derive(Debug)]
 pub struct Pages(Arc<Region>);
 
