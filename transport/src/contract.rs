@@ -129,11 +129,8 @@ pub trait Transport: Send + fmt::Debug {
     /// for its front, with `recv` until it has arrived, or calls `withdraw`.
     ///
     /// # Errors
-    /// As `readable`.
-    ///
-    /// # Panics
-    /// It may, and so may `readable`, if bytes have arrived where an earlier `dst` was and the
-    /// caller looks for them elsewhere.
+    /// As `readable`; and from both if bytes have arrived where an earlier `dst` was and the caller
+    /// looks for them elsewhere.
     fn recv(
         &mut self,
         link: Link,

@@ -110,8 +110,8 @@ impl Communicator {
     /// and length. Blocks until all have it.
     ///
     /// Where not all ranks share memory, calls in the buffers take the ordinary ways, to results
-    /// that may differ in rounding; but RDMA devices send longer messages from where they lie in
-    /// them, and write them there, if they are passed to any call as slices. A child process made by
+    /// that may differ in rounding; but where slices of the buffers are passed to any call, RDMA
+    /// devices send longer messages from there, and write them there. A child process made by
     /// `fork` may not have them.
     ///
     /// # Errors

@@ -86,6 +86,9 @@ struct Invited {
     address: usize,
 }
 
+/// What no peer makes happen that splits no elements.
+const ELSEWHERE: &str = "bytes have arrived elsewhere than they are received";
+
 /// An invitation on its way.
 #[derive(Clone, Copy, Debug)]
 struct Unseen {
@@ -219,9 +222,11 @@ impl Inbound {
         }
     }
 
-    /// Whether bytes may yet be written where they were invited.
+    /// Whether somebody waits for bytes where they were invited.
     pub(super) fn is_inviting(&self) -> bool {
-        self.invited.is_some_and(|it| self.lined_up < it.end)
+        let waiting = self.arrived.iter().map(|it| it.bytes as u64).sum::<u64>();
+        let received = self.lined_up + self.consumed as u64 - waiting;
+        self.invited.is_some_and(|it| received < it.end)
     }
 
     /// Whether the next bytes should be invited: the peer keeps them back for that, and there is
@@ -263,29 +268,32 @@ impl Inbound {
         }
     }
 
-    /// What is at the front.
-    ///
-    /// # Panics
-    /// If that lies where `invite` said: whoever began to wait for it there must go on so.
-    pub(super) fn front(&self) -> Option<Fragment<'_>> {
-        let front = self.arrived.front()?;
-        let Place::Ring(at) = front.place else {
-            panic!("bytes were to be received elsewhere, where they have arrived")
-        };
+    /// What is at the front. Not if that lies where `invite` said: whoever began to wait for it
+    /// there must go on so.
+    pub(super) fn front(&self) -> Result<Option<Fragment<'_>>, &'static str> {
+        let Some(front) = self.arrived.front() else { return Ok(None) };
+        let Place::Ring(at) = front.place else { return Err(ELSEWHERE) };
         let bytes = self.ring.lend(at + self.consumed..at + front.bytes);
-        Some(Fragment { tag: front.tag, bytes })
+        Ok(Some(Fragment { tag: front.tag, bytes }))
     }
 
     /// The tag of the front, and how much of it lies at the front of `dst` because it was invited
-    /// there; none if it is in the ring.
-    ///
-    /// # Panics
-    /// If it was invited elsewhere.
-    pub(super) fn placed(&self, dst: &[u8]) -> Option<(u32, usize)> {
-        let front = self.arrived.front()?;
-        let Place::Invited(at) = front.place else { return None };
-        assert_eq!(dst.as_ptr().addr(), at + self.consumed, "received elsewhere than it was begun");
-        Some((front.tag, dst.len().min(front.bytes - self.consumed)))
+    /// there, which is nothing under another `tag`; none if it is in the ring. Not if it was
+    /// invited elsewhere.
+    pub(super) fn placed(
+        &self,
+        tag: u32,
+        dst: &[u8],
+    ) -> Result<Option<(u32, usize)>, &'static str> {
+        let Some(front) = self.arrived.front() else { return Ok(None) };
+        let Place::Invited(at) = front.place else { return Ok(None) };
+        if front.tag != tag {
+            return Ok(Some((front.tag, 0)));
+        }
+        if dst.as_ptr().addr() != at.wrapping_add(self.consumed) {
+            return Err(ELSEWHERE);
+        }
+        Ok(Some((tag, dst.len().min(front.bytes - self.consumed))))
     }
 
     /// Gives back the first `bytes` of the front; whether credit is due.

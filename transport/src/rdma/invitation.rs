@@ -1,11 +1,13 @@
 //! Invitations: where a receiver wants the next bytes of a stream, so that the sender's device
 //! writes them there and nobody has to copy them out of the ring.
 //!
-//! Who begins to wait for a long message in registered memory writes an invitation into the
-//! sender's mailbox. Whether it is made use of is the sender's matter, which may be ahead of it:
-//! bytes are counted from the beginning of the stream, so that what is sent after the invitation
-//! has come still finds its place. So it is neither answered nor taken back. It ends when all of
-//! its bytes have arrived, whichever way; until then the memory is the device's.
+//! Who sends a long message from registered memory says with its first piece that the rest is kept
+//! back (`outbound`). A receiver that wants it in registered memory then writes an invitation into
+//! the sender's mailbox. Whether that is made use of is the sender's matter, which may have gone on
+//! by the ring: bytes are counted from the beginning of the stream, so that what is sent after the
+//! invitation has come still finds its place. Later fragments say that it was seen, and nothing
+//! takes it back: it ends when all of its bytes have arrived, whichever way. Until then the memory
+//! is the device's.
 
 use std::io;
 use std::sync::Arc;
@@ -18,10 +20,11 @@ use super::sys::{Inbox, Mr, Pd};
 
 /// Places of a lane in a mailbox: one may be about to be read while the next is written.
 pub(super) const PLACES: usize = 2;
-/// Bytes of a mailbox.
-pub(super) const MAILBOX_BYTES: usize = LANES_MAX * PLACES * LINE_BYTES;
+/// Bytes of a mailbox, a page.
+pub(super) const MAILBOX_BYTES: usize = 4096;
 
 const _: () = assert!(32 + 4 * RAILS_MAX <= LINE_BYTES);
+const _: () = assert!(LANES_MAX * PLACES * LINE_BYTES <= MAILBOX_BYTES);
 
 /// See the module's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

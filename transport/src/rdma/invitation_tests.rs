@@ -113,3 +113,27 @@ fn messages_are_kept_back_where_that_is_worth_it() {
     let kept: Vec<_> = (0..12).map(|_| send(false)).collect();
     assert_eq!(kept, [1, 0, 1, 0, 0, 1, 0, 0, 0, 0, 1, 0].map(|kept| kept == 1));
 }
+
+/// A peer that splits elements makes the receiver come back for others than those that are there.
+#[test]
+fn bytes_are_not_taken_for_others() {
+    let (mut outbound, mut inbound) = halves();
+    let memory = vec![0_u8; 2 * RDMA_LEND_BYTES];
+    let to = Grant { address: memory.as_ptr().addr() as u64, keys: [1; RAILS_MAX] };
+    let (it, place) = inbound.invite(0, memory.len(), to, 0).unwrap();
+    let mut pass = |inbound: &mut Inbound, bytes: usize| {
+        let (_, ready) = outbound.push(0, &memory[..bytes], by(0), true).unwrap();
+        inbound.load(ready.at, outbound.image(ready.at, ready.bytes));
+        let Number::Fragment { sequence, lines, .. } = ready.number else { panic!("{ready:?}") };
+        inbound.arrive(sequence, lines).unwrap();
+        outbound.invite(it, place).unwrap();
+    };
+    pass(&mut inbound, 3);
+    inbound.consume(3);
+    pass(&mut inbound, RDMA_LEND_BYTES);
+    assert!(inbound.is_inviting());
+    assert_eq!(inbound.placed(0, &memory[3..]), Ok(Some((0, RDMA_LEND_BYTES))));
+    assert_eq!(inbound.placed(1, &memory[3..]), Ok(Some((0, 0))), "another message");
+    assert!(inbound.placed(0, &memory).is_err());
+    assert!(inbound.front().is_err());
+}

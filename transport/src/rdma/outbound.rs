@@ -182,7 +182,7 @@ impl Outbound {
     }
 
     /// Whether the rest of a lent message is kept back, until the receiver says where it wants it
-    /// or the device is done with what is on its way.
+    /// or the device is done with what is on its way, of which it tells. So that is not for long.
     pub(super) fn is_kept_back(&self, tag: u32, cable: Option<usize>) -> bool {
         let is_lent = |it: &Piece| matches!(it.payload, Payload::Lent(_));
         self.restraint.left == 0

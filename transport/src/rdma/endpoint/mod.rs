@@ -403,7 +403,7 @@ impl Transport for Rdma {
         let Config { rank, lanes, settings, .. } = &self.config;
         let mut own = Own { rank: *rank, lanes: *lanes, settings, rails, budget, registry };
         let received = peer.recv(lane, tag, dst, &mut own);
-        self.is_busy |= peer.owes();
+        self.is_busy |= peer.owes() || !peer.to_say.is_empty();
         received.map_err(|fault| Self::error(link, &fault))
     }
 

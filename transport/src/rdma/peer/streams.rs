@@ -3,7 +3,7 @@
 use std::sync::atomic::{Ordering, fence};
 use std::time::Instant;
 
-use ringfold_types::limits::{PATHS_MAX, RDMA_LEND_BYTES, RDMA_PLACED_BYTES};
+use ringfold_types::limits::{PATHS_MAX, RDMA_LEND_BYTES, RDMA_PIECE_BYTES, RDMA_PLACED_BYTES};
 
 use super::{Fault, Outgoing, Own, Peer, Way};
 use crate::contract::Fragment;
@@ -132,7 +132,11 @@ impl Peer {
     fn by(&self, path: usize) -> By {
         let it = self.paths.get(path).filter(|path| !path.is_iwarp());
         let share = self.paths.iter().filter(|path| path.is_usable()).count().max(1);
-        By { path, cable: it.map(|path| path.cable), most: RDMA_PLACED_BYTES / share }
+        By {
+            path,
+            cable: it.map(|path| path.cable),
+            most: (RDMA_PLACED_BYTES / share).max(RDMA_PIECE_BYTES),
+        }
     }
 
     /// Lets what lies in the image be written. A path that refuses is lost, and what it was to
@@ -332,7 +336,9 @@ impl Peer {
 
     /// The front of what has arrived.
     pub(in crate::rdma) fn readable(&self, lane: usize) -> Result<Option<Fragment<'_>>, Fault> {
-        if let Some(front) = self.inbound[lane].as_ref().and_then(Inbound::front) {
+        if let Some(inbound) = &self.inbound[lane]
+            && let Some(front) = inbound.front()?
+        {
             return Ok(Some(front));
         }
         match &self.fault {
@@ -361,9 +367,11 @@ impl Peer {
         dst: &mut [u8],
         own: &mut Own<'_>,
     ) -> Result<Option<(u32, usize)>, Fault> {
-        let placed = self.inbound[lane].as_ref().and_then(|inbound| inbound.placed(dst));
+        let placed = match &self.inbound[lane] {
+            Some(inbound) => inbound.placed(tag, dst)?,
+            None => None,
+        };
         let (found, bytes) = match placed {
-            Some((found, _)) if found != tag => (found, 0),
             Some(placed) => {
                 // What a device has written, of which its completion told, is seen from here on.
                 fence(Ordering::Acquire);
@@ -394,7 +402,9 @@ impl Peer {
             return;
         }
         let Some(place) = own.registry.find(dst) else { return };
-        let Some(path) = self.paths.iter().position(Path::takes_invitations) else { return };
+        let theirs = inbound.mailbox();
+        let may = |path: &Path| path.takes_invitations() && theirs.keys[path.cable] != 0;
+        let Some(path) = self.paths.iter().position(may) else { return };
         let mut to =
             Grant { address: dst.as_mut_ptr().expose_provenance() as u64, ..Grant::default() };
         for (key, cable) in to.keys.iter_mut().zip(&self.cables) {
@@ -403,15 +413,15 @@ impl Peer {
             let right = pd.and_then(|pd| own.registry.open(place, pd, in_any_order, own.budget));
             *key = right.unwrap_or(0);
         }
-        let (theirs, cable) = (inbound.mailbox(), self.paths[path].cable);
-        if to.keys.iter().all(|key| *key == 0) || theirs.keys[cable] == 0 {
+        if to.keys.iter().all(|key| *key == 0) {
             return;
         }
         let Some((invitation, place)) = inbound.invite(tag, dst.len(), to, path) else { return };
         let at = theirs.address.wrapping_add(place_at(lane, place) as u64);
         let number = Number::Invitation { lane, place };
         let line = invitation.encode();
-        if let Err(error) = self.paths[path].invite(&line, (at, theirs.keys[cable]), number) {
+        let key = theirs.keys[self.paths[path].cable];
+        if let Err(error) = self.paths[path].invite(&line, (at, key), number) {
             self.lose(path, &format!("an invitation was refused: {error}"));
         }
     }
