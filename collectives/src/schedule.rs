@@ -352,7 +352,7 @@ impl Builder {
 
     /// Lets two ranks trade their stages.
     pub fn trade_stages(&mut self) {
-        self.schedule.trades_stages = true;
+        (self.schedule.needs_stage, self.schedule.trades_stages) = (true, true);
         self.push(Step::Trade);
     }
 
