@@ -30,6 +30,8 @@ mod pattern;
 mod reduce;
 mod reduce_scatter;
 pub mod schedule;
+#[cfg(test)]
+mod schedule_tests;
 pub mod select;
 mod stage;
 

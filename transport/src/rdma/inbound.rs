@@ -37,7 +37,7 @@ pub(super) struct Inbound {
     lined_up: u64,
     /// where the peer was last invited to write,
     invited: Option<Invited>,
-    /// whether it awaits another invitation,
+    /// whether the peer awaits another invitation,
     is_awaited: bool,
     /// and the number of the last. The peer may not have seen those that lie in its mailbox yet,
     /// nor ever, if they went by a path that is lost.
@@ -86,7 +86,8 @@ struct Invited {
     address: usize,
 }
 
-/// What no peer makes happen that splits no elements.
+/// A caller looks elsewhere than it began to, or a peer has split an element, so that the caller
+/// comes back for all of it.
 const ELSEWHERE: &str = "bytes have arrived elsewhere than they are received";
 
 /// An invitation on its way.
@@ -242,8 +243,8 @@ impl Inbound {
         self.unseen[place].is_none().then_some(place)
     }
 
-    /// Invites the next bytes to so many from `to` on, by `path`; or none, where `may_invite` says
-    /// so. What to write to the peer, and in which place.
+    /// Invites the next `bytes` bytes to `to`, by `path`: what to write to the peer, and in which
+    /// place of its mailbox; nothing if there is none.
     pub(super) fn invite(
         &mut self,
         tag: u32,

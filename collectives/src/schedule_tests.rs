@@ -1,0 +1,44 @@
+//! What a builder makes of what it is given.
+
+use ringfold_topology::Layout;
+use ringfold_types::limits::LINK_BYTES_MIN;
+use ringfold_types::{Buffer, Call, Collective, DataType, Rank, ReduceOp, Slice};
+
+use crate::algorithm::Plan;
+use crate::schedule::{Builder, Step};
+
+#[test]
+fn only_what_follows_is_one_message() {
+    let (collective, data_type, op) = (Collective::Broadcast, DataType::F32, ReduceOp::Sum);
+    let call = Call { collective, count: 100, data_type, op, root: Rank(0) };
+    let (layout, window_bytes) = (Layout::one_host(3), LINK_BYTES_MIN);
+    let plan = Plan { call, layout: &layout, rank: Rank(0), chunk: 10, window_bytes };
+    let mut steps = Builder::new(&plan, "none", 2);
+    let slice = |buffer, offset| Slice::new(buffer, offset, 10);
+    let (input, output) = (|at| slice(Buffer::Input, at), |at| slice(Buffer::Output, at));
+    steps.send(Rank(1), input(0));
+    steps.send(Rank(1), input(10));
+    steps.send(Rank(2), input(20));
+    steps.send(Rank(1), input(30));
+    steps.send(Rank(1), output(40));
+    steps.send(Rank(1), output(60));
+    steps.send(Rank(1), output(50));
+    steps.recv(Rank(1), output(60));
+    steps.recv(Rank(1), output(70));
+    steps.recv(Rank(2), output(80));
+    steps.lane(1).recv(Rank(2), output(90));
+    let long = |buffer, offset| Slice::new(buffer, offset, 20);
+    let send = |to, src| Step::Send { to: Rank(to), src };
+    let recv = |from, dst| Step::Recv { from: Rank(from), dst };
+    let expected = [
+        send(1, long(Buffer::Input, 0)),
+        send(2, input(20)),
+        send(1, input(30)),
+        send(1, output(40)),
+        send(1, output(60)),
+        send(1, output(50)),
+        recv(1, long(Buffer::Output, 60)),
+        recv(2, output(80)),
+    ];
+    assert_eq!(steps.build().lanes(), [expected.to_vec(), [recv(2, output(90))].to_vec()]);
+}
