@@ -283,7 +283,7 @@ impl Shm {
 fn part(bytes: usize) -> io::Result<(OwnedFd, Mapping)> {
     let file = sealed_memory(c"ringfold-window", bytes)?;
     let memory = Mapping::new(&file, 0, bytes, Access::ReadWrite)?;
-    memory.populate()?;
+    memory.make_pages()?;
     Ok((file, memory))
 }
 

@@ -3,14 +3,14 @@
 
 use std::ffi::CStr;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
 };
-use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 /// A file of `bytes` zero bytes that exists in memory only, has no name, and can be neither shrunk
 /// nor grown by anyone. Its pages exist once they are touched. `name` is for `/proc/*/maps`.
@@ -24,6 +24,8 @@ pub(crate) fn sealed_memory(name: &CStr, bytes: usize) -> io::Result<OwnedFd> {
 
 /// Bytes of a large page, on x86-64 and as a rule on AArch64.
 const LARGE_PAGE_BYTES: usize = 2 * 1024 * 1024;
+/// `MADV_COLLAPSE`, of Linux 6.1: makes large pages of small ones, now.
+const COLLAPSE: libc::c_int = 25;
 
 /// What a mapping is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,9 +36,21 @@ pub(crate) enum Access {
 
 /// A shared mapping of a part of a file. Others may map the same part and write to it at any time,
 /// so it hands out no references, only a pointer that is valid while it lives.
+///
+/// Where it is long enough, it lies so that it can have the file's large pages: as far from a
+/// multiple of their size as in the file.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
+    bytes: usize,
+    /// Its addresses, and unused ones around them.
+    _kept: Addresses,
+}
+
+/// Addresses to which nobody else maps anything, until dropped: then what is mapped there ends.
+#[derive(Debug)]
+struct Addresses {
+    start: NonNull<u8>,
     bytes: usize,
 }
 
@@ -64,30 +78,60 @@ impl Mapping {
             Access::Read => ProtFlags::READ,
             Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
         };
-        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing, and no
-        // reference into it exists.
-        let base =
-            unsafe { mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, offset) }?;
-        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, bytes })
+        let (kept, base) = Addresses::keep(offset, bytes)?;
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: the range is within `kept`, of which nobody else knows and which holds nothing.
+        unsafe { mmap(base.as_ptr().cast(), bytes, protection, flags, file, offset) }?;
+        Ok(Self { base, bytes, _kept: kept })
+    }
+
+    /// Makes all pages of a new file, which is mapped whole: large ones where they fit. A system
+    /// that gives these to no shared memory by itself (`shmem_enabled`, which most distributions
+    /// leave at `never`) does so all the same when it is told to, unless that is `deny`.
+    pub(crate) fn make_pages(&self) -> io::Result<()> {
+        let large = self.bytes / LARGE_PAGE_BYTES * LARGE_PAGE_BYTES;
+        self.wish_large();
+        for at in (0..large).step_by(LARGE_PAGE_BYTES) {
+            // A small one in each, without which there is nothing to make it of. If there is no
+            // memory for it, `populate` says so.
+            self.advise(at..at + 1, libc::MADV_POPULATE_WRITE).ok();
+        }
+        if large > 0 {
+            // Where this is refused or unknown, or memory is too scattered, pages are small.
+            self.advise(0..large, COLLAPSE).ok();
+        }
+        self.populate()
     }
 
     /// Makes sure that all pages are there, so that no access has to wait for one, or dies for want
-    /// of memory. Large pages are asked for where they fit.
+    /// of memory. They are as large as the file's; the system is asked to make large ones of those
+    /// that it lacks.
     pub(crate) fn populate(&self) -> io::Result<()> {
-        let advise = |advice| {
-            // SAFETY: the range is this mapping, and neither advice changes what it holds.
-            unsafe { madvise(self.base.as_ptr().cast(), self.bytes, advice) }
-        };
+        self.wish_large();
+        match self.advise(0..self.bytes, libc::MADV_POPULATE_WRITE) {
+            // Before Linux 5.14: pages come when they are touched.
+            Err(error) if error.kind() != io::ErrorKind::InvalidInput => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks for large pages wherever the system makes some from now on.
+    fn wish_large(&self) {
         if self.bytes >= LARGE_PAGE_BYTES {
             // Refused where the system is set to have none.
-            advise(Advice::LinuxHugepage).ok();
+            self.advise(0..self.bytes, libc::MADV_HUGEPAGE).ok();
         }
-        match advise(Advice::LinuxPopulateWrite) {
-            // Before Linux 5.14: pages come when they are touched.
-            Ok(()) | Err(Errno::INVAL) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+    }
+
+    /// Tells the system about the pages of `range`. The advice must change nothing that they hold.
+    fn advise(&self, range: Range<usize>, advice: libc::c_int) -> io::Result<()> {
+        assert!(range.start <= range.end && range.end <= self.bytes, "{range:?}");
+        // SAFETY: the range is within this mapping, and of the advices above none changes what
+        // memory holds.
+        let told = unsafe {
+            libc::madvise(self.base.as_ptr().add(range.start).cast(), range.len(), advice)
+        };
+        if told == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     /// The first byte. Page-aligned; valid for `bytes()` bytes, for the access that was asked for,
@@ -102,48 +146,42 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Addresses {
+    /// Some for `bytes` bytes of a file from `offset` on, and where among them these should lie to
+    /// have its large pages.
+    fn keep(offset: u64, bytes: usize) -> io::Result<(Self, NonNull<u8>)> {
+        let spare = if bytes < LARGE_PAGE_BYTES { 0 } else { LARGE_PAGE_BYTES };
+        let bytes = bytes + spare;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing.
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes, ProtFlags::empty(), flags) }?;
+        let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let kept = Self { start, bytes };
+        let ahead = usize::try_from(offset % LARGE_PAGE_BYTES as u64)
+            .unwrap_or(0)
+            .wrapping_sub(start.addr().get())
+            % LARGE_PAGE_BYTES;
+        // SAFETY: `ahead` is less than `spare`, or there is none and it counts for nothing.
+        let place = if spare == 0 { start } else { unsafe { start.add(ahead) } };
+        Ok((kept, place))
+    }
+}
+
+impl Drop for Addresses {
     fn drop(&mut self) {
-        // SAFETY: `base` and `bytes` are those of a mapping that `new` made, and whoever holds a
+        // SAFETY: `start` and `bytes` are those of a mapping that `keep` made, and whoever holds a
         // pointer into it holds `self` as well.
-        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
+        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }
 }
 
-// SAFETY: a mapping belongs to the process, not to a thread; `base` is never used by its methods.
+// SAFETY: a mapping belongs to the process, not to a thread; its methods tell the system about
+// its pages, no more.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; shared references give out nothing but the address.
 unsafe impl Sync for Mapping {}
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn two_mappings_show_the_same_bytes() {
-        let file = sealed_memory(c"ringfold-test", 3 * 65_536).unwrap();
-        let one = Mapping::new(&file, 65_536, 65_536, Access::ReadWrite).unwrap();
-        let other = Mapping::new(&file, 0, 3 * 65_536, Access::Read).unwrap();
-        assert_eq!((one.bytes(), other.bytes()), (65_536, 3 * 65_536));
-        // SAFETY: both lie within their mappings, and this thread is alone.
-        unsafe {
-            one.base().add(7).write(42);
-            assert_eq!(other.base().add(65_536 + 7).read(), 42);
-        }
-    }
-
-    #[test]
-    fn what_is_unfit_is_refused() {
-        let file = sealed_memory(c"ringfold-test", 65_536).unwrap();
-        for (offset, bytes) in [(65_536, 1), (0, 65_537), (u64::MAX, 2), (0, 0)] {
-            let error = Mapping::new(&file, offset, bytes, Access::Read).unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
-        }
-        assert!(ftruncate(&file, 4096).is_err(), "shrunk");
-        assert!(ftruncate(&file, 131_072).is_err(), "grown");
-        let open = memfd_create(c"ringfold-test", MemfdFlags::ALLOW_SEALING).unwrap();
-        ftruncate(&open, 65_536).unwrap();
-        assert!(Mapping::new(&open, 0, 65_536, Access::Read).is_err(), "can be shrunk");
-    }
-}
+#[path = "memory_tests.rs"]
+mod tests;
