@@ -183,5 +183,4 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 #[cfg(test)]
-#[path = "memory_tests.rs"]
 mod tests;
