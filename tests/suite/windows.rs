@@ -109,6 +109,23 @@ fn of_many_ranks() {
     });
 }
 
+/// Results so long that they are written past the caches, to be read as soon as the call returns.
+#[test]
+fn of_many_elements() {
+    let len = (16 << 20) / size_of::<u32>() + 777;
+    Via::Shm.run(3, &[], |comm| {
+        let (mut input, mut output) = (comm.alloc(len).unwrap(), comm.alloc(len).unwrap());
+        for round in 0..3 {
+            let mine = (comm.rank().0 + 1) * (round + 1);
+            input.iter_mut().zip(0_u32..).for_each(|(element, i)| *element = i.wrapping_mul(mine));
+            comm.all_reduce_window_into(&input, &mut output, 5.., ReduceOp::Sum).unwrap();
+            let right = |(i, element): (u32, &u32)| *element == i.wrapping_mul(6 * (round + 1));
+            assert!((0..).zip(output.iter()).skip(5).all(right));
+            assert!(output[..5].iter().all(|element| *element == 0));
+        }
+    });
+}
+
 #[test]
 fn windows_are_zero_outlive_each_other_and_serve_other_calls() {
     for via in Via::ALL {

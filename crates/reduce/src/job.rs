@@ -78,6 +78,9 @@ pub(crate) struct Job<'a> {
     pub(crate) finish: Finish,
     /// Where else the results go, in the same form: `count` values each, written by vectors alone.
     pub(crate) others: &'a [*mut u8],
+    /// Whether vectors write elements past the caches, which keep nothing of them: `dst` and all
+    /// others begin where a cache line does, but for the same number of values.
+    pub(crate) past: bool,
 }
 
 impl Job<'_> {

@@ -176,8 +176,15 @@ impl Kernel {
                 self.data_type,
             );
         }
-        let mut job =
-            Job { dst, form: dst_form, count, operands, finish: self.finish, others: &[] };
+        let mut job = Job {
+            dst,
+            form: dst_form,
+            count,
+            operands,
+            finish: self.finish,
+            others: &[],
+            past: false,
+        };
         match self.vectors {
             Some(vectors) => {
                 let head = unaligned_head(job.dst, width);
@@ -190,7 +197,9 @@ impl Kernel {
     }
 
     /// As `combine`, of elements, with the results written to `others` too: in one pass,
-    /// so that loads and stores wait for memory together.
+    /// so that loads and stores wait for memory together. If they are to go `past` the caches,
+    /// these keep nothing of them, where that is possible: for what is so long that they would lose
+    /// it, and much else, before it is read, and is in none of them now.
     ///
     /// # Panics
     ///
@@ -201,6 +210,7 @@ impl Kernel {
         dst: &mut [u8],
         others: &mut [&mut [u8]],
         operands: &[Operand<'_>],
+        past: bool,
     ) {
         let width = self.data_type.bytes();
         let count = dst.len() >> width.trailing_zeros();
@@ -229,7 +239,9 @@ impl Kernel {
         }
         let places = &places[..others.len()];
         let (form, finish) = (Form::Element, self.finish);
-        let mut job = Job { dst: &mut *dst, form, count, operands, finish, others: places };
+        let is_line = |place: *mut u8| (place.addr() + head * width).is_multiple_of(CACHE_LINE);
+        let past = past && is_line(dst.as_mut_ptr()) && places.iter().all(|place| is_line(*place));
+        let mut job = Job { dst: &mut *dst, form, count, operands, finish, others: places, past };
         let done = vectors.run(&mut job, head);
         self.combine_part(dst, others, operands, done..count);
     }
@@ -262,7 +274,8 @@ impl Kernel {
         let (form, finish, count) = (Form::Element, self.finish, range.len());
         let dst = &mut dst[part(form)];
         let operands = &parts[..operands.len()];
-        let mut job = Job { dst: &mut *dst, form, count, operands, finish, others: &[] };
+        let mut job =
+            Job { dst: &mut *dst, form, count, operands, finish, others: &[], past: false };
         (self.scalar.run)(&mut job, 0..count);
         for other in others {
             other[part(form)].copy_from_slice(dst);

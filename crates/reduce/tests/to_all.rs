@@ -1,5 +1,8 @@
 //! Combining to several destinations at once gives each of them what `combine` gives one: for every
-//! type, operation and level, at odd lengths and alignments, and where destinations are operands.
+//! type, operation and level, at odd lengths and alignments, past the caches or not, and where
+//! destinations are operands.
+
+use std::ops::Range;
 
 use ringfold_reduce::{Form, Kernel, Level, Operand};
 use ringfold_types::{DataType, ReduceOp};
@@ -25,23 +28,53 @@ fn check(level: Level, data_type: DataType, op: ReduceOp, count: usize, misalign
     let mut right = vec![0; len];
     kernel.combine(&mut right, Form::Element, &operands);
 
-    // All buffers are off their start; what surrounds them stays as it is.
-    let buffer = |inner: &[u8]| [&vec![0xa5; at][..], inner, &[0xa5; 64]].concat();
-    for in_place in [false, true] {
-        let nothing = vec![0x5a; len];
-        let held = |rank: usize| buffer(if in_place { &inputs[rank] } else { &nothing });
-        let [mut first, mut own, mut last] = [held(0), held(1), held(2)];
+    // All buffers are off the start of a line, alike or not; what surrounds them stays as it is.
+    for (in_place, past, apart) in [
+        (false, false, 0),
+        (true, false, 0),
+        (false, true, 0),
+        (true, true, 0),
+        (false, true, width),
+        (false, true, 1),
+    ] {
+        let place = |nth: usize| at + if nth == 1 { apart } else { 0 };
+        let [mut first, mut own, mut last] = [0, 1, 2].map(|nth| Buffer::new(len, place(nth)));
+        for (nth, buffer) in [&mut first, &mut own, &mut last].into_iter().enumerate() {
+            let nothing = vec![0x5a; len];
+            buffer.inner().copy_from_slice(if in_place { &inputs[nth] } else { &nothing });
+        }
         {
-            let range = at..at + len;
-            let others = &mut [&mut first[range.clone()], &mut last[range.clone()]];
+            let others = &mut [first.inner(), last.inner()];
             let in_place_operands = [Operand::Other(0), Operand::Destination, Operand::Other(1)];
             let operands = if in_place { &in_place_operands[..] } else { &operands };
-            kernel.combine_to_all(&mut own[range], others, operands);
+            kernel.combine_to_all(own.inner(), others, operands, past);
         }
-        for result in [first, own, last] {
+        for mut result in [first, own, last] {
             let about = format!("{op} of {data_type} x {count} at {misaligned} by {level}");
-            assert!(result == buffer(&right), "{about}, in place {in_place}");
+            let how = format!("in place {in_place}, past the caches {past}, apart {apart}");
+            assert!(result.inner() == right, "{about}, {how}");
+            result.inner().fill(0xa5);
+            assert!(result.all.iter().all(|byte| *byte == 0xa5), "{about}, {how}");
         }
+    }
+}
+
+/// A buffer among bytes of 0xa5.
+struct Buffer {
+    all: Vec<u8>,
+    range: Range<usize>,
+}
+
+impl Buffer {
+    /// From byte `at` after the start of a cache line on.
+    fn new(len: usize, at: usize) -> Self {
+        let all = vec![0xa5; len + at + 128];
+        let start = all.as_ptr().align_offset(64) + at;
+        Self { all, range: start..start + len }
+    }
+
+    fn inner(&mut self) -> &mut [u8] {
+        &mut self.all[self.range.clone()]
     }
 }
 
@@ -62,14 +95,14 @@ fn every_destination_gets_the_same() {
 #[should_panic(expected = "destinations differ")]
 fn destinations_are_of_one_length() {
     let kernel = Kernel::new(DataType::F32, ReduceOp::Sum, 2);
-    kernel.combine_to_all(&mut [0; 8], &mut [&mut [0; 4]], &[Operand::Destination]);
+    kernel.combine_to_all(&mut [0; 8], &mut [&mut [0; 4]], &[Operand::Destination], false);
 }
 
 #[test]
 #[should_panic(expected = "no such destination")]
 fn operands_are_destinations_that_are_there() {
     let kernel = Kernel::new(DataType::F32, ReduceOp::Sum, 2);
-    kernel.combine_to_all(&mut [0; 8], &mut [], &[Operand::Other(0)]);
+    kernel.combine_to_all(&mut [0; 8], &mut [], &[Operand::Other(0)], false);
 }
 
 #[test]

@@ -9,10 +9,10 @@ use ringfold_types::{Buffer, Rank, Slice};
 
 use crate::reach::Reach;
 
-/// Bytes of a result from which what it takes from stages is written past the caches. Two ranks'
-/// results of that length leave nothing in them for the inputs: as measured for all-gathers of two
-/// ranks (`bench/peers`), with 32 MiB of cache.
-const PAST_BYTES: usize = 16 * 1024 * 1024;
+/// Bytes of a result from which what it takes from stages, and what is combined of other windows,
+/// is written past the caches. Two ranks' results of that length leave nothing in them for the
+/// inputs: as measured for all-gathers of two ranks (`bench/peers`), with 32 MiB of cache.
+pub(crate) const PAST_BYTES: usize = 16 * 1024 * 1024;
 
 /// The caller's buffers, and where the parts of a call begin in them.
 pub(crate) enum User<'a> {

@@ -25,6 +25,8 @@ pub(crate) struct Reach<'a> {
     pub(crate) accumulator: u32,
     /// Whether every result goes to all ranks as it is combined, rather than step by step.
     pub(crate) spreads: bool,
+    /// Whether these results are written past the caches.
+    pub(crate) past: bool,
 }
 
 /// Whether every result is combined of the inputs at its place into the output, and stored to all
@@ -144,7 +146,7 @@ impl Reach<'_> {
             count += 1;
         }
         let into = own.write(range.clone());
-        kernel.combine_to_all(into, &mut others[..count], &operands[..sources.len()]);
+        kernel.combine_to_all(into, &mut others[..count], &operands[..sources.len()], self.past);
     }
 
     /// Stores elements of the output into that of `to`.

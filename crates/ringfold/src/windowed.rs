@@ -9,7 +9,7 @@ use ringfold_types::{Call, Collective, Rank, ReduceOp};
 
 use crate::communicator::Communicator;
 use crate::error::Error;
-use crate::memory::{Memory, Shape, User};
+use crate::memory::{Memory, PAST_BYTES, Shape, User};
 use crate::plans::mix;
 use crate::reach::Reach;
 use crate::window::{Store, Window};
@@ -167,7 +167,8 @@ impl Communicator {
                 let (element, accumulator) =
                     (element.trailing_zeros(), accumulator.trailing_zeros());
                 let (at, spreads) = (range.start, entry.spreads);
-                let reach = Reach { input, output, at, element, accumulator, spreads };
+                let past = input.is_some() && range.len() >= PAST_BYTES;
+                let reach = Reach { input, output, at, element, accumulator, spreads, past };
                 Memory::in_windows(reach, scratch)
             }
             Place::Shared { input, output } => {

@@ -8,11 +8,27 @@ use ringfold_types::DataType;
 use crate::job::Job;
 use crate::scalar::{Accumulator, Fold, Max, Min, Prod, Sum};
 use crate::simd::Run;
-use crate::simd::block::{self, VectorCombine};
+use crate::simd::block::{self, Stream, VectorCombine};
 use crate::simd::codec::{Bf16, Codec, E4M3, E5M2, F16, Float8, Same};
 use crate::simd::vector::{Bits, Single, Vector, loops, vector};
 
 loops!("avx512f,avx512bw,avx512vl,avx512dq");
+
+/// Stores past the caches.
+struct Past;
+
+impl Stream for Past {
+    #[inline(always)]
+    unsafe fn stream(from: *const u8, into: *mut u8, bytes: usize) {
+        for at in (0..bytes).step_by(size_of::<__m512i>()) {
+            // SAFETY: the caller promises the CPU and whole lines, which registers divide.
+            unsafe {
+                let register = from.add(at).cast::<__m512i>().read();
+                _mm512_stream_si512(into.add(at).cast(), register);
+            }
+        }
+    }
+}
 
 vector! {
     I8(__m512i), [i8; 64],

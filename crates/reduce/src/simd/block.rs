@@ -1,5 +1,7 @@
 //! The one loop: a block of values in registers, combined over all operands, then written.
 
+use std::mem::MaybeUninit;
+
 use crate::job::{Finish, Form, Job};
 use crate::scalar::{Accumulator, Max, Min, Prod, Sum};
 use crate::simd::codec::Codec;
@@ -8,6 +10,23 @@ use crate::simd::vector::Vector;
 /// Pairs of registers in a block. Eight registers hide the latency of a sum and leave as many for
 /// conversions; fewer would look at operands and forms more often.
 const PAIRS: usize = 4;
+
+/// Bytes of the longest block: 512-bit registers.
+const BLOCK_BYTES: usize = PAIRS * 2 * 64;
+
+/// A block's elements, before they are written past the caches.
+#[repr(align(64))]
+struct Block(MaybeUninit<[u8; BLOCK_BYTES]>);
+
+/// How an instruction set writes past the caches.
+pub(super) trait Stream {
+    /// Copies whole cache lines; later stores may be seen before these.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instruction set; both are `bytes` long, and begin where a cache line does.
+    unsafe fn stream(from: *const u8, into: *mut u8, bytes: usize);
+}
 
 /// A `Combine` of registers.
 pub(super) trait VectorCombine {
@@ -39,17 +58,20 @@ combine!(Sum sum, Prod prod, Min min, Max max);
 /// The CPU has the instruction set of `C`, and the job keeps its promises: `dst`, all others and
 /// every operand hold `count` values, of which `from` is not beyond the end.
 #[inline(always)]
-pub(super) unsafe fn run<C: Codec, F: VectorCombine>(job: &mut Job<'_>, from: usize) -> usize {
+pub(super) unsafe fn run<C: Codec, F: VectorCombine, S: Stream>(
+    job: &mut Job<'_>,
+    from: usize,
+) -> usize {
     let pair = 2 * C::Vector::LANES;
     let mut at = from;
     while job.count - at >= PAIRS * pair {
         // SAFETY: as the caller's; that many values are left.
-        unsafe { block::<C, F, PAIRS>(job, at) };
+        unsafe { block::<C, F, S, PAIRS>(job, at) };
         at += PAIRS * pair;
     }
     while job.count - at >= pair {
         // SAFETY: as the caller's; that many values are left.
-        unsafe { block::<C, F, 1>(job, at) };
+        unsafe { block::<C, F, S, 1>(job, at) };
         at += pair;
     }
     at
@@ -61,7 +83,10 @@ pub(super) unsafe fn run<C: Codec, F: VectorCombine>(job: &mut Job<'_>, from: us
 ///
 /// As `run`, and that many values are there.
 #[inline(always)]
-unsafe fn block<C: Codec, F: VectorCombine, const N: usize>(job: &mut Job<'_>, at: usize) {
+unsafe fn block<C: Codec, F: VectorCombine, S: Stream, const N: usize>(
+    job: &mut Job<'_>,
+    at: usize,
+) {
     let Some((first, others)) = job.operands.split_first() else { return };
     // SAFETY: the caller promises the CPU, and that values up to the end of the block exist in
     // `dst`, in the others and in every operand, which is where `read` and `write` go.
@@ -78,6 +103,9 @@ unsafe fn block<C: Codec, F: VectorCombine, const N: usize>(job: &mut Job<'_>, a
         }
         for pair in &mut values {
             *pair = finished::<C>(*pair, job);
+        }
+        if N == PAIRS && job.past {
+            return past::<C, S, N>(values, job, at);
         }
         write::<C, N>(values, job.dst.as_mut_ptr(), job.form, at);
         for other in job.others {
@@ -131,6 +159,33 @@ unsafe fn write<C: Codec, const N: usize>(
                 Form::Element => C::encode(pair, dst.add(at * C::BYTES)),
                 Form::Accumulator => C::store(pair, dst.add(at * accumulator_bytes::<C>())),
             }
+        }
+    }
+}
+
+/// Writes the elements of a block past the caches, by way of memory that stays in the first: so
+/// codecs need not know.
+///
+/// # Safety
+///
+/// As `block`.
+#[inline(always)]
+unsafe fn past<C: Codec, S: Stream, const N: usize>(
+    values: [[C::Vector; 2]; N],
+    job: &mut Job<'_>,
+    at: usize,
+) {
+    let bytes = N * 2 * C::Vector::LANES * C::BYTES;
+    debug_assert!(job.form == Form::Element && bytes <= BLOCK_BYTES);
+    let mut block = Block(MaybeUninit::uninit());
+    let elements = block.0.as_mut_ptr().cast::<u8>();
+    // SAFETY: `bytes` are no more than a block has, and are written before they are read. Where
+    // they go is as the caller's, and whole blocks from where the job promises a cache line.
+    unsafe {
+        write::<C, N>(values, elements, Form::Element, 0);
+        S::stream(elements, job.dst.as_mut_ptr().add(at * C::BYTES), bytes);
+        for other in job.others {
+            S::stream(elements, other.add(at * C::BYTES), bytes);
         }
     }
 }

@@ -58,7 +58,14 @@ impl Loop {
     /// it left.
     pub(crate) fn run(self, job: &mut Job<'_>, from: usize) -> usize {
         // SAFETY: `choose` has asked the CPU; `Kernel` has checked the lengths.
-        unsafe { (self.0)(job, from) }
+        let done = unsafe { (self.0)(job, from) };
+        #[cfg(target_arch = "x86_64")]
+        if job.past {
+            // Stores past the caches are in no order with others else.
+            // SAFETY: every CPU of this architecture has it.
+            unsafe { std::arch::x86_64::_mm_sfence() };
+        }
+        done
     }
 }
 

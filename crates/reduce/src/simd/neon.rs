@@ -8,11 +8,22 @@ use ringfold_types::DataType;
 use crate::job::Job;
 use crate::scalar::{Accumulator, Fold, Max, Min, Prod, Sum};
 use crate::simd::Run;
-use crate::simd::block::{self, VectorCombine};
+use crate::simd::block::{self, Stream, VectorCombine};
 use crate::simd::codec::{Bf16, Codec, E4M3, E5M2, F16, Float8, Same};
 use crate::simd::vector::{Bits, Single, Vector, loops, vector};
 
 loops!("neon");
+
+/// Ordinary stores: Rust has no others for it.
+struct Past;
+
+impl Stream for Past {
+    #[inline(always)]
+    unsafe fn stream(from: *const u8, into: *mut u8, bytes: usize) {
+        // SAFETY: as the caller's; a block on the stack overlaps no destination.
+        unsafe { std::ptr::copy_nonoverlapping(from, into, bytes) }
+    }
+}
 
 vector! {
     I8(int8x16_t), [i8; 16],

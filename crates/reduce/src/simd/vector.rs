@@ -257,7 +257,7 @@ macro_rules! loops {
         #[target_feature(enable = $features)]
         unsafe fn run<C: Codec, F: VectorCombine>(job: &mut Job<'_>, from: usize) -> usize {
             // SAFETY: the codecs that `choose` passes are of this instruction set.
-            unsafe { block::run::<C, F>(job, from) }
+            unsafe { block::run::<C, F, Past>(job, from) }
         }
     };
 }
