@@ -114,6 +114,38 @@ fn messages_are_kept_back_where_that_is_worth_it() {
     assert_eq!(kept, [1, 0, 1, 0, 0, 1, 0, 0, 0, 0, 1, 0].map(|kept| kept == 1));
 }
 
+/// Whoever lends a message is told where the next one is wanted, and a short one between changes
+/// nothing; whoever does not lend a long one is not told any more.
+#[test]
+fn the_next_message_is_invited_before_it_begins() {
+    let (mut outbound, mut inbound) = halves();
+    let memory = vec![0_u8; RDMA_LEND_BYTES];
+    let to = Grant { address: memory.as_ptr().addr() as u64, keys: [1; RAILS_MAX] };
+    let mut pass = |outbound: &mut Outbound, inbound: &mut Inbound, bytes: usize, is_lent| {
+        let (_, ready) = outbound.push(0, &memory[..bytes], by(0), is_lent).unwrap();
+        inbound.load(ready.at, outbound.image(ready.at, ready.bytes));
+        let Number::Fragment { sequence, lines, .. } = ready.number else { panic!("{ready:?}") };
+        inbound.arrive(sequence, lines).unwrap();
+        if bytes == memory.len() {
+            outbound.end_message();
+        }
+        outbound.all_arrived();
+        outbound.accept();
+        inbound.consume(bytes);
+        ready.placed.is_some()
+    };
+    assert!(!pass(&mut outbound, &mut inbound, memory.len(), true));
+    for _ in 0..3 {
+        assert!(!pass(&mut outbound, &mut inbound, 8, false));
+        assert!(inbound.may_invite() && outbound.is_hopeful());
+        let (it, place) = inbound.invite(0, memory.len(), to, 0).unwrap();
+        outbound.invite(it, place).unwrap();
+        assert!(pass(&mut outbound, &mut inbound, memory.len(), true));
+    }
+    assert!(!pass(&mut outbound, &mut inbound, memory.len(), false));
+    assert!(!inbound.may_invite() && !outbound.is_hopeful());
+}
+
 /// A peer that splits elements makes the receiver come back for others than those that are there.
 #[test]
 fn bytes_are_not_taken_for_others() {

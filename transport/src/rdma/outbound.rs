@@ -103,14 +103,21 @@ struct Restraint {
     is_of_use: bool,
     pause: u32,
     left: u32,
+    /// Whether the last long fragment was lent.
+    lends: bool,
 }
 
 impl Restraint {
     const PAUSE_MOST: u32 = 64;
 
+    /// Whether to ask where the rest of the message is wanted, or if there is none, the next one.
+    const fn is_asking(&self) -> bool {
+        self.lends && self.left == 0
+    }
+
     /// A message has gone.
     fn learn(&mut self) {
-        let Self { is_tried, is_of_use, pause, left } = *self;
+        let Self { is_tried, is_of_use, pause, left, .. } = *self;
         let doubled = (2 * pause).clamp(1, Self::PAUSE_MOST);
         (self.pause, self.left) = match () {
             () if is_of_use => (0, 0),
@@ -190,6 +197,11 @@ impl Outbound {
             && self.untold().any(|it| is_lent(it) && it.ready.placed.is_none())
     }
 
+    /// Whether an invitation may have come for a message of which nothing was sent.
+    pub(super) const fn is_hopeful(&self) -> bool {
+        self.restraint.is_asking() && self.untold_bytes == 0
+    }
+
     /// All of a lent message is on its way.
     pub(super) fn end_message(&mut self) {
         self.restraint.learn();
@@ -226,9 +238,12 @@ impl Outbound {
         header[..4].copy_from_slice(&tag.to_le_bytes());
         let length = u32::try_from(room.bytes).unwrap_or(u32::MAX);
         header[4..8].copy_from_slice(&length.to_le_bytes());
-        let is_kept_back =
-            is_lent && self.restraint.left == 0 && bytes.len() - room.bytes >= RDMA_LEND_BYTES;
-        let flags = [(placed.is_some(), PLACED), (is_kept_back, AWAITS)];
+        if bytes.len() >= RDMA_LEND_BYTES {
+            self.restraint.lends = is_lent;
+        }
+        let is_asking = self.restraint.is_asking();
+        let is_kept_back = is_lent && is_asking && bytes.len() - room.bytes >= RDMA_LEND_BYTES;
+        let flags = [(placed.is_some(), PLACED), (is_asking, AWAITS)];
         let flags: u32 = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum();
         header[FLAGS_AT..SEEN_AT].copy_from_slice(&flags.to_le_bytes());
         header[SEEN_AT..].copy_from_slice(&self.seen.encode().to_le_bytes());

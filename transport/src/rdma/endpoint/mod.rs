@@ -355,6 +355,10 @@ impl Transport for Rdma {
                 peer.want(lane);
             });
         }
+        let contact = self.contacts[index].as_deref();
+        if contact.is_some_and(|contact| contact.peer.is_hopeful(lane, bytes.len())) {
+            self.drain();
+        }
         let Some(Contact { peer, .. }) = self.contacts[index].as_deref_mut() else { return Ok(0) };
         let Self { rails, budget, registry, .. } = self;
         let Config { rank, lanes, settings, .. } = &self.config;

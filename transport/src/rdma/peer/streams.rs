@@ -65,6 +65,12 @@ impl Peer {
         }
     }
 
+    /// Whether to look for an invitation before a message of so many bytes is sent.
+    pub(in crate::rdma) fn is_hopeful(&self, lane: usize, bytes: usize) -> bool {
+        let way = &self.outbound[lane].way;
+        bytes >= RDMA_LEND_BYTES && matches!(way, Way::Open(outbound) if outbound.is_hopeful())
+    }
+
     /// How many of `bytes` are newly accepted, from their front, and how many after them are under
     /// way.
     fn accept(&mut self, lane: usize, bytes: &[u8]) -> (usize, usize) {
