@@ -42,7 +42,7 @@ pub(super) const CREDIT_FRAGMENTS: u32 = (RDMA_CELLS / 4) as u32;
 pub(super) const FLAGS_AT: usize = 8;
 /// that the payload is where it was invited,
 pub(super) const PLACED: u32 = 1;
-/// and that what follows is kept back until it is invited, for a while;
+/// and that the sender asks where what comes next is wanted, and may wait for that, for a while;
 pub(super) const AWAITS: u32 = 2;
 /// and where what the sender has seen.
 pub(super) const SEEN_AT: usize = 12;

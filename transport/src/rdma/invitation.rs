@@ -1,13 +1,14 @@
 //! Invitations: where a receiver wants the next bytes of a stream, so that the sender's device
 //! writes them there and nobody has to copy them out of the ring.
 //!
-//! Who sends a long message from registered memory says with its first piece that the rest is kept
-//! back (`outbound`). A receiver that wants it in registered memory then writes an invitation into
-//! the sender's mailbox. Whether that is made use of is the sender's matter, which may have gone on
-//! by the ring: bytes are counted from the beginning of the stream, so that what is sent after the
-//! invitation has come still finds its place. Later fragments say that it was seen, and nothing
-//! takes it back: it ends when all of its bytes have arrived, whichever way. Until then the memory
-//! is the device's.
+//! Who sends from registered memory asks with its fragments where what comes next is wanted: the
+//! rest of a long message, which is kept back after its first piece, or the next message, with
+//! which it then waits for a moment (`outbound`, `restraint`). A receiver that waits for that in
+//! registered memory writes an invitation into the sender's mailbox. Whether that is made use of is
+//! the sender's matter, which may have gone on by the ring: bytes are counted from the beginning of
+//! the stream, so that what is sent after the invitation has come still finds its place. Later
+//! fragments say that it was seen, and nothing takes it back: it ends when all of its bytes have
+//! arrived, whichever way. Until then the memory is the device's.
 
 use std::io;
 use std::sync::Arc;

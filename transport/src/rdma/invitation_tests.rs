@@ -121,7 +121,7 @@ fn the_next_message_is_invited_before_it_begins() {
     let (mut outbound, mut inbound) = halves();
     let memory = vec![0_u8; RDMA_LEND_BYTES];
     let to = Grant { address: memory.as_ptr().addr() as u64, keys: [1; RAILS_MAX] };
-    let mut pass = |outbound: &mut Outbound, inbound: &mut Inbound, bytes: usize, is_lent| {
+    let pass = |outbound: &mut Outbound, inbound: &mut Inbound, bytes: usize, is_lent| {
         let (_, ready) = outbound.push(0, &memory[..bytes], by(0), is_lent).unwrap();
         inbound.load(ready.at, outbound.image(ready.at, ready.bytes));
         let Number::Fragment { sequence, lines, .. } = ready.number else { panic!("{ready:?}") };
@@ -137,13 +137,17 @@ fn the_next_message_is_invited_before_it_begins() {
     assert!(!pass(&mut outbound, &mut inbound, memory.len(), true));
     for _ in 0..3 {
         assert!(!pass(&mut outbound, &mut inbound, 8, false));
-        assert!(inbound.may_invite() && outbound.is_hopeful());
+        assert!(inbound.may_invite() && outbound.is_asking());
+        assert!(outbound.waits_for_answer(0, Some(0), true));
+        assert!(!outbound.waits_for_answer(0, None, true), "no device could write there");
         let (it, place) = inbound.invite(0, memory.len(), to, 0).unwrap();
         outbound.invite(it, place).unwrap();
+        assert!(outbound.waits_for_answer(1, Some(0), true), "that is for another message");
+        assert!(!outbound.waits_for_answer(0, Some(0), true), "it knows where to");
         assert!(pass(&mut outbound, &mut inbound, memory.len(), true));
     }
     assert!(!pass(&mut outbound, &mut inbound, memory.len(), false));
-    assert!(!inbound.may_invite() && !outbound.is_hopeful());
+    assert!(!inbound.may_invite() && !outbound.is_asking());
 }
 
 /// A peer that splits elements makes the receiver come back for others than those that are there.

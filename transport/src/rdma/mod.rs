@@ -42,6 +42,7 @@ mod path;
 mod peer;
 mod rail;
 mod registry;
+mod restraint;
 #[cfg(test)]
 mod ring_tests;
 mod sys;

@@ -24,6 +24,7 @@ use super::geometry::{
 };
 use super::invitation::{Invitation, Seen};
 use super::message::{Grant, Heard};
+use super::restraint::Restraint;
 use super::sys::{Mr, Outbox};
 
 /// See the module's head.
@@ -94,40 +95,6 @@ pub(super) struct Ready {
     pub(super) placed: Option<(u64, u32)>,
 }
 
-/// Not every receiver has use for being asked where it wants a message: it may read it in the ring.
-/// After a message that was kept back in vain, twice as many as the last time are not.
-#[derive(Debug, Default)]
-struct Restraint {
-    /// Of this message, some was kept back, and some went where it was invited.
-    is_tried: bool,
-    is_of_use: bool,
-    pause: u32,
-    left: u32,
-    /// Whether the last long fragment was lent.
-    lends: bool,
-}
-
-impl Restraint {
-    const PAUSE_MOST: u32 = 64;
-
-    /// Whether to ask where the rest of the message is wanted, or if there is none, the next one.
-    const fn is_asking(&self) -> bool {
-        self.lends && self.left == 0
-    }
-
-    /// A message has gone.
-    fn learn(&mut self) {
-        let Self { is_tried, is_of_use, pause, left, .. } = *self;
-        let doubled = (2 * pause).clamp(1, Self::PAUSE_MOST);
-        (self.pause, self.left) = match () {
-            () if is_of_use => (0, 0),
-            () if is_tried => (doubled, doubled),
-            () => (pause, left.saturating_sub(1)),
-        };
-        (self.is_tried, self.is_of_use) = (false, false);
-    }
-}
-
 /// By which way a fragment is to go.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct By {
@@ -192,14 +159,26 @@ impl Outbound {
     /// or the device is done with what is on its way, of which it tells. So that is not for long.
     pub(super) fn is_kept_back(&self, tag: u32, cable: Option<usize>) -> bool {
         let is_lent = |it: &Piece| matches!(it.payload, Payload::Lent(_));
-        self.restraint.left == 0
+        self.restraint.is_over()
             && self.invited(tag, cable).is_none()
             && self.untold().any(|it| is_lent(it) && it.ready.placed.is_none())
     }
 
-    /// Whether an invitation may have come for a message of which nothing was sent.
-    pub(super) const fn is_hopeful(&self) -> bool {
+    /// Whether nothing of a message was sent, and the peer was asked where it wants it.
+    pub(super) const fn is_asking(&self) -> bool {
         self.restraint.is_asking() && self.untold_bytes == 0
+    }
+
+    /// Whether to wait for the answer before such a message is lent: it is on its way if the peer
+    /// is waiting for the message. So not for long, nor if the caller `is_patient` no more.
+    pub(super) fn waits_for_answer(
+        &mut self,
+        tag: u32,
+        cable: Option<usize>,
+        is_patient: bool,
+    ) -> bool {
+        let is_answered = self.invited(tag, cable).is_some();
+        cable.is_some() && self.is_asking() && !is_answered && self.restraint.waits(is_patient)
     }
 
     /// All of a lent message is on its way.
@@ -239,7 +218,7 @@ impl Outbound {
         let length = u32::try_from(room.bytes).unwrap_or(u32::MAX);
         header[4..8].copy_from_slice(&length.to_le_bytes());
         if bytes.len() >= RDMA_LEND_BYTES {
-            self.restraint.lends = is_lent;
+            self.restraint.begin(is_lent);
         }
         let is_asking = self.restraint.is_asking();
         let is_kept_back = is_lent && is_asking && bytes.len() - room.bytes >= RDMA_LEND_BYTES;
@@ -258,8 +237,7 @@ impl Outbound {
         self.line = (begin + count) % RING_LINES;
         self.busy += room.skipped + count;
         let ready = Ready { at, bytes: payload_at(room.bytes) + room.bytes, number, placed };
-        self.restraint.is_of_use |= placed.is_some();
-        self.restraint.is_tried |= is_kept_back;
+        self.restraint.note(is_kept_back, placed.is_some());
         let (lines, bytes) = (room.skipped + count, room.bytes);
         let payload = if is_lent { Payload::Lent(None) } else { Payload::Image };
         self.in_flight.push_back(Piece { lines, bytes, ready, path: Some(by.path), payload });

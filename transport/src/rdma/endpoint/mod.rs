@@ -355,15 +355,16 @@ impl Transport for Rdma {
                 peer.want(lane);
             });
         }
-        let contact = self.contacts[index].as_deref();
-        if contact.is_some_and(|contact| contact.peer.is_hopeful(lane, bytes.len())) {
+        let (contact, is_patient) = (self.contacts[index].as_deref(), !self.is_armed);
+        let is_asking = contact.is_some_and(|contact| contact.peer.is_asking(lane, bytes.len()));
+        if is_asking && is_patient {
             self.drain();
         }
         let Some(Contact { peer, .. }) = self.contacts[index].as_deref_mut() else { return Ok(0) };
         let Self { rails, budget, registry, .. } = self;
         let Config { rank, lanes, settings, .. } = &self.config;
         let mut own = Own { rank: *rank, lanes: *lanes, settings, rails, budget, registry };
-        let sent = peer.send(lane, tag, bytes, &mut own);
+        let sent = peer.send(lane, tag, bytes, is_patient, &mut own);
         self.is_busy |= !peer.is_flushed();
         sent.map_err(|fault| Self::error(link, &fault))
     }

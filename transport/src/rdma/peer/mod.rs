@@ -1,9 +1,11 @@
 //! All that there is between this rank and one other: `meeting` makes it, with `connecting` where
-//! that takes turns, `streams` uses it, `losing` is about paths that end and begin again.
+//! that takes turns, `streams` and `receiving` use it, `losing` is about paths that end and begin
+//! again.
 
 mod connecting;
 mod losing;
 mod meeting;
+mod receiving;
 mod streams;
 #[cfg(test)]
 mod tests;

@@ -1,20 +1,14 @@
-//! What goes to a peer and comes from it, once there are paths and rings.
-
-use std::sync::atomic::{Ordering, fence};
-use std::time::Instant;
+//! What goes to a peer, and what its paths say, once there are paths and rings.
 
 use ringfold_types::limits::{PATHS_MAX, RDMA_LEND_BYTES, RDMA_PIECE_BYTES, RDMA_PLACED_BYTES};
 
 use super::{Fault, Outgoing, Own, Peer, Way};
-use crate::contract::Fragment;
-use crate::rdma::geometry::{Number, lap};
+use crate::rdma::geometry::Number;
 use crate::rdma::inbound::Inbound;
-use crate::rdma::invitation::place_at;
-use crate::rdma::message::{Grant, Load, Message};
+use crate::rdma::message::{Load, Message};
 use crate::rdma::outbound::{By, Ready};
 use crate::rdma::path::Path;
 use crate::rdma::registry::{Loan, Place};
-use crate::sys::copy;
 
 /// What tells of a number: the completion, or over iWARP a message, which lies at a place.
 #[derive(Clone, Copy, Debug)]
@@ -27,12 +21,14 @@ pub(in crate::rdma) enum Arrived {
 const BY_TCP: usize = PATHS_MAX;
 
 impl Peer {
-    /// Offers bytes to the peer; how many were accepted.
+    /// Offers bytes to the peer; how many were accepted. A caller that `is_patient` tries again
+    /// soon.
     pub(in crate::rdma) fn send(
         &mut self,
         lane: usize,
         tag: u32,
         bytes: &[u8],
+        is_patient: bool,
         own: &mut Own<'_>,
     ) -> Result<usize, Fault> {
         let (mut accepted, untold) = self.accept(lane, bytes);
@@ -43,6 +39,9 @@ impl Peer {
         self.flush_lane(lane);
         let place = if bytes.len() >= RDMA_LEND_BYTES { own.registry.find(bytes) } else { None };
         let mut written = accepted + untold;
+        if written == 0 && place.is_some() && self.waits_for_answer(lane, tag, is_patient) {
+            return Ok(0);
+        }
         while written < bytes.len() && self.outbound[lane].held.is_empty() {
             let place = place.map(|place| place.skip(written));
             match self.write(lane, tag, &bytes[written..], place.map(|place| (place, &mut *own))) {
@@ -65,10 +64,18 @@ impl Peer {
         }
     }
 
-    /// Whether to look for an invitation before a message of so many bytes is sent.
-    pub(in crate::rdma) fn is_hopeful(&self, lane: usize, bytes: usize) -> bool {
+    /// Whether the peer may have said where it wants a message of so many bytes before it begins.
+    pub(in crate::rdma) fn is_asking(&self, lane: usize, bytes: usize) -> bool {
         let way = &self.outbound[lane].way;
-        bytes >= RDMA_LEND_BYTES && matches!(way, Way::Open(outbound) if outbound.is_hopeful())
+        bytes >= RDMA_LEND_BYTES && matches!(way, Way::Open(outbound) if outbound.is_asking())
+    }
+
+    /// Whether not to begin a message yet that could be lent.
+    fn waits_for_answer(&mut self, lane: usize, tag: u32, is_patient: bool) -> bool {
+        let Some(way) = self.way() else { return false };
+        let cable = self.by(way).cable;
+        let Way::Open(outbound) = &mut self.outbound[lane].way else { return false };
+        outbound.waits_for_answer(tag, cable, is_patient)
     }
 
     /// How many of `bytes` are newly accepted, from their front, and how many after them are under
@@ -196,19 +203,6 @@ impl Peer {
         }
     }
 
-    /// Puts bytes of a fragment that came by TCP where a device would have.
-    pub(in crate::rdma) fn store(
-        &mut self,
-        load: Load,
-        from: usize,
-        bytes: &[u8],
-    ) -> Result<(), Fault> {
-        let inbound = self.inbound.get_mut(load.lane).and_then(Option::as_mut);
-        let inbound = inbound.ok_or("a fragment of a lane that has no ring")?;
-        inbound.load(load.at + from, bytes);
-        Ok(())
-    }
-
     /// Writes what was held back on a lane, as far as there is room; whether anything was.
     fn flush_lane(&mut self, lane: usize) -> bool {
         if self.outbound[lane].held.is_empty() {
@@ -310,138 +304,6 @@ impl Peer {
                 && self.loads.is_empty()
                 && self.outbound.iter().all(is_flushed)
                 && !self.paths.iter().enumerate().any(is_unsettled)
-    }
-
-    /// Whether credit is due that could not be given.
-    pub(in crate::rdma) fn owes(&self) -> bool {
-        self.fault.is_none() && self.inbound.iter().flatten().any(Inbound::owes)
-    }
-
-    /// Gives the credit that is due on a lane, if it can; whether it did.
-    fn pay(&mut self, lane: usize) -> bool {
-        let Some(inbound) = self.inbound[lane].as_mut().filter(|inbound| inbound.owes()) else {
-            return false;
-        };
-        let total = inbound.total();
-        match self.paths.iter_mut().position(|path| path.takes_credit()) {
-            Some(at) => {
-                let credit = Number::Credit { lane, total: lap(total) };
-                if let Err(error) = self.paths[at].give(credit) {
-                    self.lose(at, &format!("a credit was refused: {error}"));
-                    return false;
-                }
-            }
-            None if self.is_by_tcp => self.to_say.push_back(Message::Credit { lane, total }),
-            None => return false,
-        }
-        if let Some(inbound) = &mut self.inbound[lane] {
-            inbound.said();
-        }
-        true
-    }
-
-    /// The front of what has arrived.
-    pub(in crate::rdma) fn readable(&self, lane: usize) -> Result<Option<Fragment<'_>>, Fault> {
-        if let Some(inbound) = &self.inbound[lane]
-            && let Some(front) = inbound.front()?
-        {
-            return Ok(Some(front));
-        }
-        match &self.fault {
-            // It is gone, but not all that it sent before has been seen.
-            Some(Fault::Closed) if self.may_arrive(lane) => Ok(None),
-            Some(fault) => Err(fault.clone()),
-            None => Ok(None),
-        }
-    }
-
-    /// Whether more of a lane may arrive from a peer that has left.
-    fn may_arrive(&self, lane: usize) -> bool {
-        let (Some(promised), Some(inbound)) = (&self.promised, &self.inbound[lane]) else {
-            return false;
-        };
-        matches!(inbound.lacks(promised[lane]), Ok(true))
-            && self.patience().is_some_and(|patience| Instant::now() < patience)
-    }
-
-    /// Moves what has arrived to the front of `dst`; how much, and its tag. Where that is nothing,
-    /// the peer may be invited to write the rest there.
-    pub(in crate::rdma) fn recv(
-        &mut self,
-        lane: usize,
-        tag: u32,
-        dst: &mut [u8],
-        own: &mut Own<'_>,
-    ) -> Result<Option<(u32, usize)>, Fault> {
-        let placed = match &self.inbound[lane] {
-            Some(inbound) => inbound.placed(tag, dst)?,
-            None => None,
-        };
-        let (found, bytes) = match placed {
-            Some(placed) => {
-                // What a device has written, of which its completion told, is seen from here on.
-                fence(Ordering::Acquire);
-                placed
-            }
-            None => match self.readable(lane)? {
-                None => {
-                    self.invite(lane, tag, dst, own);
-                    return Ok(None);
-                }
-                Some(front) if front.tag != tag => (front.tag, 0),
-                Some(front) => {
-                    let bytes = front.bytes.len().min(dst.len());
-                    copy(&mut dst[..bytes], &front.bytes[..bytes]);
-                    (tag, bytes)
-                }
-            },
-        };
-        self.consume(lane, bytes);
-        Ok(Some((found, bytes)))
-    }
-
-    /// Invites the peer to write what comes next on a lane to `dst`, if that is long, in pages, and
-    /// not invited.
-    fn invite(&mut self, lane: usize, tag: u32, dst: &mut [u8], own: &mut Own<'_>) {
-        let Some(inbound) = &mut self.inbound[lane] else { return };
-        if dst.len() < RDMA_LEND_BYTES || self.fault.is_some() || !inbound.may_invite() {
-            return;
-        }
-        let Some(place) = own.registry.find(dst) else { return };
-        let theirs = inbound.mailbox();
-        let may = |path: &Path| path.takes_invitations() && theirs.keys[path.cable] != 0;
-        let Some(path) = self.paths.iter().position(may) else { return };
-        let mut to =
-            Grant { address: dst.as_mut_ptr().expose_provenance() as u64, ..Grant::default() };
-        for (key, cable) in to.keys.iter_mut().zip(&self.cables) {
-            let pd = cable.pd.as_ref().filter(|_| !own.rails.0[cable.rail].is_iwarp());
-            let in_any_order = own.settings.relaxed_ordering;
-            let right = pd.and_then(|pd| own.registry.open(place, pd, in_any_order, own.budget));
-            *key = right.unwrap_or(0);
-        }
-        if to.keys.iter().all(|key| *key == 0) {
-            return;
-        }
-        let Some((invitation, place)) = inbound.invite(tag, dst.len(), to, path) else { return };
-        let at = theirs.address.wrapping_add(place_at(lane, place) as u64);
-        let number = Number::Invitation { lane, place };
-        let line = invitation.encode();
-        let key = theirs.keys[self.paths[path].cable];
-        if let Err(error) = self.paths[path].invite(&line, (at, key), number) {
-            self.lose(path, &format!("an invitation was refused: {error}"));
-        }
-    }
-
-    /// Gives back what was lent.
-    pub(in crate::rdma) fn consume(&mut self, lane: usize, bytes: usize) {
-        match &mut self.inbound[lane] {
-            Some(inbound) => {
-                if inbound.consume(bytes) && self.fault.is_none() {
-                    self.pay(lane);
-                }
-            }
-            None => assert_eq!(bytes, 0, "consumed more than was readable"),
-        }
     }
 
     /// A number has arrived by that life of a path.

@@ -112,7 +112,7 @@ fn without_a_path_everything_goes_by_tcp() {
                 let wanted = 1 + random.below(100_000).min(BYTES - sent - 1);
                 let bytes: Vec<u8> = (sent..sent + wanted).map(byte).collect();
                 one.peer.want(1);
-                sent += one.with(|peer, own| peer.send(1, 7, &bytes, own)).unwrap();
+                sent += one.with(|peer, own| peer.send(1, 7, &bytes, true, own)).unwrap();
             }
             one.peer.flush();
             other.peer.flush();
@@ -212,7 +212,7 @@ fn liars_do_no_harm() {
             one.peer.cables.push(Cable { rail: 0, pd: None, theirs, name });
             one.peer.paths.push(Path::new(Rank(1), path, path));
         }
-        one.with(|peer, own| peer.send(0, 1, &[5; LINK_BYTES_MIN], own)).unwrap();
+        one.with(|peer, own| peer.send(0, 1, &[5; LINK_BYTES_MIN], true, own)).unwrap();
         for _ in 0..20 {
             let (path, lane) = (random.below(3), random.below(LANES + 1));
             let mut lanes = [Heard::default(); LANES_MAX];

@@ -1,0 +1,111 @@
+//! Whether a sender asks where a message is wanted, and waits for the answer.
+//!
+//! Not every receiver has use for that: it may read messages in the ring. After one that waited in
+//! vain, twice as many as the last time do not ask.
+
+/// See the module's head.
+#[derive(Debug, Default)]
+pub(super) struct Restraint {
+    /// Whether the last long fragment was lent.
+    is_lending: bool,
+    /// This message, or some of it, waited to be invited, and some went where it was invited.
+    is_tried: bool,
+    is_of_use: bool,
+    /// How often it was offered and not begun.
+    offers: u32,
+    pause: u32,
+    left: u32,
+}
+
+impl Restraint {
+    const PAUSE_MOST: u32 = 64;
+    /// Enough for the answer to come if it is on its way, and few enough for a caller that never
+    /// sleeps.
+    const OFFERS_MOST: u32 = 64;
+
+    /// Whether it asks again.
+    pub(super) const fn is_over(&self) -> bool {
+        self.left == 0
+    }
+
+    /// A long fragment begins, which may be lent.
+    pub(super) const fn begin(&mut self, is_lent: bool) {
+        self.is_lending = is_lent;
+    }
+
+    /// What became of a fragment: the rest is kept back, or it goes where it is invited.
+    pub(super) const fn note(&mut self, is_kept_back: bool, is_placed: bool) {
+        self.is_tried |= is_kept_back;
+        self.is_of_use |= is_placed;
+    }
+
+    /// Whether to ask where what comes next is wanted: the rest of this message, or the next one.
+    pub(super) const fn is_asking(&self) -> bool {
+        self.is_lending && self.left == 0
+    }
+
+    /// Whether not to begin a message yet.
+    pub(super) const fn waits(&mut self, is_patient: bool) -> bool {
+        self.offers += 1;
+        self.is_tried = !is_patient || self.offers > Self::OFFERS_MOST;
+        !self.is_tried
+    }
+
+    /// A message has gone.
+    pub(super) fn learn(&mut self) {
+        if self.is_of_use {
+            (self.pause, self.left) = (0, 0);
+        } else if self.is_tried {
+            self.pause = (2 * self.pause).clamp(1, Self::PAUSE_MOST);
+            self.left = self.pause;
+        } else {
+            self.left = self.left.saturating_sub(1);
+        }
+        (self.is_tried, self.is_of_use, self.offers) = (false, false, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Messages of which none is begun at once, as far as that goes; which of them asked.
+    fn asking(restraint: &mut Restraint, messages: usize, is_placed: bool) -> Vec<bool> {
+        let mut message = || {
+            let is_asking = restraint.is_asking();
+            assert!(!is_asking || restraint.waits(true));
+            assert!(!is_asking || is_placed || !restraint.waits(false), "its caller sleeps");
+            restraint.begin(true);
+            restraint.note(false, is_placed);
+            restraint.learn();
+            is_asking
+        };
+        (0..messages).map(|_| message()).collect()
+    }
+
+    #[test]
+    fn who_waits_in_vain_asks_ever_more_rarely() {
+        let mut restraint = Restraint::default();
+        assert!(!restraint.is_asking(), "nothing was ever lent");
+        restraint.begin(true);
+        assert!(asking(&mut restraint, 5, true).iter().all(|it| *it));
+        let asked = asking(&mut restraint, 12, false);
+        assert_eq!(asked, [1, 0, 1, 0, 0, 1, 0, 0, 0, 0, 1, 0].map(|it| it == 1));
+        let asked = asking(&mut restraint, 1000, false).iter().filter(|it| **it).count();
+        assert!((14..20).contains(&asked), "{asked}, once in 64 at last");
+        let asked = asking(&mut restraint, 100, true).iter().filter(|it| **it).count();
+        assert!(asked > 35, "{asked}, and again as before once it is of use");
+        restraint.begin(false);
+        assert!(!restraint.is_asking(), "this one is not lent");
+    }
+
+    #[test]
+    fn nobody_waits_for_ever() {
+        let mut restraint = Restraint::default();
+        restraint.begin(true);
+        let offers = (0..1000).take_while(|_| restraint.waits(true)).count();
+        assert_eq!(offers, 64);
+        restraint.learn();
+        assert!(!restraint.is_asking(), "that was in vain");
+    }
+}
