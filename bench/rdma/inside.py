@@ -20,7 +20,7 @@ import yardsticks  # noqa: E402
 PUT = [64 << 10 << step for step in range(7)]
 ROUND_TRIP = [4 << 10]
 # Calls of a batch at most.
-CALLS = {"put": 2000, "round_trip": 1000, "all_reduce": 500}
+CALLS = {"put": 2000, "broadcast": 2000, "round_trip": 1000, "all_reduce": 500}
 
 
 def say(message):
@@ -32,6 +32,7 @@ def compared(plan):
     """All that can be had here."""
     folder = Path(plan["binaries"])
     found = [yardsticks.Ringfold(name, folder, plan["rails"]) for name in plan["transports"]]
+    found.append(yardsticks.Put(Path(plan["put"]), folder, plan["rails"]))
     if plan["mpi"]:
         found.append(yardsticks.OpenMpiUcx(plan["mpi_title"], Path(plan["mpi"]), plan["rails"]))
     else:
@@ -47,7 +48,7 @@ def compared(plan):
 
 def jobs(plan):
     """What is measured, in this order."""
-    wanted = [("put", 2, PUT), ("round_trip", 2, ROUND_TRIP)]
+    wanted = [("put", 2, PUT), ("broadcast", 2, PUT), ("round_trip", 2, ROUND_TRIP)]
     wanted += [("all_reduce", hosts, plan["sizes"]) for hosts in plan["hosts"]]
     cores = len(os.sched_getaffinity(0))
     for what, ranks, some in wanted:

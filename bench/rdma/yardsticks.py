@@ -11,12 +11,11 @@ HERE = install.HERE.parent / "rdma"
 
 
 class Ringfold(libraries.Library):
-    """Ours, under ringrun, by one transport. Of two ranks a broadcast goes one way, again and again,
-    from and to registered memory, as that of `ib_write_bw` is; and an all-reduce by a tree there and
-    back."""
+    """Ours, under ringrun, by one transport. A broadcast of two ranks goes one way, a call at a time,
+    from and to registered memory; and an all-reduce by a tree there and back."""
 
     CALLS = {
-        "put": ("broadcast", ["--registered"], {}),
+        "broadcast": ("broadcast", ["--registered"], {}),
         "round_trip": ("all_reduce", [], {"RINGFOLD_ALGO": "allreduce:tree"}),
         "all_reduce": ("all_reduce", [], {}),
     }
@@ -39,6 +38,26 @@ class Ringfold(libraries.Library):
         *_, algorithm = self.CALLS[job.collective]
         transport = {"RINGFOLD_TRANSPORT": self.transport}
         return super().environment(job, setting) | transport | algorithm
+
+
+class Put(libraries.Library):
+    """Our transport alone: messages from and to registered memory, several under way at a time, as
+    those of `ib_write_bw` are."""
+
+    PLACE = ["127.0.0.1", 29533]
+
+    def __init__(self, program, folder, rails):
+        super().__init__("ringfold", "ringfold", "ours", program)
+        self.ringrun, self.rails = folder / "ringrun", rails
+
+    def runs(self, job):
+        return job.collective == "put"
+
+    def command(self, job, setting):
+        cells = [f"{size}:{calls}" for size, calls in job.cells]
+        host = [HERE / "as-host", self.rails]
+        words = [*self.PLACE, job.seconds, job.batches, *cells]
+        return [self.ringrun, "-n", 2, *host, self.program, *words]
 
 
 class OpenMpiUcx(libraries.Library):
@@ -80,12 +99,12 @@ class OpenMpiUcx(libraries.Library):
 class Pair(libraries.Library):
     """perftest and rdma-core's example, from host 0 to host 1."""
 
-    def __init__(self, what, title, ways):
+    def __init__(self, what, title, ways, beside=()):
         super().__init__(title, title, "peer", HERE / "pair.py")
-        self.what, self.ways = what, ways
+        self.what, self.ways, self.jobs = what, ways, (what, *beside)
 
     def runs(self, job):
-        return job.collective == self.what
+        return job.collective in self.jobs
 
     def settings(self, job):
         return [Setting(f"{self.title} {way}".strip(), (way,)) for way in self.ways]
@@ -97,7 +116,7 @@ class Pair(libraries.Library):
 
 def write_bandwidth():
     """Polling: perftest cannot sleep until a write is done."""
-    return Pair("put", "ib_write_bw", [""])
+    return Pair("put", "ib_write_bw", [""], ["broadcast"])
 
 
 def pingpong():

@@ -1,0 +1,245 @@
+//! Times puts by the RDMA transport alone, with nothing above it: messages from registered memory
+//! to registered memory, a few under way at a time, as those of `ib_write_bw` are.
+//!
+//! `ringrun -n 2 put ADDRESS PORT SECONDS BATCHES BYTES:CALLS...`
+//!
+//! Rank 0 sends to rank 1; they listen at `ADDRESS`, on `PORT` and the port after it, and use the
+//! devices of `RINGFOLD_IB_HCA`. A batch ends when rank 1 has said that it has all messages. Prints
+//! what `peer-timing` does: `cell out BYTES BYTES CALLS BATCHES MICROSECONDS WRONG`, where the time
+//! is that of one message and the median of the batches.
+#![expect(clippy::disallowed_methods, reason = "a binary, which reads the environment")]
+#![expect(clippy::print_stdout, reason = "the results")]
+#![expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a few calls")]
+#![expect(clippy::cast_sign_loss, reason = "times are positive")]
+
+use std::error::Error;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
+
+use ringfold_transport::rdma::{self, Rails, Rdma, Settings};
+use ringfold_transport::tcp::{self, Liveness, Tcp};
+use ringfold_transport::{Link, Pages, Transport};
+use ringfold_types::{Lane, Rank};
+use rustix::event::{PollFd, PollFlags, poll};
+
+type Failure = Box<dyn Error>;
+
+/// Messages under way at a time, each on a lane of its own.
+const DEPTH: usize = 8;
+/// Bytes that are, unless two messages are more.
+const IN_FLIGHT: usize = 2 << 20;
+/// Marks short messages, by which the ranks wait for each other.
+const WAITING: u32 = u32::MAX;
+/// How often others may run before this rank sleeps.
+const YIELDS: u32 = 2;
+
+fn main() -> Result<(), Failure> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [address, port, seconds, batches, cells @ ..] = words.as_slice() else {
+        return Err("ringrun -n 2 put ADDRESS PORT SECONDS BATCHES BYTES:CALLS...".into());
+    };
+    let rank = match std::env::var("RINGFOLD_RANK").as_deref() {
+        Ok("0") => Rank(0),
+        Ok("1") => Rank(1),
+        _ => return Err("no launcher says whether this is rank 0 or 1".into()),
+    };
+    let cell = |word: &String| -> Result<(usize, usize), Failure> {
+        let (bytes, calls) = word.split_once(':').ok_or("a cell is BYTES:CALLS")?;
+        Ok((bytes.parse::<usize>()?.max(1), calls.parse::<usize>()?.max(1)))
+    };
+    let cells = cells.iter().map(cell).collect::<Result<Vec<_>, _>>()?;
+    let (seconds, batches) = (seconds.parse::<f64>()?, batches.parse::<usize>()?.max(1));
+    let mut end = End::meet(rank, address.parse()?, port.parse()?)?;
+    let longest = cells.iter().map(|(bytes, _)| *bytes).max().unwrap_or(1);
+    for _ in 0..DEPTH {
+        let pages =
+            end.transport.pages(longest).ok_or("no device can write to registered memory")?;
+        end.memory.push(pages?);
+    }
+    for (bytes, calls) in cells {
+        let wrong = end.check(bytes)?;
+        let warm = end.batch(bytes, (calls / 10).max(DEPTH))? / (calls / 10).max(DEPTH) as f64;
+        let calls = end.agree(calls.min((seconds / batches as f64 / warm) as usize).max(1))?;
+        let mut times = Vec::new();
+        for _ in 0..batches {
+            times.push(end.batch(bytes, calls)? / calls as f64);
+        }
+        times.sort_by(f64::total_cmp);
+        if end.sends {
+            let time = times[batches / 2] * 1e6;
+            println!("cell out {bytes} {bytes} {calls} {batches} {time:.4} {wrong}");
+        }
+    }
+    // The peer has what it waits for.
+    end.until(|transport| Ok(Progress::of(transport.is_flushed())))
+}
+
+/// One of the two ranks.
+struct End {
+    transport: Rdma,
+    peer: Rank,
+    sends: bool,
+    /// By lane.
+    memory: Vec<Pages>,
+}
+
+impl End {
+    fn meet(rank: Rank, address: IpAddr, port: u16) -> Result<Self, Failure> {
+        let peer = Rank(1 - rank.0);
+        let place = |rank: Rank| port + u16::from(rank != Rank(0));
+        // No secret: what is exposed to whoever says that he is the peer is of no use to him.
+        let key = [0; 32];
+        let door = Tcp::listen(tcp::Config {
+            key,
+            rank,
+            size: 2,
+            lanes: DEPTH,
+            bind: vec![address],
+            ports: Some(place(rank)..=place(rank)),
+            liveness: Liveness::default(),
+        })?;
+        let tcp = door.connect([(peer, vec![SocketAddr::new(address, place(peer))])])?;
+        let mut settings = Settings::default();
+        if let Ok(devices) = std::env::var("RINGFOLD_IB_HCA") {
+            settings.devices = devices.parse()?;
+        }
+        let rails = Rails::open(&settings, None)?;
+        let (reaches, may_use_tcp) = (vec![true; 2], false);
+        let config = rdma::Config { key, rank, lanes: DEPTH, settings, reaches, may_use_tcp };
+        let transport = Rdma::new(rails, tcp, config)?;
+        Ok(Self { transport, peer, sends: rank == Rank(0), memory: Vec::new() })
+    }
+
+    /// One message on every lane, and what rank 1 has of it that it should not; it says how many.
+    fn check(&mut self, bytes: usize) -> Result<u64, Failure> {
+        let expected = |lane: usize, at: usize| (at * 31 + lane * 7 + bytes) as u8;
+        for (lane, pages) in self.memory.iter_mut().enumerate() {
+            for (at, byte) in pages.front_mut(bytes).iter_mut().enumerate() {
+                *byte = if self.sends { expected(lane, at) } else { !expected(lane, at) };
+            }
+        }
+        self.batch(bytes, DEPTH)?;
+        let wrong = |(lane, pages): (usize, &Pages)| {
+            let found = pages.front(bytes).iter().enumerate();
+            found.filter(|(at, byte)| **byte != expected(lane, *at)).count()
+        };
+        let used = self.memory.iter().enumerate().take(depth(bytes));
+        let wrong = used.map(wrong).sum::<usize>() as u64;
+        self.say(!self.sends, wrong)
+    }
+
+    /// Both go on with as many calls as rank 0 thinks.
+    fn agree(&mut self, calls: usize) -> Result<usize, Failure> {
+        Ok(usize::try_from(self.say(self.sends, calls as u64)?)?)
+    }
+
+    /// Seconds from when both are here until rank 1 has said that it has so many messages.
+    fn batch(&mut self, bytes: usize, calls: usize) -> Result<f64, Failure> {
+        self.say(!self.sends, 0)?;
+        let start = Instant::now();
+        let mut memory = std::mem::take(&mut self.memory);
+        let mut turns: [Turn; DEPTH] = std::array::from_fn(|message| Turn { message, moved: 0 });
+        let depth = depth(bytes);
+        let (mut left, sends, peer) = (calls, self.sends, self.peer);
+        let outcome = self.until(|transport| {
+            let mut progress = Progress::None;
+            for (lane, (it, pages)) in turns.iter_mut().zip(&mut memory).enumerate().take(depth) {
+                let link = Link { peer, lane: Lane(lane as u8) };
+                while it.message < calls {
+                    let tag = it.message as u32;
+                    let rest = &mut pages.front_mut(bytes)[it.moved..];
+                    let moved = match sends {
+                        true => transport.send(link, tag, rest)?,
+                        false => match transport.recv(link, tag, rest)? {
+                            Some((found, _)) if found != tag => return Err("another one".into()),
+                            found => found.map_or(0, |(_, moved)| moved),
+                        },
+                    };
+                    it.moved += moved;
+                    if moved > 0 {
+                        progress = Progress::Some;
+                    }
+                    if it.moved < bytes {
+                        break;
+                    }
+                    (it.message, it.moved, left) = (it.message + depth, 0, left - 1);
+                }
+            }
+            Ok(if left == 0 { Progress::Done } else { progress })
+        });
+        self.memory = memory;
+        outcome?;
+        self.say(!self.sends, 0)?;
+        Ok(start.elapsed().as_secs_f64())
+    }
+
+    /// Tells the peer a number, or is told one, which is the result.
+    fn say(&mut self, speaks: bool, number: u64) -> Result<u64, Failure> {
+        let link = Link { peer: self.peer, lane: Lane(0) };
+        let mut bytes = number.to_le_bytes();
+        self.until(|transport| {
+            Ok(Progress::of(match speaks {
+                true => transport.send(link, WAITING, &bytes)? == bytes.len(),
+                false => transport.recv(link, WAITING, &mut bytes)?.is_some(),
+            }))
+        })?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// Tries until it is done, as a call does: lets others run where nothing moves, then sleeps.
+    fn until(
+        &mut self,
+        mut attempt: impl FnMut(&mut Rdma) -> Result<Progress, Failure>,
+    ) -> Result<(), Failure> {
+        let mut idle = 0;
+        loop {
+            let is_last = idle == YIELDS;
+            if is_last {
+                self.transport.arm();
+            }
+            let polled = self.transport.poll()?;
+            let progress = attempt(&mut self.transport)?;
+            let is_idle = !polled && progress == Progress::None;
+            if is_last {
+                if is_idle {
+                    let mut wake =
+                        [PollFd::from_borrowed_fd(self.transport.wake_fd(), PollFlags::IN)];
+                    poll(&mut wake, None)?;
+                }
+                self.transport.disarm();
+            } else if is_idle {
+                std::thread::yield_now();
+            }
+            if progress == Progress::Done {
+                return Ok(());
+            }
+            idle = if is_idle && !is_last { idle + 1 } else { 0 };
+        }
+    }
+}
+
+/// How many messages of so many bytes are under way.
+fn depth(bytes: usize) -> usize {
+    (IN_FLIGHT / bytes).clamp(2, DEPTH)
+}
+
+/// What an attempt came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    None,
+    Some,
+    Done,
+}
+
+impl Progress {
+    const fn of(is_done: bool) -> Self {
+        if is_done { Self::Done } else { Self::None }
+    }
+}
+
+/// How far a lane is.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    message: usize,
+    moved: usize,
+}
