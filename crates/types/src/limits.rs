@@ -114,8 +114,9 @@ pub const RDMA_BYTES: usize = 8 << 30;
 pub const RDMA_PIECE_BYTES: usize = 64 * 1024;
 
 /// And of one that goes straight to where the receiver wants it, of all paths to it together: it
-/// need not be read piece by piece, but how far it has got must be said now and then.
-pub const RDMA_PLACED_BYTES: usize = 512 * 1024;
+/// need not be read piece by piece. A ring has room for two, so that one is under way while the
+/// receiver hears of the other.
+pub const RDMA_PLACED_BYTES: usize = 1024 * 1024;
 
 /// RDMA writes of a link that the receiver is not done with.
 pub const RDMA_CELLS: usize = 64;

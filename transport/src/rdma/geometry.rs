@@ -33,8 +33,8 @@ pub(super) const SHORT_BYTES: usize = LINE_BYTES - HEADER_BYTES;
 pub(super) const RING_LINES: u32 = (RDMA_RING_BYTES / LINE_BYTES) as u32;
 /// The shortest rest of a ring that is worth a fragment of its own, where the message is longer.
 pub(super) const SPLINTER_LINES: u32 = 65;
-/// Lines that the receiver may be done with before it says so,
-pub(super) const CREDIT_LINES: u32 = RING_LINES / 2;
+/// Lines that the receiver may be done with before it says so: fewer than the longest fragment has,
+pub(super) const CREDIT_LINES: u32 = RING_LINES / 8 * 3;
 /// and fragments.
 pub(super) const CREDIT_FRAGMENTS: u32 = (RDMA_CELLS / 4) as u32;
 
@@ -56,7 +56,8 @@ const _: () = assert!(RING_LINES < LAPS_LINES / 4);
 const _: () = assert!(LANES_MAX <= 1 << (31 - LANE_SHIFT));
 const _: () = assert!(RDMA_RING_BYTES.is_multiple_of(LINE_BYTES));
 const _: () = assert!(lines(RDMA_PIECE_BYTES) <= CREDIT_LINES);
-const _: () = assert!(lines(RDMA_PLACED_BYTES) <= CREDIT_LINES);
+const _: () = assert!(CREDIT_LINES < lines(RDMA_PLACED_BYTES));
+const _: () = assert!(2 * lines(RDMA_PLACED_BYTES) <= RING_LINES);
 
 /// Lines of a fragment with a payload of `bytes`.
 pub(super) const fn lines(bytes: usize) -> u32 {

@@ -119,20 +119,25 @@ fn messages_are_kept_back_where_that_is_worth_it() {
 #[test]
 fn the_next_message_is_invited_before_it_begins() {
     let (mut outbound, mut inbound) = halves();
-    let memory = vec![0_u8; RDMA_LEND_BYTES];
+    let memory = vec![0_u8; RDMA_PIECE_BYTES + 4096];
     let to = Grant { address: memory.as_ptr().addr() as u64, keys: [1; RAILS_MAX] };
     let pass = |outbound: &mut Outbound, inbound: &mut Inbound, bytes: usize, is_lent| {
-        let (_, ready) = outbound.push(0, &memory[..bytes], by(0), is_lent).unwrap();
-        inbound.load(ready.at, outbound.image(ready.at, ready.bytes));
-        let Number::Fragment { sequence, lines, .. } = ready.number else { panic!("{ready:?}") };
-        inbound.arrive(sequence, lines).unwrap();
+        let (mut sent, mut is_placed) = (0, true);
+        while sent < bytes {
+            let (taken, ready) = outbound.push(0, &memory[sent..bytes], by(0), is_lent).unwrap();
+            inbound.load(ready.at, outbound.image(ready.at, ready.bytes));
+            let Number::Fragment { sequence, lines, .. } = ready.number else { panic!() };
+            inbound.arrive(sequence, lines).unwrap();
+            inbound.consume(taken);
+            sent += taken;
+            is_placed &= ready.placed.is_some();
+        }
         if bytes == memory.len() {
             outbound.end_message();
         }
         outbound.all_arrived();
         outbound.accept();
-        inbound.consume(bytes);
-        ready.placed.is_some()
+        is_placed
     };
     assert!(!pass(&mut outbound, &mut inbound, memory.len(), true));
     for _ in 0..3 {
@@ -146,6 +151,10 @@ fn the_next_message_is_invited_before_it_begins() {
         assert!(!outbound.waits_for_answer(0, Some(0), true), "it knows where to");
         assert!(pass(&mut outbound, &mut inbound, memory.len(), true));
     }
+    assert!(!pass(&mut outbound, &mut inbound, RDMA_PIECE_BYTES, true));
+    assert!(!inbound.may_invite() && !outbound.is_asking(), "a piece is copied");
+    assert!(!pass(&mut outbound, &mut inbound, memory.len(), true));
+    assert!(inbound.may_invite() && outbound.is_asking());
     assert!(!pass(&mut outbound, &mut inbound, memory.len(), false));
     assert!(!inbound.may_invite() && !outbound.is_asking());
 }

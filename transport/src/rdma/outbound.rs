@@ -217,8 +217,9 @@ impl Outbound {
         header[..4].copy_from_slice(&tag.to_le_bytes());
         let length = u32::try_from(room.bytes).unwrap_or(u32::MAX);
         header[4..8].copy_from_slice(&length.to_le_bytes());
-        if bytes.len() >= RDMA_LEND_BYTES {
-            self.restraint.begin(is_lent);
+        if self.untold_bytes == 0 && bytes.len() >= RDMA_LEND_BYTES {
+            // To copy a piece takes no longer than to ask.
+            self.restraint.begin(is_lent && bytes.len() > RDMA_PIECE_BYTES);
         }
         let is_asking = self.restraint.is_asking();
         let is_kept_back = is_lent && is_asking && bytes.len() - room.bytes >= RDMA_LEND_BYTES;

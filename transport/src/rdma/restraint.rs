@@ -6,8 +6,8 @@
 /// See the module's head.
 #[derive(Debug, Default)]
 pub(super) struct Restraint {
-    /// Whether the last long fragment was lent.
-    is_lending: bool,
+    /// Whether the last message that was not short was worth asking for.
+    is_worth_it: bool,
     /// This message, or some of it, waited to be invited, and some went where it was invited.
     is_tried: bool,
     is_of_use: bool,
@@ -28,9 +28,9 @@ impl Restraint {
         self.left == 0
     }
 
-    /// A long fragment begins, which may be lent.
-    pub(super) const fn begin(&mut self, is_lent: bool) {
-        self.is_lending = is_lent;
+    /// A message begins that is not short, and may be worth asking for.
+    pub(super) const fn begin(&mut self, is_worth_it: bool) {
+        self.is_worth_it = is_worth_it;
     }
 
     /// What became of a fragment: the rest is kept back, or it goes where it is invited.
@@ -41,7 +41,7 @@ impl Restraint {
 
     /// Whether to ask where what comes next is wanted: the rest of this message, or the next one.
     pub(super) const fn is_asking(&self) -> bool {
-        self.is_lending && self.left == 0
+        self.is_worth_it && self.left == 0
     }
 
     /// Whether not to begin a message yet.

@@ -1,6 +1,7 @@
 //! All peers of a rank, and waiting for any of them.
 
 mod connections;
+mod doorbells;
 mod events;
 mod leaving;
 
@@ -8,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-use ringfold_types::limits::{LANES_MAX, RDMA_IDLE_BYTES, RDMA_RING_BYTES};
+use ringfold_types::limits::{LANES_MAX, RDMA_IDLE_BYTES, RDMA_LEND_BYTES, RDMA_RING_BYTES};
 use ringfold_types::{Lane, Rank};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
@@ -80,6 +81,8 @@ pub struct Rdma {
     /// A peer that is alive, but to which bytes were lost that may have been accepted: nobody may
     /// ever use the link again, and yet all must hear of it.
     lost: Option<Rank>,
+    /// Peers for whom work was gathered that devices do not have yet.
+    unrung: Vec<usize>,
     polls: u32,
     looks: u32,
     completions: Vec<Completion>,
@@ -88,6 +91,8 @@ pub struct Rdma {
     bell: Bell,
     is_rung: bool,
     is_armed: bool,
+    /// But not for completions of own work.
+    hears_only_calls: bool,
     /// Something has moved since then.
     has_moved: bool,
     has_armed_tcp: bool,
@@ -150,12 +155,14 @@ impl Rdma {
             is_busy: false,
             is_stirred: false,
             lost: None,
+            unrung: Vec::new(),
             polls: 0,
             looks: 0,
             completions: Vec::new(),
             bell,
             is_rung: false,
             is_armed: false,
+            hears_only_calls: false,
             has_moved: false,
             has_armed_tcp: false,
             alarm: None,
@@ -290,6 +297,7 @@ impl Rdma {
 
     /// Does what is to be done; with a look at the connections if that may be worth it.
     fn work(&mut self) -> Result<bool, LinkError> {
+        self.ring_all();
         let mut moved = self.drain();
         if self.is_busy {
             moved |= self.flush();
@@ -360,12 +368,16 @@ impl Transport for Rdma {
         if is_asking && is_patient {
             self.drain();
         }
+        if self.hears_only_calls && self.is_armed && bytes.len() >= RDMA_LEND_BYTES {
+            self.hear(false);
+        }
         let Some(Contact { peer, .. }) = self.contacts[index].as_deref_mut() else { return Ok(0) };
         let Self { rails, budget, registry, .. } = self;
         let Config { rank, lanes, settings, .. } = &self.config;
         let mut own = Own { rank: *rank, lanes: *lanes, settings, rails, budget, registry };
         let sent = peer.send(lane, tag, bytes, is_patient, &mut own);
         self.is_busy |= !peer.is_flushed();
+        self.ring_later(index);
         sent.map_err(|fault| Self::error(link, &fault))
     }
 
@@ -409,6 +421,7 @@ impl Transport for Rdma {
         let mut own = Own { rank: *rank, lanes: *lanes, settings, rails, budget, registry };
         let received = peer.recv(lane, tag, dst, &mut own);
         self.is_busy |= peer.owes() || !peer.to_say.is_empty();
+        self.ring_later(index);
         received.map_err(|fault| Self::error(link, &fault))
     }
 
@@ -425,6 +438,11 @@ impl Transport for Rdma {
     fn poll(&mut self) -> Result<bool, LinkError> {
         let moved = self.work()?;
         self.has_moved |= moved && self.is_armed;
+        if self.hears_only_calls && self.is_armed && self.awaits_devices() {
+            // What has come already would not be heard.
+            self.hear(false);
+            self.ring();
+        }
         self.say_what_is_lost()?;
         Ok(moved)
     }
@@ -442,9 +460,8 @@ impl Transport for Rdma {
     /// yet matters only where it brings data, or peers have not settled everything.
     fn arm(&mut self) {
         self.is_armed = true;
-        let mut rails = self.rails.0.iter_mut().filter(|rail| !rail.is_gone);
-        // Nobody should sleep until something that will not be told.
-        if rails.try_for_each(Rail::notify).is_err() || self.lost.is_some() {
+        self.hear(!self.awaits_devices());
+        if self.lost.is_some() {
             self.ring();
         }
         if self.must_look() {

@@ -28,8 +28,8 @@ pub(super) use id::{Id, Work};
 const SENDS: u32 = 256;
 /// Every so many sends the device says how far it is.
 const SIGNAL_EVERY: u32 = 32;
-/// Credits for a lane that may be under way at a time: a ring has two halves of lines and four
-/// quarters of fragments, and where another path was lost one is repeated.
+/// Credits for a lane that may be under way at a time: a ring has less than three times the lines
+/// that bring one, and four quarters of fragments, and where another path was lost one is repeated.
 const CREDITS: usize = 10;
 /// What the receiver says of a lane at a time at most.
 const WORDS: usize = CREDITS + PLACES;
@@ -263,7 +263,8 @@ impl Path {
             timeout: settings.timeout,
             retries: settings.retries,
         };
-        self.qp()?.connect(&route, target, self.sequence)?;
+        let sequence = self.sequence;
+        self.qp()?.connect(&route, target, sequence)?;
         self.is_connected = true;
         self.prove()?;
         Ok(true)
@@ -284,8 +285,8 @@ impl Path {
         Ok(())
     }
 
-    fn qp(&self) -> io::Result<&Qp> {
-        self.qp.as_ref().ok_or_else(|| io::ErrorKind::NotConnected.into())
+    fn qp(&mut self) -> io::Result<&mut Qp> {
+        self.qp.as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
     /// Lets the peer write the fragments of one more lane.
@@ -382,9 +383,12 @@ impl Path {
     pub(super) fn end(&mut self) {
         self.failures = if self.is_usable() { 0 } else { self.failures.saturating_add(1) };
         (self.stage, self.since) = (Stage::Ended, Instant::now());
-        match &self.qp {
+        match &mut self.qp {
             // What has arrived completes, and then what is taken back.
-            Some(qp) if self.is_connected => qp.fail(),
+            Some(qp) if self.is_connected => {
+                qp.forget();
+                qp.fail();
+            }
             _ => self.destroy(),
         }
     }

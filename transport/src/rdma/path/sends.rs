@@ -8,7 +8,7 @@ use super::{Path, SENDS, SIGNAL_EVERY, Stage};
 use crate::rdma::geometry::{LINE_BYTES, Number};
 use crate::rdma::outbound::{Outbound, Ready};
 use crate::rdma::registry::Loan;
-use crate::rdma::sys::Put;
+use crate::rdma::sys::{Put, Qp};
 
 /// Sends that fragments leave to credits.
 const RESERVED: u32 = 8;
@@ -28,8 +28,8 @@ impl Path {
         self.is_usable() && self.under_way() < SENDS - 1
     }
 
-    /// Writes a fragment of `lane` to the peer, of which the payload may be lent; the device
-    /// `tells` when it is done, or need not. Which of the sends it is.
+    /// Writes a fragment of `lane` to the peer, of which the payload may be lent, and then only once
+    /// `ring` is called; the device `tells` when it is done, or need not. Which of the sends it is.
     pub(in crate::rdma) fn write(
         &mut self,
         lane: &Outbound,
@@ -45,17 +45,32 @@ impl Path {
         };
         let placed = ready.placed;
         let put = Put { from, range: (ready.at, bytes), lent, to, remote_key, placed };
-        self.post(Some(put), ready.number, tells)?;
+        self.gather(Some(put), ready.number, tells)?;
         self.last_fragment = self.posted;
         if tells {
             self.asked = self.posted;
+        }
+        // Who lends waits for the completion anyway, and polls.
+        if loan.is_none() {
+            self.ring()?;
         }
         Ok(self.posted)
     }
 
     /// Gives credit.
     pub(in crate::rdma) fn give(&mut self, credit: Number) -> io::Result<()> {
-        self.post(None, credit, false)
+        self.gather(None, credit, false)?;
+        self.ring()
+    }
+
+    /// Whether `ring` would post something.
+    pub(in crate::rdma) fn has_gathered(&self) -> bool {
+        self.qp.as_ref().is_some_and(Qp::has_gathered)
+    }
+
+    /// Lets the device have what was gathered.
+    pub(in crate::rdma) fn ring(&mut self) -> io::Result<()> {
+        self.qp()?.ring()
     }
 
     /// Whether the peer can be invited by it,
@@ -63,7 +78,7 @@ impl Path {
         self.takes_credit() && self.qp.as_ref().is_some_and(|qp| qp.can_tell(LINE_BYTES))
     }
 
-    /// and invites it, by a line in its mailbox.
+    /// and invites it, by a line in its mailbox, once `ring` is called.
     pub(in crate::rdma) fn invite(
         &mut self,
         line: &[u8; LINE_BYTES],
@@ -72,25 +87,35 @@ impl Path {
     ) -> io::Result<()> {
         let posted = self.posted.wrapping_add(1);
         let tells = posted / SIGNAL_EVERY != self.posted / SIGNAL_EVERY;
-        self.qp()?.tell(self.id.encode(Some(posted)), line, to, number.encode(), tells)?;
+        let id = self.id.encode(Some(posted));
+        self.qp()?.tell(id, line, to, number.encode(), tells)?;
         self.posted = posted;
         Ok(())
     }
 
-    fn post(&mut self, put: Option<Put<'_>>, number: Number, tells: bool) -> io::Result<()> {
+    fn gather(&mut self, put: Option<Put<'_>>, number: Number, tells: bool) -> io::Result<()> {
         let is_placed = put.is_some_and(|put| put.placed.is_some());
         let requests = if is_placed || put.is_some() && self.is_iwarp() { 2 } else { 1 };
         let posted = self.posted.wrapping_add(requests);
         let tells = tells || posted / SIGNAL_EVERY != self.posted / SIGNAL_EVERY;
-        self.qp()?.put(self.id.encode(Some(posted)), put, number.encode(), tells)?;
+        let id = self.id.encode(Some(posted));
+        self.qp()?.put(id, put, number.encode(), tells)?;
         self.posted = posted;
         Ok(())
+    }
+
+    /// Whether the device's own word is waited for, rather than the peer's.
+    pub(in crate::rdma) fn awaits_device(&self) -> bool {
+        let is_full = self.under_way() > SENDS / 2;
+        self.stage == Stage::Proving || self.asking.is_some() && self.is_usable() || is_full
     }
 
     /// Asks the peer's device whether all has arrived.
     pub(super) fn question(&mut self) -> io::Result<()> {
         let posted = self.posted.wrapping_add(1);
-        self.qp()?.ask(self.id.encode(Some(posted)), &self.theirs.unwrap_or_default())?;
+        let (id, target) = (self.id.encode(Some(posted)), self.theirs.unwrap_or_default());
+        self.qp()?.ask(id, &target)?;
+        self.ring()?;
         self.posted = posted;
         self.asking = Some(Instant::now());
         Ok(())

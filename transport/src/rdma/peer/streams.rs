@@ -170,6 +170,28 @@ impl Peer {
         }
     }
 
+    /// Whether a device's own word is waited for, rather than the peer's.
+    pub(in crate::rdma) fn awaits_device(&self) -> bool {
+        let is_lending = |lane: &Outgoing| matches!(&lane.way, Way::Open(outbound) if outbound.untold_bytes() > 0);
+        self.paths.iter().any(Path::awaits_device) || self.outbound.iter().any(is_lending)
+    }
+
+    /// Whether devices wait for `ring`.
+    pub(in crate::rdma) fn has_gathered(&self) -> bool {
+        self.paths.iter().any(Path::has_gathered)
+    }
+
+    /// Lets devices have what was gathered for them. A path that refuses is lost.
+    pub(in crate::rdma) fn ring(&mut self) {
+        for path in 0..self.paths.len() {
+            if self.paths[path].has_gathered()
+                && let Err(error) = self.paths[path].ring()
+            {
+                self.lose(path, &format!("writes were refused: {error}"));
+            }
+        }
+    }
+
     /// Writes what was lost with a path again; whether anything was.
     fn repeat(&mut self, lane: usize) -> bool {
         let mut moved = false;

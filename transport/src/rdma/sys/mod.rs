@@ -21,6 +21,7 @@ mod library;
 mod memory;
 mod notes;
 mod queue_pair;
+mod request;
 
 pub(super) use completion::{Channel, Completion, Cq, Outcome};
 pub(super) use connection::{Connection, Connector, Ticket, Turn};

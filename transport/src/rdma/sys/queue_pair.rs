@@ -12,16 +12,17 @@ use super::connection::Ticket;
 use super::device::check;
 use super::memory::{Mr, Pd};
 use super::notes::{NOTE_BYTES, Notes};
+use super::request::{PIECES, Request, SAID_BYTES};
 
 /// Encoded time, 0.64 ms, after which a sender that found no receive posted may try again. Credits
 /// see to it that it always finds one.
 const RNR_TIMER: u8 = 12;
 /// The number of such tries that means no limit.
 const RNR_RETRIES: u8 = 7;
-/// Pieces of memory that one write takes together.
-const PIECES: u32 = 2;
-/// Receives posted by one call.
+/// Receives posted by one call,
 const RECEIVES: usize = 32;
+/// and other requests.
+const REQUESTS: usize = 32;
 
 /// One end of a connection.
 pub(in crate::rdma) struct Qp {
@@ -29,6 +30,9 @@ pub(in crate::rdma) struct Qp {
     post_send: abi::PostSend,
     post_recv: abi::PostRecv,
     inline_bytes: usize,
+    /// Requests that wait to be posted, and room for what the driver is told of them.
+    gathered: Vec<Request>,
+    works: Vec<abi::SendWr>,
     /// Over iWARP.
     notes: Option<Notes>,
     pd: Arc<Pd>,
@@ -111,7 +115,7 @@ impl Qp {
             cap: abi::QpCap {
                 max_send_wr: sizes.sends,
                 max_recv_wr: sizes.receives,
-                max_send_sge: PIECES,
+                max_send_sge: u32::try_from(PIECES).unwrap_or(1),
                 max_recv_sge: 1,
                 max_inline_data: sizes.inline_bytes,
             },
@@ -132,7 +136,9 @@ impl Qp {
         // What was given, not what was asked for.
         let inline_bytes = wanted.cap.max_inline_data as usize;
         let (pd, _cq) = (Arc::clone(pd), Arc::clone(cq));
-        let made = Self { raw, post_send, post_recv, inline_bytes, notes, pd, _cq };
+        let (gathered, works) = (Vec::with_capacity(REQUESTS), Vec::with_capacity(REQUESTS));
+        let made =
+            Self { raw, post_send, post_recv, inline_bytes, gathered, works, notes, pd, _cq };
         if inline_bytes < least as usize {
             return Err(io::Error::other("the device takes no number into a request"));
         }
@@ -286,112 +292,124 @@ impl Qp {
         self.notes.as_ref().map(Notes::may_be_read).unwrap_or_default()
     }
 
-    /// Asks the peer's device whether all that was posted before has arrived; its answer completes
+    /// Asks the peer's device whether all that was gathered before has arrived; its answer completes
     /// under `id`. Over iWARP, where there may be one question at a time, that is a read of what
     /// `target` says; not of nothing, in which soft devices fail.
-    pub(in crate::rdma) fn ask(&self, id: u64, target: &Target) -> io::Result<()> {
-        let mut work = request(id, abi::WR_RDMA_WRITE, true);
-        let mut answer = self.notes.as_ref().map(Notes::answer);
-        if let Some(answer) = &mut answer {
+    pub(in crate::rdma) fn ask(&mut self, id: u64, target: &Target) -> io::Result<()> {
+        let mut work = Request::new(id, abi::WR_RDMA_WRITE, true);
+        if let Some(answer) = self.notes.as_ref().map(Notes::answer) {
+            // What is read goes where nothing else lies, in memory that the queue pair keeps.
             work.opcode = abi::WR_RDMA_READ;
-            (work.remote_addr, work.rkey) = (target.address, target.key);
-            (work.sg_list, work.num_sge) = (answer, 1);
+            work.to = (target.address, target.key);
+            work.take(answer);
         }
-        // SAFETY: a write of nothing reaches no memory, and what is read goes where nothing else
-        // lies, in memory that the queue pair keeps.
-        unsafe { self.post(&mut work) }
+        self.gather(&[work])
     }
 
-    /// Writes to the peer's memory, if there is something to write, and tells it `number`.
-    /// `is_signaled` work completes under `id`.
+    /// Gathers a write to the peer's memory, if there is something to write, that tells it
+    /// `number`. `is_signaled` work completes under `id`.
     pub(in crate::rdma) fn put(
-        &self,
+        &mut self,
         id: u64,
         put: Option<Put<'_>>,
         number: u32,
         is_signaled: bool,
     ) -> io::Result<()> {
-        let mut pieces = [const { abi::Sge { addr: 0, length: 0, lkey: 0 } }; PIECES as usize];
-        let mut work = request(id, abi::WR_RDMA_WRITE_WITH_IMM, is_signaled);
-        work.imm_data = number.to_be();
+        let mut work = Request::new(id, abi::WR_RDMA_WRITE_WITH_IMM, is_signaled);
+        work.number = number;
         let has_put = put.is_some();
-        let mut before = request(id, abi::WR_RDMA_WRITE, false);
+        let mut before = None;
         if let Some(Put { from, range, lent, to, remote_key, placed }) = put {
-            pieces[0] = piece(from, range)?;
-            if let Some((from, range)) = lent {
-                pieces[1] = piece(from, range)?;
+            work.to = (to, remote_key);
+            work.take(piece(from, range)?);
+            match (lent, placed) {
+                (Some((from, range)), Some(to)) => {
+                    let mut payload = Request::new(id, abi::WR_RDMA_WRITE, false);
+                    payload.to = to;
+                    payload.take(piece(from, range)?);
+                    before = Some(payload);
+                }
+                (Some((from, range)), None) => work.take(piece(from, range)?),
+                (None, _) => {}
             }
-            (work.remote_addr, work.rkey) = (to, remote_key);
-            (work.sg_list, work.num_sge) = (pieces.as_mut_ptr(), 1 + i32::from(lent.is_some()));
-            if let Some((to, remote_key)) = placed {
-                work.num_sge = 1;
-                (before.remote_addr, before.rkey) = (to, remote_key);
-                (before.sg_list, before.num_sge) = (&raw mut pieces[1], 1);
-                before.next = &raw mut work;
-            }
-            if work.num_sge == 1 && range.1 <= self.inline_bytes {
-                work.send_flags |= abi::SEND_INLINE;
+            if work.count == 1 && range.1 <= self.inline_bytes {
+                work.flags |= abi::SEND_INLINE;
             }
         }
-        if !before.next.is_null() {
-            // SAFETY: as below.
-            return unsafe { self.post(&mut before) };
+        if let Some(payload) = before {
+            return self.gather(&[payload, work]);
         }
         if !self.is_iwarp() {
-            // SAFETY: the pieces lie within registered memory, which the device can reach only as
-            // long as it is registered.
-            return unsafe { self.post(&mut work) };
+            return self.gather(&[work]);
         }
-        let bytes = number.to_le_bytes();
-        let mut said = abi::Sge { addr: bytes.as_ptr() as u64, length: NOTE_BYTES, lkey: 0 };
-        let mut note = request(id, abi::WR_SEND, is_signaled);
-        note.send_flags |= abi::SEND_INLINE;
-        (note.sg_list, note.num_sge) = (&raw mut said, 1);
-        let first = if has_put {
-            (work.opcode, work.imm_data, work.next) = (abi::WR_RDMA_WRITE, 0, &raw mut note);
-            work.send_flags &= !abi::SEND_SIGNALED;
-            &mut work
-        } else {
-            &mut note
-        };
-        // SAFETY: as above; the number goes into the request itself.
-        unsafe { self.post(first) }
+        let mut note = Request::new(id, abi::WR_SEND, is_signaled);
+        note.say(&number.to_le_bytes());
+        (work.opcode, work.number) = (abi::WR_RDMA_WRITE, 0);
+        work.flags &= !abi::SEND_SIGNALED;
+        if has_put { self.gather(&[work, note]) } else { self.gather(&[note]) }
     }
 
     /// Whether `tell` takes so many bytes.
     pub(in crate::rdma) const fn can_tell(&self, bytes: usize) -> bool {
-        self.inline_bytes >= bytes && !self.is_iwarp()
+        self.inline_bytes >= bytes && SAID_BYTES >= bytes && !self.is_iwarp()
     }
 
-    /// Writes a line to the peer's memory at `to`, and tells it `number`.
+    /// Gathers a write of a line to the peer's memory at `to`, that tells it `number`.
+    ///
+    /// # Panics
+    /// If the line is longer than `can_tell` says.
     pub(in crate::rdma) fn tell(
-        &self,
+        &mut self,
         id: u64,
         line: &[u8],
-        (to, remote_key): (u64, u32),
+        to: (u64, u32),
         number: u32,
         is_signaled: bool,
     ) -> io::Result<()> {
-        let length = u32::try_from(line.len()).map_err(io::Error::other)?;
-        let mut said = abi::Sge { addr: line.as_ptr() as u64, length, lkey: 0 };
-        let mut work = request(id, abi::WR_RDMA_WRITE_WITH_IMM, is_signaled);
-        work.imm_data = number.to_be();
-        work.send_flags |= abi::SEND_INLINE;
-        (work.sg_list, work.num_sge) = (&raw mut said, 1);
-        (work.remote_addr, work.rkey) = (to, remote_key);
-        // SAFETY: the line goes into the request itself.
-        unsafe { self.post(&mut work) }
+        let mut work = Request::new(id, abi::WR_RDMA_WRITE_WITH_IMM, is_signaled);
+        (work.number, work.to) = (number, to);
+        work.say(line);
+        self.gather(&[work])
     }
 
-    /// Posts work, and what is chained to it.
-    ///
-    /// # Safety
-    /// Its pieces lie within registered memory, or within memory that lives until this returns if
-    /// they go into the request.
-    unsafe fn post(&self, work: &mut abi::SendWr) -> io::Result<()> {
+    /// Takes requests that belong together.
+    fn gather(&mut self, requests: &[Request]) -> io::Result<()> {
+        if self.gathered.len() + requests.len() > REQUESTS {
+            self.ring()?;
+        }
+        self.gathered.extend_from_slice(requests);
+        Ok(())
+    }
+
+    /// Whether there is something that `ring` would post.
+    pub(in crate::rdma) const fn has_gathered(&self) -> bool {
+        !self.gathered.is_empty()
+    }
+
+    /// Forgets what was gathered.
+    pub(in crate::rdma) fn forget(&mut self) {
+        self.gathered.clear();
+    }
+
+    /// Posts all that was gathered, in this order, by one ring of the doorbell. The last that tells
+    /// the peer something calls it, if it sleeps.
+    pub(in crate::rdma) fn ring(&mut self) -> io::Result<()> {
+        if let Some(last) = self.gathered.iter_mut().rfind(|it| it.tells()) {
+            last.flags |= abi::SEND_SOLICITED;
+        }
+        self.works.clear();
+        self.works.extend(self.gathered.iter_mut().map(Request::work));
+        for at in (1..self.works.len()).rev() {
+            self.works[at - 1].next = &raw mut self.works[at];
+        }
+        let Some(first) = self.works.first_mut() else { return Ok(()) };
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair lives, and the driver copies work and pieces; else by the caller.
-        check(unsafe { (self.post_send)(self.raw.as_ptr(), work, &raw mut bad) })
+        // SAFETY: the queue pair lives, and the chain ends with `works`. Their pieces lie within
+        // registered memory, which the device can reach only as long as it is registered, or in
+        // `gathered`, if they go into the request. The driver copies works and pieces.
+        let posted = check(unsafe { (self.post_send)(self.raw.as_ptr(), first, &raw mut bad) });
+        self.gathered.clear();
+        posted
     }
 }
 
@@ -401,22 +419,6 @@ fn piece(from: &Mr, (at, bytes): (usize, usize)) -> io::Result<abi::Sge> {
     assert!(start < end && end <= from.region().bytes(), "{bytes} bytes at {at}");
     let length = u32::try_from(bytes).map_err(io::Error::other)?;
     Ok(abi::Sge { addr: from.region().address(start), length, lkey: from.local_key() })
-}
-
-/// A request that brings nothing.
-const fn request(id: u64, opcode: u32, is_signaled: bool) -> abi::SendWr {
-    abi::SendWr {
-        wr_id: id,
-        next: ptr::null_mut(),
-        sg_list: ptr::null_mut(),
-        num_sge: 0,
-        opcode,
-        send_flags: if is_signaled { abi::SEND_SIGNALED } else { 0 },
-        imm_data: 0,
-        remote_addr: 0,
-        rkey: 0,
-        _rest: [0; 9],
-    }
 }
 
 impl Drop for Qp {
