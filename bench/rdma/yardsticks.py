@@ -45,6 +45,8 @@ class Put(libraries.Library):
     those of `ib_write_bw` are."""
 
     PLACE = ["127.0.0.1", 29533]
+    # It knows no launcher.
+    AS_RANK = ["sh", "-c", 'exec "$0" "$RINGFOLD_RANK" "$RINGFOLD_IB_HCA" "$@"']
 
     def __init__(self, program, folder, rails):
         super().__init__("ringfold", "ringfold", "ours", program)
@@ -57,7 +59,7 @@ class Put(libraries.Library):
         cells = [f"{size}:{calls}" for size, calls in job.cells]
         host = [HERE / "as-host", self.rails]
         words = [*self.PLACE, job.seconds, job.batches, *cells]
-        return [self.ringrun, "-n", 2, *host, self.program, *words]
+        return [self.ringrun, "-n", 2, *host, *self.AS_RANK, self.program, *words]
 
 
 class OpenMpiUcx(libraries.Library):

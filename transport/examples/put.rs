@@ -1,13 +1,12 @@
 //! Times puts by the RDMA transport alone, with nothing above it: messages from registered memory
 //! to registered memory, a few under way at a time, as those of `ib_write_bw` are.
 //!
-//! `ringrun -n 2 put ADDRESS PORT SECONDS BATCHES BYTES:CALLS...`
+//! `put RANK DEVICES ADDRESS PORT SECONDS BATCHES BYTES:CALLS...`
 //!
-//! Rank 0 sends to rank 1; they listen at `ADDRESS`, on `PORT` and the port after it, and use the
-//! devices of `RINGFOLD_IB_HCA`. A batch ends when rank 1 has said that it has all messages. Prints
-//! what `peer-timing` does: `cell out BYTES BYTES CALLS BATCHES MICROSECONDS WRONG`, where the time
-//! is that of one message and the median of the batches.
-#![expect(clippy::disallowed_methods, reason = "a binary, which reads the environment")]
+//! Rank 0 sends to rank 1; they listen at `ADDRESS`, on `PORT` and the port after it. `DEVICES` is
+//! what the library takes as devices to use, as in `mlx5_0`. A batch ends when rank 1 has said that
+//! it has all messages. Prints what `peer-timing` does: `cell out BYTES BYTES CALLS BATCHES
+//! MICROSECONDS WRONG`, where the time is that of one message and the median of the batches.
 #![expect(clippy::print_stdout, reason = "the results")]
 #![expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a few calls")]
 #![expect(clippy::cast_sign_loss, reason = "times are positive")]
@@ -35,13 +34,13 @@ const YIELDS: u32 = 2;
 
 fn main() -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [address, port, seconds, batches, cells @ ..] = words.as_slice() else {
-        return Err("ringrun -n 2 put ADDRESS PORT SECONDS BATCHES BYTES:CALLS...".into());
+    let [rank, devices, address, port, seconds, batches, cells @ ..] = words.as_slice() else {
+        return Err("put RANK DEVICES ADDRESS PORT SECONDS BATCHES BYTES:CALLS...".into());
     };
-    let rank = match std::env::var("RINGFOLD_RANK").as_deref() {
-        Ok("0") => Rank(0),
-        Ok("1") => Rank(1),
-        _ => return Err("no launcher says whether this is rank 0 or 1".into()),
+    let rank = match rank.as_str() {
+        "0" => Rank(0),
+        "1" => Rank(1),
+        _ => return Err("there are only ranks 0 and 1".into()),
     };
     let cell = |word: &String| -> Result<(usize, usize), Failure> {
         let (bytes, calls) = word.split_once(':').ok_or("a cell is BYTES:CALLS")?;
@@ -49,7 +48,7 @@ fn main() -> Result<(), Failure> {
     };
     let cells = cells.iter().map(cell).collect::<Result<Vec<_>, _>>()?;
     let (seconds, batches) = (seconds.parse::<f64>()?, batches.parse::<usize>()?.max(1));
-    let mut end = End::meet(rank, address.parse()?, port.parse()?)?;
+    let mut end = End::meet(rank, devices, address.parse()?, port.parse()?)?;
     let longest = cells.iter().map(|(bytes, _)| *bytes).max().unwrap_or(1);
     for _ in 0..DEPTH {
         let pages =
@@ -84,7 +83,7 @@ struct End {
 }
 
 impl End {
-    fn meet(rank: Rank, address: IpAddr, port: u16) -> Result<Self, Failure> {
+    fn meet(rank: Rank, devices: &str, address: IpAddr, port: u16) -> Result<Self, Failure> {
         let peer = Rank(1 - rank.0);
         let place = |rank: Rank| port + u16::from(rank != Rank(0));
         // No secret: what is exposed to whoever says that he is the peer is of no use to him.
@@ -100,9 +99,7 @@ impl End {
         })?;
         let tcp = door.connect([(peer, vec![SocketAddr::new(address, place(peer))])])?;
         let mut settings = Settings::default();
-        if let Ok(devices) = std::env::var("RINGFOLD_IB_HCA") {
-            settings.devices = devices.parse()?;
-        }
+        settings.devices = devices.parse()?;
         let rails = Rails::open(&settings, None)?;
         let (reaches, may_use_tcp) = (vec![true; 2], false);
         let config = rdma::Config { key, rank, lanes: DEPTH, settings, reaches, may_use_tcp };

@@ -28,8 +28,9 @@ impl Path {
         self.is_usable() && self.under_way() < SENDS - 1
     }
 
-    /// Writes a fragment of `lane` to the peer, of which the payload may be lent, and then only once
-    /// `ring` is called; the device `tells` when it is done, or need not. Which of the sends it is.
+    /// Writes a fragment of `lane` to the peer, of which the payload may be lent, and then only
+    /// once `ring` is called; the device `tells` when it is done, or need not. Which of the sends
+    /// it is.
     pub(in crate::rdma) fn write(
         &mut self,
         lane: &Outbound,

@@ -172,7 +172,10 @@ impl Peer {
 
     /// Whether a device's own word is waited for, rather than the peer's.
     pub(in crate::rdma) fn awaits_device(&self) -> bool {
-        let is_lending = |lane: &Outgoing| matches!(&lane.way, Way::Open(outbound) if outbound.untold_bytes() > 0);
+        let is_lending = |lane: &Outgoing| match &lane.way {
+            Way::Open(outbound) => outbound.untold_bytes() > 0,
+            _ => false,
+        };
         self.paths.iter().any(Path::awaits_device) || self.outbound.iter().any(is_lending)
     }
 

@@ -292,9 +292,9 @@ impl Qp {
         self.notes.as_ref().map(Notes::may_be_read).unwrap_or_default()
     }
 
-    /// Asks the peer's device whether all that was gathered before has arrived; its answer completes
-    /// under `id`. Over iWARP, where there may be one question at a time, that is a read of what
-    /// `target` says; not of nothing, in which soft devices fail.
+    /// Asks the peer's device whether all that was gathered before has arrived; its answer
+    /// completes under `id`. Over iWARP, where there may be one question at a time, that is a read
+    /// of what `target` says; not of nothing, in which soft devices fail.
     pub(in crate::rdma) fn ask(&mut self, id: u64, target: &Target) -> io::Result<()> {
         let mut work = Request::new(id, abi::WR_RDMA_WRITE, true);
         if let Some(answer) = self.notes.as_ref().map(Notes::answer) {
