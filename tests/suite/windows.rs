@@ -94,6 +94,31 @@ fn over_tcp() {
     everything(Via::Tcp, &[2, 3]);
 }
 
+/// Where ranks outnumber CPUs by far, calls in windows may go through stages, as others do between
+/// them.
+#[test]
+fn through_stages() {
+    let calls = all_calls();
+    for size in [2, 7] {
+        Via::Shm.run(size, &[("RINGFOLD_ALGO", "allreduce:staged_one_shot")], |comm| {
+            let mut pair = pair(comm);
+            let chosen = comm.algorithm_in(&pair.0, &calls[0]).unwrap();
+            let is_dense =
+                std::thread::available_parallelism().is_ok_and(|cpus| 3 * cpus.get() < size);
+            assert_eq!(chosen == "staged_one_shot", is_dense, "{size}: {chosen}");
+            for (index, call) in calls.iter().enumerate() {
+                let mut ranks = [comm.rank().0, 1];
+                for in_place in [false, true] {
+                    let wrong = wrong(comm, &mut pair, call, in_place, [0, 64, 8][index % 3]);
+                    assert_eq!(wrong, 0, "{call}, in place {in_place}, of {size}");
+                    comm.all_reduce(&mut ranks[usize::from(in_place)..], ReduceOp::Max).unwrap();
+                }
+                assert_eq!(ranks.map(usize::try_from), [Ok(size - 1), Ok(1)]);
+            }
+        });
+    }
+}
+
 /// More ranks than a reduction takes sources, so that partial results are needed.
 #[test]
 fn of_many_ranks() {

@@ -67,7 +67,8 @@ pub fn is_possible(algorithm: &Algorithm, call: &Call, layout: &Layout) -> bool 
 }
 
 /// As `select`, for a call whose buffers are windows: memory that every rank has mapped. What was
-/// measured without them says nothing of algorithms for them.
+/// measured without them says nothing of algorithms for them. If `layout` shares memory, a call may
+/// go through stages all the same.
 ///
 /// # Panics
 /// If `layout` has no ranks.
@@ -78,8 +79,11 @@ pub fn select_in_windows(
     constraints: &Constraints,
     measured: &Measurements,
 ) -> &'static Algorithm {
-    // What goes through stages reads no windows, and would only hide those that do.
-    cheapest(call, layout, |algorithm| constraints.allow(algorithm) && !algorithm.needs_stage())
+    let fits = |algorithm: &Algorithm| {
+        let is_there = algorithm.needs_windows() || is_possible(algorithm, call, layout);
+        constraints.allow(algorithm) && is_there
+    };
+    cheapest(call, layout, fits)
         .filter(|algorithm| algorithm.needs_windows())
         .unwrap_or_else(|| select(call, layout, constraints, measured))
 }

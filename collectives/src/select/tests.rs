@@ -141,6 +141,20 @@ fn windows_are_for_all_but_the_shortest() {
     }
 }
 
+/// As measured with 8 ranks on 2 CPUs: one turn of all ranks and a copy are less than two turns.
+#[test]
+fn short_calls_in_windows_of_a_crowd_may_go_through_stages() {
+    let crowd = Crowd { ranks: 8, cpus: 2 };
+    let layout = Layout::one_host(8).sharing_memory(true).with_crowd(crowd);
+    for bytes in (7..30).map(|power| 1 << power) {
+        let call = allreduce(DataType::F32, bytes);
+        let (free, measured) = (Constraints::default(), Measurements::default());
+        let chosen = select_in_windows(&call, &layout, &free, &measured).name;
+        let wanted = if bytes <= 8192 { "staged_one_shot" } else { "window" };
+        assert_eq!(chosen, wanted, "{bytes}");
+    }
+}
+
 #[test]
 fn what_is_wanted_is_chosen() {
     for collective in Collective::ALL {

@@ -44,7 +44,7 @@ pub struct Communicator {
     /// Made when a call first passes through it.
     pub(crate) stage: Option<Window>,
     /// Whether its halves have changed places: the same on all ranks.
-    is_stage_turned: bool,
+    pub(crate) is_stage_turned: bool,
     pub(crate) windows: Windowing,
     interface: Option<Choice>,
 }

@@ -9,7 +9,7 @@ use ringfold_collectives::select::{
 };
 use ringfold_collectives::{Algorithm, Form, Plan, Schedule};
 use ringfold_reduce::Kernel;
-use ringfold_topology::Layout;
+use ringfold_topology::{Crowd, Layout};
 use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{Call, Rank, ReduceOp};
 
@@ -214,9 +214,16 @@ impl Plans {
         let (constraints, measured) = (&self.constraints, &self.measured);
         let algorithm = match self.place {
             Place::Ordinary => select(&planned, layout, constraints, measured),
-            Place::Windows { shared } => {
-                // From windows there is no need for stages.
-                let select = if shared { select_in_windows } else { select };
+            Place::Windows { shared: true } => {
+                // To go through stages takes a copy, and one turn of all ranks for a short call,
+                // where to read windows takes two. With fewer ranks for each CPU that is no gain,
+                // or none that could be told beforehand.
+                let Crowd { ranks, cpus } = layout.crowd();
+                let is_staged = layout.shares_memory() && ranks > 3 * cpus;
+                let layout = layout.clone().sharing_memory(is_staged);
+                select_in_windows(&planned, &layout, constraints, measured)
+            }
+            Place::Windows { shared: false } => {
                 let layout = layout.clone().sharing_memory(false);
                 select(&planned, &layout, constraints, measured)
             }

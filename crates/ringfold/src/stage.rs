@@ -31,6 +31,7 @@ impl Communicator {
                 );
                 self.layout = self.layout.clone().sharing_memory(false);
                 self.plans.forget();
+                self.windows.plans(true).forget();
             }
         }
         Ok(is_there)

@@ -122,6 +122,16 @@ impl Communicator {
         self.run_in_windows(call, shape, place, &range, mark)
     }
 
+    /// Makes a call the latest of its kind of windows, if it is good.
+    fn plan_in_windows(&mut self, call: &Call, shape: Shape, is_shared: bool) -> Result<(), Error> {
+        if self.windows.plans(is_shared).repeats(call, shape) {
+            return Ok(());
+        }
+        let good = self.valid(*call, shape)?;
+        let plans = self.windows.plans(is_shared);
+        plans.enter((call, shape), &good, &self.layout, self.rank)
+    }
+
     /// The name of the algorithm that all-reduce `call` would run by in `window`, as in `window`.
     ///
     /// # Errors
@@ -145,18 +155,24 @@ impl Communicator {
         mark: u64,
     ) -> Result<(), Error> {
         let is_shared = matches!(place, Place::Shared { .. });
-        if !self.windows.plans(is_shared).repeats(call, shape) {
-            let good = self.valid(*call, shape)?;
-            let plans = self.windows.plans(is_shared);
-            plans.enter((call, shape), &good, &self.layout, self.rank)?;
-        }
+        self.plan_in_windows(call, shape, is_shared)?;
         if let Some(failure) = &self.failed {
             return Err(Error::Failed(Arc::clone(failure)));
         }
-        let entry = self.windows.plans(is_shared).latest();
+        let mut entry = self.windows.plans(is_shared).latest();
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         self.seq += 1;
         let tag = entry.begin(control, self.seq, mark);
+        if entry.is_staged && self.stage.is_none() {
+            let planned = entry.call;
+            match self.make_stage(tag) {
+                Ok(true) => {}
+                Ok(false) => self.plan_in_windows(call, shape, is_shared)?,
+                Err(trouble) => return Err(self.fail(planned, trouble)),
+            }
+            entry = self.windows.plans(is_shared).latest();
+        }
+        let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         let task = entry.task(control, tag, self.timeout);
         let (element, accumulator) = entry.element_bytes;
         let scratch = self.scratch.exactly(entry.schedule.scratch_len() * accumulator);
@@ -177,11 +193,14 @@ impl Communicator {
                     Some(input) => User::Apart { input: input.own.read(range.clone()), output },
                     None => User::Together { bytes: output, input_at: 0, output_at: 0 },
                 };
+                let stage = self.stage.as_mut().filter(|_| entry.is_staged);
                 Memory::new(user, scratch, element, accumulator)
+                    .with_stage(stage, self.is_stage_turned)
             }
         };
         match self.engine.run(&task, &mut memory, 0) {
             Ok(()) => {
+                self.is_stage_turned ^= entry.schedule.turns_stage();
                 control.finished(self.seq);
                 Ok(())
             }
