@@ -31,8 +31,8 @@ def say(message):
 def compared(plan):
     """All that can be had here."""
     folder = Path(plan["binaries"])
-    found = [yardsticks.Ringfold(name, folder, plan["rails"]) for name in plan["transports"]]
-    found.append(yardsticks.Put(Path(plan["put"]), folder, plan["rails"]))
+    put, rails = Path(plan["put"]), plan["rails"]
+    found = [yardsticks.Ringfold(name, folder, put, rails) for name in plan["transports"]]
     if plan["mpi"]:
         found.append(yardsticks.OpenMpiUcx(plan["mpi_title"], Path(plan["mpi"]), plan["rails"]))
     else:

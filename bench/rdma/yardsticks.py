@@ -12,54 +12,44 @@ HERE = install.HERE.parent / "rdma"
 
 class Ringfold(libraries.Library):
     """Ours, under ringrun, by one transport. A broadcast of two ranks goes one way, a call at a time,
-    from and to registered memory; and an all-reduce by a tree there and back."""
+    from and to registered memory; and an all-reduce by a tree there and back. A put is the RDMA
+    transport's alone: from and to registered memory, several messages under way at a time, as those
+    of `ib_write_bw` are."""
 
     CALLS = {
         "broadcast": ("broadcast", ["--registered"], {}),
         "round_trip": ("all_reduce", [], {"RINGFOLD_ALGO": "allreduce:tree"}),
         "all_reduce": ("all_reduce", [], {}),
     }
+    # Where the two ranks of a put meet, which know no launcher.
+    PLACE = ["127.0.0.1", 29533]
+    AS_RANK = ["sh", "-c", 'exec "$0" "$RINGFOLD_RANK" "$RINGFOLD_IB_HCA" "$@"']
 
-    def __init__(self, transport, folder, rails):
+    def __init__(self, transport, folder, put, rails):
         name = "ringfold" if transport == "rdma" else f"ringfold, {transport}"
         super().__init__(name, name, "ours", folder / "peer-timing")
-        self.ringrun, self.transport, self.rails = folder / "ringrun", transport, rails
+        self.ringrun, self.transport, self.put, self.rails = folder / "ringrun", transport, put, rails
 
     def runs(self, job):
-        return job.collective in self.CALLS
+        return job.collective in self.CALLS or self._puts(job) and self.transport == "rdma"
+
+    def _puts(self, job):
+        return job.collective == "put"
 
     def command(self, job, setting):
         host = [HERE / "as-host", self.rails]
+        if self._puts(job):
+            _, _, *words = job.words()
+            launch = [self.ringrun, "-n", job.ranks, *host, *self.AS_RANK]
+            return [*launch, self.put, *self.PLACE, *words]
         collective, flags, _ = self.CALLS[job.collective]
         words = dataclasses.replace(job, collective=collective).words()
         return [self.ringrun, "-n", job.ranks, *host, self.program, *flags, *words]
 
     def environment(self, job, setting):
-        *_, algorithm = self.CALLS[job.collective]
+        variables = {} if self._puts(job) else self.CALLS[job.collective][-1]
         transport = {"RINGFOLD_TRANSPORT": self.transport}
-        return super().environment(job, setting) | transport | algorithm
-
-
-class Put(libraries.Library):
-    """Our transport alone: messages from and to registered memory, several under way at a time, as
-    those of `ib_write_bw` are."""
-
-    PLACE = ["127.0.0.1", 29533]
-    # It knows no launcher.
-    AS_RANK = ["sh", "-c", 'exec "$0" "$RINGFOLD_RANK" "$RINGFOLD_IB_HCA" "$@"']
-
-    def __init__(self, program, folder, rails):
-        super().__init__("ringfold", "ringfold", "ours", program)
-        self.ringrun, self.rails = folder / "ringrun", rails
-
-    def runs(self, job):
-        return job.collective == "put"
-
-    def command(self, job, setting):
-        cells = [f"{size}:{calls}" for size, calls in job.cells]
-        host = [HERE / "as-host", self.rails]
-        words = [*self.PLACE, job.seconds, job.batches, *cells]
-        return [self.ringrun, "-n", 2, *host, *self.AS_RANK, self.program, *words]
+        return super().environment(job, setting) | transport | variables
 
 
 class OpenMpiUcx(libraries.Library):
