@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use ringfold_transport::Transport;
 
+use crate::parking::parked;
 use crate::world::{
-    Constructor, Incoming, Landing, Memory, Outgoing, carry, is_message, link, pair, until,
+    Constructor, Incoming, Landing, Memory, Outgoing, Random, carry, is_message, link, pair, until,
 };
 
 /// What lies in registered memory arrives as it was when it was sent, whatever becomes of the
@@ -96,6 +97,46 @@ pub(crate) fn received_where_it_lies(make: &Constructor) {
             assert!(before.drain(..).all(is_right), "written again");
         }
     }
+}
+
+/// Whoever sleeps is woken by what it waits for, be that its own device's word: one end only sends,
+/// the other only receives, from and to registered memory.
+pub(crate) fn woken_in_registered_memory(make: &Constructor) {
+    let (mut a, mut b) = pair(make, 1);
+    let mut random = Random::new();
+    let lens: Vec<usize> = (0..120)
+        .map(|at| match at % 4 {
+            0 => 1 + random.below(100_000),
+            1 => 2_500_000,
+            _ => 100_000 + random.below(200_000),
+        })
+        .collect();
+    let expected = lens.clone();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for (tag, len) in (0..).zip(lens) {
+                let mut there = Outgoing::registered(&mut *a, link(1, 0), tag, len);
+                parked("room", &mut *a, |a| {
+                    while !there.is_done() && there.offer(a).unwrap() > 0 {}
+                    there.is_done().then_some(())
+                });
+            }
+            parked("flushed", &mut *a, |a| a.is_flushed().then_some(()));
+        });
+        for (tag, len) in (0..).zip(expected) {
+            let mut arrives = Landing::registered(&mut *b, link(0, 0), tag, len);
+            parked("data", &mut *b, |b| {
+                let mut before = usize::MAX;
+                while !arrives.is_done()
+                    && std::mem::replace(&mut before, arrives.arrived) != arrives.arrived
+                {
+                    arrives.take(b, len).unwrap();
+                }
+                arrives.is_done().then_some(())
+            });
+            assert!(is_message(tag, 0, &arrives.bytes), "content of {tag}");
+        }
+    });
 }
 
 /// Memory in which a receiver waits no more is not written any more, whatever the sender does.
