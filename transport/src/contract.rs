@@ -85,7 +85,8 @@ pub trait Transport: Send + fmt::Debug {
     /// `limits::FRAGMENT_ALIGN` unless it is all. Where it is not all, the next `send` on this link
     /// must offer the rest under the same tag; until all is accepted, or `withdraw` was called, the
     /// rest must stay where it is, as it is, since the peer may be reading it there. Connects the
-    /// link on first use, so 0 may also mean "not yet".
+    /// link on first use, and may wait for a moment for the peer to say where it wants the bytes,
+    /// unless the caller has called `arm`; so 0 may also mean "not yet".
     ///
     /// # Errors
     /// The link is unusable from now on; the error names the peer.

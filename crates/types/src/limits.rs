@@ -97,8 +97,8 @@ pub const RAILS_MAX: usize = 8;
 pub const PATHS_MAX: usize = 32;
 
 /// Registered bytes of a link over RDMA, at either end, for each direction that is used: whole
-/// pieces with their headers, of which the sender writes half while the receiver, which may have
-/// to be woken first, reads the other.
+/// pieces with their headers, of which the sender writes some while the receiver, which may have
+/// to be woken first, reads the others.
 pub const RDMA_RING_BYTES: usize = 32 * (RDMA_PIECE_BYTES + 64);
 
 /// Queue pairs of one rank of a communicator, with all peers and over all rails, where

@@ -230,8 +230,8 @@ impl Inbound {
         self.invited.is_some_and(|it| received < it.end)
     }
 
-    /// Whether the next bytes should be invited: the peer keeps them back for that, and there is
-    /// room in the mailbox.
+    /// Whether the next bytes should be invited: the peer has asked, and there is room in the
+    /// mailbox.
     pub(super) fn may_invite(&self) -> bool {
         let is_awaited = self.is_awaited && !self.is_inviting();
         is_awaited && self.arrived.is_empty() && self.next_place().is_some()

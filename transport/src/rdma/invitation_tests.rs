@@ -132,7 +132,7 @@ fn the_next_message_is_invited_before_it_begins() {
             sent += taken;
             is_placed &= ready.placed.is_some();
         }
-        if bytes == memory.len() {
+        if is_lent {
             outbound.end_message();
         }
         outbound.all_arrived();

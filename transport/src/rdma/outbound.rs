@@ -42,8 +42,9 @@ pub(super) struct Outbound {
     invitation: Option<Invitation>,
     /// which we have seen,
     seen: Seen,
-    /// and whether to wait for more.
+    /// and whether to wait for more, if the last fragment has asked.
     restraint: Restraint,
+    has_asked: bool,
     /// The line at which the next fragment begins, unless it does not fit.
     line: u32,
     /// What the peer is not done with, oldest first.
@@ -123,6 +124,7 @@ impl Outbound {
             invitation: None,
             seen: Seen::default(),
             restraint: Restraint::default(),
+            has_asked: false,
             line: 0,
             in_flight: VecDeque::with_capacity(RDMA_CELLS),
             busy: 0,
@@ -159,14 +161,15 @@ impl Outbound {
     /// or the device is done with what is on its way, of which it tells. So that is not for long.
     pub(super) fn is_kept_back(&self, tag: u32, cable: Option<usize>) -> bool {
         let is_lent = |it: &Piece| matches!(it.payload, Payload::Lent(_));
-        self.restraint.is_over()
+        self.restraint.is_asking()
             && self.invited(tag, cable).is_none()
             && self.untold().any(|it| is_lent(it) && it.ready.placed.is_none())
     }
 
     /// Whether nothing of a message was sent, and the peer was asked where it wants it.
     pub(super) const fn is_asking(&self) -> bool {
-        self.restraint.is_asking() && self.untold_bytes == 0
+        let is_begun = self.restraint.is_begun() || self.untold_bytes > 0;
+        self.has_asked && self.restraint.is_asking() && !is_begun
     }
 
     /// Whether to wait for the answer before such a message is lent: it is on its way if the peer
@@ -177,7 +180,8 @@ impl Outbound {
         cable: Option<usize>,
         is_patient: bool,
     ) -> bool {
-        let is_answered = self.invited(tag, cable).is_some();
+        let latest = self.invitation.as_ref().filter(|it| it.tag == tag);
+        let is_answered = latest.is_some_and(|it| it.reaches(self.sent).is_some());
         cable.is_some() && self.is_asking() && !is_answered && self.restraint.waits(is_patient)
     }
 
@@ -217,11 +221,12 @@ impl Outbound {
         header[..4].copy_from_slice(&tag.to_le_bytes());
         let length = u32::try_from(room.bytes).unwrap_or(u32::MAX);
         header[4..8].copy_from_slice(&length.to_le_bytes());
-        if self.untold_bytes == 0 && bytes.len() >= RDMA_LEND_BYTES {
+        if bytes.len() >= RDMA_LEND_BYTES {
             // To copy a piece takes no longer than to ask.
-            self.restraint.begin(is_lent && bytes.len() > RDMA_PIECE_BYTES);
+            self.restraint.begin(is_lent, bytes.len() > RDMA_PIECE_BYTES);
         }
         let is_asking = self.restraint.is_asking();
+        self.has_asked = is_asking;
         let is_kept_back = is_lent && is_asking && bytes.len() - room.bytes >= RDMA_LEND_BYTES;
         let flags = [(placed.is_some(), PLACED), (is_asking, AWAITS)];
         let flags: u32 = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum();
@@ -419,7 +424,8 @@ impl Outbound {
                     piece.path = None;
                     self.lost += 1;
                     if piece.ready.placed.take().is_some() {
-                        // Its own room in the ring is surely there.
+                        // Its own room in the ring is surely there. It does not ask any more.
+                        self.has_asked = false;
                         self.image.write(piece.ready.at + FLAGS_AT, &[0]);
                     }
                 }

@@ -59,8 +59,6 @@ struct Queue {
     room: u32,
     /// It was asked to notify, and the notification was not taken yet.
     is_asked: bool,
-    /// But only of what a peer's doorbell brought last.
-    is_asked_for_calls: bool,
     /// Completions have come since then, so that it is likely to be on its way.
     has_answered: bool,
 }
@@ -240,13 +238,7 @@ impl Rail {
             io::Error::other(format!("{entries} completions are more than a queue can hold"))
         })?;
         let cq = Cq::new(&self.channel, size)?;
-        self.queues.push(Queue {
-            cq: Arc::clone(&cq),
-            room,
-            is_asked: false,
-            is_asked_for_calls: false,
-            has_answered: false,
-        });
+        self.queues.push(Queue { cq: Arc::clone(&cq), room, is_asked: false, has_answered: false });
         Ok(cq)
     }
 
@@ -260,17 +252,16 @@ impl Rail {
         Ok(())
     }
 
-    /// Lets the channel ring at the next completion, or the next that calls us, and be quiet until
-    /// then. A queue that was asked for as much and has not answered is not asked again: every time
-    /// is a call of the kernel.
-    pub(super) fn notify(&mut self, only_calls: bool) -> io::Result<()> {
+    /// Lets the channel ring at the next completion, and be quiet until then. A queue that was
+    /// asked and has not answered is not asked again: every time is a call of the kernel.
+    pub(super) fn notify(&mut self) -> io::Result<()> {
         if self.queues.iter().any(|queue| queue.has_answered) {
             self.silence();
         }
         for queue in &mut self.queues {
-            if !queue.is_asked || queue.is_asked_for_calls && !only_calls {
-                queue.cq.notify(only_calls)?;
-                (queue.is_asked, queue.is_asked_for_calls) = (true, only_calls);
+            if !queue.is_asked {
+                queue.cq.notify()?;
+                queue.is_asked = true;
             }
             queue.has_answered = false;
         }

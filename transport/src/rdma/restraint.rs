@@ -6,6 +6,8 @@
 /// See the module's head.
 #[derive(Debug, Default)]
 pub(super) struct Restraint {
+    /// Some of a message was lent, and not all.
+    is_begun: bool,
     /// Whether the last message that was not short was worth asking for.
     is_worth_it: bool,
     /// This message, or some of it, waited to be invited, and some went where it was invited.
@@ -23,14 +25,17 @@ impl Restraint {
     /// sleeps.
     const OFFERS_MOST: u32 = 64;
 
-    /// Whether it asks again.
-    pub(super) const fn is_over(&self) -> bool {
-        self.left == 0
+    /// A message begins, or goes on, that is not short; if it is lent and `is_long`, it is worth
+    /// asking for.
+    pub(super) const fn begin(&mut self, is_lent: bool, is_long: bool) {
+        if !self.is_begun || !is_lent {
+            self.is_worth_it = is_lent && is_long;
+        }
+        self.is_begun = is_lent;
     }
 
-    /// A message begins that is not short, and may be worth asking for.
-    pub(super) const fn begin(&mut self, is_worth_it: bool) {
-        self.is_worth_it = is_worth_it;
+    pub(super) const fn is_begun(&self) -> bool {
+        self.is_begun
     }
 
     /// What became of a fragment: the rest is kept back, or it goes where it is invited.
@@ -46,9 +51,10 @@ impl Restraint {
 
     /// Whether not to begin a message yet.
     pub(super) const fn waits(&mut self, is_patient: bool) -> bool {
-        self.offers += 1;
-        self.is_tried = !is_patient || self.offers > Self::OFFERS_MOST;
-        !self.is_tried
+        self.offers = self.offers.saturating_add(1);
+        let is_over = !is_patient || self.offers > Self::OFFERS_MOST;
+        self.is_tried |= is_over;
+        !is_over
     }
 
     /// A message has gone.
@@ -62,6 +68,7 @@ impl Restraint {
             self.left = self.left.saturating_sub(1);
         }
         (self.is_tried, self.is_of_use, self.offers) = (false, false, 0);
+        self.is_begun = false;
     }
 }
 
@@ -75,7 +82,7 @@ mod tests {
             let is_asking = restraint.is_asking();
             assert!(!is_asking || restraint.waits(true));
             assert!(!is_asking || is_placed || !restraint.waits(false), "its caller sleeps");
-            restraint.begin(true);
+            restraint.begin(true, true);
             restraint.note(false, is_placed);
             restraint.learn();
             is_asking
@@ -87,7 +94,7 @@ mod tests {
     fn who_waits_in_vain_asks_ever_more_rarely() {
         let mut restraint = Restraint::default();
         assert!(!restraint.is_asking(), "nothing was ever lent");
-        restraint.begin(true);
+        restraint.begin(true, true);
         assert!(asking(&mut restraint, 5, true).iter().all(|it| *it));
         let asked = asking(&mut restraint, 12, false);
         assert_eq!(asked, [1, 0, 1, 0, 0, 1, 0, 0, 0, 0, 1, 0].map(|it| it == 1));
@@ -95,14 +102,17 @@ mod tests {
         assert!((14..20).contains(&asked), "{asked}, once in 64 at last");
         let asked = asking(&mut restraint, 100, true).iter().filter(|it| **it).count();
         assert!(asked > 35, "{asked}, and again as before once it is of use");
-        restraint.begin(false);
+        restraint.begin(true, true);
+        restraint.begin(true, false);
+        assert!(restraint.is_asking(), "the end of a long one is short");
+        restraint.begin(false, true);
         assert!(!restraint.is_asking(), "this one is not lent");
     }
 
     #[test]
     fn nobody_waits_for_ever() {
         let mut restraint = Restraint::default();
-        restraint.begin(true);
+        restraint.begin(true, true);
         let offers = (0..1000).take_while(|_| restraint.waits(true)).count();
         assert_eq!(offers, 64);
         restraint.learn();

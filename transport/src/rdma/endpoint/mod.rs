@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-use ringfold_types::limits::{LANES_MAX, RDMA_IDLE_BYTES, RDMA_LEND_BYTES, RDMA_RING_BYTES};
+use ringfold_types::limits::{LANES_MAX, RDMA_IDLE_BYTES, RDMA_RING_BYTES};
 use ringfold_types::{Lane, Rank};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
@@ -91,8 +91,6 @@ pub struct Rdma {
     bell: Bell,
     is_rung: bool,
     is_armed: bool,
-    /// But not for completions of own work.
-    hears_only_calls: bool,
     /// Something has moved since then.
     has_moved: bool,
     has_armed_tcp: bool,
@@ -162,7 +160,6 @@ impl Rdma {
             bell,
             is_rung: false,
             is_armed: false,
-            hears_only_calls: false,
             has_moved: false,
             has_armed_tcp: false,
             alarm: None,
@@ -368,9 +365,6 @@ impl Transport for Rdma {
         if is_asking && is_patient {
             self.drain();
         }
-        if self.hears_only_calls && self.is_armed && bytes.len() >= RDMA_LEND_BYTES {
-            self.hear(false);
-        }
         let Some(Contact { peer, .. }) = self.contacts[index].as_deref_mut() else { return Ok(0) };
         let Self { rails, budget, registry, .. } = self;
         let Config { rank, lanes, settings, .. } = &self.config;
@@ -438,11 +432,6 @@ impl Transport for Rdma {
     fn poll(&mut self) -> Result<bool, LinkError> {
         let moved = self.work()?;
         self.has_moved |= moved && self.is_armed;
-        if self.hears_only_calls && self.is_armed && self.awaits_devices() {
-            // What has come already would not be heard.
-            self.hear(false);
-            self.ring();
-        }
         self.say_what_is_lost()?;
         Ok(moved)
     }
@@ -460,8 +449,10 @@ impl Transport for Rdma {
     /// yet matters only where it brings data, or peers have not settled everything.
     fn arm(&mut self) {
         self.is_armed = true;
-        self.hear(!self.awaits_devices());
-        if self.lost.is_some() {
+        self.ring_all();
+        let mut rails = self.rails.0.iter_mut().filter(|rail| !rail.is_gone);
+        // Nobody should sleep until something that will not be told.
+        if rails.try_for_each(Rail::notify).is_err() || self.lost.is_some() {
             self.ring();
         }
         if self.must_look() {

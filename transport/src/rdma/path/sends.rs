@@ -44,15 +44,15 @@ impl Path {
             Some(Loan { right, at }) => (LINE_BYTES, Some((right, (at, ready.bytes - LINE_BYTES)))),
             None => (ready.bytes, None),
         };
-        let placed = ready.placed;
+        let (placed, was_idle) = (ready.placed, self.under_way() == 0);
         let put = Put { from, range: (ready.at, bytes), lent, to, remote_key, placed };
         self.gather(Some(put), ready.number, tells)?;
         self.last_fragment = self.posted;
         if tells {
             self.asked = self.posted;
         }
-        // Who lends waits for the completion anyway, and polls.
-        if loan.is_none() {
+        // Who lends waits for the completion anyway, and polls; but no device should idle.
+        if loan.is_none() || was_idle {
             self.ring()?;
         }
         Ok(self.posted)
@@ -105,12 +105,6 @@ impl Path {
         Ok(())
     }
 
-    /// Whether the device's own word is waited for, rather than the peer's.
-    pub(in crate::rdma) fn awaits_device(&self) -> bool {
-        let is_full = self.under_way() > SENDS / 2;
-        self.stage == Stage::Proving || self.asking.is_some() && self.is_usable() || is_full
-    }
-
     /// Asks the peer's device whether all has arrived.
     pub(super) fn question(&mut self) -> io::Result<()> {
         let posted = self.posted.wrapping_add(1);
@@ -128,16 +122,17 @@ impl Path {
         self.has_ended() || unsaid <= self.posted.wrapping_sub(self.last_fragment)
     }
 
-    /// Asks the device to say when the last fragment is done, unless it was asked.
-    pub(in crate::rdma) fn ask(&mut self) {
+    /// Asks the device to say when the last fragment is done, unless it was asked; and gives it
+    /// what was gathered before.
+    pub(in crate::rdma) fn ask(&mut self) -> io::Result<()> {
         let is_new =
             self.posted.wrapping_sub(self.last_fragment) < self.posted.wrapping_sub(self.asked);
         let may = self.under_way() < SENDS && !(self.is_iwarp() && self.asking.is_some());
         if is_new && may && !self.is_drained() {
             self.asked = self.last_fragment;
-            // Where it fails, the queue pair has, which its completions say.
-            self.question().ok();
+            self.question()?;
         }
+        Ok(())
     }
 
     /// The device says that it is done with all sends up to this one, and maybe that they have

@@ -256,7 +256,9 @@ impl Peer {
 
     /// Lets the devices say when they are done.
     pub(super) fn ask(&mut self) {
-        self.paths.iter_mut().for_each(Path::ask);
+        for path in 0..self.paths.len() {
+            self.ask_path(path);
+        }
     }
 
     /// Says how much was sent, as the last word; for when all has left.

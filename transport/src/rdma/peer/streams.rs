@@ -121,8 +121,15 @@ impl Peer {
     /// for the end of a message, nor for a full ring.
     fn ask_borrowers(&mut self, lane: usize) {
         let Way::Open(outbound) = &self.outbound[lane].way else { return };
-        for path in outbound.borrowers() {
-            self.paths[path].ask();
+        for path in outbound.borrowers().collect::<Vec<_>>() {
+            self.ask_path(path);
+        }
+    }
+
+    /// Lets a device say when it is done. A path that refuses is lost.
+    pub(super) fn ask_path(&mut self, path: usize) {
+        if let Err(error) = self.paths[path].ask() {
+            self.lose(path, &format!("a question was refused: {error}"));
         }
     }
 
@@ -168,15 +175,6 @@ impl Peer {
             Ok(_) => {}
             Err(error) => self.lose(way, &format!("a write was refused: {error}")),
         }
-    }
-
-    /// Whether a device's own word is waited for, rather than the peer's.
-    pub(in crate::rdma) fn awaits_device(&self) -> bool {
-        let is_lending = |lane: &Outgoing| match &lane.way {
-            Way::Open(outbound) => outbound.untold_bytes() > 0,
-            _ => false,
-        };
-        self.paths.iter().any(Path::awaits_device) || self.outbound.iter().any(is_lending)
     }
 
     /// Whether devices wait for `ring`.

@@ -371,7 +371,6 @@ pub(super) const WR_RDMA_WRITE_WITH_IMM: c_uint = 1;
 pub(super) const WR_SEND: c_uint = 2;
 pub(super) const WR_RDMA_READ: c_uint = 4;
 pub(super) const SEND_SIGNALED: c_uint = 1 << 1;
-pub(super) const SEND_SOLICITED: c_uint = 1 << 2;
 pub(super) const SEND_INLINE: c_uint = 1 << 3;
 pub(super) const WC_RDMA_READ: c_uint = 2;
 pub(super) const WC_RECV: c_uint = 128;

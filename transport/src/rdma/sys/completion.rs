@@ -139,12 +139,11 @@ impl Cq {
         Ok(count == BATCH)
     }
 
-    /// Lets the channel's descriptor become readable, once, at the next completion; or the next
-    /// that failed or that the peer wants us to wake up for, if `only_calls`. What is there already
-    /// may not count: poll once more before waiting.
-    pub(in crate::rdma) fn notify(&self, only_calls: bool) -> io::Result<()> {
+    /// Lets the channel's descriptor become readable, once, at the next completion. What is there
+    /// already may not count: poll once more before waiting.
+    pub(in crate::rdma) fn notify(&self) -> io::Result<()> {
         // SAFETY: the queue lives.
-        check(unsafe { (self.notify)(self.raw(), i32::from(only_calls)) })
+        check(unsafe { (self.notify)(self.raw(), 0) })
     }
 
     /// Whether this is the queue that has notified.

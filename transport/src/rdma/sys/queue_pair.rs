@@ -391,12 +391,8 @@ impl Qp {
         self.gathered.clear();
     }
 
-    /// Posts all that was gathered, in this order, by one ring of the doorbell. The last that tells
-    /// the peer something calls it, if it sleeps.
+    /// Posts all that was gathered, in this order, by one ring of the doorbell.
     pub(in crate::rdma) fn ring(&mut self) -> io::Result<()> {
-        if let Some(last) = self.gathered.iter_mut().rfind(|it| it.tells()) {
-            last.flags |= abi::SEND_SOLICITED;
-        }
         self.works.clear();
         self.works.extend(self.gathered.iter_mut().map(Request::work));
         for at in (1..self.works.len()).rev() {

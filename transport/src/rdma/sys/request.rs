@@ -55,11 +55,6 @@ impl Request {
         self.flags |= abi::SEND_INLINE;
     }
 
-    /// Whether the peer gets a completion of it.
-    pub(super) const fn tells(&self) -> bool {
-        matches!(self.opcode, abi::WR_RDMA_WRITE_WITH_IMM | abi::WR_SEND)
-    }
-
     /// As the driver wants it: points into `self`, which must stay where it is until the driver has
     /// it.
     pub(super) fn work(&mut self) -> abi::SendWr {
