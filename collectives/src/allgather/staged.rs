@@ -1,7 +1,8 @@
-//! Through stages: everyone copies its block to its stage and tells everyone so, and takes what it
-//! has heard of from the others' stages. Piece by piece, in turn in two halves of the stage: who
-//! tells that a piece is there has taken all before the piece before it, be it in another call, so
-//! that its place is free. Two ranks trade stages after each piece instead.
+//! Through stages: everyone copies its block to its stage and tells everyone so, and to its output
+//! while it is in cache, and takes what it has heard of from the others' stages. Piece by piece, in
+//! turn in two halves of the stage: who tells that a piece is there has taken all before the piece
+//! before it, be it in another call, so that its place is free. Two ranks trade stages after each
+//! piece instead.
 //!
 //! Steps: 1 for each piece, of one element. Sent by each rank: n-1 tokens for each piece; taken
 //! from others' stages: n-1 blocks.
@@ -36,6 +37,9 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
             let place = stage.here(0, piece.len);
             steps.copy(piece, place);
             stage.tell_all(&mut steps);
+            // While it is in cache.
+            steps
+                .copy(piece, Slice::new(Buffer::Output, at(&call, rank) + piece.offset, piece.len));
             for other in stage.others() {
                 stage.hear(&mut steps, other);
                 let theirs = at(&call, other) + piece.offset;
@@ -44,8 +48,9 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
             stage.turn(&mut steps);
         }
         stage.end_turned(&mut steps);
+    } else {
+        steps.copy(own, Slice::new(Buffer::Output, at(&call, rank), call.count));
     }
-    steps.copy(own, Slice::new(Buffer::Output, at(&call, rank), call.count));
     steps.build()
 }
 

@@ -213,8 +213,11 @@ impl Communicator {
         let (element, accumulator) = entry.element_bytes;
         let scratch = self.scratch.exactly(entry.schedule.scratch_len() * accumulator);
         let stage = self.stage.as_mut().filter(|_| entry.is_staged);
-        let mut memory = Memory::new(user, scratch, element, accumulator)
-            .with_stage(stage, self.is_stage_turned);
+        let mut memory = Memory::new(user, scratch, element, accumulator).with_stage(
+            stage,
+            self.is_stage_turned,
+            self.layout.size(),
+        );
         match self.engine.run(&task, &mut memory, steps) {
             Ok(()) => {
                 self.is_stage_turned ^= entry.schedule.turns_stage();

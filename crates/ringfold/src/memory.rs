@@ -12,7 +12,16 @@ use crate::reach::Reach;
 /// Bytes of a result from which what it takes from stages, and what is combined of other windows,
 /// is written past the caches. Two ranks' results of that length leave nothing in them for the
 /// inputs: as measured for all-gathers of two ranks (`bench/peers`), with 32 MiB of cache.
-pub(crate) const PAST_BYTES: usize = 16 * 1024 * 1024;
+const PAST_BYTES: usize = 16 * 1024 * 1024;
+
+/// Or bytes of what all ranks of a host have together. With less, who reads the result after the
+/// call loses more than the call gains, as measured with 4 and 8 ranks.
+const PAST_BYTES_OF_ALL: usize = 64 * 1024 * 1024;
+
+/// Whether a result of so many bytes is written past the caches, on ranks that have so many in all.
+pub(crate) const fn goes_past(result: usize, all: usize) -> bool {
+    result >= PAST_BYTES || all >= PAST_BYTES_OF_ALL
+}
 
 /// The caller's buffers, and where the parts of a call begin in them.
 pub(crate) enum User<'a> {
@@ -52,6 +61,8 @@ pub(crate) struct Memory<'a> {
     reach: Option<Reach<'a>>,
     /// What ranks pass the call through, if they do.
     stage: Option<&'a mut Window>,
+    /// Whether what the user's memory gets of others' stages is written past the caches.
+    past: bool,
     map: Map,
 }
 
@@ -120,13 +131,20 @@ impl<'a> Memory<'a> {
         debug_assert!(element.is_power_of_two() && accumulator.is_power_of_two());
         let (element, accumulator) = (element.trailing_zeros(), accumulator.trailing_zeros());
         let map = Map { input_at, output_at, stage_by: 0, element, accumulator };
-        Self { input, user, scratch, reach: None, stage: None, map }
+        Self { input, user, scratch, reach: None, stage: None, past: false, map }
     }
 
-    /// The same with `stage`, if the call passes through it; its halves may have changed places.
-    pub(crate) fn with_stage(self, stage: Option<&'a mut Window>, is_turned: bool) -> Self {
+    /// The same with the `stage` of so many ranks, if the call passes through it; its halves may
+    /// have changed places.
+    pub(crate) fn with_stage(
+        self,
+        stage: Option<&'a mut Window>,
+        is_turned: bool,
+        ranks: usize,
+    ) -> Self {
         let stage_by = if is_turned { STAGE_HALF_BYTES } else { 0 };
-        Self { stage, map: Map { stage_by, ..self.map }, ..self }
+        let past = goes_past(self.user.len(), (self.input.len() + self.user.len()) * ranks);
+        Self { stage, past, map: Map { stage_by, ..self.map }, ..self }
     }
 
     /// The memory of a call in windows: there its schedule's steps are `reach`'s, but for messages,
@@ -134,7 +152,8 @@ impl<'a> Memory<'a> {
     pub(crate) fn in_windows(reach: Reach<'a>, scratch: &'a mut [u8]) -> Self {
         let (element, accumulator) = (reach.element, reach.accumulator);
         let map = Map { input_at: None, output_at: 0, stage_by: 0, element, accumulator };
-        Self { input: &[], user: &mut [], scratch, reach: Some(reach), stage: None, map }
+        let (input, user): (&[u8], &mut [u8]) = (&[], &mut []);
+        Self { input, user, scratch, reach: Some(reach), stage: None, past: false, map }
     }
 
     /// The windows, if the call is in some, and scratch.
@@ -207,7 +226,7 @@ impl<'a> Memory<'a> {
     /// Copies `src` of the stage of `from` to `dst`.
     pub(crate) fn get(&mut self, from: Rank, src: Slice, dst: Slice) {
         let (_, range) = self.map.place(src);
-        let copy = if self.user.len() < PAST_BYTES { copy } else { copy_past };
+        let copy = if self.past { copy_past } else { copy };
         let (bytes, rest) = self.split(dst);
         copy(bytes, staged(rest.stages).read(from, range));
     }
@@ -312,4 +331,23 @@ impl<'m> Rest<'m> {
 #[inline]
 fn staged<T>(stage: Option<T>) -> T {
     stage.expect("only calls through stages use theirs")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Memory, User, goes_past};
+
+    #[test]
+    fn long_results_go_past_the_caches_by_what_all_ranks_have() {
+        fn past(user: User<'_>) -> bool {
+            Memory::new(user, &mut [], 1, 1).with_stage(None, false, 8).past
+        }
+        let mib = |count: usize| count << 20;
+        assert!(goes_past(mib(16), mib(32)) && goes_past(mib(4), mib(64)));
+        assert!(!goes_past(mib(15), mib(63)));
+        let (input, mut bytes) = (vec![0; mib(4)], vec![0; mib(4)]);
+        let in_place = User::Together { bytes: &mut bytes, input_at: 0, output_at: 0 };
+        assert!(!past(in_place), "one buffer of each rank");
+        assert!(past(User::Apart { input: &input, output: &mut bytes }), "two");
+    }
 }

@@ -9,7 +9,7 @@ use ringfold_types::{Call, Collective, Rank, ReduceOp};
 
 use crate::communicator::Communicator;
 use crate::error::Error;
-use crate::memory::{Memory, PAST_BYTES, Shape, User};
+use crate::memory::{Memory, Shape, User, goes_past};
 use crate::plans::mix;
 use crate::reach::Reach;
 use crate::window::{Store, Window};
@@ -183,7 +183,8 @@ impl Communicator {
                 let (element, accumulator) =
                     (element.trailing_zeros(), accumulator.trailing_zeros());
                 let (at, spreads) = (range.start, entry.spreads);
-                let past = input.is_some() && range.len() >= PAST_BYTES;
+                let all = range.len() * self.layout.size();
+                let past = input.is_some() && goes_past(range.len(), all);
                 let reach = Reach { input, output, at, element, accumulator, spreads, past };
                 Memory::in_windows(reach, scratch)
             }
@@ -194,8 +195,11 @@ impl Communicator {
                     None => User::Together { bytes: output, input_at: 0, output_at: 0 },
                 };
                 let stage = self.stage.as_mut().filter(|_| entry.is_staged);
-                Memory::new(user, scratch, element, accumulator)
-                    .with_stage(stage, self.is_stage_turned)
+                Memory::new(user, scratch, element, accumulator).with_stage(
+                    stage,
+                    self.is_stage_turned,
+                    self.layout.size(),
+                )
             }
         };
         match self.engine.run(&task, &mut memory, 0) {
