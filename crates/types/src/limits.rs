@@ -99,7 +99,7 @@ pub const PATHS_MAX: usize = 32;
 /// Registered bytes of a link over RDMA, at either end, for each direction that is used: whole
 /// pieces with their headers, of which the sender writes some while the receiver, which may have
 /// to be woken first, reads the others.
-pub const RDMA_RING_BYTES: usize = 32 * (RDMA_PIECE_BYTES + 64);
+pub const RDMA_RING_BYTES: usize = 16 * (RDMA_PIECE_BYTES + 64);
 
 /// Queue pairs of one rank of a communicator, with all peers and over all rails, where
 /// `RINGFOLD_IB_QPS_MAX` says nothing: about 10 KiB of a NIC's memory each,
@@ -111,12 +111,16 @@ pub const RDMA_BYTES: usize = 8 << 30;
 
 /// Bytes of one RDMA write. Longer messages are cut, so that the receiver reads one piece while the
 /// next arrives.
-pub const RDMA_PIECE_BYTES: usize = 64 * 1024;
+pub const RDMA_PIECE_BYTES: usize = 128 * 1024;
 
 /// And of one that goes straight to where the receiver wants it, of all paths to it together: it
 /// need not be read piece by piece. A ring has room for two, so that one is under way while the
 /// receiver hears of the other.
 pub const RDMA_PLACED_BYTES: usize = 1024 * 1024;
+
+/// How long a message from registered memory is at least whose receiver is asked where it wants it:
+/// to copy a shorter one takes no longer than to answer.
+pub const RDMA_ASK_BYTES: usize = 64 * 1024 + 1;
 
 /// RDMA writes of a link that the receiver is not done with.
 pub const RDMA_CELLS: usize = 64;

@@ -1,6 +1,6 @@
 //! What both halves of a ring make of invitations, and of peers that lie about them.
 
-use ringfold_types::limits::{RAILS_MAX, RDMA_LEND_BYTES, RDMA_PIECE_BYTES};
+use ringfold_types::limits::{RAILS_MAX, RDMA_ASK_BYTES, RDMA_LEND_BYTES, RDMA_PIECE_BYTES};
 
 use super::geometry::{AWAITS, FLAGS_AT, Number, lap};
 use super::inbound::Inbound;
@@ -151,8 +151,8 @@ fn the_next_message_is_invited_before_it_begins() {
         assert!(!outbound.waits_for_answer(0, Some(0), true), "it knows where to");
         assert!(pass(&mut outbound, &mut inbound, memory.len(), true));
     }
-    assert!(!pass(&mut outbound, &mut inbound, RDMA_PIECE_BYTES, true));
-    assert!(!inbound.may_invite() && !outbound.is_asking(), "a piece is copied");
+    assert!(!pass(&mut outbound, &mut inbound, RDMA_ASK_BYTES - 1, true));
+    assert!(!inbound.may_invite() && !outbound.is_asking(), "a short one is copied");
     assert!(!pass(&mut outbound, &mut inbound, memory.len(), true));
     assert!(inbound.may_invite() && outbound.is_asking());
     assert!(!pass(&mut outbound, &mut inbound, memory.len(), false));

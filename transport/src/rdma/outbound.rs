@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 
 use ringfold_types::limits::{
-    LINK_BYTES_MIN, RDMA_CELLS, RDMA_LEND_BYTES, RDMA_PIECE_BYTES, RDMA_RING_BYTES,
+    LINK_BYTES_MIN, RDMA_ASK_BYTES, RDMA_CELLS, RDMA_LEND_BYTES, RDMA_PIECE_BYTES, RDMA_RING_BYTES,
 };
 
 use super::geometry::{
@@ -222,8 +222,7 @@ impl Outbound {
         let length = u32::try_from(room.bytes).unwrap_or(u32::MAX);
         header[4..8].copy_from_slice(&length.to_le_bytes());
         if bytes.len() >= RDMA_LEND_BYTES {
-            // To copy a piece takes no longer than to ask.
-            self.restraint.begin(is_lent, bytes.len() > RDMA_PIECE_BYTES);
+            self.restraint.begin(is_lent, bytes.len() >= RDMA_ASK_BYTES);
         }
         let is_asking = self.restraint.is_asking();
         self.has_asked = is_asking;
