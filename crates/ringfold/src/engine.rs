@@ -101,8 +101,7 @@ impl Engine {
         memory: &mut Memory<'_>,
         first: usize,
     ) -> Result<(), Trouble> {
-        let tries = self.patience.tries();
-        if let Some((step, done)) = dash(&mut self.router, tries, task, memory, first)? {
+        if let Some((step, done)) = dash(&mut self.router, self.patience, task, memory, first)? {
             self.machine.start(task.schedule, memory.overlay());
             self.machine.skip_to(step, done);
         } else if self.router.is_flushed() {
@@ -183,7 +182,7 @@ impl Engine {
     }
 }
 
-fn look(task: &Task<'_>) -> Result<(), Trouble> {
+pub(crate) fn look(task: &Task<'_>) -> Result<(), Trouble> {
     task.control.verdict().map_or(Ok(()), |verdict| Err(Trouble::Verdict(verdict)))
 }
 

@@ -4,11 +4,13 @@
 use ringfold_collectives::{Form, Schedule, Source, Step};
 use ringfold_reduce::Line;
 use ringfold_transport::copy;
+use ringfold_types::limits::SOURCES_MAX;
 use ringfold_types::{Rank, Slice};
 
-use crate::engine::{Reduction, Task, Trouble, combine, link, put};
+use crate::engine::{Reduction, Task, Trouble, combine, link, look, put};
 use crate::memory::Memory;
 use crate::router::Router;
+use crate::wait::Patience;
 
 /// The longest message that is received whole, in bytes.
 const SHORT_BYTES: usize = 4096;
@@ -16,8 +18,8 @@ const SHORT_BYTES: usize = 4096;
 /// Most values that are combined whole fit a cache line,
 const LINE_BYTES: usize = 64;
 
-/// and come from no more ranks than these.
-const LINES: usize = 4;
+/// and mostly come from no more ranks than these.
+const FEW: usize = 4;
 
 /// Whether every reduction of a schedule is one that `dash` does.
 pub(crate) fn reduces_in_lines(schedule: &Schedule) -> bool {
@@ -32,7 +34,7 @@ pub(crate) fn reduces_in_lines(schedule: &Schedule) -> bool {
         };
         Form::of(dst.buffer) == Form::Element
             && dst.len <= LINE_BYTES / element
-            && sources.len() <= LINES
+            && sources.len() <= SOURCES_MAX
             && sources.iter().all(is_short)
     })
 }
@@ -46,25 +48,26 @@ enum Whole {
     Part(usize),
 }
 
-/// Does the steps of a schedule of one lane, from `first` on, as long as each can be done whole, at
-/// once or after `tries` more. Returns the step at which a machine goes on, and how much of it is
-/// done; `None` if there is nothing left.
+/// Does the steps of a schedule of one lane, from `first` on, as long as each can be done whole: at
+/// once, or after as many tries more in all and turns of others in a row as `patience` has. Returns
+/// the step at which a machine goes on, and how much of it is done; `None` if nothing is left.
 #[inline]
 pub(crate) fn dash(
     router: &mut Router,
-    mut tries: u32,
+    patience: Patience,
     task: &Task<'_>,
     memory: &mut Memory<'_>,
     first: usize,
 ) -> Result<Option<(usize, usize)>, Trouble> {
     let [steps] = task.schedule.lanes() else { return Ok(Some((0, 0))) };
+    let mut tries = patience.tries();
     for (index, step) in steps.iter().enumerate().skip(first) {
+        let mut turns = patience.turns();
         loop {
             match whole(router, task, memory, step)? {
                 Whole::Done => break,
                 Whole::Part(done) => return Ok(Some((index, done))),
-                Whole::Wait if tries == 0 => return Ok(Some((index, 0))),
-                Whole::Wait => {
+                Whole::Wait if tries > 0 => {
                     tries -= 1;
                     // What only polling brings is late anyway.
                     if tries.is_multiple_of(16) {
@@ -72,6 +75,13 @@ pub(crate) fn dash(
                     }
                     std::hint::spin_loop();
                 }
+                Whole::Wait if turns > 0 => {
+                    turns -= 1;
+                    look(task)?;
+                    router.poll()?;
+                    std::thread::yield_now();
+                }
+                Whole::Wait => return Ok(Some((index, 0))),
             }
         }
     }
@@ -126,8 +136,11 @@ fn whole(
         }
         Step::Reduce { dst, ref sources } => {
             let sources = task.schedule.sources(sources);
+            if task.in_lines && sources.len() <= FEW {
+                return reduce::<FEW>(router, task, memory, dst, sources);
+            }
             if task.in_lines {
-                return reduce(router, task, memory, dst, sources);
+                return reduce::<SOURCES_MAX>(router, task, memory, dst, sources);
             }
             if task.schedule.needs_stage() {
                 combine(router, task, memory, Reduction { dst, sources, done: 0, lane: 0 })?;
@@ -140,9 +153,9 @@ fn whole(
     }
 }
 
-/// Combines elements that fit a line each.
+/// Combines elements that fit a line each, of at most `N` sources.
 #[inline]
-fn reduce(
+fn reduce<const N: usize>(
     router: &mut Router,
     task: &Task<'_>,
     memory: &mut Memory<'_>,
@@ -150,7 +163,7 @@ fn reduce(
     sources: &[Source],
 ) -> Result<Whole, Trouble> {
     let bytes = dst.len << memory.shift(Form::Element);
-    let mut lines = [Line([0; LINE_BYTES]); LINES];
+    let mut lines = [Line([0; LINE_BYTES]); N];
     for (line, source) in lines.iter_mut().zip(sources) {
         let values = match *source {
             Source::Local(slice) => memory.read(slice),

@@ -13,6 +13,8 @@ pub(crate) struct Patience {
     spin: Duration,
     /// and after that, rounds in which other threads may run first.
     yields: u32,
+    /// Such rounds before any of that, for a step that is done whole.
+    turns: u32,
     /// The longest time that `spin` may grow to.
     spin_max: Duration,
 }
@@ -92,18 +94,24 @@ impl Patience {
     /// cheaper than sleeping and being woken, unless peers do not all share memory: what a device
     /// or the kernel brings wakes who sleeps, and comes no sooner to who is awake.
     pub(crate) const fn new(crowd: Crowd, shares_memory: bool) -> Self {
-        let (spin_max, yields) = match (crowd.is_dense(), shares_memory) {
-            (false, _) => (Duration::from_micros(50), 20),
-            (true, true) => (Duration::ZERO, 64),
-            (true, false) => (Duration::ZERO, 2),
+        let (spin_max, yields, turns) = match (crowd.is_dense(), shares_memory) {
+            (false, _) => (Duration::from_micros(50), 20, 0),
+            (true, true) => (Duration::ZERO, 32, 32),
+            (true, false) => (Duration::ZERO, 2, 0),
         };
-        Self { spin: spin_max, yields, spin_max }
+        Self { spin: spin_max, yields, turns, spin_max }
     }
 
     /// How often to try again at once: where peers have cores of their own, a short message is on
     /// its way already.
     pub(crate) const fn tries(&self) -> u32 {
         if self.spin_max.is_zero() { 0 } else { LOOK_EVERY }
+    }
+
+    /// How often to let others run and try again, without a look at anything else: where ranks that
+    /// share memory share CPUs, what a short call waits for is there after a turn or two.
+    pub(crate) const fn turns(&self) -> u32 {
+        self.turns
     }
 
     /// Learns from a wait that is over. Who waited in vain until it let others run may have kept
@@ -179,6 +187,7 @@ mod tests {
     fn ranks_without_a_core_of_their_own_never_spin() {
         for shares_memory in [true, false] {
             let patience = Patience::new(Crowd { ranks: 8, cpus: 2 }, shares_memory);
+            assert_eq!((patience.tries(), patience.turns() > 0), (0, shares_memory));
             let (_, stages) = wait(patience, 100);
             let (yields, parks) = stages.split_at(patience.yields as usize);
             assert!(yields.iter().all(|stage| *stage == Stage::Yield));
@@ -212,6 +221,7 @@ mod tests {
     #[test]
     fn spinning_in_vain_gets_shorter_and_comes_back() {
         let mut patience = Patience::new(Crowd { ranks: 2, cpus: 2 }, true);
+        assert!(patience.tries() > 0 && patience.turns() == 0);
         let longest = patience.spin;
         let in_vain = Idle { rounds: 1000, since: Some(Instant::now()), yielded: 1, stirred: 0 };
         (0..20).for_each(|_| patience.learn(in_vain));
