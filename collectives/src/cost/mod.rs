@@ -66,7 +66,7 @@ pub const ACROSS_HOSTS: LinkCost = LinkCost {
 };
 
 /// From one rank to another of the same CPU, in picoseconds: who waits yields, at times in vain.
-const SWITCH_PS: u128 = 2_500_000;
+const SWITCH_PS: u128 = 2_200_000;
 
 /// To wake a rank of a crowded host that waited while others waited for the network: it sleeps by
 /// then.

@@ -267,7 +267,7 @@ fn choices_of_others_are_as_reviewed() {
 /// The same where all ranks share the 2 CPUs of one machine, whose containers are hosts.
 const CROWDED: &str = "\
 allreduce 1x4: 4 one_shot 64 staged_one_shot 131072 staged 268435456 two_shot
-allreduce 1x8: 4 one_shot 64 staged_one_shot 65536 staged 134217728 two_shot
+allreduce 1x8: 4 one_shot 64 staged_one_shot 32768 staged 134217728 two_shot
 allreduce 4x1: 4 recursive_doubling 4096 tree 131072 double_tree 262144 ring
 allreduce 8x1: 4 double_tree 8 tree 131072 double_tree 262144 halving_doubling 524288 two_shot \
 1048576 ring
