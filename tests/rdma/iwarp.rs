@@ -3,7 +3,7 @@
 use ringfold_tests::{Outcome, needed, program};
 
 use crate::lab;
-use crate::{faults, ranks};
+use crate::{collectives, faults, ranks};
 
 /// Runs a script where every rail has an iWARP device, `siw_h0r0` as a rule; `None` where there
 /// are none.
@@ -29,6 +29,13 @@ fn the_transport_conforms_over_iwarp() {
     let Some(outcome) = script(&text) else { return };
     let passed = |name: &str| outcome.stdout.matches(&format!("test {name}::")).count();
     assert!(passed("rdma") > 0 && passed("rdma") == passed("rdma_several"), "{outcome:?}");
+}
+
+#[test]
+#[ignore = "wants a virtual machine"]
+fn collectives_over_iwarp_are_right() {
+    let Some(outcome) = script(&collectives()) else { return };
+    assert!(outcome.stdout.contains("test rdma::allreduce ... ok"), "{outcome:?}");
 }
 
 #[test]

@@ -103,6 +103,20 @@ fn the_transport_conforms() {
     assert!(passed("rdma") > 0 && passed("rdma") == passed("rdma_several"), "{outcome:?}");
 }
 
+/// Every collective, in ordinary buffers, the communicator's and windows.
+#[test]
+#[ignore = "wants a virtual machine"]
+fn collectives_are_right() {
+    let Some(outcome) = lab::script(&collectives()) else { return };
+    assert!(outcome.stdout.contains("test rdma::allreduce ... ok"), "{outcome:?}");
+}
+
+/// Runs what the suite of collectives has of RDMA.
+fn collectives() -> String {
+    let suite = program::suite("collectives");
+    format!("RINGFOLD_TEST_REQUIRE=rdma {} --test-threads 1 rdma::", suite.display())
+}
+
 /// Starts four ranks, two for either host, which use that host's devices and nothing else.
 fn ranks(args: &str) -> String {
     let [ringrun, perf] = ["ringrun", "allreduce-perf"].map(program::binary);

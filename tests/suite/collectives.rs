@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod rdma;
 mod via;
 mod windows;
 
@@ -29,22 +30,38 @@ const COUNTS: [usize; 7] = [0, 1, 3, 17, 1000, 4099, 70_001];
 
 /// Performs `call` and counts the wrong elements of this rank.
 fn wrong(comm: &mut Communicator, call: &Call, in_place: bool, seed: u64) -> usize {
+    let [input, output] = [call.input_len(comm.size()), call.output_len(comm.size())];
+    let bytes = input.max(output) * call.data_type.bytes();
+    let [input, output] = &mut [vec![0; bytes], vec![0; bytes]];
+    wrong_in([input, output], comm, call, in_place, seed)
+}
+
+/// The same in memory that is there.
+fn wrong_in(
+    [input, output]: [&mut [u8]; 2],
+    comm: &mut Communicator,
+    call: &Call,
+    in_place: bool,
+    seed: u64,
+) -> usize {
     let (rank, size, bytes) = (comm.rank(), comm.size(), call.data_type.bytes());
     let oracle = Oracle::new(*call, size, seed);
     let call = Call { op: oracle.op(rank), ..*call };
     let (input_len, output_len) = (call.input_len(size) * bytes, call.output_len(size) * bytes);
-    let mut input = vec![0; input_len];
-    oracle.fill_input(rank, &mut input);
+    let input = &mut input[..input_len];
+    oracle.fill_input(rank, input);
     if !in_place {
-        let mut output = vec![0xa5; output_len];
-        comm.perform(&call, Buffers::Apart { input: &input, output: &mut output }).unwrap();
-        return oracle.count_wrong(rank, &output);
+        let output = &mut output[..output_len];
+        output.fill(0xa5);
+        comm.perform(&call, Buffers::Apart { input, output }).unwrap();
+        return oracle.count_wrong(rank, output);
     }
-    let mut buffer = vec![0xa5; input_len.max(output_len)];
+    let buffer = &mut output[..input_len.max(output_len)];
+    buffer.fill(0xa5);
     let input_at =
         if call.collective == Collective::AllGather { rank.index() * input_len } else { 0 };
-    buffer[input_at..input_at + input_len].copy_from_slice(&input);
-    comm.perform(&call, Buffers::InPlace(&mut buffer)).unwrap();
+    buffer[input_at..input_at + input_len].copy_from_slice(input);
+    comm.perform(&call, Buffers::InPlace(buffer)).unwrap();
     if call.collective == Collective::Reduce && rank != call.root {
         assert_eq!(buffer, input, "{call} in place wrote to a rank that is not its root");
     }
@@ -85,12 +102,17 @@ fn calls(collective: Collective, size: usize) -> Vec<Call> {
 }
 
 fn all_algorithms(via: Via, collective: Collective, sizes: &[usize]) {
+    some_calls(via, collective, sizes, 1);
+}
+
+/// All algorithms, each with one in so many calls.
+fn some_calls(via: Via, collective: Collective, sizes: &[usize], of: usize) {
     for &size in sizes {
         let can_be_had =
             |a: &&Algorithm| a.works_anywhere() || a.needs_stage() && via == Via::Shm && size > 1;
         for algorithm in Algorithm::of(collective).iter().filter(can_be_had) {
             let settings = [("RINGFOLD_ALGO", &*format!("{collective}:{}", algorithm.name))];
-            let calls = calls(collective, size);
+            let calls: Vec<_> = calls(collective, size).into_iter().step_by(of).collect();
             via.run(size, &settings, |comm| {
                 assert_eq!(comm.algorithm_for(&calls[0]).unwrap(), algorithm.name);
                 for (index, call) in calls.iter().enumerate() {
@@ -221,21 +243,20 @@ impl Random {
 
 #[test]
 fn a_barrier_holds_everyone_back() {
+    Via::ALL.into_iter().for_each(|via| barriers(via, &[1, 2, 3, 6]));
+}
+
+fn barriers(via: Via, sizes: &[usize]) {
     use std::sync::atomic::{AtomicUsize, Ordering};
-    for via in Via::ALL {
-        for size in [1, 2, 3, 6] {
-            let entered = AtomicUsize::new(0);
-            via.run(size, &[], |comm| {
-                for round in 1..=20 {
-                    entered.fetch_add(1, Ordering::SeqCst);
-                    comm.barrier().unwrap();
-                    assert!(
-                        entered.load(Ordering::SeqCst) >= round * size,
-                        "{via:?}, {size} ranks"
-                    );
-                }
-            });
-        }
+    for &size in sizes {
+        let entered = AtomicUsize::new(0);
+        via.run(size, &[], |comm| {
+            for round in 1..=20 {
+                entered.fetch_add(1, Ordering::SeqCst);
+                comm.barrier().unwrap();
+                assert!(entered.load(Ordering::SeqCst) >= round * size, "{via:?}, {size} ranks");
+            }
+        });
     }
 }
 
@@ -263,40 +284,46 @@ fn every_rank_gets_the_same_bits_in_every_run() {
 #[test]
 fn calls_that_repeat_are_right_too() {
     for (via, size) in [(Via::Local, 2), (Via::Shm, 2), (Via::Tcp, 2), (Via::Shm, 3)] {
-        via.run(size, &[], |comm| {
-            for (data_type, op) in kinds(Collective::AllReduce) {
-                for count in [1, 2, 3, 7, 16] {
-                    let (collective, root) = (Collective::AllReduce, Rank(0));
-                    let call = Call { collective, count, data_type, op, root };
-                    for round in 0..8_u64 {
-                        // Each rank is late now and then, so that the others wait in every way.
-                        if round % 4 == u64::from(comm.rank().0) {
-                            thread::sleep(Duration::from_micros(100 * round));
-                        }
-                        let wrong = wrong(comm, &call, count % 2 == 0, round);
-                        assert_eq!(wrong, 0, "{call}, round {round}, {via:?}, {size} ranks");
+        repeats(via, size);
+    }
+}
+
+fn repeats(via: Via, size: usize) {
+    via.run(size, &[], |comm| {
+        for (data_type, op) in kinds(Collective::AllReduce) {
+            for count in [1, 2, 3, 7, 16] {
+                let (collective, root) = (Collective::AllReduce, Rank(0));
+                let call = Call { collective, count, data_type, op, root };
+                for round in 0..8_u64 {
+                    // Each rank is late now and then, so that the others wait in every way.
+                    if round % 4 == u64::from(comm.rank().0) {
+                        thread::sleep(Duration::from_micros(100 * round));
                     }
+                    let wrong = wrong(comm, &call, count % 2 == 0, round);
+                    assert_eq!(wrong, 0, "{call}, round {round}, {via:?}, {size} ranks");
                 }
             }
-        });
-    }
+        }
+    });
 }
 
 #[test]
 fn a_call_that_differs_after_repeats_is_named() {
-    for via in Via::ALL {
-        for mine in 0..2 {
-            via.run(2, &[], |comm| {
-                let mut buffer = [1.0_f32, 2.0];
-                for _ in 0..100 {
-                    comm.all_reduce(&mut buffer, ReduceOp::Max).unwrap();
-                }
-                let op = if comm.rank().0 == mine { ReduceOp::Min } else { ReduceOp::Max };
-                let error = comm.all_reduce(&mut buffer, op).unwrap_err().to_string();
-                assert!(error.contains("min") && error.contains("#101"), "{via:?}: {error}");
-                let again = comm.all_reduce(&mut buffer, op).unwrap_err().to_string();
-                assert_eq!(again, error, "{via:?}");
-            });
-        }
+    Via::ALL.into_iter().for_each(differs_after_repeats);
+}
+
+fn differs_after_repeats(via: Via) {
+    for mine in 0..2 {
+        via.run(2, &[], |comm| {
+            let mut buffer = [1.0_f32, 2.0];
+            for _ in 0..100 {
+                comm.all_reduce(&mut buffer, ReduceOp::Max).unwrap();
+            }
+            let op = if comm.rank().0 == mine { ReduceOp::Min } else { ReduceOp::Max };
+            let error = comm.all_reduce(&mut buffer, op).unwrap_err().to_string();
+            assert!(error.contains("min") && error.contains("#101"), "{via:?}: {error}");
+            let again = comm.all_reduce(&mut buffer, op).unwrap_err().to_string();
+            assert_eq!(again, error, "{via:?}");
+        });
     }
 }

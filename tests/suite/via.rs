@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::thread;
 
 use ringfold::{Communicator, Config, local};
+use ringfold_tests::rdma;
 
 /// How the ranks of a test reach each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,10 +20,17 @@ pub(crate) enum Via {
     Tcp,
     /// Shared memory and TCP: ranks are dealt to so many hosts in turn.
     Hosts(usize),
+    /// RDMA and nothing else: ranks are dealt to the hosts in turn whose devices there are.
+    Rdma,
 }
 
 impl Via {
     pub(crate) const ALL: [Self; 3] = [Self::Local, Self::Shm, Self::Tcp];
+
+    /// Whether there is what it needs; else says so, or fails where `RINGFOLD_TEST_REQUIRE` has it.
+    pub(crate) fn is_there(self) -> bool {
+        self != Self::Rdma || !rdma::hosts().is_empty()
+    }
 
     /// Runs `rank_main` on `size` ranks with these settings (`RINGFOLD_*` variables) and returns
     /// what they returned.
@@ -41,9 +49,11 @@ impl Via {
         let transport = match self {
             Self::Tcp => "tcp",
             Self::Hosts(_) => "shm,tcp",
+            Self::Rdma => "rdma",
             _ => "shm",
         };
         let attached = if self == Self::ShmAttached { "1" } else { "0" };
+        let hosts = self.hosts();
         let port = free_port().to_string();
         environment.extend(
             [
@@ -63,9 +73,10 @@ impl Via {
                 .map(|rank| {
                     let mut environment = environment.clone();
                     environment.insert("RANK".to_owned(), rank.to_string());
-                    if let Self::Hosts(hosts) = self {
-                        environment
-                            .insert("RINGFOLD_HOSTID".to_owned(), (rank % hosts).to_string());
+                    if !hosts.is_empty() {
+                        let host = rank % hosts.len();
+                        environment.insert("RINGFOLD_HOSTID".to_owned(), host.to_string());
+                        environment.insert("RINGFOLD_IB_HCA".to_owned(), hosts[host].clone());
                     }
                     scope.spawn(move || {
                         let config = Config::from_map(environment).unwrap();
@@ -78,6 +89,15 @@ impl Via {
                 .collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         })
+    }
+
+    /// The devices of each host, where ranks are dealt to some.
+    fn hosts(self) -> Vec<String> {
+        match self {
+            Self::Hosts(hosts) => vec![String::new(); hosts],
+            Self::Rdma => rdma::hosts(),
+            _ => Vec::new(),
+        }
     }
 }
 

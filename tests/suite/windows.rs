@@ -60,7 +60,12 @@ fn all_calls() -> Vec<Call> {
 }
 
 fn everything(via: Via, sizes: &[usize]) {
-    let calls = all_calls();
+    some_calls(via, sizes, 1);
+}
+
+/// One in so many calls.
+pub(crate) fn some_calls(via: Via, sizes: &[usize], of: usize) {
+    let calls: Vec<_> = all_calls().into_iter().step_by(of).collect();
     for &size in sizes {
         via.run(size, &FORCED, |comm| {
             let mut pair = pair(comm);
@@ -153,48 +158,52 @@ fn of_many_elements() {
 
 #[test]
 fn windows_are_zero_outlive_each_other_and_serve_other_calls() {
-    for via in Via::ALL {
-        via.run(3, &[], |comm| {
-            let rank = comm.rank();
-            let mut kept = comm.alloc::<f32>(3000).unwrap();
-            assert!(kept.iter().all(|value| *value == 0.0));
-            for round in 0..20_u32 {
-                let mut window = comm.alloc::<u32>(1000 + round as usize).unwrap();
-                window.fill(round + rank.0);
-                comm.all_reduce_window(&mut window, 1.., ReduceOp::Sum).unwrap();
-                assert!(window[1..].iter().all(|value| *value == 3 * round + 3), "{via:?}");
-                assert_eq!(window[0], round + rank.0);
-            }
-            // One rank drops its window while the others still use theirs.
-            let other = comm.alloc::<f32>(3000).unwrap();
-            if rank == Rank(1) {
-                drop(other);
-            } else {
-                assert!(other.iter().all(|value| *value == 0.0));
-            }
-            kept.fill(1.0);
-            comm.all_reduce(&mut kept, ReduceOp::Sum).unwrap();
-            assert!(kept.iter().all(|value| *value == 3.0));
-            let mut none = comm.alloc::<f64>(0).unwrap();
-            comm.all_reduce_window(&mut none, .., ReduceOp::Sum).unwrap();
-            assert!(none.is_empty());
-        });
-    }
+    Via::ALL.into_iter().for_each(outlive_each_other);
+}
+
+pub(crate) fn outlive_each_other(via: Via) {
+    via.run(3, &[], |comm| {
+        let rank = comm.rank();
+        let mut kept = comm.alloc::<f32>(3000).unwrap();
+        assert!(kept.iter().all(|value| *value == 0.0));
+        for round in 0..20_u32 {
+            let mut window = comm.alloc::<u32>(1000 + round as usize).unwrap();
+            window.fill(round + rank.0);
+            comm.all_reduce_window(&mut window, 1.., ReduceOp::Sum).unwrap();
+            assert!(window[1..].iter().all(|value| *value == 3 * round + 3), "{via:?}");
+            assert_eq!(window[0], round + rank.0);
+        }
+        // One rank drops its window while the others still use theirs.
+        let other = comm.alloc::<f32>(3000).unwrap();
+        if rank == Rank(1) {
+            drop(other);
+        } else {
+            assert!(other.iter().all(|value| *value == 0.0));
+        }
+        kept.fill(1.0);
+        comm.all_reduce(&mut kept, ReduceOp::Sum).unwrap();
+        assert!(kept.iter().all(|value| *value == 3.0));
+        let mut none = comm.alloc::<f64>(0).unwrap();
+        comm.all_reduce_window(&mut none, .., ReduceOp::Sum).unwrap();
+        assert!(none.is_empty());
+    });
 }
 
 #[test]
 fn what_ranks_ask_differently_is_refused_on_all() {
-    for via in Via::ALL {
-        via.run(3, &[], |comm| {
-            let rank = comm.rank();
-            let error = comm.alloc::<f32>(10 + rank.index() / 2).unwrap_err();
-            let says = ["rank 2 asks for f32 x 11", "rank 0 for f32 x 10", "same"];
-            assert!(says.iter().all(|word| error.to_string().contains(word)), "{error}");
-            let error = comm.alloc::<f32>(usize::MAX / 2).unwrap_err().to_string();
-            assert!(error.contains("more than"), "{error}");
-            assert!(comm.alloc::<f32>(10).is_ok(), "all is as before");
-        });
-    }
+    Via::ALL.into_iter().for_each(ask_differently);
+}
+
+pub(crate) fn ask_differently(via: Via) {
+    via.run(3, &[], |comm| {
+        let rank = comm.rank();
+        let error = comm.alloc::<f32>(10 + rank.index() / 2).unwrap_err();
+        let says = ["rank 2 asks for f32 x 11", "rank 0 for f32 x 10", "same"];
+        assert!(says.iter().all(|word| error.to_string().contains(word)), "{error}");
+        let error = comm.alloc::<f32>(usize::MAX / 2).unwrap_err().to_string();
+        assert!(error.contains("more than"), "{error}");
+        assert!(comm.alloc::<f32>(10).is_ok(), "all is as before");
+    });
 }
 
 #[test]

@@ -1,0 +1,93 @@
+//! The same over RDMA, where there are devices: `tests/rdma` runs this in a virtual machine, whose
+//! processor may be emulated, so that it is some of the calls on few ranks.
+
+use ringfold::Collective;
+
+use crate::via::Via;
+use crate::{barriers, calls, differs_after_repeats, repeats, some_calls, windows, wrong_in};
+
+/// One in so many calls.
+const OF: usize = 3;
+
+fn suite(collective: Collective) {
+    if Via::Rdma.is_there() {
+        some_calls(Via::Rdma, collective, &[2, 3], OF);
+    }
+}
+
+#[test]
+fn allreduce() {
+    suite(Collective::AllReduce);
+}
+
+#[test]
+fn allgather() {
+    suite(Collective::AllGather);
+}
+
+#[test]
+fn reduce_scatter() {
+    suite(Collective::ReduceScatter);
+}
+
+#[test]
+fn broadcast() {
+    suite(Collective::Broadcast);
+}
+
+#[test]
+fn reduce() {
+    suite(Collective::Reduce);
+}
+
+#[test]
+fn barrier() {
+    if Via::Rdma.is_there() {
+        barriers(Via::Rdma, &[1, 2, 3]);
+    }
+}
+
+#[test]
+fn calls_that_repeat() {
+    if Via::Rdma.is_there() {
+        repeats(Via::Rdma, 2);
+    }
+}
+
+#[test]
+fn a_call_that_differs() {
+    if Via::Rdma.is_there() {
+        differs_after_repeats(Via::Rdma);
+    }
+}
+
+/// Devices read and write such memory where it lies. Messages of one piece and of several.
+#[test]
+fn buffers_of_the_communicator() {
+    const RANKS: usize = 3;
+    const BYTES: usize = 1_000_003 * 4 * RANKS;
+    if !Via::Rdma.is_there() {
+        return;
+    }
+    Via::Rdma.run(RANKS, &[], |comm| {
+        let mut memory = [comm.alloc::<u8>(BYTES).unwrap(), comm.alloc::<u8>(BYTES).unwrap()];
+        for collective in Collective::ALL {
+            let calls = calls(collective, RANKS).into_iter().filter(|call| call.count > 1000);
+            for (index, call) in calls.step_by(OF).enumerate() {
+                let [input, output] = &mut memory;
+                let in_place = index % 2 == 0;
+                let wrong = wrong_in([input, output], comm, &call, in_place, index as u64);
+                assert_eq!(wrong, 0, "{call}, in place {in_place}, rank {}", comm.rank());
+            }
+        }
+    });
+}
+
+#[test]
+fn windows() {
+    if Via::Rdma.is_there() {
+        windows::some_calls(Via::Rdma, &[2, 3], OF);
+        windows::outlive_each_other(Via::Rdma);
+        windows::ask_differently(Via::Rdma);
+    }
+}
