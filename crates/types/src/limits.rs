@@ -113,6 +113,10 @@ pub const RDMA_BYTES: usize = 8 << 30;
 /// next arrives.
 pub const RDMA_PIECE_BYTES: usize = 128 * 1024;
 
+/// What is worth one of its own where there are several paths, each of which takes its part of a
+/// message.
+pub const RDMA_STRIPE_BYTES: usize = 64 * 1024;
+
 /// And of one that goes straight to where the receiver wants it, of all paths to it together: it
 /// need not be read piece by piece. A ring has room for two, so that one is under way while the
 /// receiver hears of the other.

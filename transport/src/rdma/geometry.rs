@@ -19,7 +19,7 @@
 #![expect(clippy::cast_possible_truncation, reason = "lanes and lines are few")]
 
 use ringfold_types::limits::{
-    LANES_MAX, RDMA_CELLS, RDMA_PIECE_BYTES, RDMA_PLACED_BYTES, RDMA_RING_BYTES,
+    LANES_MAX, RDMA_CELLS, RDMA_PIECE_BYTES, RDMA_PLACED_BYTES, RDMA_RING_BYTES, RDMA_STRIPE_BYTES,
 };
 
 /// Bytes of a line,
@@ -27,6 +27,8 @@ pub(super) const LINE_BYTES: usize = 64;
 /// and of the header at the start of a fragment: tag, length, flags, and the last invitations that
 /// the sender has seen.
 pub(super) const HEADER_BYTES: usize = 16;
+/// What parts of a message are multiples of.
+const STRIPE_ALIGN: usize = 128;
 /// The longest payload that shares its header's line.
 pub(super) const SHORT_BYTES: usize = LINE_BYTES - HEADER_BYTES;
 /// Lines of a ring.
@@ -73,6 +75,13 @@ pub(super) const fn capacity(lines: u32) -> usize {
         1 => SHORT_BYTES,
         lines => (lines as usize - 1) * LINE_BYTES,
     }
+}
+
+/// How much of a message of so many bytes goes by one of so many paths, at most: as much by each, in
+/// whole pairs of cache lines, unless that is not worth a write of its own.
+pub(super) const fn stripe(bytes: usize, paths: usize) -> usize {
+    let even = bytes.div_ceil(paths).next_multiple_of(STRIPE_ALIGN);
+    if even < RDMA_STRIPE_BYTES { RDMA_STRIPE_BYTES } else { even }
 }
 
 /// Where the payload begins within the fragment.
@@ -143,6 +152,20 @@ mod tests {
         ] {
             assert_eq!(Number::decode(number.encode()), number);
         }
+    }
+
+    #[test]
+    fn long_messages_go_by_all_paths() {
+        let parts = |bytes: usize, paths| bytes.div_ceil(stripe(bytes, paths));
+        for paths in 1..5 {
+            assert_eq!(parts(1, paths), 1);
+            assert_eq!(parts(RDMA_STRIPE_BYTES, paths), 1);
+            for bytes in [4 * RDMA_STRIPE_BYTES, 4 * RDMA_STRIPE_BYTES + 1, 10_000_001] {
+                assert_eq!(parts(bytes, paths), paths, "{bytes}");
+                assert_eq!(stripe(bytes, paths) % 128, 0, "{bytes}");
+            }
+        }
+        assert_eq!(parts(2 * RDMA_STRIPE_BYTES, 8), 2);
     }
 
     #[test]

@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 
 use ringfold_types::limits::{
-    LINK_BYTES_MIN, RDMA_ASK_BYTES, RDMA_CELLS, RDMA_LEND_BYTES, RDMA_PIECE_BYTES, RDMA_RING_BYTES,
+    LINK_BYTES_MIN, RDMA_ASK_BYTES, RDMA_CELLS, RDMA_LEND_BYTES, RDMA_RING_BYTES,
 };
 
 use super::geometry::{
@@ -102,8 +102,8 @@ pub(super) struct By {
     pub(super) path: usize,
     /// The path's cable, if its device can write where it is invited,
     pub(super) cable: Option<usize>,
-    /// and how many bytes together at most.
-    pub(super) most: usize,
+    /// and how many bytes together at most: where they are invited, and by the ring.
+    pub(super) most: (usize, usize),
 }
 
 /// Where a fragment fits.
@@ -203,16 +203,16 @@ impl Outbound {
         let wanted = |invited: u64| {
             let invited = usize::try_from(invited).unwrap_or(usize::MAX);
             // What is left over must begin where elements do.
-            if bytes.len() <= invited.min(by.most) {
+            if bytes.len() <= invited.min(by.most.0) {
                 bytes.len()
             } else {
-                whole(invited.min(by.most))
+                whole(invited.min(by.most.0))
             }
         };
         let invited = self.invited(tag, by.cable).filter(|_| is_lent);
         let invited = invited.map(|(to, key, most)| (to, key, wanted(most)));
         let invited = invited.filter(|(.., bytes)| *bytes >= RDMA_LEND_BYTES);
-        let wanted = invited.map_or_else(|| bytes.len().min(RDMA_PIECE_BYTES), |(.., bytes)| bytes);
+        let wanted = invited.map_or_else(|| bytes.len().min(by.most.1), |(.., bytes)| bytes);
         let placed = invited.map(|(to, key, _)| (to, key));
         let room = self.room(wanted)?;
         let begin = if room.skipped > 0 { 0 } else { self.line };

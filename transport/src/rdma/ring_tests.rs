@@ -34,7 +34,7 @@ pub(super) fn halves() -> (Outbound, Inbound) {
 }
 
 pub(super) const fn by(path: usize) -> By {
-    By { path, cable: Some(0), most: RDMA_PLACED_BYTES }
+    By { path, cable: Some(0), most: (RDMA_PLACED_BYTES, RDMA_PIECE_BYTES) }
 }
 
 /// What is under way from one half to the other: by path, in order.

@@ -3,7 +3,7 @@
 use ringfold_types::limits::{PATHS_MAX, RDMA_LEND_BYTES, RDMA_PIECE_BYTES, RDMA_PLACED_BYTES};
 
 use super::{Fault, Outgoing, Own, Peer, Way};
-use crate::rdma::geometry::Number;
+use crate::rdma::geometry::{Number, stripe};
 use crate::rdma::inbound::Inbound;
 use crate::rdma::message::{Load, Message};
 use crate::rdma::outbound::{By, Ready};
@@ -42,9 +42,10 @@ impl Peer {
         if written == 0 && place.is_some() && self.waits_for_answer(lane, tag, is_patient) {
             return Ok(0);
         }
+        let most = self.parts(bytes.len());
         while written < bytes.len() && self.outbound[lane].held.is_empty() {
-            let place = place.map(|place| place.skip(written));
-            match self.write(lane, tag, &bytes[written..], place.map(|place| (place, &mut *own))) {
+            let place = place.map(|place| (place.skip(written), &mut *own));
+            match self.write(lane, tag, &bytes[written..], most, place) {
                 0 => break,
                 more => written += more,
             }
@@ -73,7 +74,7 @@ impl Peer {
     /// Whether not to begin a message yet that could be lent.
     fn waits_for_answer(&mut self, lane: usize, tag: u32, is_patient: bool) -> bool {
         let Some(way) = self.way() else { return false };
-        let cable = self.by(way).cable;
+        let cable = self.cable(way);
         let Way::Open(outbound) = &mut self.outbound[lane].way else { return false };
         outbound.waits_for_answer(tag, cable, is_patient)
     }
@@ -95,12 +96,13 @@ impl Peer {
         lane: usize,
         tag: u32,
         bytes: &[u8],
+        most: (usize, usize),
         place: Option<(Place, &mut Own<'_>)>,
     ) -> usize {
         let Some(way) = self.way() else { return 0 };
         let is_long = bytes.len() >= RDMA_LEND_BYTES;
         let loan = place.filter(|_| is_long).and_then(|(place, own)| self.lend(way, place, own));
-        let by = self.by(way);
+        let by = By { path: way, cable: self.cable(way), most };
         let Way::Open(outbound) = &mut self.outbound[lane].way else { return 0 };
         let is_lent = loan.is_some();
         if is_lent && outbound.is_kept_back(tag, by.cable) {
@@ -148,15 +150,18 @@ impl Peer {
         path.or_else(|| self.is_by_tcp.then_some(BY_TCP))
     }
 
-    /// What that way can do.
-    fn by(&self, path: usize) -> By {
+    /// The cable of that way, if its device can write where it is invited.
+    fn cable(&self, path: usize) -> Option<usize> {
         let it = self.paths.get(path).filter(|path| !path.is_iwarp());
-        let share = self.paths.iter().filter(|path| path.is_usable()).count().max(1);
-        By {
-            path,
-            cable: it.map(|path| path.cable),
-            most: (RDMA_PLACED_BYTES / share).max(RDMA_PIECE_BYTES),
-        }
+        it.map(|path| path.cable)
+    }
+
+    /// How much of a message of so many bytes one write takes at most: where it is invited, and by
+    /// the ring.
+    fn parts(&self, bytes: usize) -> (usize, usize) {
+        let paths = self.paths.iter().filter(|path| path.is_usable()).count().max(1);
+        let part = stripe(bytes, paths);
+        (part.min((RDMA_PLACED_BYTES / paths).max(RDMA_PIECE_BYTES)), part.min(RDMA_PIECE_BYTES))
     }
 
     /// Lets what lies in the image be written. A path that refuses is lost, and what it was to
@@ -235,7 +240,7 @@ impl Peer {
         let mut held = std::mem::take(&mut self.outbound[lane].held);
         let mut moved = false;
         while let Some((tag, bytes)) = held.front() {
-            match self.write(lane, tag, bytes, None) {
+            match self.write(lane, tag, bytes, self.parts(bytes.len()), None) {
                 0 => break,
                 written => held.consume(written),
             }
