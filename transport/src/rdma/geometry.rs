@@ -77,8 +77,8 @@ pub(super) const fn capacity(lines: u32) -> usize {
     }
 }
 
-/// How much of a message of so many bytes goes by one of so many paths, at most: as much by each, in
-/// whole pairs of cache lines, unless that is not worth a write of its own.
+/// How much of a message of so many bytes goes by one of so many paths, at most: as much by each,
+/// in whole pairs of cache lines, unless that is not worth a write of its own.
 pub(super) const fn stripe(bytes: usize, paths: usize) -> usize {
     let even = bytes.div_ceil(paths).next_multiple_of(STRIPE_ALIGN);
     if even < RDMA_STRIPE_BYTES { RDMA_STRIPE_BYTES } else { even }

@@ -5,9 +5,9 @@
 //! by RDMA WRITE with an immediate number that says lane, order and length. The receiver lends them
 //! where they lie, and returns credit by the same kind of number. So all that happens to a rank is
 //! in its completion queues: one place to look, however many peers there are, and one descriptor to
-//! park on; and nothing is ever exposed but rings, mailboxes and memory that a peer was invited to
-//! write, each to its one peer. Over iWARP, whose writes have no numbers, a message of four bytes
-//! after the write brings it.
+//! park on; and nothing is ever exposed but rings, mailboxes and registered memory into which
+//! a peer was once invited to write, each to its one peer. Over iWARP, whose writes have no
+//! numbers, a message of four bytes after the write brings it.
 //!
 //! Queue pairs and rings come to be when a link is first used. Both ends find each other by a TCP
 //! connection (`crate::tcp`), proven as all are; on it they pair their rails, exchange what they
