@@ -199,7 +199,7 @@ impl Outbox {
 
     /// Lets the device read it for the domain's queue pairs. Pins the pages.
     pub(in crate::rdma) fn register(&self, pd: &Arc<Pd>) -> io::Result<Mr> {
-        Mr::new(pd, &self.0, abi::ACCESS_LOCAL_WRITE)
+        Mr::new(pd, &self.0, 0)
     }
 
     /// What lies in the range, as the device reads it.
