@@ -216,8 +216,7 @@ impl Config {
     /// Takes what is set about RDMA.
     fn set_rdma<'a>(&mut self, set: &impl Fn(&str) -> Option<&'a str>) -> Result<(), ConfigError> {
         if let Some(value) = set("RINGFOLD_IB_HCA") {
-            let Ok(filter) = value.parse();
-            self.ib_devices = filter;
+            self.ib_devices = devices("RINGFOLD_IB_HCA", value)?;
         }
         if let Some(value) = set("RINGFOLD_IB_GID_INDEX") {
             self.ib_gid_index = Some(number("RINGFOLD_IB_GID_INDEX", value, 0..=u8::MAX)?);
@@ -392,6 +391,11 @@ fn host_id(variable: &'static str, value: &str) -> Result<String, ConfigError> {
     is_name.then(|| value.to_owned()).ok_or_else(invalid)
 }
 
+fn devices(variable: &'static str, value: &str) -> Result<Filter, ConfigError> {
+    let wanted = "names of devices, each maybe with a colon and a port from 1 to 255";
+    value.parse().map_err(|_| ConfigError::Value { variable, value: value.to_owned(), wanted })
+}
+
 fn seconds(variable: &'static str, value: &str) -> Result<Duration, ConfigError> {
     let wanted = "a number of seconds above 0, as in 30 or 0.5";
     value
@@ -462,6 +466,7 @@ mod tests {
             ("RINGFOLD_JOIN_TIMEOUT", "soon"),
             ("RINGFOLD_TRANSPORT", "ib"),
             ("RINGFOLD_IB_TIMEOUT", "0"),
+            ("RINGFOLD_IB_HCA", "mlx5_0:one"),
             ("RINGFOLD_IB_SL", "16"),
             ("RINGFOLD_IB_PCI_RELAXED_ORDERING", "2"),
             ("RINGFOLD_IB_QPS_PER_CONNECTION", "5"),

@@ -1,6 +1,5 @@
 //! Which devices may be used, in the words that users know from other libraries.
 
-use std::convert::Infallible;
 use std::str::FromStr;
 
 /// Names of devices, or what they begin with, each maybe with a port: `mlx5`, `=mlx5_0:1,mlx5_2`,
@@ -12,22 +11,28 @@ pub struct Filter {
     entries: Vec<(String, Option<u8>)>,
 }
 
-impl FromStr for Filter {
-    type Err = Infallible;
+/// An entry's port is no number from 1 to 255.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("what follows a colon is a port's number, from 1 to 255")]
+pub struct InvalidFilter;
 
-    fn from_str(text: &str) -> Result<Self, Infallible> {
+impl FromStr for Filter {
+    type Err = InvalidFilter;
+
+    fn from_str(text: &str) -> Result<Self, InvalidFilter> {
         let excludes = text.starts_with('^');
         let text = text.strip_prefix('^').unwrap_or(text);
         let is_exact = text.starts_with('=');
         let text = text.strip_prefix('=').unwrap_or(text);
-        let entry = |entry: &str| {
-            let port = entry
-                .rsplit_once(':')
-                .and_then(|(name, port)| Some((name.to_owned(), Some(port.parse().ok()?))));
-            port.unwrap_or_else(|| (entry.to_owned(), None))
+        let entry = |entry: &str| match entry.rsplit_once(':') {
+            None => Ok((entry.to_owned(), None)),
+            Some((name, port)) => match port.parse() {
+                Ok(port @ 1..) => Ok((name.to_owned(), Some(port))),
+                _ => Err(InvalidFilter),
+            },
         };
         let entries = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-        Ok(Self { excludes, is_exact, entries: entries.map(entry).collect() })
+        Ok(Self { excludes, is_exact, entries: entries.map(entry).collect::<Result<_, _>>()? })
     }
 }
 
@@ -51,7 +56,7 @@ mod tests {
     use super::*;
 
     fn allowed(text: &str) -> Vec<&'static str> {
-        let Ok(filter) = text.parse::<Filter>();
+        let filter = text.parse::<Filter>().unwrap();
         let ports = [("mlx5_0", 1), ("mlx5_0", 2), ("mlx5_1", 1), ("mlx5_10", 1), ("rxe0", 1)];
         let names = ["mlx5_0:1", "mlx5_0:2", "mlx5_1:1", "mlx5_10:1", "rxe0:1"];
         let is_allowed = |at: &usize| filter.allows(ports[*at].0, ports[*at].1);
@@ -70,5 +75,13 @@ mod tests {
         assert_eq!(allowed("^=mlx5_0:1,mlx5_1"), [all[1], all[3], all[4]]);
         assert_eq!(allowed("^"), all);
         assert!(allowed("mlx4").is_empty());
+    }
+
+    /// Else it would be part of a name that no device has, and leave all of them out.
+    #[test]
+    fn a_port_is_a_number() {
+        for text in ["mlx5_0:", "mlx5_0:0", "mlx5_0:256", "mlx5_0:-1", "^=mlx5_0,mlx5_1:x", ":a"] {
+            assert_eq!(text.parse::<Filter>(), Err(InvalidFilter), "{text}");
+        }
     }
 }

@@ -51,7 +51,7 @@ mod words;
 
 pub use endpoint::{Config, Rdma};
 pub use examine::{Examined, Finding, Port, State, examine};
-pub use filter::Filter;
+pub use filter::{Filter, InvalidFilter};
 pub use rail::{Rails, Unusable};
 pub use sys::Pages;
 

@@ -84,8 +84,7 @@ impl By<'_> {
         let tcp = door.connect([(self.other, theirs)])?;
         let Some(port) = self.port else { return Ok(Box::new(tcp)) };
         let mut settings = self.config.rdma();
-        let Ok(only) = format!("={}", port.name).parse();
-        settings.devices = only;
+        settings.devices = format!("={}", port.name).parse()?;
         settings.timeout = settings.timeout.min(TIMEOUT);
         settings.retries = settings.retries.min(RETRIES);
         let rails = Rails::open(&settings, self.near)?;
