@@ -85,8 +85,9 @@ pub enum InitError {
     /// No transport that both ranks allow leads from one to the other.
     #[error(
         "rank {rank} cannot reach rank {peer}: they are on {}, and RINGFOLD_TRANSPORT leaves none \
-         that both use",
-        if *.same_host { "one host" } else { "different hosts" }
+         that both use{}{rdma}",
+        if *.same_host { "one host" } else { "different hosts" },
+        if .rdma.is_empty() { "" } else { "; " }
     )]
     Unreachable {
         /// This rank.
@@ -95,6 +96,8 @@ pub enum InitError {
         peer: Rank,
         /// Whether they could share memory.
         same_host: bool,
+        /// Why they have no RDMA in common, if one of them has some; else empty.
+        rdma: String,
     },
     /// The system has no file descriptors left.
     #[error("no file descriptor left ({0}); raise the limit with `ulimit -n`")]
@@ -308,6 +311,7 @@ fn connect(
 ) -> Result<Router, InitError> {
     let (mut by_shm, mut by_tcp) = (Vec::new(), Vec::new());
     let own = &cards[rank.index()];
+    let mut strangers = Vec::new();
     let mut names = vec!["none"; cards.len()];
     for (index, card) in cards.iter().enumerate() {
         let peer = Rank::at(index);
@@ -321,12 +325,19 @@ fn connect(
             by_shm.push((peer, card.shm.clone()));
         } else if both_listen && (have_rails || own.may_use_tcp && card.may_use_tcp) {
             names[index] = if have_rails { "rdma" } else { "tcp" };
+            strangers.extend((!have_rails).then(|| apart(rank, own, peer, card)).flatten());
             rdma.reaches[index] = have_rails;
             by_tcp.push((peer, card.tcp.clone()));
         } else {
             let same_host = layout.same_host(rank, peer);
-            return Err(InitError::Unreachable { rank, peer, same_host });
+            let rdma = apart(rank, own, peer, card).unwrap_or_default();
+            return Err(InitError::Unreachable { rank, peer, same_host, rdma });
         }
+    }
+    // One line, however many they are: all of a host have the same reason.
+    if let Some(first) = strangers.first() {
+        let count = strangers.len();
+        tracing::info!("rank {rank}: {count} ranks by tcp for want of a common rdma: {first}");
     }
     let mut transports: Vec<Box<dyn Transport>> = Vec::new();
     let mut route = vec![0; cards.len()];
@@ -346,6 +357,20 @@ fn connect(
     Ok(Router::new(transports, route, names))
 }
 
+/// Why two ranks have no RDMA in common, if one of them has some.
+fn apart(rank: Rank, own: &Card, peer: Rank, card: &Card) -> Option<String> {
+    let none = |rank| Some(format!("rank {rank} has no RDMA port to use; its log says why"));
+    match (own.rdma.is_empty(), card.rdma.is_empty()) {
+        (true, true) => None,
+        (true, false) => none(rank),
+        (false, true) => none(peer),
+        (false, false) => {
+            let what = Rails::apart(&own.rdma, &card.rdma);
+            Some(format!("RDMA ports of ranks {rank} and {peer} {what}"))
+        }
+    }
+}
+
 /// Installs a log for programs that have none, if the user wants to read it.
 fn start_log(config: &Config) {
     static ONCE: Once = Once::new();
@@ -355,4 +380,33 @@ fn start_log(config: &Config) {
         // A program that has a subscriber of its own keeps it.
         log.try_init().ok();
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_without_a_common_network_are_told_why() {
+        let [here, there] =
+            ["i", "e"].map(|networks| Card { rdma: networks.to_owned(), ..Card::default() });
+        let cards = [here, there];
+        let doors = Doors { shm: None, rails: None, tcp: None };
+        let settings = rdma::Config {
+            key: [0; 32],
+            rank: Rank(0),
+            lanes: LANES_MAX,
+            settings: rdma::Settings::default(),
+            reaches: vec![false; 2],
+            may_use_tcp: false,
+        };
+        let layout = Layout::from_host_names(&["a", "b"]);
+        let error = connect(Rank(0), &layout, &cards, doors, settings, Instant::now()).unwrap_err();
+        let text = error.to_string();
+        let why = "that both use; RDMA ports of ranks 0 and 1 are InfiniBand and RoCE, and one is";
+        assert!(text.contains(why) && text.contains("LINK_TYPE_P1"), "{text}");
+        let none = apart(Rank(0), &cards[0], Rank(1), &Card::default());
+        assert_eq!(none.as_deref(), Some("rank 1 has no RDMA port to use; its log says why"));
+        assert_eq!(apart(Rank(0), &Card::default(), Rank(1), &Card::default()), None);
+    }
 }

@@ -11,6 +11,7 @@ use super::message::RailCard;
 use super::pairing::pairs;
 use super::rail::{DEVICES, Rail};
 use super::sys::{Context, GidKind, LinkLayer, devices};
+use super::words;
 
 /// What was looked at, and what was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,11 +92,15 @@ impl Port {
     /// What its network is called.
     #[must_use]
     pub const fn network(&self) -> &'static str {
-        match self.kind {
-            0 => "InfiniBand",
-            1 | 2 => "RoCE",
-            _ => "iWARP",
-        }
+        words::network(self.gid_kind())
+    }
+
+    /// What keeps ports of a host and of another apart of which no two belong together, and what to
+    /// do about it; goes after their names.
+    #[must_use]
+    pub fn apart(some: &[&Self], others: &[&Self]) -> String {
+        let kinds = |ports: &[&Self]| ports.iter().map(|it| it.gid_kind()).collect::<Vec<_>>();
+        words::apart(&kinds(some), &kinds(others))
     }
 
     /// Which ports of a lower rank and of a higher one belong together: by these the two would
@@ -108,13 +113,16 @@ impl Port {
 
     /// As far as it matters for pairing.
     fn card(&self) -> RailCard {
-        let kind = match self.kind {
+        RailCard { gid: self.gid, lid: 0, mtu: 0, kind: self.gid_kind() }
+    }
+
+    const fn gid_kind(&self) -> GidKind {
+        match self.kind {
             0 => GidKind::InfiniBand,
             1 => GidKind::RoceV1,
             2 => GidKind::RoceV2,
             _ => GidKind::Iwarp,
-        };
-        RailCard { gid: self.gid, lid: 0, mtu: 0, kind }
+        }
     }
 }
 
@@ -169,9 +177,7 @@ pub fn examine(settings: &Settings, near: Option<IpAddr>) -> Examined {
                 }
             }
             Err(error) => {
-                let what = format!(
-                    "{name} cannot be opened: {error}; who may open /dev/infiniband/uverbs*?"
-                );
+                let what = format!("{name} {}", words::opening(&error));
                 findings.push(Finding::new("device", State::Bad, what));
             }
         }
@@ -219,10 +225,9 @@ fn memory() -> Finding {
     match getrlimit(Resource::Memlock).current {
         Some(bytes) if bytes < LOCKED_BYTES => {
             let what = format!(
-                "{} KiB of memory may be locked; raise it (`ulimit -l unlimited`, memlock in \
-                 /etc/security/limits.conf, LimitMEMLOCK=infinity for a service), unless the job \
-                 runs as root",
-                bytes / 1024
+                "{} KiB of memory may be locked; raise it ({}), unless the job runs as root",
+                bytes / 1024,
+                words::MEMLOCK
             );
             Finding::new(about, State::Fair, what)
         }

@@ -13,6 +13,7 @@ use super::Settings;
 use super::gid::choose;
 use super::message::RailCard;
 use super::sys::{Channel, Completion, Connector, Context, Cq, Gid, GidKind, Port, devices};
+use super::words;
 
 /// Where the kernel lists its devices.
 pub(super) const DEVICES: &str = "/sys/class/infiniband";
@@ -129,6 +130,21 @@ impl Rails {
         letters.into_iter().collect()
     }
 
+    /// What keeps ranks of such networks, as `networks` has them, apart that share none, and what
+    /// to do about it; goes after who they are.
+    #[must_use]
+    pub fn apart(some: &str, others: &str) -> String {
+        let kind = |letter| match letter {
+            'i' => Some(GidKind::InfiniBand),
+            'e' => Some(GidKind::RoceV2),
+            'w' => Some(GidKind::Iwarp),
+            _ => None,
+        };
+        let [some, others] =
+            [some, others].map(|it| it.chars().filter_map(kind).collect::<Vec<_>>());
+        words::apart(&some, &others)
+    }
+
     pub(super) fn cards(&self) -> Vec<RailCard> {
         self.0.iter().map(Rail::card).collect()
     }
@@ -152,7 +168,7 @@ impl Rail {
             return Err(None);
         }
         let cannot = |what: &str, error: &io::Error| Some(format!("{what}: {error}"));
-        let context = Context::open(name).map_err(|e| cannot("cannot be opened", &e))?;
+        let context = Context::open(name).map_err(|e| Some(words::opening(&e)))?;
         let (_, max_entries, _) = context.limits().map_err(|e| cannot("does not answer", &e))?;
         let port = context.port(number).map_err(|e| cannot("does not answer", &e))?;
         if !port.is_active {
@@ -306,16 +322,12 @@ fn address(
 impl fmt::Display for Rail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Port { number, gigabits, .. } = self.port;
-        let network = match self.gid.kind {
-            GidKind::InfiniBand => "InfiniBand",
-            GidKind::RoceV1 | GidKind::RoceV2 => "RoCE",
-            GidKind::Iwarp => {
-                let (name, gid) = (self.context.name(), self.gid);
-                return write!(f, "{name}:{number}, iWARP, {gigabits} Gb/s, address {gid}");
-            }
-        };
-        let (name, bytes) = (self.context.name(), self.mtu_bytes());
-        write!(f, "{name}:{number}, {network}, {gigabits} Gb/s, MTU {bytes}, ")?;
+        let (name, network) = (self.context.name(), words::network(self.gid.kind));
+        write!(f, "{name}:{number}, {network}, {gigabits} Gb/s, ")?;
+        if self.is_iwarp() {
+            return write!(f, "address {}", self.gid);
+        }
+        write!(f, "MTU {}, ", self.mtu_bytes())?;
         write!(f, "GID {} ({})", self.gid.index, self.gid)
     }
 }

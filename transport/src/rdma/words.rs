@@ -1,7 +1,10 @@
 //! What devices report, for people.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
+
+use super::sys::GidKind;
 
 /// The status of work that was flushed because its queue pair had failed before.
 pub(super) const FLUSHED: u32 = 5;
@@ -39,16 +42,80 @@ pub(super) fn silence(timeout: u8, retries: u8) -> Duration {
     Duration::from_nanos(4096 << timeout.min(31)) * (u32::from(retries) + 1)
 }
 
+/// How to let more memory be locked.
+pub(super) const MEMLOCK: &str = "`ulimit -l unlimited`, memlock in /etc/security/limits.conf, \
+                                  LimitMEMLOCK=infinity for a service";
+
+/// Why a device cannot be opened.
+pub(super) fn opening(error: &io::Error) -> String {
+    let advice = match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => {
+            "this user must be allowed to read and write /dev/infiniband/uverbs*, as rdma-core's \
+             udev rules allow everyone, and a container's rules for devices too"
+        }
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
+            "in a container hand in /dev/infiniband; else load ib_uverbs"
+        }
+        Some(libc::EMFILE | libc::ENFILE) => "raise the limit of open files (`ulimit -n`)",
+        Some(libc::ENOMEM | libc::EAGAIN) => "too little memory, or too little may be locked",
+        _ => "see `dmesg`, and who may open /dev/infiniband/uverbs*",
+    };
+    format!("cannot be opened: {error}; {advice}")
+}
+
 /// Why memory cannot be registered.
 pub(super) fn registration(error: &io::Error, bytes: usize) -> String {
     let advice = match error.raw_os_error() {
         Some(libc::ENOMEM | libc::EAGAIN | libc::EPERM) => {
-            "; too little memory may be locked: `ulimit -l` says how much, \
-             /etc/security/limits.conf (memlock) or LimitMEMLOCK= raises it"
+            format!("; too little memory may be locked (`ulimit -l` says how much): {MEMLOCK}")
         }
-        _ => "",
+        _ => String::new(),
     };
     format!("cannot register {bytes} bytes of memory: {error}{advice}")
+}
+
+/// What keeps rails of two hosts apart of which none reaches another, by their kinds; goes after
+/// who they are.
+pub(super) fn apart(some: &[GidKind], others: &[GidKind]) -> String {
+    let [ours, theirs] = [some, others].map(networks);
+    if ours.iter().all(|network| !theirs.contains(network)) {
+        let all = ours.union(&theirs).copied().collect::<Vec<_>>();
+        let advice = match all[..] {
+            ["InfiniBand", "RoCE"] => {
+                "one is InfiniBand and the other Ethernet: give both the same link layer, if they \
+                 can have either (`mlxconfig -d DEVICE set LINK_TYPE_P1=1` is InfiniBand, 2 is \
+                 Ethernet), and one network"
+            }
+            ["RoCE", "iWARP"] => {
+                "these do not understand each other: let both be the same, if they can \
+                 (`devlink dev param show`)"
+            }
+            _ => "these do not understand each other",
+        };
+        let [ours, theirs] = [ours, theirs].map(|it| Vec::from_iter(it).join("/"));
+        return format!("are {ours} and {theirs}, and {advice}; RINGFOLD_IB_HCA leaves ports out");
+    }
+    if some.iter().all(|kind| !others.contains(kind)) {
+        return "are RoCE v1 and v2; give the interfaces of both IP addresses, or name a GID of \
+                the same version by RINGFOLD_IB_GID_INDEX"
+            .to_owned();
+    }
+    "have no kind of address in common; give their interfaces addresses of one family and subnet"
+        .to_owned()
+}
+
+/// What networks of those kinds are called.
+fn networks(kinds: &[GidKind]) -> BTreeSet<&'static str> {
+    kinds.iter().copied().map(network).collect()
+}
+
+/// What a network of that kind is called.
+pub(super) const fn network(kind: GidKind) -> &'static str {
+    match kind {
+        GidKind::InfiniBand => "InfiniBand",
+        GidKind::RoceV1 | GidKind::RoceV2 => "RoCE",
+        GidKind::Iwarp => "iWARP",
+    }
 }
 
 /// Why a connection cannot be set up.
@@ -77,5 +144,36 @@ mod tests {
             "retries exhausted: rank 5 (10.1.0.2) did not answer for 0.3 s; cable, port or process"
         ));
         assert!(status(2, 0, "rank 5", silence(14, 3)).contains("went down"));
+    }
+
+    #[test]
+    fn a_device_that_cannot_be_opened_comes_with_advice() {
+        for (error, advice) in [
+            (libc::EACCES, "this user must be allowed to read and write /dev/infiniband/uverbs*"),
+            (libc::ENOENT, "in a container hand in /dev/infiniband"),
+            (libc::EMFILE, "`ulimit -n`"),
+            (libc::EIO, "`dmesg`"),
+        ] {
+            let text = opening(&io::Error::from_raw_os_error(error));
+            assert!(text.starts_with("cannot be opened: ") && text.contains(advice), "{text}");
+        }
+        let text = registration(&io::Error::from_raw_os_error(libc::ENOMEM), 64);
+        assert!(text.contains("`ulimit -l unlimited`"), "{text}");
+    }
+
+    #[test]
+    fn the_kind_of_network_is_compared_before_the_address() {
+        use GidKind::{InfiniBand, Iwarp, RoceV1, RoceV2};
+        for (some, others, what) in [
+            (&[InfiniBand][..], &[RoceV2][..], "are InfiniBand and RoCE, and one is InfiniBand"),
+            (&[RoceV1], &[InfiniBand], "LINK_TYPE_P1=1"),
+            (&[RoceV2, RoceV2], &[Iwarp], "are RoCE and iWARP, and these do not understand"),
+            (&[Iwarp], &[InfiniBand, RoceV2], "are iWARP and InfiniBand/RoCE, and these do not"),
+            (&[RoceV1], &[RoceV2], "are RoCE v1 and v2; give"),
+            (&[RoceV2, InfiniBand], &[RoceV2], "have no kind of address in common; give"),
+        ] {
+            let text = apart(some, others);
+            assert!(text.contains(what), "{some:?} {others:?}: {text}");
+        }
     }
 }

@@ -114,23 +114,21 @@ impl Lines {
     /// Ports that have no counterpart: harmless where one host has more of them.
     fn of_lonely_ports(&mut self, low: &End, high: &End, pair: &Pair, hosts: &str) {
         let rails: Vec<(usize, usize)> = pair.ways.iter().filter_map(|way| way.rail).collect();
-        let lonely = |ports: &[Port], is_met: &dyn Fn(usize) -> bool| {
-            let left = (0..ports.len()).filter(|at| !is_met(*at));
-            left.map(|at| ports[at].name.as_str()).collect::<Vec<_>>().join(", ")
-        };
-        let of_low = lonely(&low.ports, &|at| rails.iter().any(|rail| rail.0 == at));
-        let of_high = lonely(&high.ports, &|at| rails.iter().any(|rail| rail.1 == at));
+        let of_low = lonely(&low.ports, |at| rails.iter().any(|rail| rail.0 == at));
+        let of_high = lonely(&high.ports, |at| rails.iter().any(|rail| rail.1 == at));
+        let [low_names, high_names] = [&of_low, &of_high].map(|ports| {
+            ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ")
+        });
         match (of_low.is_empty(), of_high.is_empty()) {
             (true, true) => {}
             (false, false) => {
-                let advice = "give their interfaces addresses of one family and subnet";
-                let what = format!("{of_low} and {of_high} have no kind of address in common");
-                self.add(State::Bad, format!("{hosts}: {what}; {advice}"));
+                let what = Port::apart(&of_low, &of_high);
+                self.add(State::Bad, format!("{hosts}: {low_names} and {high_names} {what}"));
             }
             _ if low.ports.is_empty() || high.ports.is_empty() => {}
             _ => {
                 let what = "no counterpart at the other end, and not used between these";
-                self.add(State::Fair, format!("{hosts}: {of_low}{of_high}: {what}"));
+                self.add(State::Fair, format!("{hosts}: {low_names}{high_names}: {what}"));
             }
         }
     }
@@ -161,6 +159,11 @@ impl Lines {
             }
         }
     }
+}
+
+/// Ports that are not in any pair.
+fn lonely(ports: &[Port], is_met: impl Fn(usize) -> bool) -> Vec<&Port> {
+    (0..ports.len()).filter(|at| !is_met(*at)).map(|at| &ports[at]).collect()
 }
 
 /// Why a way does not work, of the end that knows more.
@@ -200,5 +203,45 @@ fn advice(low: &End, high: &End, way: &Way, trouble: &Trouble) -> String {
         Some(_) => "check the cable and the subnet manager (`ibstat`, `ibping`); RINGFOLD_IB_HCA \
                     leaves a port out"
             .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfold_types::Rank;
+
+    use super::super::job::Card;
+    use super::*;
+
+    fn end(rank: usize, kind: u8, gid: [u8; 16]) -> End {
+        let port = Port { name: format!("dev{rank}:1"), kind, gigabits: 100, mtu: 4096, gid };
+        let card = Card {
+            host: format!("h{rank}"),
+            interface: "eth0".to_owned(),
+            shm: false,
+            findings: Vec::new(),
+            ports: Vec::new(),
+        };
+        End { rank: Rank::at(rank), ranks: 1, card, ports: vec![port] }
+    }
+
+    /// Addresses have nothing to do with it where the networks are of different kinds.
+    #[test]
+    fn ports_that_do_not_fit_come_with_the_advice_that_does() {
+        let mapped = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 1, 0, 1];
+        for (kind, gid, what) in [
+            (0, mapped, "dev0:1 and dev1:1 are RoCE and InfiniBand, and one is InfiniBand and"),
+            (0, mapped, "`mlxconfig -d DEVICE set LINK_TYPE_P1=1`"),
+            (3, mapped, "dev0:1 and dev1:1 are RoCE and iWARP, and these do not understand"),
+            (1, mapped, "dev0:1 and dev1:1 are RoCE v1 and v2; "),
+            (2, [0x20; 16], "dev0:1 and dev1:1 have no kind of address in common; "),
+        ] {
+            let (low, high) = (end(0, 2, mapped), end(1, kind, gid));
+            let pair = Pair { low: 0, high: 1, ways: Vec::new() };
+            let mut lines = Lines::default();
+            lines.of_pair(&low, &high, &pair);
+            let [(State::Bad, line)] = &lines.0[..] else { panic!("{:?}", lines.0) };
+            assert!(line.starts_with("h0 #0 - h1 #1: ") && line.contains(what), "{line}");
+        }
     }
 }

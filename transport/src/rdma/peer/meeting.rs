@@ -128,7 +128,11 @@ impl Peer {
         let why = match &self.share {
             Err(why) => why.clone(),
             Ok(_) if theirs.is_empty() => NO_OFFER.to_owned(),
-            Ok(_) => "no rail of this host reaches one of the peer's".to_owned(),
+            Ok(_) => {
+                let [ours, theirs] =
+                    [&mine, theirs].map(|rails| Vec::from_iter(rails.iter().map(|it| it.kind)));
+                format!("rails here and there {}", words::apart(&ours, &theirs))
+            }
         };
         self.fall_back(&why);
         for lane in 0..own.lanes {
