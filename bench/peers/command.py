@@ -18,7 +18,7 @@ import processes
 import report
 import sizes
 
-COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "broadcast"]
+COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "barrier"]
 
 
 def arguments(words):
@@ -134,9 +134,10 @@ def job(args, collective, ranks, hosts):
     """What all libraries have to do, the same for each."""
     cores = len(os.sched_getaffinity(0))
     most = args.calls or (500 if hosts else 200 if ranks > cores else 5000)
-    cells = tuple((size, sizes.calls(size, most)) for size in args.sizes)
-    # A broadcast has one buffer in MPI.
-    places = "in" if collective == "broadcast" else args.place
+    some = args.sizes[:1] if collective == "barrier" else args.sizes
+    cells = tuple((size, sizes.calls(size, most)) for size in some)
+    # A broadcast has one buffer in MPI, and a barrier none.
+    places = "in" if collective in ("broadcast", "barrier") else args.place
     return libraries.Job(
         collective, ranks, places, cells, args.seconds, args.batches, cores, hosts, args.per_host
     )

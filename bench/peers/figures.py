@@ -17,7 +17,8 @@ def geometric_mean(values):
 def bus_factor(collective, ranks):
     """Bytes that the busiest link carries for each byte of the size (nccl-tests' convention)."""
     share = (ranks - 1) / ranks
-    factors = {"all_reduce": 2 * share, "broadcast": 1.0, "put": 1.0, "round_trip": 2.0}
+    factors = {"all_reduce": 2 * share, "broadcast": 1.0, "reduce": 1.0, "barrier": 0.0}
+    factors |= {"put": 1.0, "round_trip": 2.0}
     return factors.get(collective, share)
 
 

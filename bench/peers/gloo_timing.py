@@ -30,7 +30,8 @@ class Timer:
         return count * (self.ranks if self.blocks else 1)
 
     def call(self, count, in_place):
-        """Something that does it once. All-reduce and broadcast have one buffer in PyTorch."""
+        """Something that does it once. All-reduce, reduce and broadcast have one buffer in
+        PyTorch."""
         length = self.length(count)
         output, given = self.output[:length], self.input[:length]
         own = slice(self.rank * count, (self.rank + 1) * count)
@@ -45,6 +46,17 @@ class Timer:
             return copy_and_reduce
         if self.collective == "broadcast":
             return lambda: dist.broadcast(output, 0)
+        if self.collective == "barrier":
+            return dist.barrier
+        if self.collective == "reduce":
+            if in_place:
+                return lambda: dist.reduce(output, 0)
+
+            def copy_and_reduce_to_root():
+                output.copy_(given)
+                dist.reduce(output, 0)
+
+            return copy_and_reduce_to_root
         if self.collective == "all_gather":
             block = output[own] if in_place else given[:count]
             return lambda: dist.all_gather_into_tensor(output, block)
@@ -70,9 +82,11 @@ class Timer:
         """Elements that are not what they should be, on all ranks."""
         scatters = self.collective == "reduce_scatter"
         length = count if scatters else self.length(count)
+        if self.collective == "barrier" or self.collective == "reduce" and self.rank != 0:
+            length = 0
         index = torch.arange(length)
         everybody = self.ranks * (self.ranks + 1) // 2
-        if self.collective == "all_reduce":
+        if self.collective in ("all_reduce", "reduce"):
             expected = everybody * (index % 7 + 1)
         elif scatters:
             expected = everybody * ((index + self.rank * count) % 7 + 1)

@@ -28,9 +28,12 @@
 
 enum { RANKS_MAX = 64, INLINE_FLOATS = 14, LINE_FLOATS = 16 };
 
-typedef enum { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, COPY } collective;
+typedef enum {
+    ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, REDUCE, BARRIER, KINDS, COPY
+} collective;
 
-static const char *const NAMES[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast"};
+static const char *const NAMES[KINDS] = {"all_reduce", "all_gather", "reduce_scatter",
+                                         "broadcast",  "reduce",     "barrier"};
 
 /* A thread's word to the others, in two lines in turn: the next may come before the last is read. */
 typedef struct {
@@ -128,8 +131,9 @@ static void part(int number, size_t length, size_t *from, size_t *to) {
 
 static void by_hand(worker *self, float **in) {
     size_t from, to;
-    if (what == ALL_REDUCE && count <= INLINE_FLOATS && threads == ranks) {
+    if ((what == ALL_REDUCE || what == REDUCE) && count <= INLINE_FLOATS && threads == ranks) {
         meet(self, in[self->number], count);
+        if (what == REDUCE && self->number != 0) return;
         for (size_t i = 0; i < count; i++) {
             float sum = 0;
             for (int k = 0; k < ranks; k++) sum += lines[k][self->epoch & 1].values[i];
@@ -138,9 +142,13 @@ static void by_hand(worker *self, float **in) {
         return;
     }
     meet(self, NULL, 0);
+    if (what == BARRIER) return;
     if (what == ALL_REDUCE) {
         part(self->number, count, &from, &to);
         run_pass(in, ranks, outputs, ranks, from, to);
+    } else if (what == REDUCE) {
+        part(self->number, count, &from, &to);
+        run_pass(in, ranks, outputs, 1, from, to);
     } else if (what == BROADCAST) {
         part(self->number, count, &from, &to);
         run_pass(outputs, 1, outputs + 1, ranks - 1, from, to);
@@ -300,9 +308,9 @@ static void measure(size_t bytes, int limit) {
 int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "machine") == 0) return describe_machine(), 0;
     int known = 0;
-    while (argc > 6 && known < 4 && strcmp(argv[1], NAMES[known]) != 0) known++;
+    while (argc > 6 && known < KINDS && strcmp(argv[1], NAMES[known]) != 0) known++;
     int wanted = argc > 6 ? atoi(argv[2]) : 0, limit = argc > 6 ? atoi(argv[5]) : 0;
-    if (argc <= 6 || known == 4 || wanted < 1 || wanted > RANKS_MAX) {
+    if (argc <= 6 || known == KINDS || wanted < 1 || wanted > RANKS_MAX) {
         fprintf(stderr, "limit COLLECTIVE RANKS PLACES SECONDS BATCHES BYTES:CALLS...\n");
         return 2;
     }

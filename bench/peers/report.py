@@ -11,6 +11,8 @@ TITLES = {
     "all_gather": "all-gather",
     "reduce_scatter": "reduce-scatter",
     "broadcast": "broadcast",
+    "reduce": "reduce",
+    "barrier": "barrier",
     # Of ../rdma.
     "put": "put",
     "round_trip": "round trip",
@@ -102,7 +104,8 @@ class Report:
         words.append(_number(cell.ratio(ours, self.peers)))
         words.append(_percent(self.share_of_limit(cell, ours)))
         time = cell.time(ours)
-        rate = time and figures.bus_bandwidth(cell.collective, cell.ranks, cell.used, time)
+        # A barrier carries nothing.
+        rate = time and figures.bus_bandwidth(cell.collective, cell.ranks, cell.used, time) or None
         words.append(_number(rate))
         if self.line_rate:
             words.append(_percent(rate and rate / self.line_rate))
@@ -136,10 +139,12 @@ class Report:
         if self.line_rate:
             ends = [(cell.size, self.line_rate) for cell in (cells[0], cells[-1])]
             rates.append(svg.Line("line rate", ends, True))
-        where = "" if job.collective == "broadcast" else f", buffers {PLACES[place]}"
+        where = "" if job.collective in ("broadcast", "barrier") else f", buffers {PLACES[place]}"
         title = f"{TITLES[job.collective]}, {job.ranks} ranks, {self.about['transport']}{where}"
         panels = [svg.Panel("time per call", "us", times)]
-        return svg.document(title, panels + [svg.Panel("bus bandwidth", "GB/s", rates)])
+        if figures.bus_factor(job.collective, job.ranks):
+            panels.append(svg.Panel("bus bandwidth", "GB/s", rates))
+        return svg.document(title, panels)
 
     def json(self):
         """Every time of every round, and what they come to."""

@@ -4,7 +4,8 @@
  *
  *     timing COLLECTIVE PLACES SECONDS BATCHES BYTES:CALLS...
  *
- * COLLECTIVE is all_reduce, all_gather, reduce_scatter or broadcast; PLACES is out, in or out,in.
+ * COLLECTIVE is all_reduce, all_gather, reduce_scatter, broadcast, reduce or barrier, for which
+ * sizes mean nothing; PLACES is out, in or out,in.
  * Elements are float, the operation is the sum, the root is rank 0. BYTES is nccl-tests' size: of
  * the larger of the two buffers of a rank.
  *
@@ -24,9 +25,10 @@
 
 enum { BATCHES_MAX = 1000 };
 
-typedef enum { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST } collective;
+typedef enum { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, REDUCE, BARRIER, KINDS } collective;
 
-static const char *const NAMES[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast"};
+static const char *const NAMES[KINDS] = {"all_reduce", "all_gather", "reduce_scatter",
+                                         "broadcast",  "reduce",     "barrier"};
 
 static collective what;
 static int rank, ranks;
@@ -61,6 +63,14 @@ static void perform(size_t count, int in_place) {
     case BROADCAST:
         MPI_Bcast(output, n, MPI_FLOAT, 0, MPI_COMM_WORLD);
         break;
+    case REDUCE:
+        if (in_place && rank != 0) from = output;
+        MPI_Reduce(from, output, n, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
+        break;
+    case BARRIER:
+    case KINDS:
+        MPI_Barrier(MPI_COMM_WORLD);
+        break;
     }
 }
 
@@ -84,9 +94,11 @@ static long long wrong(size_t count) {
     size_t first = what == REDUCE_SCATTER ? (size_t)rank * count : 0;
     size_t length = what == ALL_GATHER ? length_of(count) : count;
     long long mine = 0, all = 0;
+    if (what == BARRIER || (what == REDUCE && rank != 0)) length = 0;
     for (size_t i = 0; i < length; i++) {
         float expected = value(0, i);
-        if (what == ALL_REDUCE || what == REDUCE_SCATTER) expected = value_of_all(first + i);
+        if (what == ALL_REDUCE || what == REDUCE_SCATTER || what == REDUCE)
+            expected = value_of_all(first + i);
         if (what == ALL_GATHER) expected = value((int)(i / count), i % count);
         mine += output[i] != expected;
     }
@@ -153,8 +165,8 @@ int main(int argc, char **argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     int known = 0;
-    while (argc > 5 && known < 4 && strcmp(argv[1], NAMES[known]) != 0) known++;
-    if (argc <= 5 || known == 4) {
+    while (argc > 5 && known < KINDS && strcmp(argv[1], NAMES[known]) != 0) known++;
+    if (argc <= 5 || known == KINDS) {
         fprintf(stderr, "timing COLLECTIVE PLACES SECONDS BATCHES BYTES:CALLS...\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }

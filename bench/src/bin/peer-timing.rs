@@ -110,6 +110,8 @@ impl Plan {
             "all_gather" => Collective::AllGather,
             "reduce_scatter" => Collective::ReduceScatter,
             "broadcast" => Collective::Broadcast,
+            "reduce" => Collective::Reduce,
+            "barrier" => Collective::Barrier,
             other => bail!("{other}: not a collective that peers are compared by"),
         };
         let cell = |text: &String| {
@@ -211,6 +213,9 @@ impl Timer {
             op: ReduceOp::Sum,
             root: Rank(0),
         };
+        if self.collective == Collective::Barrier {
+            return self.comm.barrier();
+        }
         let (ranks, length) = (self.comm.size(), self.length(count));
         if let Memory::Windows([input, output]) = &mut self.memory {
             let windows = match in_place {
@@ -252,14 +257,19 @@ impl Timer {
         let (rank, ranks) = (self.comm.rank().index(), self.comm.size());
         let collective = self.collective;
         let expected = |index: usize| match collective {
-            Collective::AllReduce => value_of_all(ranks, index),
+            Collective::AllReduce | Collective::Reduce => value_of_all(ranks, index),
             Collective::ReduceScatter => value_of_all(ranks, rank * count + index),
             Collective::AllGather => value(index / count, index % count),
             _ => value(0, index),
         };
         let scatters = self.collective == Collective::ReduceScatter;
         let at = if scatters && in_place { rank * count } else { 0 };
-        let length = if scatters { count } else { self.length(count) };
+        let length = match collective {
+            Collective::Barrier => 0,
+            Collective::Reduce if rank != 0 => 0,
+            Collective::ReduceScatter => count,
+            _ => self.length(count),
+        };
         let result = self.memory.output()[at..at + length].iter().enumerate();
         let mut wrong = [result.filter(|(index, got)| **got != expected(*index)).count() as u64];
         self.comm.all_reduce(&mut wrong, ReduceOp::Sum)?;
