@@ -14,11 +14,53 @@ use std::time::{Duration, Instant};
 use processes::Job;
 use rustix::process::Signal;
 
-const TRANSPORTS: [&str; 2] = ["shm", "tcp"];
+/// The tests named, over each transport: as in `tcp::killed_in_the_middle_of_a_window`.
+macro_rules! over_each_transport {
+    ($($test:ident)*) => {
+        over!(shm, true, $($test)*);
+        over!(tcp, true, $($test)*);
+        // Where there are devices: `tests/rdma` runs these in a virtual machine.
+        over!(rdma, !ringfold_tests::rdma::hosts().is_empty(), $($test)*);
+    };
+}
+
+macro_rules! over {
+    ($transport:ident, $is_there:expr, $($test:ident)*) => {
+        mod $transport {
+            $(
+                #[test]
+                fn $test() {
+                    if $is_there {
+                        super::$test(stringify!($transport));
+                    }
+                }
+            )*
+        }
+    };
+}
+
+over_each_transport! {
+    killed_in_the_middle_of_a_gibibyte
+    killed_in_the_middle_of_a_window
+    a_window_on_one_rank_and_none_on_the_others_is_told
+    another_window_on_one_rank_ends_in_a_verdict
+    stopped_in_the_middle_of_a_call
+    ranks_that_call_different_things_are_told_who_called_what
+    what_differed_and_kept_nobody_waiting_is_told_to_all_who_leave
+    a_rank_that_does_not_come_is_named
+    a_rank_that_exits_without_a_word_has_died
+    strangers_on_any_port_cost_nothing
+}
 
 /// Far beyond the bound that is promised for a death (1 s), so that a loaded machine does not fail
 /// the test; the time itself is printed.
 const SOON: Duration = Duration::from_secs(10);
+
+/// How long a call may take: the first one, too, though it begins with devices being made ready,
+/// which takes seconds where the processor is emulated.
+fn timeout(transport: &str) -> Duration {
+    Duration::from_secs(if transport == "rdma" { 5 } else { 2 })
+}
 
 fn all_say(verdicts: &[String], words: &[&str]) {
     for verdict in verdicts {
@@ -27,9 +69,8 @@ fn all_say(verdicts: &[String], words: &[&str]) {
     }
 }
 
-#[test]
-fn killed_in_the_middle_of_a_gibibyte() {
-    killed_in_the_middle_of("allreduce", 1 << 30);
+fn killed_in_the_middle_of_a_gibibyte(transport: &str) {
+    killed_in_the_middle_of(transport, "allreduce", 1 << 30);
 }
 
 /// Long messages, which lie in the victim's memory until they are read there.
@@ -49,76 +90,62 @@ fn killed_in_the_middle_of_an_offer() {
     }
 }
 
-#[test]
-fn killed_in_the_middle_of_a_window() {
-    killed_in_the_middle_of("window", 256 << 20);
+fn killed_in_the_middle_of_a_window(transport: &str) {
+    killed_in_the_middle_of(transport, "window", 256 << 20);
 }
 
-fn killed_in_the_middle_of(what: &str, bytes: usize) {
-    for transport in TRANSPORTS {
-        for victim in [2, 0] {
-            let job = Job::start(3, transport, &[what, &bytes.to_string()], &[]);
-            job.wait_for("started");
-            std::thread::sleep(Duration::from_millis(300));
-            let killed = Instant::now();
-            job.ranks[victim].signal(Signal::KILL);
-            let (verdicts, last) = job.verdicts(victim);
-            println!("{transport}: rank {victim} killed, all know after {:?}", last - killed);
-            all_say(&verdicts, &[&format!("the process of rank {victim} is gone")]);
-            assert!(last - killed < SOON);
-        }
+fn killed_in_the_middle_of(transport: &str, what: &str, bytes: usize) {
+    for victim in [2, 0] {
+        let job = Job::start(3, transport, &[what, &bytes.to_string()], &[]);
+        job.wait_for("started");
+        std::thread::sleep(Duration::from_millis(300));
+        let killed = Instant::now();
+        job.ranks[victim].signal(Signal::KILL);
+        let (verdicts, last) = job.verdicts(victim);
+        println!("{transport}: rank {victim} killed, all know after {:?}", last - killed);
+        all_say(&verdicts, &[&format!("the process of rank {victim} is gone")]);
+        assert!(last - killed < SOON);
     }
 }
 
-#[test]
-fn a_window_on_one_rank_and_none_on_the_others_is_told() {
-    for transport in TRANSPORTS {
-        let job = Job::start(3, transport, &["half"], &[("RINGFOLD_TIMEOUT", "5")]);
-        let verdicts: Vec<_> = job.ranks.iter().map(|rank| rank.line("verdict ")).collect();
-        all_say(&verdicts, &["rank 1 called allreduce", "in windows", "by algorithm"]);
+fn a_window_on_one_rank_and_none_on_the_others_is_told(transport: &str) {
+    let job = Job::start(3, transport, &["half"], &[("RINGFOLD_TIMEOUT", "5")]);
+    let verdicts: Vec<_> = job.ranks.iter().map(|rank| rank.line("verdict ")).collect();
+    all_say(&verdicts, &["rank 1 called allreduce", "in windows", "by algorithm"]);
+}
+
+fn another_window_on_one_rank_ends_in_a_verdict(transport: &str) {
+    let job = Job::start(3, transport, &["other"], &[("RINGFOLD_TIMEOUT", "5")]);
+    let verdicts: Vec<_> = job.ranks.iter().map(|rank| rank.line("verdict ")).collect();
+    // Who asks early sees that a rank has not come yet, who asks late that all have.
+    all_say(&verdicts, &["allreduce [f32 x 100000, sum]"]);
+}
+
+fn stopped_in_the_middle_of_a_call(transport: &str) {
+    for victim in [1, 0] {
+        let timeout = timeout(transport);
+        let settings = [("RINGFOLD_TIMEOUT", &*timeout.as_secs().to_string())];
+        let job = Job::start(3, transport, &["allreduce", &(1 << 30).to_string()], &settings);
+        job.wait_for("started");
+        std::thread::sleep(Duration::from_millis(300));
+        let stopped = Instant::now();
+        job.ranks[victim].signal(Signal::STOP);
+        let (verdicts, last) = job.verdicts(victim);
+        println!("{transport}: rank {victim} stopped, all know after {:?}", last - stopped);
+        all_say(&verdicts, &[&format!("rank {victim}"), "not answer"]);
+        assert!(last - stopped < timeout + SOON);
     }
 }
 
-#[test]
-fn another_window_on_one_rank_ends_in_a_verdict() {
-    for transport in TRANSPORTS {
-        let job = Job::start(3, transport, &["other"], &[("RINGFOLD_TIMEOUT", "5")]);
-        let verdicts: Vec<_> = job.ranks.iter().map(|rank| rank.line("verdict ")).collect();
-        // Who asks early sees that a rank has not come yet, who asks late that all have.
-        all_say(&verdicts, &["allreduce [f32 x 100000, sum]"]);
-    }
-}
-
-#[test]
-fn stopped_in_the_middle_of_a_gibibyte() {
-    for transport in TRANSPORTS {
-        for victim in [1, 0] {
-            let settings = [("RINGFOLD_TIMEOUT", "3")];
-            let job = Job::start(3, transport, &["allreduce", &(1 << 30).to_string()], &settings);
-            job.wait_for("started");
-            std::thread::sleep(Duration::from_millis(300));
-            let stopped = Instant::now();
-            job.ranks[victim].signal(Signal::STOP);
-            let (verdicts, last) = job.verdicts(victim);
-            println!("{transport}: rank {victim} stopped, all know after {:?}", last - stopped);
-            all_say(&verdicts, &[&format!("rank {victim}"), "not answer"]);
-            assert!(last - stopped < Duration::from_secs(3) + SOON);
-        }
-    }
-}
-
-#[test]
-fn ranks_that_call_different_things_are_told_who_called_what() {
+fn ranks_that_call_different_things_are_told_who_called_what(transport: &str) {
     // By messages, and in shared memory by a stage, which is made for the first call that needs it.
     for count in [1000, 1_000_000] {
-        for transport in TRANSPORTS {
-            let task = ["differ", &count.to_string()];
-            let job = Job::start(4, transport, &task, &[("RINGFOLD_TIMEOUT", "50")]);
-            let (mut verdicts, _) = job.verdicts(1);
-            verdicts.push(job.ranks[1].line("verdict "));
-            let all = format!("allreduce [f32 x {count}, sum]");
-            all_say(&verdicts, &["call #2", &all, "broadcast", "f64 x 10", "rank 1"]);
-        }
+        let task = ["differ", &count.to_string()];
+        let job = Job::start(4, transport, &task, &[("RINGFOLD_TIMEOUT", "50")]);
+        let (mut verdicts, _) = job.verdicts(1);
+        verdicts.push(job.ranks[1].line("verdict "));
+        let all = format!("allreduce [f32 x {count}, sum]");
+        all_say(&verdicts, &["call #2", &all, "broadcast", "f64 x 10", "rank 1"]);
     }
 }
 
@@ -134,68 +161,57 @@ fn where_a_rank_has_no_memory_for_a_stage_all_do_without() {
     }
 }
 
-#[test]
-fn what_differed_and_kept_nobody_waiting_is_told_to_all_who_leave() {
-    for transport in TRANSPORTS {
-        let job = Job::start(3, transport, &["crossed"], &[]);
-        let verdicts: Vec<_> = job.ranks.iter().map(|rank| rank.line("verdict ")).collect();
-        all_say(&verdicts, &["call #2", "rank 0 called broadcast", "rank 2 called", "root 1"]);
-    }
+fn what_differed_and_kept_nobody_waiting_is_told_to_all_who_leave(transport: &str) {
+    let job = Job::start(3, transport, &["crossed"], &[]);
+    let verdicts: Vec<_> = job.ranks.iter().map(|rank| rank.line("verdict ")).collect();
+    all_say(&verdicts, &["call #2", "rank 0 called broadcast", "rank 2 called", "root 1"]);
 }
 
-#[test]
-fn a_rank_that_does_not_come_is_named() {
-    for transport in TRANSPORTS {
-        let job = Job::start(3, transport, &["late", "30"], &[("RINGFOLD_TIMEOUT", "1")]);
-        let (verdicts, _) = job.verdicts(1);
-        all_say(&verdicts, &["rank 1", "entered", "allreduce"]);
-    }
+fn a_rank_that_does_not_come_is_named(transport: &str) {
+    let settings = [("RINGFOLD_TIMEOUT", &*timeout(transport).as_secs().to_string())];
+    let job = Job::start(3, transport, &["late", "30"], &settings);
+    let (verdicts, _) = job.verdicts(1);
+    all_say(&verdicts, &["rank 1", "entered", "allreduce"]);
 }
 
-#[test]
-fn a_rank_that_exits_without_a_word_has_died() {
-    for transport in TRANSPORTS {
-        let job = Job::start(3, transport, &["exit"], &[]);
-        let (verdicts, _) = job.verdicts(1);
-        all_say(&verdicts, &["the process of rank 1 is gone"]);
-    }
+fn a_rank_that_exits_without_a_word_has_died(transport: &str) {
+    let job = Job::start(3, transport, &["exit"], &[]);
+    let (verdicts, _) = job.verdicts(1);
+    all_say(&verdicts, &["the process of rank 1 is gone"]);
 }
 
-#[test]
-fn strangers_on_any_port_cost_nothing() {
-    for transport in TRANSPORTS {
-        let job = Job::start(3, transport, &["allreduce", "65536"], &[]);
-        job.wait_for("started");
-        let ports: Vec<u16> = job.ranks.iter().flat_map(|rank| listening(rank.id())).collect();
-        // Over shared memory nobody listens once all have met.
-        assert_eq!(ports.is_empty(), transport == "shm", "{transport}: {ports:?}");
-        let mut noise = Noise(0x5eed);
-        println!("seed {:#x}, ports {ports:?}", noise.0);
-        let mut held = Vec::new();
-        let mut connected = 0;
-        for port in ports {
-            for round in 0..150 {
-                let Ok(mut stranger) = TcpStream::connect(("127.0.0.1", port)) else { continue };
-                connected += 1;
-                let garbage: Vec<u8> = (0..round * 7 % 300).map(|_| noise.byte()).collect();
-                stranger.write_all(&garbage).ok();
-                if round % 3 == 0 {
-                    held.push(stranger);
-                } else if round % 3 == 1 {
-                    stranger.write_all(&[0xff; 64]).ok();
-                    stranger.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
-                    // Whatever it hears, if anything.
-                    stranger.read_exact(&mut [0; 1]).ok();
-                }
+fn strangers_on_any_port_cost_nothing(transport: &str) {
+    let job = Job::start(3, transport, &["allreduce", "65536"], &[]);
+    job.wait_for("started");
+    let ports: Vec<u16> = job.ranks.iter().flat_map(|rank| listening(rank.id())).collect();
+    // Over shared memory nobody listens once all have met.
+    assert_eq!(ports.is_empty(), transport == "shm", "{transport}: {ports:?}");
+    let mut noise = Noise(0x5eed);
+    println!("seed {:#x}, ports {ports:?}", noise.0);
+    let mut held = Vec::new();
+    let mut connected = 0;
+    for port in ports {
+        for round in 0..150 {
+            let Ok(mut stranger) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+            connected += 1;
+            let garbage: Vec<u8> = (0..round * 7 % 300).map(|_| noise.byte()).collect();
+            stranger.write_all(&garbage).ok();
+            if round % 3 == 0 {
+                held.push(stranger);
+            } else if round % 3 == 1 {
+                stranger.write_all(&[0xff; 64]).ok();
+                stranger.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+                // Whatever it hears, if anything.
+                stranger.read_exact(&mut [0; 1]).ok();
             }
         }
-        assert_eq!(connected == 0, transport == "shm", "{transport}: {connected} connections");
-        // The job still runs: it dies of what we do next, not of what we did before.
-        assert!(job.ranks.iter().all(|rank| rank.says_nothing()), "a rank has failed already");
-        job.ranks[2].signal(Signal::KILL);
-        let (verdicts, _) = job.verdicts(2);
-        all_say(&verdicts, &["the process of rank 2 is gone"]);
     }
+    assert_eq!(connected == 0, transport == "shm", "{transport}: {connected} connections");
+    // The job still runs: it dies of what we do next, not of what we did before.
+    assert!(job.ranks.iter().all(|rank| rank.says_nothing()), "a rank has failed already");
+    job.ranks[2].signal(Signal::KILL);
+    let (verdicts, _) = job.verdicts(2);
+    all_say(&verdicts, &["the process of rank 2 is gone"]);
 }
 
 /// Bytes without a pattern.

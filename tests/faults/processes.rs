@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ringfold_tests::rdma;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The processes of one job. Whatever is left of it ends with the test.
@@ -24,7 +25,8 @@ pub(crate) struct Process {
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Job {
-    /// Starts `size` ranks that do `task` over `transport`, with further settings.
+    /// Starts `size` ranks that do `task` over `transport`, with further settings. Over RDMA they
+    /// use the devices of one host and of another in turn.
     pub(crate) fn start(
         size: usize,
         transport: &str,
@@ -32,6 +34,7 @@ impl Job {
         settings: &[(&str, &str)],
     ) -> Self {
         let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+        let hosts = if transport == "rdma" { rdma::hosts() } else { vec![String::new()] };
         let start = |rank: usize| {
             let mut child = Command::new(env!("CARGO_BIN_EXE_rank"))
                 .args(task)
@@ -41,6 +44,7 @@ impl Job {
                 .env("MASTER_PORT", port.to_string())
                 .env("RINGFOLD_SECRET", &"5ec2e7".repeat(11)[..64])
                 .env("RINGFOLD_TRANSPORT", transport)
+                .env("RINGFOLD_IB_HCA", &hosts[rank % hosts.len()])
                 .envs(settings.iter().copied())
                 .stdin(Stdio::null())
                 .stdout(Stdio::piped())

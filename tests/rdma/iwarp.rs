@@ -3,7 +3,7 @@
 use ringfold_tests::{Outcome, needed, program};
 
 use crate::lab;
-use crate::{collectives, faults, ranks};
+use crate::{faults, over_rdma, ranks};
 
 /// Runs a script where every rail has an iWARP device, `siw_h0r0` as a rule; `None` where there
 /// are none.
@@ -34,8 +34,17 @@ fn the_transport_conforms_over_iwarp() {
 #[test]
 #[ignore = "wants a virtual machine"]
 fn collectives_over_iwarp_are_right() {
-    let Some(outcome) = script(&collectives()) else { return };
+    let Some(outcome) = script(&over_rdma("collectives")) else { return };
     assert!(outcome.stdout.contains("test rdma::allreduce ... ok"), "{outcome:?}");
+}
+
+#[test]
+#[ignore = "wants a virtual machine"]
+fn survivors_are_told_over_iwarp() {
+    let Some(outcome) = script(&over_rdma("faults")) else { return };
+    let times: Vec<_> = outcome.stdout.lines().filter(|it| it.contains("all know")).collect();
+    println!("{}", times.join("\n"));
+    assert_eq!(times.len(), 6, "{outcome:?}");
 }
 
 #[test]

@@ -107,14 +107,24 @@ fn the_transport_conforms() {
 #[test]
 #[ignore = "wants a virtual machine"]
 fn collectives_are_right() {
-    let Some(outcome) = lab::script(&collectives()) else { return };
+    let Some(outcome) = lab::script(&over_rdma("collectives")) else { return };
     assert!(outcome.stdout.contains("test rdma::allreduce ... ok"), "{outcome:?}");
 }
 
-/// Runs what the suite of collectives has of RDMA.
-fn collectives() -> String {
-    let suite = program::suite("collectives");
-    format!("RINGFOLD_TEST_REQUIRE=rdma {} --test-threads 1 rdma::", suite.display())
+/// Ranks that are killed, stopped, late, or call something else.
+#[test]
+#[ignore = "wants a virtual machine"]
+fn survivors_are_told_what_became_of_the_others() {
+    let Some(outcome) = lab::script(&over_rdma("faults")) else { return };
+    let times: Vec<_> = outcome.stdout.lines().filter(|it| it.contains("all know")).collect();
+    println!("{}", times.join("\n"));
+    assert_eq!(times.len(), 6, "{outcome:?}");
+}
+
+/// Runs what a suite has of RDMA.
+fn over_rdma(suite: &str) -> String {
+    let suite = program::suite(suite);
+    format!("RINGFOLD_TEST_REQUIRE=rdma {} --test-threads 1 --show-output rdma::", suite.display())
 }
 
 /// Starts four ranks, two for either host, which use that host's devices and nothing else.
