@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod allocations;
 mod rdma;
 mod via;
 mod windows;

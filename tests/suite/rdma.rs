@@ -3,6 +3,7 @@
 
 use ringfold::Collective;
 
+use crate::allocations::none_in_repeated_calls;
 use crate::via::Via;
 use crate::{barriers, calls, differs_after_repeats, repeats, some_calls, windows, wrong_in};
 
@@ -44,6 +45,15 @@ fn reduce() {
 fn barrier() {
     if Via::Rdma.is_there() {
         barriers(Via::Rdma, &[1, 2, 3]);
+    }
+}
+
+#[test]
+fn calls_that_were_made_before_allocate_nothing() {
+    if Via::Rdma.is_there() {
+        for elements in [8, 5_000, 100_000] {
+            none_in_repeated_calls(Via::Rdma, 2, elements);
+        }
     }
 }
 

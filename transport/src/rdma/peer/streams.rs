@@ -122,9 +122,11 @@ impl Peer {
     /// Sees to it that the devices say when they are done with what is lent: no credit need come
     /// for the end of a message, nor for a full ring.
     fn ask_borrowers(&mut self, lane: usize) {
-        let Way::Open(outbound) = &self.outbound[lane].way else { return };
-        for path in outbound.borrowers().collect::<Vec<_>>() {
-            self.ask_path(path);
+        for path in 0..self.paths.len() {
+            let Way::Open(outbound) = &self.outbound[lane].way else { return };
+            if outbound.borrowers().any(|borrower| borrower == path) {
+                self.ask_path(path);
+            }
         }
     }
 

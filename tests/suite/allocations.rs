@@ -1,0 +1,51 @@
+//! A call like one that was made before allocates nothing.
+
+use allocation_counter::{AllocationInfo, measure};
+use ringfold::{Communicator, Rank, ReduceOp};
+
+use crate::via::Via;
+
+/// Calls before memory that is kept has been made, and after.
+const WARM: usize = 20;
+const COUNTED: usize = 10;
+
+/// One call of every kind.
+fn call_all(comm: &mut Communicator, input: &[f32], output: &mut [f32]) {
+    let (ranks, count) = (comm.size(), input.len() / comm.size());
+    comm.all_reduce(output, ReduceOp::Max).unwrap();
+    comm.all_reduce_into(input, output, ReduceOp::Sum).unwrap();
+    comm.all_gather_into(&input[..count], &mut output[..count * ranks]).unwrap();
+    comm.reduce_scatter_into(&input[..count * ranks], &mut output[..count], ReduceOp::Sum).unwrap();
+    comm.broadcast(output, Rank(0)).unwrap();
+    comm.reduce(output, ReduceOp::Max, Rank(0)).unwrap();
+    comm.barrier().unwrap();
+}
+
+/// No rank allocates anything in calls like those that it made before, in ordinary buffers, in the
+/// communicator's, and in windows.
+pub(crate) fn none_in_repeated_calls(via: Via, ranks: usize, elements: usize) {
+    let counted = via.run(ranks, &[], |comm| {
+        let (input, mut output) = (vec![1.0_f32; elements], vec![0.0; elements]);
+        let [given, mut got] = [(); 2].map(|()| comm.alloc::<f32>(elements).unwrap());
+        let mut call = || {
+            call_all(comm, &input, &mut output);
+            call_all(comm, &given, &mut got);
+            comm.all_reduce_window_into(&given, &mut got, .., ReduceOp::Sum).unwrap();
+        };
+        (0..WARM).for_each(|_| call());
+        measure(|| (0..COUNTED).for_each(|_| call()))
+    });
+    for (rank, AllocationInfo { count_total, bytes_total, .. }) in counted.iter().enumerate() {
+        let what = format!("{via:?}, rank {rank} of {ranks}, {elements} elements");
+        assert_eq!(*count_total, 0, "{what}: {bytes_total} bytes");
+    }
+}
+
+#[test]
+fn calls_that_were_made_before_allocate_nothing() {
+    for via in [Via::Shm, Via::Tcp, Via::Hosts(2)] {
+        for (ranks, elements) in [(2, 8), (2, 5_000), (2, 600_000), (3, 8), (3, 200_000)] {
+            none_in_repeated_calls(via, ranks, elements);
+        }
+    }
+}
