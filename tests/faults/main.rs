@@ -91,7 +91,7 @@ fn killed_in_the_middle_of_an_offer() {
 }
 
 fn killed_in_the_middle_of_a_window(transport: &str) {
-    killed_in_the_middle_of(transport, "window", 256 << 20);
+    killed_in_the_middle_of(transport, "window", 64 << 20);
 }
 
 fn killed_in_the_middle_of(transport: &str, what: &str, bytes: usize) {

@@ -2,22 +2,27 @@
 
 use ringfold_tests::program;
 
-use crate::lab::script;
+use crate::lab::{JOIN, RAILS, script};
 
-/// Starts four ranks, two for either host, that all-reduce with checked sums until `/tmp/stop` is
+/// As [`functions_of`], for four ranks, two for either host.
+pub(crate) fn functions(settings: &str) -> String {
+    functions_of(4, "RINGFOLD_IB_HCA=rxe_h$((RINGFOLD_RANK / 2))", settings)
+}
+
+/// Starts ranks with `own` settings that all-reduce with checked sums until `/tmp/stop` is
 /// there. `start` waits for their first calls, `calls` for so many more, `said` for a line of the
 /// log, so many times, and `finish` for a good end. Broadcasts are by chains, whose messages are so
 /// long that they are written where they are wanted.
-pub(crate) fn functions(settings: &str) -> String {
+fn functions_of(ranks: usize, own: &str, settings: &str) -> String {
     let [ringrun, rank] = ["ringrun", "rank"].map(program::binary);
-    let own = r"export RINGFOLD_IB_HCA=rxe_h$((RINGFOLD_RANK / 2)); exec";
     format!(
         r#"export HOME=/tmp RINGFOLD_DEBUG=INFO RINGFOLD_ALGO=broadcast:chain {settings}
         export RINGFOLD_IB_TIMEOUT=14 RINGFOLD_IB_RETRY_CNT=3
         trap 'cat /tmp/log' EXIT
         begin() {{
             rm -f /tmp/stop
-            timeout 150 {} -n 4 sh -c '{own} {} checked 262144 /tmp/stop' > /tmp/log 2>&1 & job=$!
+            rank='export {own}; exec {} checked 262144 /tmp/stop'
+            timeout 150 {} -n {ranks} sh -c "$rank" > /tmp/log 2>&1 & job=$!
         }}
         count() {{ grep -c "$1" /tmp/log || true; }}
         said() {{ until [ $(count "$1") -ge $2 ]; do kill -0 $job; sleep 0.05; done; }}
@@ -39,8 +44,8 @@ pub(crate) fn functions(settings: &str) -> String {
             before=$(flow $1)
             until [ $(($(flow $1) - before)) -gt 1000000 ]; do kill -0 $job; sleep 0.05; done
         }}"#,
-        ringrun.display(),
-        rank.display()
+        rank.display(),
+        ringrun.display()
     )
 }
 
@@ -167,4 +172,48 @@ fn a_stopped_rank_goes_on_where_it_was() {
     let text = format!("{}{text}", functions("RINGFOLD_TRANSPORT=rdma"));
     let Some(outcome) = script(&text) else { return };
     assert!(!outcome.stdout.contains("is lost"), "{outcome:?}");
+}
+
+/// A cable of one of four hosts: all others keep both rails, and that host the other one.
+#[test]
+#[ignore = "wants a virtual machine"]
+fn four_hosts_lose_a_rail_of_one_and_get_it_back() {
+    let text = "
+        join 2; join 3; sleep 0.5
+        start
+        for host in 0 1 2 3; do carries p${host}r0; carries p${host}r1; done
+        down p3r1; said 'by rxe_h.r1:1 is lost, 1 left' 2; calls 3
+        for port in p0r1 p1r1 p2r1 p3r0; do carries $port; done
+        up p3r1
+        carries p3r1
+        finish";
+    let own = "RINGFOLD_IB_HCA=rxe_h$RINGFOLD_RANK RINGFOLD_HOSTID=$RINGFOLD_RANK";
+    let functions = functions_of(4, own, "RINGFOLD_TRANSPORT=rdma");
+    let Some(outcome) = script(&format!("{JOIN}\n{functions}{text}")) else { return };
+    let lost = outcome.stdout.lines().filter(|line| line.contains(" is lost, 1 left"));
+    for line in lost {
+        // Both ends say so, each of its own device.
+        let is_of_three = line.contains("to rank 3 by") || line.contains("by rxe_h3r1:1");
+        assert!(is_of_three, "{line}: {outcome:?}");
+    }
+}
+
+/// Three hosts that may use one device each, of the second rail: nothing goes by the first, and
+/// TCP carries on while there is none.
+#[test]
+#[ignore = "wants a virtual machine"]
+fn hosts_with_one_rail_use_no_other() {
+    let text = "
+        join 2; sleep 0.5
+        idle=$(flow p0r0)
+        start
+        for host in 0 1 2; do carries p${host}r1; done
+        down p1r1; said 'is left; using tcp' 2; calls 3; up p1r1
+        carries p1r1
+        finish
+        [ $(($(flow p0r0) - idle)) -lt 100000 ]";
+    let own = "RINGFOLD_IB_HCA=rxe_h${RINGFOLD_RANK}r1 RINGFOLD_HOSTID=$RINGFOLD_RANK";
+    let functions = functions_of(3, own, "RINGFOLD_TRANSPORT=rdma,tcp");
+    let Some(outcome) = script(&format!("{JOIN}\n{functions}{text}")) else { return };
+    assert!(!outcome.stdout.contains(&format!("rdma rail {}", RAILS - 1)), "{outcome:?}");
 }

@@ -8,7 +8,7 @@ use crate::via::Via;
 use crate::{barriers, calls, differs_after_repeats, repeats, some_calls, windows, wrong_in};
 
 /// One in so many calls.
-const OF: usize = 3;
+const OF: usize = 5;
 
 fn suite(collective: Collective) {
     if Via::Rdma.is_there() {
