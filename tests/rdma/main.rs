@@ -1,6 +1,6 @@
 //! With real verbs, on soft-RoCE devices of two to four hosts with one or two rails each, and on
-//! soft-iWARP ones where the kernel has them. Not for every day: it boots virtual machines, so each test is ignored
-//! unless asked for:
+//! soft-iWARP ones where the kernel has them. Not for every day: it boots virtual machines, so each
+//! test is ignored unless asked for:
 //!
 //! ```text
 //! tests/rdma-vm/run --install -- true
