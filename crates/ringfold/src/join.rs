@@ -140,7 +140,7 @@ pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
     let options = Options {
         timeout: config.join_timeout,
         bind: bind.map(|choice| choice.address),
-        host: Some(host.name),
+        host: Some(host.name.clone()),
         ..Options::default()
     };
     let (control, cards) = Control::join(identity, secret, card.encode(), options)?;
@@ -162,11 +162,13 @@ pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
     tracing::info!("rank {rank}: {} ranks on {} CPUs of this machine", crowd.ranks, crowd.cpus);
     let layout = layout(&cards, crowds.into_values().fold(crowd, Crowd::denser));
     let deadline = Instant::now() + config.join_timeout;
+    let mut named = config.rdma();
+    named.host = host.name;
     let settings = rdma::Config {
         key,
         rank,
         lanes: LANES_MAX,
-        settings: config.rdma(),
+        settings: named,
         reaches: vec![false; size],
         may_use_tcp: cards.iter().all(|card| card.may_use_tcp),
     };

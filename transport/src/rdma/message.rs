@@ -23,6 +23,7 @@ use ringfold_types::Rank;
 use ringfold_types::limits::{LANES_MAX, PATHS_MAX, RAILS_MAX, RDMA_RING_BYTES};
 
 use super::geometry::{HEADER_BYTES, Number};
+use super::nameplate::{Nameplate, PLATE_BYTES};
 use super::sys::{GidKind, Mr, Target, Ticket};
 use crate::tcp::proof::JobKey;
 
@@ -44,9 +45,10 @@ const HEARD_BYTES: usize = 16;
 const _: () = assert!(RAILS_MAX * RAIL_BYTES <= COVERED_BYTES - BODY_AT);
 const _: () = assert!(RAILS_MAX * 4 + 8 <= COVERED_BYTES - BODY_AT);
 
+const _: () = assert!(TARGET_BYTES + RAIL_BYTES + PLATE_BYTES <= COVERED_BYTES - BODY_AT);
 const _: () = assert!(LANES_MAX * HEARD_BYTES <= COVERED_BYTES - BODY_AT);
 
-const PURPOSE: &[u8] = b"ringfold rdma message 4";
+const PURPOSE: &[u8] = b"ringfold rdma message 5";
 
 /// A port as the peer must know it to pair it with one of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +87,7 @@ pub(super) enum Message {
         path: usize,
         target: Target,
         rail: RailCard,
+        plate: Nameplate,
     },
     Ready {
         path: usize,
@@ -172,14 +175,16 @@ impl Message {
                 }
                 (1, rails.len().min(RAILS_MAX))
             }
-            Self::Offer { path, target, rail } => {
+            Self::Offer { path, target, rail, plate } => {
                 let Target { number, sequence, ticket, address, key } = target;
                 body[..4].copy_from_slice(&number.to_le_bytes());
                 body[4..8].copy_from_slice(&sequence.to_le_bytes());
                 body[8..16].copy_from_slice(&address.to_le_bytes());
                 body[16..20].copy_from_slice(&key.to_le_bytes());
                 body[20..TARGET_BYTES].copy_from_slice(ticket);
-                body[TARGET_BYTES..TARGET_BYTES + RAIL_BYTES].copy_from_slice(&rail.encode());
+                let (rail_bytes, names) = body[TARGET_BYTES..].split_at_mut(RAIL_BYTES);
+                rail_bytes.copy_from_slice(&rail.encode());
+                plate.encode(names);
                 (2, *path)
             }
             Self::Ready { path } => (3, *path),
@@ -243,11 +248,12 @@ impl Message {
                 Self::Rails { rails, queue_pairs: head[2].max(1) }
             }
             2 => {
-                let rail = RailCard::decode(&body[TARGET_BYTES..TARGET_BYTES + RAIL_BYTES])?;
+                let (rail, names) = body[TARGET_BYTES..].split_at(RAIL_BYTES);
+                let (rail, plate) = (RailCard::decode(rail)?, Nameplate::decode(names));
                 let ticket = std::array::from_fn(|at| body[20 + at]);
                 let (number, sequence, address, key) = (word(0), word(4), long(8), word(16));
                 let target = Target { number, sequence, ticket, address, key };
-                Self::Offer { path: below(PATHS_MAX)?, target, rail }
+                Self::Offer { path: below(PATHS_MAX)?, target, rail, plate }
             }
             3 => Self::Ready { path: below(PATHS_MAX)? },
             4 => Self::Without { path: below(PATHS_MAX)? },
@@ -348,6 +354,10 @@ mod tests {
         Load { lane, sequence: 255, lines: 2, at, bytes }
     }
 
+    fn plate(host: &str, port: &str) -> Nameplate {
+        Nameplate { host: host.to_owned(), port: port.to_owned() }
+    }
+
     #[test]
     fn messages_travel() {
         let key = JobKey::new([1; 32]);
@@ -360,7 +370,8 @@ mod tests {
             Message::Rails { rails: vec![], queue_pairs: 1 },
             Message::Rails { rails: vec![rail; RAILS_MAX], queue_pairs: 4 },
             Message::Rails { rails: vec![iwarp], queue_pairs: 1 },
-            Message::Offer { path: PATHS_MAX - 1, target, rail },
+            Message::Offer { path: PATHS_MAX - 1, target, rail, plate: plate("h2", "rxe_h2r1:1") },
+            Message::Offer { path: 0, target, rail, plate: plate(&"h".repeat(64), "") },
             Message::Ready { path: 0 },
             Message::Without { path: 1 },
             Message::Want { lane: LANES_MAX - 1, mailbox: Grant { address: 1 << 60, keys } },
@@ -402,7 +413,12 @@ mod tests {
             rails(mtu(0)),
             Message::Ready { path: PATHS_MAX },
             Message::Want { lane: LANES_MAX, mailbox: Grant::default() },
-            Message::Offer { path: 0, target: Target::default(), rail: mtu(9) },
+            Message::Offer {
+                path: 0,
+                target: Target::default(),
+                rail: mtu(9),
+                plate: plate("", ""),
+            },
             Message::Load(load(LANES_MAX, 0, 64)),
             Message::Load(load(0, RDMA_RING_BYTES - 63, 64)),
             Message::Load(load(0, usize::try_from(u32::MAX).unwrap(), 64)),

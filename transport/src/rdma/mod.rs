@@ -22,7 +22,8 @@
 //! * `registry`: memory of callers that devices read and write where it lies; `invitation`: where
 //!   a peer's may write;
 //! * `budget`: how much of devices and memory peers may take;
-//! * `endpoint`: all peers, and waiting; `words`: what devices report, for people;
+//! * `endpoint`: all peers, and waiting; `words`: what devices report, for people; `outages`: what
+//!   the log says of it, so that one cable is one line;
 //! * `examine`: whether all is there that it takes.
 
 mod budget;
@@ -36,6 +37,10 @@ mod invitation;
 #[cfg(test)]
 mod invitation_tests;
 mod message;
+mod nameplate;
+mod outages;
+#[cfg(test)]
+mod outages_tests;
 mod outbound;
 mod pairing;
 mod path;
@@ -87,6 +92,8 @@ pub struct Settings {
     /// Bytes of memory registered for all peers together, counted once for each rail. Default
     /// `limits::RDMA_BYTES`.
     pub bytes_max: usize,
+    /// What people call this host: peers' logs name it. Default: nothing.
+    pub host: String,
 }
 
 impl Default for Settings {
@@ -102,6 +109,7 @@ impl Default for Settings {
             queue_pairs: 1,
             queue_pairs_max: RDMA_QUEUE_PAIRS,
             bytes_max: RDMA_BYTES,
+            host: String::new(),
         }
     }
 }

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::net::Ipv6Addr;
 use std::time::Duration;
+
+use ringfold_types::Rank;
 
 use super::sys::GidKind;
 
@@ -32,9 +35,29 @@ pub(super) fn status(status: u32, vendor: u32, peer: &str, silence: Duration) ->
 pub(super) fn silent(peer: &str, silence: Duration) -> String {
     let seconds = silence.as_secs_f64();
     format!(
-        "retries exhausted: {peer} did not answer for {seconds:.1} s; cable, port or process \
-         (RINGFOLD_IB_TIMEOUT and RINGFOLD_IB_RETRY_CNT say how long to try)"
+        "retries exhausted: {peer} did not answer for {seconds:.1} s; cable, port or process, or \
+         something between that carries only shorter packets (MTU): `ringfold doctor` tries all of \
+         it (RINGFOLD_IB_TIMEOUT and RINGFOLD_IB_RETRY_CNT say how long to try)"
     )
+}
+
+/// A peer, by what its host and port are called, as far as it has said so, and its address.
+pub(super) fn peer(rank: Rank, host: &str, port: &str, gid: [u8; 16]) -> String {
+    let host = if host.is_empty() { String::new() } else { format!("host {host}, ") };
+    let port = if port.is_empty() { String::new() } else { format!("{port}, ") };
+    format!("rank {rank} ({host}{port}{})", Ipv6Addr::from(gid).to_canonical())
+}
+
+/// What becomes of packets where the ends of a path send different ones, as verbs count them.
+pub(super) fn different_mtus(ours: u8, theirs: u8) -> Option<String> {
+    let [ours, theirs] = [ours, theirs].map(|mtu| 128_u32 << mtu);
+    let (less, more) = (ours.min(theirs), ours.max(theirs));
+    (less < more).then(|| {
+        format!(
+            "MTU {ours} here and {theirs} there, so that {less} of {more} is used; give both \
+             interfaces the same (`ip link set ... mtu ...`)"
+        )
+    })
 }
 
 /// How long a device tries: so many times a wait of that encoded length.
@@ -135,14 +158,31 @@ pub(super) fn connection(error: &io::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     #[test]
+    fn mtus_that_differ_are_told() {
+        let text = different_mtus(5, 3).unwrap();
+        assert!(text.starts_with("MTU 4096 here and 1024 there, so that 1024 of 4096 is used; "));
+        assert_eq!(different_mtus(4, 4), None);
+    }
+
+    #[test]
     fn exhausted_retries_are_told_in_words() {
-        let text = status(12, 0x81, "rank 5 (10.1.0.2)", silence(14, 3));
-        assert!(text.starts_with(
-            "retries exhausted: rank 5 (10.1.0.2) did not answer for 0.3 s; cable, port or process"
-        ));
+        let gid = Ipv4Addr::new(10, 1, 0, 2).to_ipv6_mapped().octets();
+        let peer = peer(Rank(5), "h2", "rxe_h2r1:1", gid);
+        let text = status(12, 0x81, &peer, silence(14, 3));
+        let start = "retries exhausted: rank 5 (host h2, rxe_h2r1:1, 10.1.0.2) did not answer for \
+                     0.3 s; cable, port or process";
+        assert!(text.starts_with(start), "{text}");
+        assert!(text.contains("MTU") && text.contains("`ringfold doctor`"), "{text}");
+        assert_eq!(
+            super::peer(Rank(5), "", "", gid),
+            "rank 5 (10.1.0.2)",
+            "as long as it is silent"
+        );
         assert!(status(2, 0, "rank 5", silence(14, 3)).contains("went down"));
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ringfold::Config;
 use ringfold_bootstrap::Secret;
+use ringfold_topology::discover::Host;
 use ringfold_transport::rdma::{self, Finding, Port, Rails, Rdma, State};
 use ringfold_transport::tcp::{self, Listening, Liveness, Tcp};
 use ringfold_transport::trial::{self, Failed, Figures, Stage};
@@ -85,6 +86,7 @@ impl By<'_> {
         let Some(port) = self.port else { return Ok(Box::new(tcp)) };
         let mut settings = self.config.rdma();
         settings.devices = format!("={}", port.name).parse()?;
+        settings.host = Host::this().name;
         settings.timeout = settings.timeout.min(TIMEOUT);
         settings.retries = settings.retries.min(RETRIES);
         let rails = Rails::open(&settings, self.near)?;

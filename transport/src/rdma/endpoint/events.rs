@@ -1,10 +1,13 @@
 //! What devices report: completions, and what happens to their ports.
 
+use std::time::Instant;
+
 use ringfold_types::Rank;
 use rustix::event::epoll;
 
 use super::Rdma;
 use crate::contract::Transport as _;
+use crate::rdma::outages::log;
 use crate::rdma::path::{Id, Work};
 use crate::rdma::peer::Arrived;
 use crate::rdma::sys::{About, Completion, Event, Outcome};
@@ -29,7 +32,7 @@ impl Rdma {
                     Err(error) => break Some(error.to_string()),
                     Ok(Some(Event { about: About::Device, what })) => break Some(what),
                     Ok(Some(Event { about: About::Port, what })) => {
-                        tracing::warn!("rdma: {}: {what}", it.name());
+                        tracing::info!("rdma: {}: {what}", it.name());
                         about_port = true;
                     }
                     Ok(Some(Event { about: About::Else, what })) => {
@@ -44,6 +47,9 @@ impl Rdma {
             } else if about_port {
                 it.refresh();
                 let (is_up, why) = (it.is_up, format!("{} went down", it.name()));
+                if !is_up {
+                    self.tell_down(rail, &why);
+                }
                 self.change_all(|peer, _| {
                     if is_up {
                         peer.regain(rail);
@@ -63,13 +69,24 @@ impl Rdma {
         last.into_iter().for_each(|completion| self.heed(completion));
         let it = &mut self.rails.0[rail];
         (it.is_up, it.is_gone) = (false, true);
-        tracing::warn!("rdma: {} cannot be used any more: {why}", it.name());
+        let what = format!("{} cannot be used any more: {why}", it.name());
         epoll::delete(&self.wake, it.context.events()).ok();
         epoll::delete(&self.wake, it.channel.fd()).ok();
         if let Some(connector) = it.connector.take() {
             epoll::delete(&self.wake, connector.fd()).ok();
         }
+        self.tell_down(rail, &what);
         self.change_all(|peer, own| peer.lose_device(rail, why, own));
+    }
+
+    /// Tells that a rail is down, and what goes with it.
+    fn tell_down(&mut self, rail: usize, what: &str) {
+        let contacts = self.contacts.iter().flatten();
+        let paths = contacts.map(|contact| contact.peer.paths_by(rail).len());
+        let (paths, peers) = paths
+            .filter(|paths| *paths > 0)
+            .fold((0, 0), |(paths, peers), some| (paths + some, peers + 1));
+        log(self.outages.down(rail, what, (paths, peers), Instant::now()));
     }
 
     /// Takes all completions; whether there were any.

@@ -16,6 +16,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use super::Settings;
 use super::budget::Budget;
 use super::geometry::SHORT_BYTES;
+use super::outages::{Outages, log};
 use super::peer::{Fault, Own, Peer};
 use super::rail::{Rail, Rails};
 use super::registry::Registry;
@@ -65,6 +66,7 @@ pub struct Rdma {
     key: JobKey,
     budget: Budget,
     registry: Registry,
+    outages: Outages,
     config: Config,
     /// Ranks with a contact.
     known: Vec<usize>,
@@ -146,6 +148,7 @@ impl Rdma {
             key: JobKey::new(config.key),
             budget: Budget::new(&config.settings),
             registry: Registry::default(),
+            outages: Outages::default(),
             by_tcp,
             config,
             known: Vec::new(),
@@ -194,6 +197,10 @@ impl Rdma {
         let mut own = Own { rank: *own_rank, lanes: *lanes, settings, rails, budget, registry };
         let result = change(peer, &mut own);
         peer.tell(&own);
+        for news in peer.news.drain(..) {
+            let name = |rail: usize| self.rails.0[rail].name();
+            log(self.outages.line(rank, news, name, Instant::now()));
+        }
         let between = Between { key: &self.key, own: *own_rank, peer: rank };
         talk.speak(&mut self.tcp, peer, between);
         let is_settled = peer.is_settled() && (talk.is_said() || peer.fault().is_some());

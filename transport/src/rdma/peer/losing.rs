@@ -7,7 +7,6 @@
 //! go by TCP, under the same numbers and to the same places of the ring: ways can change at any
 //! time, and what arrives twice or not at all is no other matter than between paths.
 
-use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
 use ringfold_types::limits::{HANDSHAKE_MS, LANES_MAX, RDMA_PARTING_MS};
@@ -16,6 +15,7 @@ use super::{Cable, Fault, Own, Peer};
 use crate::rdma::Settings;
 use crate::rdma::inbound::Inbound;
 use crate::rdma::message::{Heard, Message};
+use crate::rdma::outages::News;
 use crate::rdma::path::{Path, Stage};
 use crate::rdma::words;
 
@@ -29,14 +29,15 @@ impl Peer {
         settings: &Settings,
     ) {
         let Some(it) = self.paths.get(path).filter(|path| path.lives(life)) else { return };
-        let gid = self.cables[it.cable].theirs.gid;
+        let name = self.name(it.cable);
         let silence = words::silence(settings.timeout, settings.retries);
-        self.lose(path, &words::status(status, vendor, &self.name(gid), silence));
+        self.lose(path, &words::status(status, vendor, &name, silence));
     }
 
-    /// For people, by the address on one of its rails.
-    fn name(&self, gid: [u8; 16]) -> String {
-        format!("rank {} ({})", self.rank, Ipv6Addr::from(gid).to_canonical())
+    /// For people, by its end of a cable.
+    pub(super) fn name(&self, cable: usize) -> String {
+        let Cable { theirs, plate, .. } = &self.cables[cable];
+        words::peer(self.rank, &plate.host, &plate.port, theirs.gid)
     }
 
     /// Goes on without a path, by others or by TCP; where neither is there, that was the end.
@@ -51,10 +52,11 @@ impl Peer {
             return;
         }
         self.to_say.push_back(Message::Without { path });
-        let (rank, name, left) = (self.rank, &self.cables[cable].name, self.alive());
+        let (rank, left) = (self.rank, self.alive());
+        let Cable { rail, name, .. } = &self.cables[cable];
         let what = format!("path {path} to rank {rank} by {name} is lost, {left} left: {why}");
         if had_carried || self.paths[path].is_first() {
-            tracing::warn!("rdma: {what}");
+            self.news.push(News::Lost { rail: *rail, what });
         } else {
             tracing::debug!("rdma: {what}");
         }
@@ -73,7 +75,8 @@ impl Peer {
         }
         let rank = self.rank;
         if self.may_use_tcp {
-            tracing::warn!("rdma: no path to rank {rank} is left; using tcp ({why})");
+            let what = format!("no path to rank {rank} is left; using tcp ({why})");
+            self.news.push(News::ByTcp { what, was_there: !self.paths.is_empty() });
             self.is_by_tcp = true;
         } else {
             let why = format!("{why}, and RINGFOLD_TRANSPORT leaves no other way");
@@ -84,13 +87,16 @@ impl Peer {
 
     /// Packets pass: the path carries data from now on.
     pub(in crate::rdma) fn proven(&mut self, path: usize) {
-        let (rank, name) = (self.rank, &self.cables[self.paths[path].cable].name);
-        tracing::info!("rdma: path {path} to rank {rank} by {name} carries data");
-        if self.paths[path].calls() {
+        let (rank, it) = (self.rank, &self.paths[path]);
+        let Cable { rail, name, .. } = &self.cables[it.cable];
+        let what = format!("path {path} to rank {rank} by {name} carries data");
+        self.news.push(News::Carries { rail: *rail, what, again: !it.is_first() });
+        if it.calls() {
             self.to_say.push_back(Message::Ready { path });
         }
         if std::mem::take(&mut self.is_by_tcp) {
-            tracing::warn!("rdma: there is a path to rank {rank} again, by {name}");
+            let what = format!("there is a path to rank {rank} again, by {name}");
+            self.news.push(News::ByRail { what });
         }
     }
 
@@ -197,11 +203,11 @@ impl Peer {
 
     /// Listens for silence by a path.
     fn watch(&mut self, path: usize) {
-        let gid = self.cables[self.paths[path].cable].theirs.gid;
+        let name = self.name(self.paths[path].cable);
         match self.paths[path].watch() {
             Ok(Ok(())) => {}
             Ok(Err(error)) => self.lose(path, &format!("a question was refused: {error}")),
-            Err(silence) => self.lose(path, &words::silent(&self.name(gid), silence)),
+            Err(silence) => self.lose(path, &words::silent(&name, silence)),
         }
     }
 

@@ -12,6 +12,8 @@ use crate::rdma::geometry::Number;
 use crate::rdma::inbound::Inbound;
 use crate::rdma::invitation::Mailbox;
 use crate::rdma::message::{Grant, Load, Message, RailCard};
+use crate::rdma::nameplate::Nameplate;
+use crate::rdma::outages::News;
 use crate::rdma::outbound::Outbound;
 use crate::rdma::pairing::pairs;
 use crate::rdma::path::Path;
@@ -37,7 +39,9 @@ impl Peer {
                 }
                 self.pair(&rails, queue_pairs, own)
             }
-            Message::Offer { path, target, rail } => self.take_up(path, rail, target, own),
+            Message::Offer { path, target, rail, plate } => {
+                self.take_up(path, (rail, plate), target, own)
+            }
             Message::Ready { path } => {
                 if let Err(error) = self.path(path)?.ready() {
                     self.lose(path, &words::connection(&error));
@@ -46,7 +50,7 @@ impl Peer {
             }
             Message::Without { path } => {
                 self.path(path)?;
-                self.lose(path, "the peer cannot use it");
+                self.lose(path, "the peer cannot use it; its log says why");
                 Ok(())
             }
             Message::Heard { path, lanes } => {
@@ -109,9 +113,11 @@ impl Peer {
             let it = &own.rails.0[rail];
             let (pd, name) = (Pd::new(&it.context), it.name());
             if let Err(error) = &pd {
-                tracing::warn!("rdma: {name} cannot be used: {}", words::connection(error));
+                let what = format!("{name} cannot be used: {}", words::connection(error));
+                self.news.push(News::Lost { rail, what });
             }
-            self.cables.push(Cable { rail, pd: pd.ok(), theirs, name });
+            let plate = Nameplate::default();
+            self.cables.push(Cable { rail, pd: pd.ok(), theirs, name, plate });
             for _ in 0..each {
                 let path = self.paths.len();
                 self.paths.push(Path::new(self.rank, path, self.cables.len() - 1));
@@ -156,17 +162,18 @@ impl Peer {
         it.make(rail, pd, (own.lanes, rings), calls, own.settings)
             .map_err(|error| format!("no queue pair: {}", words::connection(&error)))?;
         let Some(target) = it.target(rail) else { return Ok(()) };
-        self.to_say.push_back(Message::Offer { path, target, rail: rail.card() });
+        let plate = Nameplate { host: own.settings.host.clone(), port: rail.name() };
+        self.to_say.push_back(Message::Offer { path, target, rail: rail.card(), plate });
         Ok(())
     }
 
     /// A path that the peer knows of could not be made.
     fn refuse(&mut self, path: usize, why: &str) {
-        let (rank, name) = (self.rank, &self.cables[self.paths[path].cable].name);
-        let what = format!("no path {path} to rank {rank} by {name}: {why}");
+        let Cable { rail, name, .. } = &self.cables[self.paths[path].cable];
+        let what = format!("no path {path} to rank {} by {name}: {why}", self.rank);
         // Later ones are tried again and again.
         if self.paths[path].is_first() {
-            tracing::warn!("rdma: {what}");
+            self.news.push(News::Lost { rail: *rail, what });
         } else {
             tracing::debug!("rdma: {what}");
         }
@@ -178,7 +185,7 @@ impl Peer {
     fn take_up(
         &mut self,
         path: usize,
-        theirs: RailCard,
+        (theirs, plate): (RailCard, Nameplate),
         target: Target,
         own: &mut Own<'_>,
     ) -> Result<(), Fault> {
@@ -194,7 +201,7 @@ impl Peer {
         if theirs.kind != self.cables[cable].theirs.kind {
             return Err("a rail has become another".into());
         }
-        self.cables[cable].theirs = theirs;
+        (self.cables[cable].theirs, self.cables[cable].plate) = (theirs, plate);
         if is_settled && let Err(why) = self.make(path, own) {
             self.refuse(path, &why);
             return Ok(());
@@ -205,7 +212,13 @@ impl Peer {
             self.lose(path, &format!("{} is down", rail.name()));
             return Ok(());
         }
-        let (rank, it) = (self.rank, &mut self.paths[path]);
+        let (rank, whose, it) = (self.rank, self.name(cable), &mut self.paths[path]);
+        if it.is_first()
+            && !it.is_iwarp()
+            && let Some(what) = words::different_mtus(rail.port.mtu, theirs.mtu)
+        {
+            tracing::info!("rdma: path {path} to {whose} by {}: {what}", rail.name());
+        }
         match it.connect(rail, &theirs, own.settings, target) {
             Ok(is_ready) => {
                 let (name, to) = (rail.name(), target.number);

@@ -23,6 +23,8 @@ use super::budget::{Budget, Share};
 use super::inbound::Inbound;
 use super::invitation::{MAILBOX_BYTES, Mailbox};
 use super::message::{MESSAGE_BYTES, Message, RailCard};
+use super::nameplate::Nameplate;
+use super::outages::News;
 use super::outbound::{Outbound, Ready};
 use super::path::Path;
 use super::rail::Rails;
@@ -39,6 +41,8 @@ pub(super) struct Peer {
     stage: Stage,
     /// Messages to send.
     pub(super) to_say: VecDeque<Message>,
+    /// What happened, for the log.
+    pub(super) news: Vec<News>,
     /// What we may take for it; or why nothing.
     share: Result<Share, String>,
     cables: Vec<Cable>,
@@ -99,8 +103,10 @@ struct Cable {
     /// None where something lacks, memory as a rule, so that it cannot be used.
     pd: Option<Arc<Pd>>,
     theirs: RailCard,
-    /// Of our end, for people.
+    /// Of our end, for people,
     name: String,
+    /// and of theirs, once they have said so.
+    plate: Nameplate,
 }
 
 impl Cable {
@@ -157,6 +163,7 @@ impl Peer {
             rank,
             stage: Stage::Idle,
             to_say: VecDeque::new(),
+            news: Vec::new(),
             share: Ok(Share::default()),
             cables: Vec::new(),
             paths: Vec::new(),

@@ -9,6 +9,7 @@ use super::{Arrived, Cable, Fault, Own, Peer};
 use crate::rdma::Settings;
 use crate::rdma::budget::Budget;
 use crate::rdma::message::{Grant, Heard, Load, Message, RailCard};
+use crate::rdma::nameplate::Nameplate;
 use crate::rdma::path::Path;
 use crate::rdma::rail::Rails;
 use crate::rdma::registry::Registry;
@@ -171,7 +172,7 @@ fn lies_are_seen() {
     more[0] = 65;
     for message in [
         Message::Rails { rails: vec![], queue_pairs: 1 },
-        Message::Offer { path: 0, target: Target::default(), rail },
+        Message::Offer { path: 0, target: Target::default(), rail, plate: Nameplate::default() },
         Message::Ready { path: 0 },
         Message::Without { path: PATHS_MAX - 1 },
         Message::Heard { path: 0, lanes: [Heard::default(); LANES_MAX] },
@@ -209,7 +210,8 @@ fn liars_do_no_harm() {
         let theirs = RailCard { gid: [7; 16], lid: 0, mtu: 5, kind: GidKind::RoceV2 };
         for path in 0..2 {
             let name = "none".to_owned();
-            one.peer.cables.push(Cable { rail: 0, pd: None, theirs, name });
+            let plate = Nameplate::default();
+            one.peer.cables.push(Cable { rail: 0, pd: None, theirs, name, plate });
             one.peer.paths.push(Path::new(Rank(1), path, path));
         }
         one.with(|peer, own| peer.send(0, 1, &[5; LINK_BYTES_MIN], true, own)).unwrap();
@@ -222,7 +224,7 @@ fn liars_do_no_harm() {
                 0 => Message::Rails { rails: vec![theirs], queue_pairs: 1 },
                 1 => {
                     let target = Target { number: random.word(), ..Target::default() };
-                    Message::Offer { path, target, rail: theirs }
+                    Message::Offer { path, target, rail: theirs, plate: Nameplate::default() }
                 }
                 2 => Message::Ready { path },
                 3 => Message::Without { path },

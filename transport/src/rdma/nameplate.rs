@@ -1,0 +1,56 @@
+//! What people call an end of a path: to be read by them, and for nothing else.
+
+/// Bytes of a name,
+const NAME_BYTES: usize = 64;
+/// and of both.
+pub(super) const PLATE_BYTES: usize = 2 * NAME_BYTES;
+
+/// Host, and device and port. What is too long is cut.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Nameplate {
+    pub(super) host: String,
+    pub(super) port: String,
+}
+
+impl Nameplate {
+    /// To the front of `bytes`, which are zero.
+    pub(super) fn encode(&self, bytes: &mut [u8]) {
+        let places = bytes.chunks_exact_mut(NAME_BYTES);
+        for (name, into) in [&self.host, &self.port].into_iter().zip(places) {
+            into.iter_mut().zip(name.bytes()).for_each(|(to, from)| *to = from);
+        }
+    }
+
+    /// From the front. Nobody's log or terminal shall suffer from what a peer calls itself.
+    pub(super) fn decode(bytes: &[u8]) -> Self {
+        let visible = |byte: &u8| if byte.is_ascii_graphic() { char::from(*byte) } else { '?' };
+        let name = |at: usize| {
+            let bytes = bytes[at..at + NAME_BYTES].iter().take_while(|byte| **byte != 0);
+            bytes.map(visible).collect()
+        };
+        Self { host: name(0), port: name(NAME_BYTES) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_visible_and_short() {
+        for (told, heard) in [
+            ("h2", "h2"),
+            ("", ""),
+            ("two words", "two?words"),
+            ("\u{1b}[2J\n\u{7f}", "?[2J??"),
+            ("h\u{f6}", "h??"),
+            ("ends\0here", "ends"),
+            (&"long".repeat(20)[..], &"long".repeat(16)[..]),
+        ] {
+            let mut bytes = [0; PLATE_BYTES + 1];
+            Nameplate { host: told.to_owned(), port: told.to_owned() }.encode(&mut bytes);
+            let plate = Nameplate::decode(&bytes);
+            assert_eq!((&plate.host[..], &plate.port[..]), (heard, heard));
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What the log says of rails that fail and come back: a warning for each outage, however many
+//! peers and queue pairs have to do with it. Of the others it tells at INFO.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use ringfold_types::Rank;
+use ringfold_types::limits::RAILS_MAX;
+use tracing::Level;
+
+/// For how long what a rail loses is of the outage that was told, unless it carries data again:
+/// then it is told anew, since another cable may be the cause.
+pub(super) const OUTAGE: Duration = Duration::from_secs(60);
+
+/// What happened between this rank and a peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// A path by that rail is lost, or cannot be made.
+    Lost { rail: usize, what: String },
+    /// One carries data, maybe after it was lost.
+    Carries { rail: usize, what: String, again: bool },
+    /// No path is left, or there never was one, and data goes by TCP.
+    ByTcp { what: String, was_there: bool },
+    /// There is a path again.
+    ByRail { what: String },
+}
+
+/// What was told, of each rail and of TCP in place of them.
+#[derive(Debug, Default)]
+pub(super) struct Outages {
+    rails: [Option<Outage>; RAILS_MAX],
+    tcp: Option<Outage>,
+}
+
+#[derive(Debug)]
+struct Outage {
+    since: Instant,
+    told: Instant,
+    paths: usize,
+    peers: BTreeSet<Rank>,
+}
+
+impl Outage {
+    fn new(now: Instant) -> Self {
+        Self { since: now, told: now, paths: 0, peers: BTreeSet::new() }
+    }
+
+    /// The outage, which may begin now; and whether it is to be told.
+    fn at(place: &mut Option<Self>, now: Instant) -> (&mut Self, bool) {
+        let is_new = place.is_none();
+        let outage = place.get_or_insert_with(|| Self::new(now));
+        let is_to_tell = is_new || now.duration_since(outage.told) >= OUTAGE;
+        if is_to_tell {
+            outage.told = now;
+        }
+        (outage, is_to_tell)
+    }
+}
+
+impl Outages {
+    /// The line for it, and its level. `name` is that of the rail, if it is about one.
+    pub(super) fn line(
+        &mut self,
+        peer: Rank,
+        news: News,
+        name: impl Fn(usize) -> String,
+        now: Instant,
+    ) -> (Level, String) {
+        match news {
+            News::Lost { rail, what } => {
+                let (outage, is_to_tell) = Outage::at(&mut self.rails[rail], now);
+                outage.paths += 1;
+                outage.peers.insert(peer);
+                if !is_to_tell {
+                    return (Level::INFO, what);
+                }
+                let rest = format!("what else {} loses now is told at INFO", name(rail));
+                (Level::WARN, format!("{what}; {rest}"))
+            }
+            News::Carries { rail, what, again } => match self.rails[rail].take_if(|_| again) {
+                None => (Level::INFO, what),
+                Some(Outage { since, paths, peers, .. }) => {
+                    let time = now.duration_since(since).as_secs_f64();
+                    let (name, lost) = (name(rail), many(paths, peers.len()));
+                    (Level::WARN, format!("{what} again: {name} had lost {lost}, {time:.1} s ago"))
+                }
+            },
+            News::ByTcp { what, was_there } => {
+                let (outage, is_to_tell) = Outage::at(&mut self.tcp, now);
+                if was_there {
+                    outage.peers.insert(peer);
+                }
+                if !is_to_tell {
+                    return (Level::INFO, what);
+                }
+                (Level::WARN, format!("{what}; of other ranks that is told at INFO"))
+            }
+            News::ByRail { what } => {
+                let is_last = self
+                    .tcp
+                    .as_mut()
+                    .is_some_and(|outage| outage.peers.remove(&peer) && outage.peers.is_empty());
+                if !is_last {
+                    return (Level::INFO, what);
+                }
+                self.tcp = None;
+                (Level::WARN, format!("{what}, as to all that had one before"))
+            }
+        }
+    }
+
+    /// The line for a rail that is down as a whole, which takes so many paths to so many peers
+    /// away; and its level. What is told of each is told at INFO then.
+    pub(super) fn down(
+        &mut self,
+        rail: usize,
+        what: &str,
+        (paths, peers): (usize, usize),
+        now: Instant,
+    ) -> (Level, String) {
+        if paths == 0 {
+            // What will miss it says so.
+            return (Level::INFO, what.to_owned());
+        }
+        // A peer may have noticed it first.
+        let (_, is_to_tell) = Outage::at(&mut self.rails[rail], now);
+        let level = if is_to_tell { Level::WARN } else { Level::INFO };
+        (level, format!("{what}; with it go {}", many(paths, peers)))
+    }
+}
+
+/// So many paths to so many peers.
+fn many(paths: usize, peers: usize) -> String {
+    let s = |count| if count == 1 { "" } else { "s" };
+    format!("{paths} path{} to {peers} rank{}", s(paths), s(peers))
+}
+
+/// Writes a line to the log.
+pub(super) fn log((level, line): (Level, String)) {
+    if level == Level::WARN {
+        tracing::warn!("rdma: {line}");
+    } else {
+        tracing::info!("rdma: {line}");
+    }
+}
