@@ -52,7 +52,7 @@ impl Invitation {
         line
     }
 
-    fn decode(line: &[u8; LINE_BYTES]) -> Self {
+    pub(super) fn decode(line: &[u8; LINE_BYTES]) -> Self {
         let word =
             |at: usize| u32::from_le_bytes([line[at], line[at + 1], line[at + 2], line[at + 3]]);
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;

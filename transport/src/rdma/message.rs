@@ -160,6 +160,12 @@ impl Context<'_> {
         mac.update(covered);
         mac
     }
+
+    /// Puts the proof at the end.
+    pub(super) fn prove(self, bytes: &mut [u8; MESSAGE_BYTES]) {
+        let (covered, proof) = bytes.split_at_mut(COVERED_BYTES);
+        proof.copy_from_slice(&self.mac(covered).finalize().into_bytes());
+    }
 }
 
 impl Message {
@@ -222,8 +228,7 @@ impl Message {
             }
         };
         (head[0], head[1]) = (kind, about as u8);
-        let (covered, proof) = bytes.split_at_mut(COVERED_BYTES);
-        proof.copy_from_slice(&context.mac(covered).finalize().into_bytes());
+        context.prove(&mut bytes);
         bytes
     }
 

@@ -27,6 +27,8 @@
 //! * `examine`: whether all is there that it takes.
 
 mod budget;
+#[doc(hidden)]
+pub mod decode;
 mod endpoint;
 mod examine;
 mod filter;

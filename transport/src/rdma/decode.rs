@@ -1,0 +1,135 @@
+//! Everything that reads what a peer wrote, without that peer and without a device: for fuzzing.
+//! None may panic, nor read beyond what it was given.
+
+use std::io;
+
+use ringfold_types::Rank;
+use ringfold_types::limits::RDMA_RING_BYTES;
+
+use super::geometry::{LINE_BYTES, Number};
+use super::inbound::Inbound;
+use super::invitation::Invitation;
+use super::message::{self, Context, Grant, Message};
+use super::sys::Inbox;
+use crate::tcp::proof::JobKey;
+
+/// Bytes of a message.
+pub const MESSAGE_BYTES: usize = message::MESSAGE_BYTES;
+
+/// Bytes of an invitation.
+pub const INVITATION_BYTES: usize = LINE_BYTES;
+
+/// What is invited in `take_all`, and under which tag.
+const INVITED_BYTES: usize = 4096;
+const TAG: u32 = 7;
+
+/// Whether the bytes are a message, be its proof as it may; one that was read once is written and
+/// read again, and what it says of a ring holds there.
+///
+/// # Errors
+/// There is no memory for a ring.
+///
+/// # Panics
+/// What was written again is another message.
+pub fn message(mut bytes: [u8; MESSAGE_BYTES]) -> io::Result<bool> {
+    let key = JobKey::new([0; 32]);
+    let context = Context { key: &key, from: Rank(0), to: Rank(1), count: 0 };
+    context.prove(&mut bytes);
+    let Ok(message) = Message::decode(&bytes, context) else { return Ok(false) };
+    let again = Message::decode(&message.encode(context), context);
+    assert_eq!(again.as_ref(), Ok(&message));
+    if let Message::Load(load) = message {
+        let mut inbound = inbound()?;
+        inbound.load(load.at, &vec![1; load.bytes]);
+    }
+    Ok(true)
+}
+
+/// What the bytes invite to is written again as it was; and how far on in it byte `at` of a stream
+/// is.
+///
+/// # Panics
+/// It was something else.
+#[must_use]
+pub fn invitation(bytes: &[u8; INVITATION_BYTES], at: u64) -> Option<u64> {
+    let invitation = Invitation::decode(bytes);
+    assert_eq!(&invitation.encode(), bytes);
+    invitation.reaches(at)
+}
+
+/// Takes what `numbers` announce in `ring`, as one that a peer writes and is granted credit for, up
+/// to `step` bytes after each; under one tag it may write where it was invited, too. How many
+/// bytes that was.
+///
+/// # Errors
+/// There is no memory to lay it in.
+pub fn take_all(ring: &[u8], numbers: &[u32], step: usize) -> io::Result<usize> {
+    let mut inbound = inbound()?;
+    inbound.load(0, &ring[..ring.len().min(RDMA_RING_BYTES)]);
+    let place = vec![0_u8; INVITED_BYTES];
+    let to = Grant { address: place.as_ptr().addr() as u64, ..Grant::default() };
+    inbound.invite(TAG, INVITED_BYTES, to, 0);
+    let mut taken = 0;
+    for number in numbers {
+        let Number::Fragment { sequence, lines, .. } = Number::decode(*number) else { continue };
+        if inbound.arrive(sequence, lines).is_err() {
+            break;
+        }
+        let now = match inbound.placed(TAG, &place[taken.min(INVITED_BYTES)..]) {
+            Err(_) => break,
+            Ok(Some((_, placed))) => placed.min(step),
+            Ok(None) => match inbound.front() {
+                Err(_) => break,
+                Ok(None) => continue,
+                Ok(Some(front)) => {
+                    // Read, not only counted.
+                    let sum = front.bytes.iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte));
+                    std::hint::black_box(sum);
+                    front.bytes.len().min(step)
+                }
+            },
+        };
+        if inbound.consume(now) {
+            inbound.said();
+        }
+        taken += now;
+    }
+    std::hint::black_box((inbound.state(), inbound.is_inviting(), inbound.may_invite()));
+    Ok(taken)
+}
+
+fn inbound() -> io::Result<Inbound> {
+    Ok(Inbound::new(Inbox::new(RDMA_RING_BYTES)?, Vec::new(), Grant::default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rdma::geometry::PLACED;
+
+    #[test]
+    fn what_makes_sense_gets_through() {
+        let mut bytes = [0; MESSAGE_BYTES];
+        assert!(!message(bytes).unwrap(), "no kind");
+        bytes[0] = 3;
+        assert!(message(bytes).unwrap());
+        let mut line = [0; INVITATION_BYTES];
+        (line[8], line[16]) = (100, 50);
+        assert_eq!(invitation(&line, 149), Some(49));
+        assert_eq!(invitation(&line, 150), None);
+    }
+
+    #[test]
+    fn fragments_are_taken_in_the_ring_and_where_they_were_invited() {
+        let mut ring = [0; 4 * LINE_BYTES];
+        // The first is where it was invited, the second in the ring.
+        let second = LINE_BYTES * 3;
+        (ring[0], ring[4], ring[8]) = (7, 100, PLACED.to_le_bytes()[0]);
+        (ring[second], ring[second + 4]) = (9, 40);
+        let number = |sequence, lines| Number::Fragment { lane: 0, sequence, lines }.encode();
+        assert_eq!(take_all(&ring, &[number(0, 3), number(1, 1)], 1000).unwrap(), 140);
+        assert_eq!(take_all(&ring, &[number(0, 3), number(1, 1)], 30).unwrap(), 60);
+        assert_eq!(take_all(&ring, &[number(1, 1), number(0, 3)], 1000).unwrap(), 100);
+        assert_eq!(take_all(&ring, &[number(0, 2)], 1000).unwrap(), 0, "another length");
+    }
+}
