@@ -54,7 +54,7 @@ pub struct Config {
     /// Default: 18, about a second.
     pub ib_timeout: u8,
     /// `RINGFOLD_IB_RETRY_CNT`: how often an RDMA device tries again before the peer counts as
-    /// lost, 0 to 7. Default: 7.
+    /// lost, 0 to 7, which soft-RoCE takes to be for ever. Default: 6.
     pub ib_retries: u8,
     /// `RINGFOLD_IB_PCI_RELAXED_ORDERING`: whether RDMA devices that can may put arriving bytes in
     /// place in any order, 0 or 1. Default: 1.

@@ -80,7 +80,8 @@ pub struct Settings {
     /// How long a device waits for an answer: 4.096 us times two to the power of this, 1 to 31.
     /// Default 18, about a second. Over iWARP we wait, as long as others do with all their tries.
     pub timeout: u8,
-    /// How often it tries again before the peer counts as lost, 0 to 7. Default 7.
+    /// How often it tries again before the peer counts as lost, 0 to 7, which soft-RoCE takes to be
+    /// for ever. Default 6.
     pub retries: u8,
     /// Whether devices may put arriving bytes in place in any order, where they can (relaxed
     /// ordering of PCI Express); never over iWARP. Default: they may.
@@ -106,7 +107,7 @@ impl Default for Settings {
             traffic_class: 0,
             service_level: 0,
             timeout: 18,
-            retries: 7,
+            retries: 6,
             relaxed_ordering: true,
             queue_pairs: 1,
             queue_pairs_max: RDMA_QUEUE_PAIRS,
