@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::contract::{Link, LinkError, LinkFault, Transport};
+use crate::rdma::Pages;
 
 /// What a link did.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -105,7 +106,35 @@ pub fn run(transport: &mut dyn Transport, link: Link, begins: bool) -> Result<Fi
     let spin = if is_alone { Duration::ZERO } else { SPIN };
     let mut end = End { transport, link, stage: Stage::Meeting, patience: PATIENCE, spin };
     let figures = end.figures(begins);
-    figures.map_err(|why| Failed { stage: end.stage, why })
+    figures.map_err(|why| {
+        // Long messages may be under way from memory that is gone by now.
+        end.transport.withdraw();
+        Failed { stage: end.stage, why }
+    })
+}
+
+/// Where long messages lie: devices read and write them there, if the transport does such things,
+/// as calls in buffers of the communicator's have it.
+enum Memory {
+    Devices(Pages),
+    Own(Vec<u8>),
+}
+
+impl Memory {
+    fn new(transport: &mut dyn Transport, bytes: usize) -> Self {
+        match transport.pages(bytes) {
+            Some(Ok(pages)) => Self::Devices(pages),
+            // A limit does not make the link a bad one.
+            Some(Err(_)) | None => Self::Own(vec![0; bytes]),
+        }
+    }
+
+    fn front(&mut self, bytes: usize) -> &mut [u8] {
+        match self {
+            Self::Devices(pages) => pages.front_mut(bytes),
+            Self::Own(memory) => &mut memory[..bytes],
+        }
+    }
 }
 
 struct End<'a> {
@@ -158,15 +187,16 @@ impl End<'_> {
     /// Sends batches, from the third on longer and longer, until one takes a while; its rate. The
     /// first one does not count, as its bytes are looked at.
     fn stream(&mut self) -> Result<f64, Fault> {
-        let buffer = vec![PATTERN; piece(BATCH_BYTES)];
+        let mut buffer = Memory::new(self.transport, piece(BATCH_BYTES));
+        buffer.front(piece(BATCH_BYTES)).fill(PATTERN);
         let (mut bytes, mut counts) = (BATCH_BYTES, false);
         loop {
             let start = Instant::now();
             self.send(&bytes.to_le_bytes())?;
             let mut left = bytes;
             while left > 0 {
-                let now = piece(left).min(buffer.len());
-                self.send(&buffer[..now])?;
+                let now = piece(left);
+                self.send(buffer.front(now))?;
                 left -= now as u64;
             }
             self.recv(&mut [0; 8])?;
@@ -184,7 +214,7 @@ impl End<'_> {
 
     /// Takes the batches that the other end sends, and looks at the first one's bytes.
     fn take(&mut self) -> Result<(), Fault> {
-        let mut buffer = vec![0; piece(BATCH_BYTES)];
+        let mut buffer = Memory::new(self.transport, piece(BATCH_BYTES));
         let mut is_first = true;
         loop {
             let mut count = [0; 8];
@@ -197,10 +227,10 @@ impl End<'_> {
                 return Err(Fault::Wrong);
             }
             while left > 0 {
-                let now = piece(left).min(buffer.len());
-                self.recv(&mut buffer[..now])?;
+                let now = piece(left);
+                self.recv(buffer.front(now))?;
                 left -= now as u64;
-                if is_first && buffer[..now].iter().any(|byte| *byte != PATTERN) {
+                if is_first && buffer.front(now).iter().any(|byte| *byte != PATTERN) {
                     return Err(Fault::Wrong);
                 }
             }
