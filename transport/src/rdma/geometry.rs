@@ -77,11 +77,22 @@ pub(super) const fn capacity(lines: u32) -> usize {
     }
 }
 
-/// How much of a message of so many bytes goes by one of so many paths, at most: as much by each,
-/// in whole pairs of cache lines, unless that is not worth a write of its own.
-pub(super) const fn stripe(bytes: usize, paths: usize) -> usize {
-    let even = bytes.div_ceil(paths).next_multiple_of(STRIPE_ALIGN);
-    if even < RDMA_STRIPE_BYTES { RDMA_STRIPE_BYTES } else { even }
+/// How many bytes of a message one write takes at most: where they are invited, and by the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Most {
+    pub(super) invited: usize,
+    pub(super) by_ring: usize,
+}
+
+impl Most {
+    /// Of a message of so many bytes, for so many paths (not 0): as much by each, in whole pairs of
+    /// cache lines, unless that is not worth a write of its own.
+    pub(super) fn of(bytes: usize, paths: usize) -> Self {
+        let even = bytes.div_ceil(paths).next_multiple_of(STRIPE_ALIGN).max(RDMA_STRIPE_BYTES);
+        let share = RDMA_PLACED_BYTES / paths / STRIPE_ALIGN * STRIPE_ALIGN;
+        let (invited, by_ring) = (share.max(RDMA_PIECE_BYTES), RDMA_PIECE_BYTES);
+        Self { invited: even.min(invited), by_ring: even.min(by_ring) }
+    }
 }
 
 /// Where the payload begins within the fragment.
@@ -156,16 +167,25 @@ mod tests {
 
     #[test]
     fn long_messages_go_by_all_paths() {
-        let parts = |bytes: usize, paths| bytes.div_ceil(stripe(bytes, paths));
+        let parts = |bytes: usize, paths| {
+            let Most { invited, by_ring } = Most::of(bytes, paths);
+            assert_eq!((invited % 128, by_ring % 128), (0, 0), "{bytes} by {paths}");
+            (bytes.div_ceil(invited), bytes.div_ceil(by_ring))
+        };
         for paths in 1..5 {
-            assert_eq!(parts(1, paths), 1);
-            assert_eq!(parts(RDMA_STRIPE_BYTES, paths), 1);
-            for bytes in [4 * RDMA_STRIPE_BYTES, 4 * RDMA_STRIPE_BYTES + 1, 10_000_001] {
-                assert_eq!(parts(bytes, paths), paths, "{bytes}");
-                assert_eq!(stripe(bytes, paths) % 128, 0, "{bytes}");
-            }
+            assert_eq!(parts(1, paths), (1, 1));
+            assert_eq!(parts(RDMA_STRIPE_BYTES, paths), (1, 1));
+            let most = paths.max(2);
+            assert_eq!(parts(4 * RDMA_STRIPE_BYTES, paths), (paths, most));
+            assert_eq!(parts(4 * RDMA_STRIPE_BYTES - 1, paths), (paths, most));
+            assert!(parts(4 * RDMA_STRIPE_BYTES + 64 * paths, paths).0 <= paths);
+            // One write under way by each path, and room for the next.
+            let longest = Most::of(2 * RDMA_PLACED_BYTES, paths);
+            assert!(longest.invited * paths <= RDMA_PLACED_BYTES, "{paths} paths");
+            assert!((longest.invited + 128) * paths > RDMA_PLACED_BYTES, "{paths} paths");
+            assert_eq!(longest.by_ring, RDMA_PIECE_BYTES);
         }
-        assert_eq!(parts(2 * RDMA_STRIPE_BYTES, 8), 2);
+        assert_eq!(parts(2 * RDMA_STRIPE_BYTES, 8), (2, 2));
     }
 
     #[test]

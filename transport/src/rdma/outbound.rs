@@ -19,8 +19,8 @@ use ringfold_types::limits::{
 };
 
 use super::geometry::{
-    AWAITS, CREDIT_FRAGMENTS, CREDIT_LINES, FLAGS_AT, HEADER_BYTES, LAPS_LINES, LINE_BYTES, Number,
-    PLACED, RING_LINES, SEEN_AT, SPLINTER_LINES, capacity, lines, payload_at,
+    AWAITS, CREDIT_FRAGMENTS, CREDIT_LINES, FLAGS_AT, HEADER_BYTES, LAPS_LINES, LINE_BYTES, Most,
+    Number, PLACED, RING_LINES, SEEN_AT, SPLINTER_LINES, capacity, lines, payload_at,
 };
 use super::invitation::{Invitation, Seen};
 use super::message::{Grant, Heard};
@@ -102,8 +102,8 @@ pub(super) struct By {
     pub(super) path: usize,
     /// The path's cable, if its device can write where it is invited,
     pub(super) cable: Option<usize>,
-    /// and how many bytes together at most: where they are invited, and by the ring.
-    pub(super) most: (usize, usize),
+    /// and how many bytes together at most.
+    pub(super) most: Most,
 }
 
 /// Where a fragment fits.
@@ -203,16 +203,16 @@ impl Outbound {
         let wanted = |invited: u64| {
             let invited = usize::try_from(invited).unwrap_or(usize::MAX);
             // What is left over must begin where elements do.
-            if bytes.len() <= invited.min(by.most.0) {
+            if bytes.len() <= invited.min(by.most.invited) {
                 bytes.len()
             } else {
-                whole(invited.min(by.most.0))
+                whole(invited.min(by.most.invited))
             }
         };
         let invited = self.invited(tag, by.cable).filter(|_| is_lent);
         let invited = invited.map(|(to, key, most)| (to, key, wanted(most)));
         let invited = invited.filter(|(.., bytes)| *bytes >= RDMA_LEND_BYTES);
-        let wanted = invited.map_or_else(|| bytes.len().min(by.most.1), |(.., bytes)| bytes);
+        let wanted = invited.map_or_else(|| bytes.len().min(by.most.by_ring), |(.., bytes)| bytes);
         let placed = invited.map(|(to, key, _)| (to, key));
         let room = self.room(wanted)?;
         let begin = if room.skipped > 0 { 0 } else { self.line };

@@ -7,7 +7,7 @@ use ringfold_types::limits::{
     LINK_BYTES_MIN, RAILS_MAX, RDMA_CELLS, RDMA_LEND_BYTES, RDMA_PIECE_BYTES, RDMA_PLACED_BYTES,
 };
 
-use super::geometry::{LAPS_LINES, LINE_BYTES, Number, RING_LINES, lap};
+use super::geometry::{LAPS_LINES, LINE_BYTES, Most, Number, RING_LINES, lap};
 use super::inbound::Inbound;
 use super::invitation::Invitation;
 use super::message::{Grant, Heard};
@@ -34,7 +34,11 @@ pub(super) fn halves() -> (Outbound, Inbound) {
 }
 
 pub(super) const fn by(path: usize) -> By {
-    By { path, cable: Some(0), most: (RDMA_PLACED_BYTES, RDMA_PIECE_BYTES) }
+    By {
+        path,
+        cable: Some(0),
+        most: Most { invited: RDMA_PLACED_BYTES, by_ring: RDMA_PIECE_BYTES },
+    }
 }
 
 /// What is under way from one half to the other: by path, in order.

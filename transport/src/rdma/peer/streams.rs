@@ -1,9 +1,9 @@
 //! What goes to a peer, and what its paths say, once there are paths and rings.
 
-use ringfold_types::limits::{PATHS_MAX, RDMA_LEND_BYTES, RDMA_PIECE_BYTES, RDMA_PLACED_BYTES};
+use ringfold_types::limits::{PATHS_MAX, RDMA_LEND_BYTES};
 
 use super::{Fault, Outgoing, Own, Peer, Way};
-use crate::rdma::geometry::{Number, stripe};
+use crate::rdma::geometry::{Most, Number};
 use crate::rdma::inbound::Inbound;
 use crate::rdma::message::{Load, Message};
 use crate::rdma::outbound::{By, Ready};
@@ -42,7 +42,7 @@ impl Peer {
         if written == 0 && place.is_some() && self.waits_for_answer(lane, tag, is_patient) {
             return Ok(0);
         }
-        let most = self.parts(bytes.len());
+        let most = self.most(bytes.len());
         while written < bytes.len() && self.outbound[lane].held.is_empty() {
             let place = place.map(|place| (place.skip(written), &mut *own));
             match self.write(lane, tag, &bytes[written..], most, place) {
@@ -96,7 +96,7 @@ impl Peer {
         lane: usize,
         tag: u32,
         bytes: &[u8],
-        most: (usize, usize),
+        most: Most,
         place: Option<(Place, &mut Own<'_>)>,
     ) -> usize {
         let Some(way) = self.way() else { return 0 };
@@ -158,12 +158,9 @@ impl Peer {
         it.map(|path| path.cable)
     }
 
-    /// How much of a message of so many bytes one write takes at most: where it is invited, and by
-    /// the ring.
-    fn parts(&self, bytes: usize) -> (usize, usize) {
-        let paths = self.paths.iter().filter(|path| path.is_usable()).count().max(1);
-        let part = stripe(bytes, paths);
-        (part.min((RDMA_PLACED_BYTES / paths).max(RDMA_PIECE_BYTES)), part.min(RDMA_PIECE_BYTES))
+    /// How much of a message of so many bytes one write takes at most.
+    fn most(&self, bytes: usize) -> Most {
+        Most::of(bytes, self.paths.iter().filter(|path| path.is_usable()).count().max(1))
     }
 
     /// Lets what lies in the image be written. A path that refuses is lost, and what it was to
@@ -242,7 +239,7 @@ impl Peer {
         let mut held = std::mem::take(&mut self.outbound[lane].held);
         let mut moved = false;
         while let Some((tag, bytes)) = held.front() {
-            match self.write(lane, tag, bytes, self.parts(bytes.len()), None) {
+            match self.write(lane, tag, bytes, self.most(bytes.len()), None) {
                 0 => break,
                 written => held.consume(written),
             }
