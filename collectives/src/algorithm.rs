@@ -89,6 +89,13 @@ impl Algorithm {
         matches!(self.name, "staged" | "staged_one_shot")
     }
 
+    /// Whether its messages are offered, so that their receivers may take them from their senders'
+    /// memory. What that costs no estimate knows: it is chosen where it was tried.
+    #[must_use]
+    pub fn is_attached(&self) -> bool {
+        self.name == "attached"
+    }
+
     /// Whether it goes by which ranks share a host, and so costs what the layout says.
     #[must_use]
     pub fn is_hierarchical(&self) -> bool {

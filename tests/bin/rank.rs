@@ -2,6 +2,7 @@
 //! what became of it.
 //!
 //! * `allreduce BYTES`: all-reduces so many bytes again and again, until it fails;
+//! * `broadcast BYTES`: likewise, from rank 0;
 //! * `checked BYTES STOP`: the same until there is a file STOP, with numbers whose sums are known,
 //!   in turns in an ordinary buffer and one of the communicator's, where one of the ranks then
 //!   broadcasts them to the others; rank 0 says when each turn began and how long it took, in
@@ -51,11 +52,14 @@ fn run(args: &[String]) -> Result<(), Error> {
     let number = |index: usize| args.get(index).and_then(|n| n.parse().ok()).unwrap_or(0);
     comm.barrier()?;
     match args.first().map(String::as_str) {
-        Some("allreduce") => {
+        Some(task @ ("allreduce" | "broadcast")) => {
             let mut buffer = vec![0.0_f32; number(1) / 4];
             println!("started");
             loop {
-                comm.all_reduce(&mut buffer, ReduceOp::Max)?;
+                match task {
+                    "broadcast" => comm.broadcast(&mut buffer, Rank(0))?,
+                    _ => comm.all_reduce(&mut buffer, ReduceOp::Max)?,
+                }
             }
         }
         Some("checked") => checked(&mut comm, number(1) / 4, &args[2]),

@@ -76,9 +76,11 @@ fn killed_in_the_middle_of_a_gibibyte(transport: &str) {
 /// Long messages, which lie in the victim's memory until they are read there.
 #[test]
 fn killed_in_the_middle_of_an_offer() {
-    let settings = [("RINGFOLD_SHM_CMA", "64K"), ("RINGFOLD_CHUNK", "1M")];
-    for victim in [2, 0] {
-        let job = Job::start(3, "shm", &["allreduce", &(256 << 20).to_string()], &settings);
+    let forced = [("RINGFOLD_SHM_CMA", "64K"), ("RINGFOLD_CHUNK", "1M")];
+    let attached = [("RINGFOLD_ALGO", "broadcast:attached"), ("RINGFOLD_CHUNK", "1M")];
+    let cases = [("allreduce", forced, 2), ("allreduce", forced, 0), ("broadcast", attached, 2)];
+    for (what, settings, victim) in cases {
+        let job = Job::start(3, "shm", &[what, &(256 << 20).to_string()], &settings);
         job.wait_for("started");
         std::thread::sleep(Duration::from_millis(300));
         let killed = Instant::now();

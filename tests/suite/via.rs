@@ -16,6 +16,8 @@ pub(crate) enum Via {
     Shm,
     /// The same, where receivers read messages beyond the shortest from the sender's memory.
     ShmAttached,
+    /// The same, where ranks try out whether to do so.
+    ShmTried,
     /// TCP over loopback, joined through the real control plane.
     Tcp,
     /// Shared memory and TCP: ranks are dealt to so many hosts in turn.
@@ -52,7 +54,11 @@ impl Via {
             Self::Rdma => "rdma",
             _ => "shm",
         };
-        let attached = if self == Self::ShmAttached { "1" } else { "0" };
+        let attached = match self {
+            Self::ShmAttached => "1",
+            Self::ShmTried => "",
+            _ => "0",
+        };
         let hosts = self.hosts();
         let port = free_port().to_string();
         environment.extend(

@@ -63,6 +63,7 @@ pub struct Capabilities {
     /// hand-over.
     pub inline_bytes: usize,
     /// Bytes that `send` accepts before the peer consumes any; at least `limits::LINK_BYTES_MIN`.
+    /// Of messages that stay where they are, and are longer than that, none.
     pub window_bytes: usize,
     /// Whether `readable` lends memory that the peer's own stores reached, with neither a kernel
     /// nor a device between, so that to look again costs next to nothing.
@@ -91,6 +92,25 @@ pub trait Transport: Send + fmt::Debug {
     /// # Errors
     /// The link is unusable from now on; the error names the peer.
     fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError>;
+
+    /// As `send`, for a message that its receiver may copy from where it lies, if this transport
+    /// does such things: then nothing is accepted before it was taken.
+    ///
+    /// # Errors
+    /// As `send`.
+    fn offer(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
+        self.send(link, tag, bytes)
+    }
+
+    /// Whether what is offered would be copied by its receiver, and what peers offer by this one.
+    fn takes_offers(&self) -> bool {
+        false
+    }
+
+    /// Whether something that was offered is not taken yet: a peer may be at it, and done soon.
+    fn is_offering(&self) -> bool {
+        false
+    }
 
     /// Sends `own` and receives as many bytes to the front of `theirs`, both short messages
     /// marked `tag`, as `send` and `recv` do but in fewer instructions; looks up to `tries`

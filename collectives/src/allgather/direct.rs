@@ -19,14 +19,19 @@ use crate::schedule::{Builder, Schedule};
 pub(super) const ALGORITHM: Algorithm =
     Algorithm { collective: Collective::AllGather, name: "direct", schedule, stated };
 
-fn stated(call: &Call, layout: &Layout) -> Stated {
+pub(super) fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: usize::from(size > 1), sent: call.count * (size - 1) }
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
+    named(ALGORITHM.name, plan)
+}
+
+/// The schedule under another name.
+pub(super) fn named(name: &'static str, plan: &Plan<'_>) -> Schedule {
     let (size, rank, count) = (plan.size(), plan.rank, plan.call.count);
-    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    let mut steps = Builder::new(plan, name, 1);
     let own = Slice::new(Buffer::Input, 0, count);
     let whole = |rank: Rank| Slice::new(Buffer::Output, rank.index() * count, count);
     let together = if count <= plan.eager() { size } else { POSTED_MAX };

@@ -1,5 +1,6 @@
 //! Every rank gets all inputs, in rank order.
 
+mod attached;
 mod bruck;
 mod direct;
 mod recursive_doubling;
@@ -14,4 +15,5 @@ pub(crate) const ALGORITHMS: &[Algorithm] = &[
     bruck::ALGORITHM,
     direct::ALGORITHM,
     staged::ALGORITHM,
+    attached::ALGORITHM,
 ];

@@ -1,5 +1,6 @@
 //! Every rank gets the root's input.
 
+mod attached;
 mod binomial;
 mod chain;
 mod scatter_allgather;
@@ -7,4 +8,4 @@ mod scatter_allgather;
 use crate::algorithm::Algorithm;
 
 pub(crate) const ALGORITHMS: &[Algorithm] =
-    &[binomial::ALGORITHM, chain::ALGORITHM, scatter_allgather::ALGORITHM];
+    &[binomial::ALGORITHM, chain::ALGORITHM, scatter_allgather::ALGORITHM, attached::ALGORITHM];

@@ -177,8 +177,8 @@ impl<'s> World<'s> {
             return Ok(stream.accept());
         }
         let room = self.conditions.window_bytes.saturating_sub(stream.bytes) / bytes;
-        let accepted = room.min(src.len);
-        let offers = self.conditions.offers && accepted > 0;
+        let offers = self.conditions.offers && src.len * bytes > self.conditions.window_bytes;
+        let accepted = if offers { 0 } else { room.min(src.len) };
         let elements = if offers { src.len } else { accepted };
         stream.offered = elements - accepted;
         if self.races.is_some() && (accepted < src.len || src.buffer != Buffer::Scratch) {

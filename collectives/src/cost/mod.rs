@@ -107,7 +107,7 @@ impl Way {
             (_, "tree" | "binomial" | "chain") => Self::Pipeline(call.count),
             (_, "double_tree") => Self::Pipeline(call.count / 2),
             _ if algorithm.needs_stage() => Self::Direct,
-            (_, "one_shot" | "two_shot" | "direct" | "window") => Self::Direct,
+            (_, "one_shot" | "two_shot" | "direct" | "window" | "attached") => Self::Direct,
             _ => Self::Exchange,
         }
     }

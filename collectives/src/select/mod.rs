@@ -49,8 +49,10 @@ pub fn select(
     }
     let possible = |algorithm: &Algorithm| is_possible(algorithm, call, layout);
     let allowed = |algorithm: &Algorithm| possible(algorithm) && constraints.allow(algorithm);
+    let estimated = |algorithm: &Algorithm| allowed(algorithm) && !algorithm.is_attached();
     // Where only algorithms for shared memory are wanted, other calls are free.
-    cheapest(call, layout, allowed)
+    cheapest(call, layout, estimated)
+        .or_else(|| cheapest(call, layout, allowed))
         .or_else(|| cheapest(call, layout, possible))
         .unwrap_or_else(|| &Algorithm::of(call.collective)[0])
 }

@@ -175,6 +175,24 @@ fn what_is_wanted_is_chosen() {
     }
 }
 
+/// What an attached algorithm takes is not known before it was tried or measured.
+#[test]
+fn what_was_not_tried_is_chosen_only_if_nothing_else_is_allowed() {
+    let (free, nothing) = (Constraints::default(), Measurements::default());
+    for collective in [Collective::AllGather, Collective::Broadcast] {
+        for bytes in (2..30).map(|power| 1 << power) {
+            let call = Call { collective, ..allreduce(DataType::F32, bytes) };
+            let layout = Layout::one_host(2).sharing_memory(true);
+            assert!(!select(&call, &layout, &free, &nothing).is_attached(), "{call}");
+            let wanted = "attached".parse().unwrap();
+            assert!(select(&call, &layout, &wanted, &nothing).is_attached(), "{call}");
+            let text = alloc::format!("{collective} 2 1 {bytes} attached 5");
+            let measured = text.parse().unwrap();
+            assert!(select(&call, &layout, &free, &measured).is_attached(), "{call}");
+        }
+    }
+}
+
 /// Each line: hosts x ranks on each and a type, then what is chosen from so many bytes on.
 const CHOICES: &str = "\
 1x2 f32: 4 recursive_doubling 1024 staged_one_shot 536870912 ring

@@ -36,11 +36,14 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     writeln!(text, "  {:<20} {:>12} {:>12}", "algorithm", "estimated", "measured")?;
     let possible = |algorithm: &&Algorithm| is_possible(algorithm, call, layout);
     for algorithm in Algorithm::of(call.collective).iter().filter(possible) {
-        let estimate = price(algorithm, call, layout, question.chunk(algorithm));
+        let estimate = match algorithm.is_attached() {
+            true => "-".to_owned(),
+            false => micros(price(algorithm, call, layout, question.chunk(algorithm))),
+        };
         let time = rows.iter().find(|row| row.algorithm == algorithm.name).map(Row::time);
         let time = time.map_or_else(|| "-".to_owned(), micros);
         let mark = if algorithm.name == chosen.name { '*' } else { ' ' };
-        writeln!(text, "{mark} {:<20} {:>12} {time:>12}", algorithm.name, micros(estimate))?;
+        writeln!(text, "{mark} {:<20} {:>12} {time:>12}", algorithm.name, estimate)?;
     }
     let why = match rows.iter().find(|row| row.algorithm == chosen.name) {
         Some(row) => format!(
@@ -56,6 +59,11 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
             .to_owned(),
     };
     writeln!(text, "* {} is chosen: {why}", chosen.name)?;
+    let mut known = Algorithm::of(call.collective).iter();
+    if layout.shares_memory() && rows.is_empty() && known.any(Algorithm::is_attached) {
+        let when = "when a call of 32 KiB to 32 MiB that is about as long is first made";
+        writeln!(text, "  ranks try `attached` against it {when}; RINGFOLD_DEBUG=INFO says more")?;
+    }
     Ok(text)
 }
 

@@ -17,7 +17,7 @@ use crate::error::{Error, Failure};
 use crate::join::join;
 use crate::memory::{Memory, Shape, User};
 use crate::pair::Begun;
-use crate::plans::Plans;
+use crate::plans::{Entry, Plans};
 use crate::window::Windowing;
 
 /// This process's membership in a group of ranks.
@@ -88,9 +88,13 @@ impl Communicator {
     }
 
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { layout, engine, plans, control, timeout, interface } = parts;
+        let Parts { layout, engine, mut plans, control, timeout, interface } = parts;
+        let windows = Windowing::new(&plans);
+        if layout.shares_memory() {
+            plans.hold_contests();
+        }
         Self {
-            windows: Windowing::new(&plans),
+            windows,
             rank: control.rank(),
             layout,
             engine,
@@ -185,7 +189,7 @@ impl Communicator {
         &mut self,
         call: &Call,
         shape: Shape,
-        user: User<'_>,
+        mut user: User<'_>,
         begun: Option<Begun>,
     ) -> Result<(), Error> {
         if let Some(failure) = &self.failed {
@@ -205,6 +209,14 @@ impl Communicator {
                 Ok(false) => self.plan(call, shape)?,
                 Err(trouble) => return Err(self.fail(planned, trouble)),
             }
+            entry = self.plans.latest();
+        }
+        if let Some(rival) = entry.rival {
+            let planned = entry.call;
+            if let Err(trouble) = self.hold_contest(tag, &planned, rival, user.again()) {
+                return Err(self.fail(planned, trouble));
+            }
+            self.plan(call, shape)?;
             entry = self.plans.latest();
         }
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
@@ -229,6 +241,25 @@ impl Communicator {
                 Err(self.fail(call, trouble))
             }
         }
+    }
+
+    /// Runs `entry` once more, within a call whose bytes carry `tag`, over `user`'s memory.
+    pub(crate) fn run_entry(
+        &mut self,
+        entry: &Entry,
+        tag: u32,
+        user: User<'_>,
+    ) -> Result<(), Trouble> {
+        let Some(control) = &self.control else { unreachable!("only drop takes the control") };
+        let task = entry.task(control, tag, self.timeout);
+        let (element, accumulator) = entry.element_bytes;
+        let scratch = self.scratch.exactly(entry.schedule.scratch_len() * accumulator);
+        let stage = self.stage.as_mut().filter(|_| entry.is_staged);
+        let (is_turned, size) = (self.is_stage_turned, self.layout.size());
+        let memory = Memory::new(user, scratch, element, accumulator);
+        self.engine.run(&task, &mut memory.with_stage(stage, is_turned, size), 0)?;
+        self.is_stage_turned ^= entry.schedule.turns_stage();
+        Ok(())
     }
 
     /// Makes a call the latest, if it is good.

@@ -14,6 +14,7 @@ use ringfold_collectives::select::{
 };
 use ringfold_transport::rdma;
 pub use ringfold_transport::rdma::Filter;
+pub use ringfold_transport::shm::Offers;
 use ringfold_types::limits::{PATHS_MAX, PLAN_BYTES_MAX, RAILS_MAX};
 
 use crate::settings::digest;
@@ -34,9 +35,9 @@ pub struct Config {
     pub host_id: Option<String>,
     /// `RINGFOLD_SHM_CMA`: bytes from which a message between ranks of one host stays where it is
     /// until its receiver copies it from the sender's memory (cross-memory attach), as in `128K`,
-    /// where the system allows that; `0`: never. Default: never, since rings are faster unless the
-    /// ranks' cores are far from each other.
-    pub shm_cma: Option<usize>,
+    /// where the system allows that; `0`: never. Default: in all-gathers and broadcasts for which
+    /// that was faster when it was tried, which happens when a call of such a length is first made.
+    pub shm_cma: Offers,
     /// `RINGFOLD_IB_HCA`: RDMA devices that may be used, as name prefixes separated by commas, each
     /// maybe with `:port`; after `^` those that may not be, after `=` exact names. Default: all.
     pub ib_devices: Filter,
@@ -185,7 +186,7 @@ impl Default for Config {
         Self {
             transports: Transports { shm: true, rdma: true, tcp: true },
             host_id: None,
-            shm_cma: None,
+            shm_cma: Offers::default(),
             ib_devices: rdma.devices,
             ib_gid_index: rdma.gid_index,
             ib_traffic_class: rdma.traffic_class,
@@ -303,8 +304,8 @@ impl Config {
         }
         if let Some(value) = set("RINGFOLD_SHM_CMA") {
             config.shm_cma = match value {
-                "0" => None,
-                _ => Some(bytes("RINGFOLD_SHM_CMA", value)?),
+                "0" => Offers::Never,
+                _ => Offers::From(bytes("RINGFOLD_SHM_CMA", value)?),
             };
         }
         config.set_rdma(&set)?;
@@ -434,8 +435,9 @@ mod tests {
     fn values_are_taken() {
         assert_eq!(with("RINGFOLD_CHUNK", "64K").unwrap().chunk_bytes, Some(65536));
         assert_eq!(with("RINGFOLD_HOSTID", "h2").unwrap().host_id.as_deref(), Some("h2"));
-        assert_eq!(with("RINGFOLD_SHM_CMA", "128K").unwrap().shm_cma, Some(131_072));
-        assert_eq!(with("RINGFOLD_SHM_CMA", "0").unwrap().shm_cma, None);
+        assert_eq!(with("RINGFOLD_SHM_CMA", "128K").unwrap().shm_cma, Offers::From(131_072));
+        assert_eq!(with("RINGFOLD_SHM_CMA", "0").unwrap().shm_cma, Offers::Never);
+        assert_eq!(Config::default().shm_cma, Offers::Asked);
         assert!(!with("RINGFOLD_IB_PCI_RELAXED_ORDERING", "0").unwrap().ib_relaxed_ordering);
         assert_eq!(with("RINGFOLD_TIMEOUT", "0.5").unwrap().timeout, Duration::from_millis(500));
         assert_eq!(with("RINGFOLD_TIMEOUT", "1e19").unwrap().timeout, LONGEST);

@@ -24,6 +24,8 @@ pub(crate) struct Task<'a> {
     pub(crate) kernel: &'a Kernel,
     /// Whether its reductions are so short that `dash` does them.
     pub(crate) in_lines: bool,
+    /// Whether its messages are offered, rather than sent.
+    pub(crate) offers: bool,
     /// Marks the call's bytes; all ranks compute the same.
     pub(crate) tag: u32,
     /// How long to wait for the others, counted from when there was first nothing to do.
@@ -132,6 +134,9 @@ impl Engine {
             match stage {
                 Stage::Spin => {}
                 Stage::Yield => std::thread::yield_now(),
+                Stage::Park if idle.lingers() && self.router.is_offering() => {
+                    std::thread::yield_now();
+                }
                 Stage::Park => match self.nap(task, memory, vigil.nap_limit())? {
                     Nap::None => idle = Idle::default(),
                     nap if vigil.is_over_after(nap) => return Err(Trouble::Overdue),
@@ -197,7 +202,12 @@ fn perform(
     let link = |peer| link(peer, lane);
     match *action {
         Action::Send { to, src } => {
-            let sent = router.to(link(to)).send(link(to), task.tag, memory.read(src))?;
+            let (via, bytes) = (router.to(link(to)), memory.read(src));
+            let sent = if task.offers {
+                via.offer(link(to), task.tag, bytes)?
+            } else {
+                via.send(link(to), task.tag, bytes)?
+            };
             Ok(sent >> memory.shift(Form::of(src.buffer)))
         }
         Action::Recv { from, dst } => {

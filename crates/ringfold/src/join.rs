@@ -217,8 +217,8 @@ fn open_shm(config: &Config, rank: Rank, key: [u8; 32]) -> Result<Option<shm::Pe
     if !config.transports.shm {
         return Ok(None);
     }
-    let (lanes, offer_bytes) = (LANES_MAX, config.shm_cma);
-    let pending = Shm::listen(shm::Config { key, rank, lanes, offer_bytes });
+    let (lanes, offers) = (LANES_MAX, config.shm_cma);
+    let pending = Shm::listen(shm::Config { key, rank, lanes, offers });
     pending.map(Some).map_err(|e| InitError::Shm { rank, source: e.into() })
 }
 

@@ -27,6 +27,7 @@ mod calls;
 mod card;
 mod communicator;
 pub mod config;
+mod contest;
 mod engine;
 mod error;
 mod join;

@@ -43,6 +43,18 @@ pub(crate) enum User<'a> {
     },
 }
 
+impl User<'_> {
+    /// The same, for one of several runs.
+    pub(crate) fn again(&mut self) -> User<'_> {
+        match self {
+            Self::Apart { input, output } => User::Apart { input, output },
+            Self::Together { bytes, input_at, output_at } => {
+                User::Together { bytes, input_at: *input_at, output_at: *output_at }
+            }
+        }
+    }
+}
+
 /// How long the caller's buffers are, in bytes, and whether they are one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {

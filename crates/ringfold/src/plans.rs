@@ -14,6 +14,7 @@ use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{Call, Rank, ReduceOp};
 
 use crate::config::Config;
+use crate::contest::Class;
 use crate::engine::Task;
 use crate::error::Error;
 use crate::memory::Shape;
@@ -30,6 +31,9 @@ pub(crate) struct Plans {
     chunk_bytes: Option<usize>,
     /// What the buffers of all calls are.
     place: Place,
+    /// Whether attached algorithms are tried, and where they were found to be faster or not.
+    holds_contests: bool,
+    settled: HashMap<Class, bool>,
     entries: Vec<Entry>,
     index: HashMap<Call, usize>,
     latest: Option<Latest>,
@@ -73,6 +77,10 @@ pub(crate) struct Entry {
     pub(crate) spreads: bool,
     /// Whether it passes through stages, be it that this rank's steps do not.
     pub(crate) is_staged: bool,
+    /// Whether its messages are offered.
+    is_attached: bool,
+    /// What is to be tried before it is performed so.
+    pub(crate) rival: Option<&'static Algorithm>,
     /// Bytes of an element, and of an element of scratch.
     pub(crate) element_bytes: (usize, usize),
     mark: Mark,
@@ -98,6 +106,8 @@ impl Plans {
             measured: config.plan.clone(),
             chunk_bytes: config.chunk_bytes,
             place: Place::Ordinary,
+            holds_contests: false,
+            settled: HashMap::new(),
             entries: Vec::new(),
             index: HashMap::new(),
             latest: None,
@@ -112,6 +122,8 @@ impl Plans {
             measured: self.measured.clone(),
             chunk_bytes: self.chunk_bytes,
             place,
+            holds_contests: false,
+            settled: HashMap::new(),
             entries: Vec::new(),
             index: HashMap::new(),
             latest: None,
@@ -123,6 +135,35 @@ impl Plans {
     pub(crate) fn constrain(&mut self, constraints: Constraints) {
         self.constraints = constraints;
         self.forget();
+    }
+
+    /// Tries attached algorithms from now on.
+    pub(crate) fn hold_contests(&mut self) {
+        self.holds_contests = true;
+    }
+
+    /// Tries them no more.
+    pub(crate) fn end_contests(&mut self) {
+        self.holds_contests = false;
+        self.forget();
+    }
+
+    /// Performs calls of `class` by the attached algorithm from now on, or by another.
+    pub(crate) fn settle(&mut self, class: Class, is_attached: bool) {
+        self.settled.insert(class, is_attached);
+        self.forget();
+    }
+
+    /// `call` by the algorithm that is chosen without a contest, and by its `rival`.
+    pub(crate) fn contestants(
+        &self,
+        call: &Call,
+        rival: &Algorithm,
+        layout: &Layout,
+        rank: Rank,
+    ) -> [Entry; 2] {
+        let chosen = self.choose(call, layout);
+        [chosen, rival].map(|algorithm| self.make(call, algorithm, layout, rank))
     }
 
     pub(crate) fn forget(&mut self) {
@@ -196,7 +237,14 @@ impl Plans {
         if let Some(at) = self.index.get(&call) {
             return Ok(*at);
         }
-        let entry = self.make(&call, layout, rank)?;
+        let algorithm = self.choose(&call, layout);
+        let entry = match self.rival(&call, layout, algorithm) {
+            Some((rival, Some(true))) => self.make(&call, rival, layout, rank),
+            Some((_, Some(false))) | None => self.make(&call, algorithm, layout, rank),
+            Some((rival, None)) => {
+                Entry { rival: Some(rival), ..self.make(&call, algorithm, layout, rank) }
+            }
+        };
         // An entry takes memory even if it has no steps.
         let steps = 16 + entry.schedule.lanes().iter().map(Vec::len).sum::<usize>();
         if self.steps + steps > STEPS_KEPT {
@@ -208,11 +256,26 @@ impl Plans {
         Ok(self.entries.len() - 1)
     }
 
-    fn make(&self, call: &Call, layout: &Layout, rank: Rank) -> Result<Entry, Error> {
-        let op = if let ReduceOp::PreMulSum(_) = call.op { ReduceOp::Sum } else { call.op };
-        let planned = Call { op, ..*call };
+    /// The algorithm that might be faster than the one that was chosen, and whether it is, where
+    /// that is known.
+    fn rival(
+        &self,
+        call: &Call,
+        layout: &Layout,
+        chosen: &Algorithm,
+    ) -> Option<(&'static Algorithm, Option<bool>)> {
+        let class = Class::of(call, layout.size()).filter(|_| self.holds_contests)?;
+        let mut known = Algorithm::of(call.collective).iter();
+        let rival = known.find(|it| it.is_attached() && self.constraints.allow(it))?;
+        let is_measured = !self.measured.closest(call, layout).is_empty();
+        let is_open = !chosen.is_attached() && !is_measured;
+        is_open.then(|| (rival, self.settled.get(&class).copied()))
+    }
+
+    fn choose(&self, call: &Call, layout: &Layout) -> &'static Algorithm {
+        let planned = planned(call);
         let (constraints, measured) = (&self.constraints, &self.measured);
-        let algorithm = match self.place {
+        match self.place {
             Place::Ordinary => select(&planned, layout, constraints, measured),
             Place::Windows { shared: true } => {
                 // To go through stages takes a copy, and one turn of all ranks for a short call,
@@ -227,7 +290,11 @@ impl Plans {
                 let layout = layout.clone().sharing_memory(false);
                 select(&planned, &layout, constraints, measured)
             }
-        };
+        }
+    }
+
+    fn make(&self, call: &Call, algorithm: &Algorithm, layout: &Layout, rank: Rank) -> Entry {
+        let planned = planned(call);
         let chunk = match self.chunk_bytes {
             Some(bytes) => (bytes / Form::Accumulator.data_type(&planned).bytes()).max(1),
             None => chunk_len(algorithm, &planned, layout),
@@ -245,10 +312,12 @@ impl Plans {
             .fold(0xcbf2_9ce4_8422_2325, |hash, word| mix(hash ^ word));
         let bytes = |form: Form| form.data_type(&planned).bytes();
         let schedule = (algorithm.schedule)(&plan);
-        let kernel = Kernel::new(call.data_type, op, layout.size());
+        let kernel = Kernel::new(call.data_type, planned.op, layout.size());
         let mark = Mark { name: CallName::new(call, code), fingerprint };
-        Ok(Entry {
+        Entry {
             call: *call,
+            rival: None,
+            is_attached: algorithm.is_attached(),
             in_lines: reduces_in_lines(&schedule),
             pair: Pair::of(&schedule, kernel, mark),
             in_windows: algorithm.needs_windows(),
@@ -258,8 +327,14 @@ impl Plans {
             schedule,
             kernel,
             mark,
-        })
+        }
     }
+}
+
+/// What is planned for `call`: its scale is applied before.
+fn planned(call: &Call) -> Call {
+    let op = if let ReduceOp::PreMulSum(_) = call.op { ReduceOp::Sum } else { call.op };
+    Call { op, ..*call }
 }
 
 impl Entry {
@@ -277,8 +352,9 @@ impl Entry {
         tag: u32,
         timeout: Duration,
     ) -> Task<'a> {
-        let Self { schedule, kernel, in_lines, .. } = self;
-        Task { schedule, kernel, in_lines: *in_lines, tag, timeout, control }
+        let Self { schedule, kernel, in_lines, is_attached, .. } = self;
+        let (in_lines, offers) = (*in_lines, *is_attached);
+        Task { schedule, kernel, in_lines, offers, tag, timeout, control }
     }
 }
 

@@ -43,6 +43,16 @@ impl Router {
         self.transports.iter().all(|via| via.capabilities().shares_memory)
     }
 
+    /// Whether what is offered would be copied by its receiver, whoever that is.
+    pub(crate) fn takes_offers(&self) -> bool {
+        self.transports.iter().all(|via| via.as_ref().takes_offers())
+    }
+
+    /// Whether a peer may be copying what was offered to it.
+    pub(crate) fn is_offering(&self) -> bool {
+        self.transports.iter().any(|via| via.as_ref().is_offering())
+    }
+
     /// The maker of windows that all peers share, if there is one transport to all and it has them.
     pub(crate) fn windows(&mut self) -> Option<&mut dyn Windows> {
         match self.transports.as_mut_slice() {

@@ -60,6 +60,9 @@ pub(crate) fn dash(
     first: usize,
 ) -> Result<Option<(usize, usize)>, Trouble> {
     let [steps] = task.schedule.lanes() else { return Ok(Some((0, 0))) };
+    if task.offers {
+        return Ok(Some((first, 0)));
+    }
     let mut tries = patience.tries();
     for (index, step) in steps.iter().enumerate().skip(first) {
         let mut turns = patience.turns();

@@ -38,20 +38,26 @@ impl Communicator {
     }
 
     /// Asks all ranks, within a call whose bytes carry `tag`.
-    fn do_all_say_yes(&mut self, tag: u32, yes: bool) -> Result<bool, Trouble> {
+    pub(crate) fn do_all_say_yes(&mut self, tag: u32, yes: bool) -> Result<bool, Trouble> {
+        Ok(self.gather(tag, &[u8::from(yes)])?.iter().all(|answer| *answer == 1))
+    }
+
+    /// What all ranks say, in rank order, within a call whose bytes carry `tag`; each says as much.
+    pub(crate) fn gather(&mut self, tag: u32, own: &[u8]) -> Result<Vec<u8>, Trouble> {
         let (collective, data_type, op) = (Collective::AllGather, DataType::U8, ReduceOp::Sum);
-        let call = Call { collective, count: 1, data_type, op, root: Rank(0) };
+        let call = Call { collective, count: own.len(), data_type, op, root: Rank(0) };
         let (size, rank, layout) = (self.size(), self.rank(), &self.layout);
-        let plan = Plan { call, layout, rank, chunk: 1, window_bytes: LINK_BYTES_MIN };
+        let plan = Plan { call, layout, rank, chunk: own.len(), window_bytes: LINK_BYTES_MIN };
         let direct = Algorithm::named(collective, "direct").expect("an algorithm of that name");
         let (schedule, kernel) = ((direct.schedule)(&plan), Kernel::new(data_type, op, size));
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         let (schedule, kernel, timeout) = (&schedule, &kernel, self.timeout);
-        let task = Task { schedule, kernel, in_lines: false, tag, timeout, control };
-        let mut answers = vec![0; size];
-        answers[rank.index()] = u8::from(yes);
-        let user = User::Together { bytes: &mut answers, input_at: rank.index(), output_at: 0 };
+        let task = Task { schedule, kernel, in_lines: false, offers: false, tag, timeout, control };
+        let mut all = vec![0; size * own.len()];
+        let input_at = rank.index() * own.len();
+        all[input_at..][..own.len()].copy_from_slice(own);
+        let user = User::Together { bytes: &mut all, input_at, output_at: 0 };
         self.engine.run(&task, &mut Memory::new(user, &mut [], 1, 1), 0)?;
-        Ok(answers.iter().all(|answer| *answer == 1))
+        Ok(all)
     }
 }

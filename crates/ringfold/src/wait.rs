@@ -36,9 +36,14 @@ pub(crate) struct Idle {
     rounds: u32,
     since: Option<Instant>,
     yielded: u32,
+    lingered: u32,
     /// Polls in a row that found something.
     stirred: u32,
 }
+
+/// So often who waits for a reader lets others run before it sleeps: for longer than it takes to
+/// copy what is copied at a time, and to be woken.
+const LINGER: u32 = 400;
 
 /// How many rounds, or naps that something ended, pass between looks at the clock.
 const LOOK_EVERY: u32 = 64;
@@ -133,6 +138,13 @@ impl Idle {
         found && self.stirred < LOOK_EVERY
     }
 
+    /// Counts another round in which to yield rather than to sleep, where a peer copies what was
+    /// offered to it: whether there is one.
+    pub(crate) const fn lingers(&mut self) -> bool {
+        self.lingered += 1;
+        self.lingered <= LINGER
+    }
+
     /// Counts another fruitless round and says what to do about it. Spinning comes back as `None`
     /// except now and then, when there is time to look whether the job has failed.
     pub(crate) fn next(&mut self, patience: Patience) -> Option<Stage> {
@@ -205,6 +217,13 @@ mod tests {
     }
 
     #[test]
+    fn who_waits_for_a_reader_sleeps_in_the_end() {
+        let mut idle = Idle::default();
+        let lingered = (0..100_000).filter(|_| idle.lingers()).count();
+        assert!((100..10_000).contains(&lingered), "{lingered}");
+    }
+
+    #[test]
     fn time_is_up_however_naps_end() {
         let zero = Vigil::new(Duration::ZERO).is_over_after(Nap::Whole);
         assert!(zero, "all its time is up");
@@ -223,7 +242,8 @@ mod tests {
         let mut patience = Patience::new(Crowd { ranks: 2, cpus: 2 }, true);
         assert!(patience.tries() > 0 && patience.turns() == 0);
         let longest = patience.spin;
-        let in_vain = Idle { rounds: 1000, since: Some(Instant::now()), yielded: 1, stirred: 0 };
+        let in_vain =
+            Idle { rounds: 1000, since: Some(Instant::now()), yielded: 1, ..Idle::default() };
         (0..20).for_each(|_| patience.learn(in_vain));
         assert_eq!(patience.spin, SPIN_MIN);
         let worth_it = Idle { yielded: 0, ..in_vain };

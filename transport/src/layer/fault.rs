@@ -212,6 +212,10 @@ impl<T: Transport> Transport for Fault<T> {
         Ok(received)
     }
 
+    fn is_offering(&self) -> bool {
+        self.inner.is_offering()
+    }
+
     fn withdraw(&mut self) {
         self.inner.withdraw();
     }

@@ -31,6 +31,18 @@ impl Transport for Box<dyn Transport> {
         (**self).send(link, tag, bytes)
     }
 
+    fn offer(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
+        (**self).offer(link, tag, bytes)
+    }
+
+    fn takes_offers(&self) -> bool {
+        (**self).takes_offers()
+    }
+
+    fn is_offering(&self) -> bool {
+        (**self).is_offering()
+    }
+
     fn readable(&self, link: Link) -> Result<Option<Fragment<'_>>, LinkError> {
         (**self).readable(link)
     }

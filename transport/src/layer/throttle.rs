@@ -136,6 +136,10 @@ impl<T: Transport> Transport for Throttle<T> {
         self.inner.recv(link, tag, dst)
     }
 
+    fn is_offering(&self) -> bool {
+        self.inner.is_offering()
+    }
+
     fn withdraw(&mut self) {
         self.inner.withdraw();
     }

@@ -102,6 +102,10 @@ impl<T: Transport> Transport for Trace<T> {
         result
     }
 
+    fn is_offering(&self) -> bool {
+        self.inner.is_offering()
+    }
+
     fn withdraw(&mut self) {
         self.inner.withdraw();
     }

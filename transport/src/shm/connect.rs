@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 use ringfold_types::Rank;
-use ringfold_types::limits::{HANDSHAKE_MS, HANDSHAKES_MAX, LANES_MAX, LINK_BYTES_MIN, RANKS_MAX};
+use ringfold_types::limits::{HANDSHAKE_MS, HANDSHAKES_MAX, LANES_MAX, RANKS_MAX};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -27,6 +27,20 @@ const BACKLOG: i32 = 4096;
 /// How long to wait where a peer's backlog is full.
 const RETRY: Duration = Duration::from_millis(2);
 
+/// Which messages stay where they are until their receivers copy them from there, where the system
+/// lets them read this process's memory (cross-memory attach). None does that is no longer than
+/// `limits::LINK_BYTES_MIN`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Offers {
+    /// None, and none are taken so from peers.
+    Never,
+    /// Those that `Transport::offer` is called for.
+    #[default]
+    Asked,
+    /// All of so many bytes and more.
+    From(usize),
+}
+
 /// Who this rank is.
 #[derive(Clone)]
 pub struct Config {
@@ -36,17 +50,15 @@ pub struct Config {
     pub rank: Rank,
     /// Streams to each peer, at most `limits::LANES_MAX`; the same on all ranks.
     pub lanes: usize,
-    /// Messages of at least so many bytes, and more than `limits::LINK_BYTES_MIN`, stay where they
-    /// are until their receiver copies them, where the system lets it read this process's memory.
-    /// `None`: none do, and none are taken so from peers.
-    pub offer_bytes: Option<usize>,
+    /// What is copied by its receiver.
+    pub offers: Offers,
 }
 
 impl std::fmt::Debug for Config {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { key: _, rank, lanes, offer_bytes } = self;
+        let Self { key: _, rank, lanes, offers } = self;
         let mut shown = f.debug_struct("Config");
-        shown.field("rank", rank).field("lanes", lanes).field("offer_bytes", offer_bytes);
+        shown.field("rank", rank).field("lanes", lanes).field("offers", offers);
         shown.finish_non_exhaustive()
     }
 }
@@ -57,7 +69,7 @@ pub struct Pending {
     key: JobKey,
     rank: Rank,
     lanes: usize,
-    offer_bytes: Option<usize>,
+    offers: Offers,
     address: Address,
     listener: OwnedFd,
 }
@@ -68,8 +80,7 @@ impl Pending {
     /// # Errors
     /// The system gives no socket, or `config.lanes` is 0 or beyond `limits::LANES_MAX`.
     pub(super) fn listen(config: Config) -> io::Result<Self> {
-        let Config { key, rank, lanes, offer_bytes } = config;
-        let offer_bytes = offer_bytes.map(|bytes| bytes.max(LINK_BYTES_MIN + 1));
+        let Config { key, rank, lanes, offers } = config;
         if lanes == 0 || lanes > LANES_MAX {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "lanes beyond the limit"));
         }
@@ -77,7 +88,7 @@ impl Pending {
         let listener = socket()?;
         bind(&listener, &address.socket()?)?;
         listen(&listener, BACKLOG)?;
-        Ok(Self { key: JobKey::new(key), rank, lanes, offer_bytes, address, listener })
+        Ok(Self { key: JobKey::new(key), rank, lanes, offers, address, listener })
     }
 
     /// What peers need to find this rank: at most 80 printable ASCII characters, to be published to
@@ -94,7 +105,7 @@ impl Pending {
     /// Not all could be met; the error says who and why. Strangers that connect are logged, nothing
     /// more.
     pub fn connect(self, peers: &[(Rank, String)], deadline: Instant) -> Result<Shm, ConnectError> {
-        let Self { key, rank, lanes, offer_bytes, address: _, listener } = self;
+        let Self { key, rank, lanes, offers, address: _, listener } = self;
         let mut known: Vec<Rank> = peers.iter().map(|(peer, _)| *peer).collect();
         known.retain(|peer| *peer != rank);
         if known.iter().any(|peer| peer.index() >= RANKS_MAX) {
@@ -105,7 +116,7 @@ impl Pending {
         known.dedup();
         let segment = Segment::new(known.len(), lanes)?;
         let bell = Bell::new()?;
-        let host = Host { key, rank, lanes, offer_bytes, peers: known, segment, bell };
+        let host = Host { key, rank, lanes, offers, peers: known, segment, bell };
         let mut meeting = Meeting {
             to_dial: dials(peers, rank)?,
             handshakes: Vec::new(),

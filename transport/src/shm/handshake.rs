@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use ringfold_types::Rank;
 
+use super::connect::Offers;
 use super::proof::{
     CHALLENGE_BYTES, HELLO_BYTES, Hello, JobKey, NONCE_BYTES, PROOF_BYTES, PROVEN_BYTES, Side,
     WELCOME_BYTES,
@@ -19,7 +20,7 @@ pub(super) struct Host {
     pub(super) key: JobKey,
     pub(super) rank: Rank,
     pub(super) lanes: usize,
-    pub(super) offer_bytes: Option<usize>,
+    pub(super) offers: Offers,
     /// The peers that may come, in order.
     pub(super) peers: Vec<Rank>,
     pub(super) segment: Segment,

@@ -2,16 +2,17 @@
 
 use ringfold_types::limits::LINK_BYTES_MIN;
 
-use super::{Shm, broken, error, unknown};
+use super::{Offers, Shm, broken, error, unknown};
 use crate::contract::{Fragment, Link, LinkError, LinkFault};
 
 impl Shm {
-    /// Sends what does not fit a cell, or finds none.
+    /// Sends what does not fit a cell, or finds none, or is `asked` to be offered.
     pub(super) fn send_long(
         &mut self,
         link: Link,
         tag: u32,
         bytes: &[u8],
+        asked: bool,
     ) -> Result<usize, LinkError> {
         let Some((peer, at)) = self.place(link) else { return Err(unknown(link)) };
         let peer = &mut self.peers[peer];
@@ -26,7 +27,17 @@ impl Shm {
                 return Ok(accepted);
             }
         }
-        let is_long = self.offer_bytes.is_some_and(|least| bytes.len() >= least);
+        let is_asked = match self.offers {
+            Offers::Never => false,
+            Offers::Asked => asked,
+            Offers::From(least) => asked || bytes.len() >= least,
+        };
+        // So much must be accepted whatever the peer does.
+        let is_long = bytes.len() > LINK_BYTES_MIN;
+        if is_asked && is_long && producer.offer(tag, bytes).map_err(|why| broken(link, why))? {
+            peer.notify();
+            return Ok(0);
+        }
         while accepted < bytes.len() {
             let was_flushed = producer.is_flushed();
             let pushed = producer.push(tag, &bytes[accepted..]).map_err(|why| broken(link, why))?;
@@ -38,16 +49,6 @@ impl Shm {
                 self.unflushed += 1;
             }
             peer.notify();
-            // One piece is accepted whatever the peer does: so much must be.
-            let rest = &bytes[accepted..];
-            if is_long
-                && pushed >= LINK_BYTES_MIN
-                && !rest.is_empty()
-                && producer.offer(tag, rest).map_err(|why| broken(link, why))?
-            {
-                peer.notify();
-                break;
-            }
         }
         Ok(accepted)
     }

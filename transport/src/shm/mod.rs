@@ -5,8 +5,8 @@
 //! after each has proven that it knows the job's secret (`connect`, `handshake`, `proof`), and keep
 //! the socket, whose closing tells them of each other's end. Sending is a copy into the peer's
 //! segment; receiving is reading one's own. Neither makes a system call, unless the peer is parked.
-//! Where the user wants it, long messages stay where they are: who receives one copies it from the
-//! sender's memory, by a system call (`attach`).
+//! Those that are offered stay where they are: who receives one copies it from the sender's memory,
+//! by a system call (`attach`).
 //! Over the same sockets they hand each other buffers that all of them have mapped (`window`).
 //!
 //! Who writes which line, which ordering pairs with which, and why no wake-up is lost: `README.md`
@@ -39,7 +39,7 @@ use ringfold_types::Rank;
 use rustix::event::{Timespec, epoll};
 
 pub use address::same_host;
-pub use connect::{Config, Pending};
+pub use connect::{Config, Offers, Pending};
 pub use error::ConnectError;
 pub use window::{OwnPart, PeerParts, Window};
 
@@ -66,8 +66,10 @@ const NOWHERE: u32 = u32::MAX;
 #[derive(Debug)]
 pub struct Shm {
     lanes: usize,
-    /// Messages of so many bytes are offered, if any are.
-    offer_bytes: Option<usize>,
+    /// Which messages are offered,
+    offers: Offers,
+    /// and whether every peer's memory can be read, so that none refuses them.
+    reads_all: bool,
     /// By rank, its place among the peers.
     places: Vec<u32>,
     peers: Vec<Peer>,
@@ -121,13 +123,14 @@ impl Shm {
 
     /// Puts together what the peers, in order, handed over.
     fn assemble(host: Host, met: Vec<Met>) -> Result<Self, ConnectError> {
-        let Host { lanes, offer_bytes, segment, bell, .. } = host;
+        let Host { lanes, offers, segment, bell, .. } = host;
         let wake = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from)?;
         let datum = epoll::EventData::new_u64(OWN_BELL);
         epoll::add(&wake, &bell, datum, epoll::EventFlags::IN).map_err(io::Error::from)?;
         let mut shm = Self {
             lanes,
-            offer_bytes,
+            offers,
+            reads_all: offers != Offers::Never,
             places: Vec::new(),
             peers: Vec::with_capacity(met.len()),
             ends: Vec::with_capacity(met.len() * lanes),
@@ -148,6 +151,7 @@ impl Shm {
             }
         }
         if let Some((peer, why)) = hidden {
+            shm.reads_all = false;
             tracing::info!(
                 "long messages go by rings, as the memory of rank {peer} cannot be read: {why}; \
                  kernel.yama.ptrace_scope=0 or the capability SYS_PTRACE would allow it"
@@ -176,9 +180,9 @@ impl Shm {
         }
         self.places[peer.index()] = u32::try_from(index).unwrap_or(NOWHERE);
         let mut consumers = segment.consumers(index);
-        let process = match self.offer_bytes {
-            None => Ok(None),
-            Some(_) => Process::find(&socket, remote.token).map(Some),
+        let process = match self.offers {
+            Offers::Never => Ok(None),
+            Offers::Asked | Offers::From(_) => Process::find(&socket, remote.token).map(Some),
         };
         if let Ok(Some(process)) = process {
             consumers.iter_mut().for_each(|consumer| consumer.take_offers(process));
@@ -297,7 +301,19 @@ impl Transport for Shm {
             peer.notify();
             return Ok(bytes.len());
         }
-        self.send_long(link, tag, bytes)
+        self.send_long(link, tag, bytes, false)
+    }
+
+    fn offer(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
+        self.send_long(link, tag, bytes, true)
+    }
+
+    fn takes_offers(&self) -> bool {
+        self.offers == Offers::Asked && self.reads_all
+    }
+
+    fn is_offering(&self) -> bool {
+        self.ends.iter().any(|end| end.producer.is_offering())
     }
 
     #[inline]

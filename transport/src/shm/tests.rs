@@ -10,21 +10,21 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, connect, se
 
 use super::address::Address;
 use super::proof::Hello;
-use super::{Config, ConnectError, Pending, Shm};
-use crate::contract::{Link, LinkFault, Transport as _};
+use super::{Config, ConnectError, Offers, Pending, Shm};
+use crate::contract::{Link, LinkFault, Transport};
 
 const KEY: [u8; 32] = [5; 32];
 
 fn listen(rank: usize, key: [u8; 32], lanes: usize) -> Pending {
-    Shm::listen(Config { key, rank: Rank::at(rank), lanes, offer_bytes: None }).unwrap()
+    Shm::listen(Config { key, rank: Rank::at(rank), lanes, offers: Offers::Never }).unwrap()
 }
 
-/// Two ends that have met; what is longer than `offer_bytes` each offers.
-fn pair(offer_bytes: [Option<usize>; 2]) -> [Shm; 2] {
-    let listen = |(rank, offer_bytes)| {
-        Shm::listen(Config { key: KEY, rank: Rank::at(rank), lanes: 1, offer_bytes }).unwrap()
+/// Two ends that have met, of which each offers what it is told.
+fn pair(offers: [Offers; 2]) -> [Shm; 2] {
+    let listen = |(rank, offers)| {
+        Shm::listen(Config { key: KEY, rank: Rank::at(rank), lanes: 1, offers }).unwrap()
     };
-    let ends = meet(offer_bytes.into_iter().enumerate().map(listen).collect(), 2);
+    let ends = meet(offers.into_iter().enumerate().map(listen).collect(), 2);
     let ends: Vec<Shm> = ends.into_iter().map(Result::unwrap).collect();
     ends.try_into().unwrap()
 }
@@ -103,7 +103,9 @@ fn lanes_beyond_the_agreed_are_errors() {
     let link = Link { peer: Rank(1), lane: Lane(2) };
     assert!(end.send(link, 0, &[1]).is_err() && end.readable(link).is_err());
     for lanes in [0, LANES_MAX + 1] {
-        assert!(Shm::listen(Config { key: KEY, rank: Rank(0), lanes, offer_bytes: None }).is_err());
+        assert!(
+            Shm::listen(Config { key: KEY, rank: Rank(0), lanes, offers: Offers::Never }).is_err()
+        );
     }
 }
 
@@ -170,12 +172,12 @@ fn strangers_cost_nothing() {
     drop(strangers);
 }
 
-/// Sends a message whole, and says whether some of it was offered: accepted before all was sent,
-/// but no more than had been received.
-fn carry([from, into]: &mut [Shm; 2], bytes: usize) -> bool {
+/// Sends a message whole, or offers it if it is `asked` to, and says whether nothing was accepted
+/// before some had been received.
+fn carry([from, into]: &mut [Shm; 2], bytes: usize, asked: bool) -> bool {
     let message: Vec<u8> = (0..bytes).map(|at| (at * 7 % 251).to_le_bytes()[0]).collect();
     let (mut received, mut sent, mut arrived) = (vec![0; bytes], 0, 0);
-    let first = from.send(to(1), 9, &message).unwrap();
+    let first = if asked { Shm::offer } else { Shm::send }(from, to(1), 9, &message).unwrap();
     sent += first;
     while sent < bytes || arrived < bytes {
         if sent < bytes {
@@ -187,34 +189,45 @@ fn carry([from, into]: &mut [Shm; 2], bytes: usize) -> bool {
         }
     }
     assert_eq!(received, message);
-    first == LINK_BYTES_MIN
+    assert!(first == 0 || first >= LINK_BYTES_MIN, "{first}");
+    first == 0
 }
 
 #[test]
 fn messages_are_offered_where_both_want_it() {
-    for (wishes, is_offered) in [
-        ([Some(50_000), Some(1 << 30)], true),
-        ([Some(50_000), None], false),
-        ([None, Some(50_000)], false),
-        ([Some(100_001), Some(1)], false),
+    let from = Offers::From;
+    // What is, of messages that are sent and of those that are to be offered.
+    for (wishes, are_offered) in [
+        ([from(50_000), from(1 << 30)], [true, true]),
+        ([from(50_000), Offers::Never], [false, false]),
+        ([from(50_000), Offers::Asked], [true, true]),
+        ([Offers::Never, from(50_000)], [false, false]),
+        ([Offers::Asked, from(1)], [false, true]),
+        ([from(100_001), from(1)], [false, true]),
     ] {
         let mut ends = pair(wishes);
         for _ in 0..3 {
-            assert_eq!(carry(&mut ends, 100_000), is_offered, "{wishes:?}");
+            for asked in [false, true] {
+                let is_offered = are_offered[usize::from(asked)];
+                assert_eq!(carry(&mut ends, 100_000, asked), is_offered, "{wishes:?}");
+            }
         }
-        assert!(!carry(&mut ends, 40_000));
+        assert!(!carry(&mut ends, 40_000, false));
+        assert!(!carry(&mut ends, LINK_BYTES_MIN, true), "so much is accepted whatever happens");
+        let takes = ends.each_ref().map(Transport::takes_offers);
+        assert_eq!(takes, wishes.map(|wish| wish == Offers::Asked), "{wishes:?}");
     }
 }
 
 #[test]
 fn what_a_rank_offered_ends_with_it() {
     for is_dropped in [false, true] {
-        let [mut from, mut into] = pair([Some(0), Some(0)]);
-        let mut message = vec![0x11; 200_000];
+        let [mut from, mut into] = pair([Offers::From(0), Offers::From(0)]);
+        let mut message = vec![0x11; 700_000];
         let mut sent = from.send(to(1), 9, &message).unwrap();
         assert_eq!(from.send(to(1), 9, &message[sent..]).unwrap(), 0);
-        let (mut received, mut arrived) = (vec![0; 200_000], 0);
-        while arrived < 50_000 {
+        let (mut received, mut arrived) = (vec![0; 700_000], 0);
+        while arrived < 200_000 {
             let now = into.recv(to(0), 9, &mut received[arrived..]).unwrap();
             arrived += now.map_or(0, |(_, now)| now);
         }

@@ -52,7 +52,8 @@ fn drain(
     mut sent: usize,
 ) {
     let mut arrived = 0;
-    let total = sent.next_multiple_of(expected.len());
+    let begun = sent + usize::from(a.is_offering());
+    let total = begun.next_multiple_of(expected.len());
     until("all that was accepted arrives", || {
         a.poll().unwrap();
         b.poll().unwrap();
@@ -215,7 +216,8 @@ pub(crate) fn flow_control(make: &Constructor) {
     for tag in 0..3 {
         let chunk = message(tag, CHUNK_BYTES);
         let total = fill(&mut *a, &mut *b, 0, tag, &chunk);
-        assert!(total >= LINK_BYTES_MIN);
+        // What stays where it is is accepted as it is taken.
+        assert!(total >= LINK_BYTES_MIN || total == 0 && a.is_offering(), "{total}");
         drain(&mut *a, &mut *b, 0, tag, &chunk, total);
     }
 }

@@ -21,7 +21,7 @@ use ringfold_transport::Transport;
 use ringfold_transport::layer::{Fault, Plan, Rate, Throttle, Trace};
 use ringfold_transport::local::Local;
 use ringfold_transport::rdma::{Config as Device, Rails, Rdma, Settings};
-use ringfold_transport::shm::{Config as Here, Pending, Shm};
+use ringfold_transport::shm::{Config as Here, Offers, Pending, Shm};
 use ringfold_transport::tcp::{Config, Listening, Liveness, Tcp};
 use ringfold_types::Rank;
 
@@ -114,18 +114,18 @@ fn has_rdma() -> bool {
 }
 
 fn shm(ranks: usize, lanes: usize) -> Ends {
-    shm_ends(ranks, lanes, None)
+    shm_ends(ranks, lanes, Offers::Never)
 }
 
 /// What is longer than a link must accept by itself is read where it lies.
 fn shm_attached(ranks: usize, lanes: usize) -> Ends {
-    shm_ends(ranks, lanes, Some(0))
+    shm_ends(ranks, lanes, Offers::From(0))
 }
 
-fn shm_ends(ranks: usize, lanes: usize, offer_bytes: Option<usize>) -> Ends {
+fn shm_ends(ranks: usize, lanes: usize, offers: Offers) -> Ends {
     let pending: Vec<_> = (0..ranks)
         .map(|rank| {
-            let config = Here { key: [7; 32], rank: Rank::at(rank), lanes, offer_bytes };
+            let config = Here { key: [7; 32], rank: Rank::at(rank), lanes, offers };
             Shm::listen(config).expect("a socket to listen on")
         })
         .collect();

@@ -13,9 +13,11 @@ use super::{Broken, Consumer};
 use crate::shm::attach::Process;
 use crate::sys::{copy, copy_bytes};
 
-/// Bytes read at a time: a caller has other links to look after, and a producer that sees how they
-/// get fewer does not go to sleep. So many stay in the cache, where they are read ahead.
+/// Bytes read ahead at a time: so many stay in the cache.
 const PULL_BYTES: usize = 64 * 1024;
+/// The same where they belong: what a call of the kernel costs besides is little then. A caller has
+/// other links to look after, and a producer that sees how they get fewer does not go to sleep.
+const STRAIGHT_BYTES_MAX: usize = 512 * 1024;
 /// Distances, within pages, from a source to a destination for which the kernel's copy is several
 /// times slower on some CPUs (`sys::copy` says why). Reading ahead and copying once more is faster.
 const UNLUCKY: RangeInclusive<usize> = 1..=31;
@@ -120,7 +122,7 @@ impl<M> Consumer<M> {
     #[cold]
     pub(crate) fn pull(&mut self, dst: &mut [u8]) -> Result<(usize, bool), Broken> {
         debug_assert!(self.pull.kept().is_none());
-        let (left, room) = (self.pull.left(), dst.len().min(PULL_BYTES));
+        let (left, room) = (self.pull.left(), dst.len().min(STRAIGHT_BYTES_MAX));
         let apart = dst.as_ptr().addr().wrapping_sub(self.pull.next()) % PAGE_BYTES;
         if room < left.min(STRAIGHT_BYTES) || UNLUCKY.contains(&apart) {
             let over = self.pull_ahead()?;

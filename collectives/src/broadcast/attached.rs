@@ -1,0 +1,36 @@
+//! The root offers its buffer to all: where the transport lets ranks read each other's memory,
+//! everyone takes it from where it lies, all at once.
+//!
+//! Steps: 1. Sent by the root: n-1 times the buffer.
+
+use ringfold_topology::Layout;
+use ringfold_types::{Buffer, Call, Collective, Slice};
+
+use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::pattern::ring;
+use crate::schedule::{Builder, Schedule};
+
+pub(super) const ALGORITHM: Algorithm =
+    Algorithm { collective: Collective::Broadcast, name: "attached", schedule, stated };
+
+fn stated(call: &Call, layout: &Layout) -> Stated {
+    let size = layout.size();
+    Stated { steps: usize::from(size > 1), sent: call.count * (size - 1) }
+}
+
+fn schedule(plan: &Plan<'_>) -> Schedule {
+    let (size, rank, root) = (plan.size(), plan.rank, plan.call.root);
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    let output = Slice::new(Buffer::Output, 0, plan.call.count);
+    if rank == root {
+        let own = Slice { buffer: Buffer::Input, ..output };
+        for distance in 1..size {
+            steps.send(ring::after(root, distance, size), own);
+        }
+        // Last, since in place it waits until its source has left.
+        steps.copy(own, output);
+    } else {
+        steps.recv(root, output);
+    }
+    steps.build()
+}
