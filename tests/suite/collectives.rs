@@ -256,6 +256,26 @@ fn what_is_tried_out_is_agreed_on() {
     }
 }
 
+/// What comes of messages is written past the caches where results are very long.
+#[test]
+fn very_long_results_are_right() {
+    for size in [2, 3] {
+        Via::Shm.run(size, &[("RINGFOLD_ALGO", "^staged")], |comm| {
+            for (collective, count) in [
+                (Collective::Broadcast, 49 * 1024 * 1024 + 3),
+                (Collective::AllGather, 49 * 1024 * 1024 / size + 5),
+            ] {
+                let (data_type, op, root) = (DataType::U8, ReduceOp::Sum, Rank(1));
+                let call = Call { collective, count, data_type, op, root };
+                for in_place in [false, true] {
+                    let wrong = wrong(comm, &call, in_place, 11);
+                    assert_eq!(wrong, 0, "{call}, in place {in_place}, {size} ranks");
+                }
+            }
+        });
+    }
+}
+
 /// Numbers that look random (`SplitMix64`).
 struct Random(u64);
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ringfold_bootstrap::{Control, Verdict};
 use ringfold_collectives::{Action, Form, Machine, Schedule, Source};
 use ringfold_reduce::{Kernel, Line, Operand};
-use ringfold_transport::{Link, LinkError};
+use ringfold_transport::{Link, LinkError, copy_past};
 use ringfold_types::limits::SOURCES_MAX;
 use ringfold_types::{Lane, Rank, Slice};
 
@@ -210,6 +210,11 @@ fn perform(
             };
             Ok(sent >> memory.shift(Form::of(src.buffer)))
         }
+        Action::Recv { from, dst }
+            if memory.receives_past() && !task.offers && router.shares_memory() =>
+        {
+            recv_past(router, task, memory, (from, link(from)), dst)
+        }
         Action::Recv { from, dst } => {
             let received = router.to(link(from)).recv(link(from), task.tag, memory.write(dst))?;
             match received {
@@ -244,6 +249,25 @@ fn perform(
             combine(router, task, memory, Reduction { dst, sources, done, lane })
         }
     }
+}
+
+/// Copies what has arrived to where it belongs, past the caches; how many elements that was.
+fn recv_past(
+    router: &mut Router,
+    task: &Task<'_>,
+    memory: &mut Memory<'_>,
+    (from, link): (Rank, Link),
+    dst: Slice,
+) -> Result<usize, Trouble> {
+    let Some(fragment) = router.readable(link)? else { return Ok(0) };
+    if fragment.tag != task.tag {
+        return Err(Trouble::Stranger(from));
+    }
+    let into = memory.write(dst);
+    let bytes = fragment.bytes.len().min(into.len());
+    copy_past(&mut into[..bytes], &fragment.bytes[..bytes]);
+    router.to(link).consume(link, bytes);
+    Ok(bytes >> memory.shift(Form::of(dst.buffer)))
 }
 
 /// Sources of a reduction that is not a wide one.

@@ -18,6 +18,10 @@ const PAST_BYTES: usize = 16 * 1024 * 1024;
 /// call loses more than the call gains, as measured with 4 and 8 ranks.
 const PAST_BYTES_OF_ALL: usize = 64 * 1024 * 1024;
 
+/// Bytes of a result from which what comes of messages is written past the caches too. With less,
+/// whoever passes it on, or sends it again in the next call, loses as much as that gains.
+const RECEIVED_PAST_BYTES: usize = 48 * 1024 * 1024;
+
 /// Whether a result of so many bytes is written past the caches, on ranks that have so many in all.
 pub(crate) const fn goes_past(result: usize, all: usize) -> bool {
     result >= PAST_BYTES || all >= PAST_BYTES_OF_ALL
@@ -159,6 +163,11 @@ impl<'a> Memory<'a> {
         Self { stage, past, map: Map { stage_by, ..self.map }, ..self }
     }
 
+    /// Whether what the user's memory gets of messages, and of itself, is written past the caches.
+    pub(crate) const fn receives_past(&self) -> bool {
+        self.user.len() >= RECEIVED_PAST_BYTES
+    }
+
     /// The memory of a call in windows: there its schedule's steps are `reach`'s, but for messages,
     /// which go from and to scratch.
     pub(crate) fn in_windows(reach: Reach<'a>, scratch: &'a mut [u8]) -> Self {
@@ -227,6 +236,8 @@ impl<'a> Memory<'a> {
                 self.scratch.copy_within(from.1, to.1.start);
             }
             _ => {
+                let is_past = to.0 == Region::User && self.receives_past();
+                let copy = if is_past { copy_past } else { copy };
                 let (bytes, rest) = self.split(dst);
                 if let Place::Bytes(source) = rest.at(from) {
                     copy(bytes, source);
