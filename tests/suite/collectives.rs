@@ -256,6 +256,25 @@ fn what_is_tried_out_is_agreed_on() {
     }
 }
 
+/// A ring would take a message of this length whole, and let its sender go on; what is offered
+/// stays where it is until it was read.
+#[test]
+fn who_offers_waits_for_its_reader() {
+    const LATE: Duration = Duration::from_millis(100);
+    let settings = [("RINGFOLD_ALGO", "broadcast:attached")];
+    let spent = Via::ShmTried.run(2, &settings, |comm| {
+        let mut buffer = vec![0_u8; 200_000];
+        comm.barrier().unwrap();
+        let begin = std::time::Instant::now();
+        if comm.rank() != Rank(0) {
+            thread::sleep(LATE);
+        }
+        comm.broadcast(&mut buffer, Rank(0)).unwrap();
+        begin.elapsed()
+    });
+    assert!(spent[0] > LATE / 2, "{spent:?}");
+}
+
 /// What comes of messages is written past the caches where results are very long.
 #[test]
 fn very_long_results_are_right() {

@@ -129,15 +129,15 @@ impl Communicator {
     /// The longest of all ranks' times, in nanoseconds.
     fn slowest(&mut self, tag: u32, own: [Duration; 2]) -> Result<[u64; 2], Trouble> {
         let nanos = own.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-        let said = self.gather(tag, nanos.map(u64::to_le_bytes).as_flattened())?;
-        let mut slowest = [0; 2];
-        let (words, _) = said.as_chunks::<8>();
-        for (index, word) in words.iter().enumerate() {
-            let slot: &mut u64 = &mut slowest[index % 2];
-            *slot = u64::from_le_bytes(*word).max(*slot);
-        }
-        Ok(slowest)
+        Ok(longest(&self.gather(tag, nanos.map(u64::to_le_bytes).as_flattened())?))
     }
+}
+
+/// The longest of both times that each rank said.
+fn longest(said: &[u8]) -> [u64; 2] {
+    let (words, _) = said.as_chunks::<8>();
+    let of = |which| words.iter().skip(which).step_by(2).map(|word| u64::from_le_bytes(*word));
+    [0, 1].map(|which| of(which).max().unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -170,6 +170,12 @@ mod tests {
         assert_eq!(class(gather, 40_000), class(gather, 65_000));
         assert_ne!(class(gather, 65_000), class(gather, 66_000));
         assert_ne!(class(gather, 40_000), class(broadcast, 80_000));
+    }
+
+    #[test]
+    fn the_slowest_of_all_ranks_counts() {
+        let said = [[7, 300], [900, 1], [8, 301]].map(|both: [u64; 2]| both.map(u64::to_le_bytes));
+        assert_eq!(longest(said.as_flattened().as_flattened()), [900, 301]);
     }
 
     /// What is to be tried for `call`, and what it is performed by meanwhile.
