@@ -37,6 +37,7 @@ fn run(machine: &mut Machine, schedule: &Schedule) -> usize {
                     | Action::Get { dst, .. }
                     | Action::Reduce { dst, .. } => dst.len,
                     Action::Trade => 0,
+                    Action::Tell | Action::Hear { .. } => 1,
                 };
                 total += elements;
                 machine.handle(schedule, lane, black_box(elements));

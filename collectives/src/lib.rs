@@ -36,5 +36,5 @@ pub mod select;
 mod stage;
 
 pub use algorithm::{Algorithm, Plan, Stated};
-pub use machine::{Action, Machine};
+pub use machine::{Action, Machine, Waiting};
 pub use schedule::{Builder, Form, Schedule, Source, Step};

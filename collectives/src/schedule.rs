@@ -7,8 +7,9 @@
 //! Where the buffers of all ranks are *windows*, memory that every rank has mapped, a step may also
 //! reach into another rank's: read it in place (`Source::Peer`) or store into it (`Step::Put`).
 //! Such steps wait for nobody. What orders them is messages: a rank that has received what another
-//! sent sees all that the other did before. So a schedule sends tokens (elements of scratch) around
-//! what must not meet, and `check` proves that nothing does.
+//! sent sees all that the other did before. So two ranks send tokens (elements of scratch) around
+//! what must not meet, more tell each other at once (`Step::Tell`), and `check` proves that nothing
+//! does.
 //!
 //! Calls on ordinary buffers can do the same by way of the *stage*, memory that the communicator
 //! keeps and every rank has mapped: a rank copies there what others need, and they read it
@@ -117,6 +118,14 @@ pub enum Step {
         /// to here, of the same length and form.
         dst: Slice,
     },
+    /// Tell all other ranks at once that this one has come so far: what it did before, who hears
+    /// this knows of. Each of them hears each tell once.
+    Tell,
+    /// Wait until a rank has told once more than this one has heard of it.
+    Hear {
+        /// Whose tell.
+        from: Rank,
+    },
     /// Of two ranks: from here on take the other's stage for this rank's own, and its own for the
     /// other's. Waits for nobody: the other does so in its own time.
     Trade,
@@ -188,14 +197,18 @@ impl Schedule {
         for step in self.lanes.iter().flatten() {
             match step {
                 Step::Send { to, .. } => peers.push(*to),
-                Step::Recv { from, .. } => peers.push(*from),
+                Step::Recv { from, .. } | Step::Hear { from } => peers.push(*from),
                 Step::Reduce { sources, .. } => {
                     peers.extend(self.sources(sources).iter().filter_map(|source| match source {
                         Source::Wire(from, _) => Some(*from),
                         Source::Local(_) | Source::Peer(..) => None,
                     }));
                 }
-                Step::Copy { .. } | Step::Put { .. } | Step::Get { .. } | Step::Trade => {}
+                Step::Copy { .. }
+                | Step::Put { .. }
+                | Step::Get { .. }
+                | Step::Trade
+                | Step::Tell => {}
             }
         }
         peers.sort_unstable();
@@ -356,6 +369,16 @@ impl Builder {
         self.push(Step::Trade);
     }
 
+    /// Tells all other ranks.
+    pub fn tell(&mut self) {
+        self.push(Step::Tell);
+    }
+
+    /// Waits for the next tell of `from`.
+    pub fn hear(&mut self, from: Rank) {
+        self.push(Step::Hear { from });
+    }
+
     /// Combines `sources`, in order, into `dst`. More sources than one step takes are combined in
     /// several, by way of scratch.
     ///
@@ -457,6 +480,8 @@ impl Schedule {
             Step::Copy { src, dst } => write!(f, "copy    {dst} <- {src}"),
             Step::Put { to, src } => write!(f, "put     {src} => rank {to}"),
             Step::Get { from, src, dst } => write!(f, "get     {dst} <- rank {from}'s {src}"),
+            Step::Tell => write!(f, "tell    all"),
+            Step::Hear { from } => write!(f, "hear    rank {from}"),
             Step::Trade => write!(f, "trade   stages"),
             Step::Reduce { dst, sources } => {
                 write!(f, "reduce  {dst} <-")?;

@@ -1,5 +1,5 @@
 //! Stages as algorithms use them: what lies where, in which pieces a call passes through, and the
-//! tokens by which ranks tell each other how far they are.
+//! words by which ranks tell each other how far they are.
 
 use alloc::vec::Vec;
 
@@ -14,7 +14,7 @@ use crate::schedule::{Builder, Source};
 const LINE_BYTES: usize = 64;
 
 /// Chunks of a piece of what is combined; of what is gathered, twice as many are in all stages
-/// together, or one in each. Few enough to stay in cache, enough for what the tokens of a piece
+/// together, or one in each. Few enough to stay in cache, enough for what the words of a piece
 /// cost.
 const CHUNKS: usize = 8;
 
@@ -57,16 +57,15 @@ pub(crate) struct Stage {
     call: Call,
     rank: Rank,
     size: usize,
-    token: Slice,
-    heard: Slice,
+    word: Word,
     /// Pieces that are over, where the ranks have not traded stages after each.
     turns: usize,
 }
 
 impl Stage {
     pub(crate) fn new(plan: &Plan<'_>, steps: &mut Builder) -> Self {
-        let (token, heard) = (steps.scratch(1), steps.scratch(1));
-        Self { call: plan.call, rank: plan.rank, size: plan.size(), token, heard, turns: 0 }
+        let word = Word::new(plan, steps);
+        Self { call: plan.call, rank: plan.rank, size: plan.size(), word, turns: 0 }
     }
 
     /// Where `len` elements of this piece are for others, from element `offset` on.
@@ -131,25 +130,62 @@ impl Stage {
 
     /// All other ranks, the one after this first.
     pub(crate) fn others(&self) -> impl Iterator<Item = Rank> + use<> {
-        let (rank, size) = (self.rank, self.size);
-        (1..size).map(move |distance| ring::after(rank, distance, size))
+        others(self.rank, self.size)
     }
 
-    /// Tells a rank that this one has come so far.
-    pub(crate) fn tell(&self, steps: &mut Builder, rank: Rank) {
-        steps.send(rank, self.token);
+    /// Tells all others that this rank has come so far.
+    pub(crate) fn tell_all(&self, steps: &mut Builder) {
+        self.word.tell_all(steps);
     }
 
-    /// Waits until a rank has.
+    /// Waits until a rank has come so far.
     pub(crate) fn hear(&self, steps: &mut Builder, rank: Rank) {
-        steps.recv(rank, self.heard);
+        self.word.hear(steps, rank);
+    }
+
+    /// Waits until all others have.
+    pub(crate) fn hear_all(&self, steps: &mut Builder) {
+        self.word.hear_all(steps);
+    }
+}
+
+/// How ranks that share memory tell each other how far they are: two by messages of one element,
+/// which cost them a cache line each way, as anything would; more all at once.
+pub(crate) struct Word {
+    rank: Rank,
+    size: usize,
+    /// What is sent, and where it is received.
+    token: Option<[Slice; 2]>,
+}
+
+impl Word {
+    pub(crate) fn new(plan: &Plan<'_>, steps: &mut Builder) -> Self {
+        let size = plan.size();
+        let token = (size == 2).then(|| [steps.scratch(1), steps.scratch(1)]);
+        Self { rank: plan.rank, size, token }
     }
 
     pub(crate) fn tell_all(&self, steps: &mut Builder) {
-        self.others().for_each(|other| self.tell(steps, other));
+        match self.token {
+            Some([token, _]) => others(self.rank, self.size).for_each(|to| steps.send(to, token)),
+            None if self.size > 1 => steps.tell(),
+            None => {}
+        }
+    }
+
+    pub(crate) fn hear(&self, steps: &mut Builder, rank: Rank) {
+        match self.token {
+            Some([_, heard]) => steps.recv(rank, heard),
+            None => steps.hear(rank),
+        }
     }
 
     pub(crate) fn hear_all(&self, steps: &mut Builder) {
-        self.others().for_each(|other| self.hear(steps, other));
+        others(self.rank, self.size).for_each(|rank| self.hear(steps, rank));
     }
+}
+
+/// All ranks but `rank`, the one after it first.
+fn others(rank: Rank, size: usize) -> impl Iterator<Item = Rank> {
+    (1..size).map(move |distance| ring::after(rank, distance, size))
 }

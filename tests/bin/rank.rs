@@ -10,7 +10,10 @@
 //! * `window BYTES`: as `allreduce`, in a window;
 //! * `half`: rank 1 takes a window, the others a slice of theirs;
 //! * `other`: rank 1 takes another window than the others;
-//! * `differ COUNT`: rank 1 broadcasts while the others all-reduce so many;
+//! * `differ COUNT TIMES`: all all-reduce so many, so many times; then rank 1 broadcasts while the
+//!   others do so again;
+//! * `part COUNT ROOT`: all all-reduce so many; then rank 1 does so again while the others
+//!   broadcast from ROOT, and all-reduce that;
 //! * `rich COUNT`: all-reduces so many ones, twice, and says by which algorithm;
 //! * `poor COUNT`: the same where rank 1 has no memory left;
 //! * `crossed`: each rank broadcasts a number of its own, which keeps nobody waiting;
@@ -83,8 +86,8 @@ fn run(args: &[String]) -> Result<(), Error> {
             let window = &mut windows[usize::from(is_odd_one)];
             comm.all_reduce_window(window, .., ReduceOp::Sum)
         }
-        Some("differ") if is_odd_one => comm.broadcast(&mut [1.0_f64; 10], Rank(2)),
-        Some("differ") => comm.all_reduce(&mut vec![1.0_f32; number(1)], ReduceOp::Sum),
+        Some("differ") => differ(&mut comm, number(1), number(2)),
+        Some("part") => part(&mut comm, number(1), Rank::at(number(2))),
         Some(task @ ("rich" | "poor")) => ones(&mut comm, number(1), task == "poor" && is_odd_one),
         Some("crossed") => {
             let root = comm.rank();
@@ -115,6 +118,28 @@ fn run(args: &[String]) -> Result<(), Error> {
         }
         _ => comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum),
     }
+}
+
+/// See above.
+fn differ(comm: &mut Communicator, count: usize, times: usize) -> Result<(), Error> {
+    let mut buffer = vec![1.0_f32; count];
+    (0..times).try_for_each(|_| comm.all_reduce(&mut buffer, ReduceOp::Max))?;
+    if comm.rank() == Rank(1) {
+        return comm.broadcast(&mut [1.0_f64; 10], Rank(2));
+    }
+    comm.all_reduce(&mut buffer, ReduceOp::Sum)
+}
+
+/// See above.
+fn part(comm: &mut Communicator, count: usize, root: Rank) -> Result<(), Error> {
+    let mut buffer = vec![1.0_f32; count];
+    comm.all_reduce(&mut buffer, ReduceOp::Max)?;
+    if comm.rank() == Rank(1) {
+        return comm.all_reduce(&mut buffer, ReduceOp::Sum);
+    }
+    let mut short = [1.0_f64; 10];
+    comm.broadcast(&mut short, root)?;
+    comm.all_reduce(&mut short, ReduceOp::Sum)
 }
 
 /// See above. Prints the least and the largest sum, and the algorithm.

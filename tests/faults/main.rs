@@ -46,6 +46,7 @@ over_each_transport! {
     another_window_on_one_rank_ends_in_a_verdict
     stopped_in_the_middle_of_a_call
     ranks_that_call_different_things_are_told_who_called_what
+    a_rank_that_goes_its_own_way_is_told_so
     what_differed_and_kept_nobody_waiting_is_told_to_all_who_leave
     a_rank_that_does_not_come_is_named
     a_rank_that_exits_without_a_word_has_died
@@ -123,6 +124,23 @@ fn another_window_on_one_rank_ends_in_a_verdict(transport: &str) {
     all_say(&verdicts, &["allreduce [f32 x 100000, sum]"]);
 }
 
+/// By stages, in calls of one piece and of many.
+#[test]
+fn killed_while_the_others_hear_of_each_other() {
+    let settings = [("RINGFOLD_ALGO", "allreduce:staged_one_shot,staged")];
+    for (victim, bytes) in [(2, 64), (0, 4096), (1, 16 << 20)] {
+        let job = Job::start(4, "shm", &["allreduce", &bytes.to_string()], &settings);
+        job.wait_for("started");
+        std::thread::sleep(Duration::from_millis(300));
+        let killed = Instant::now();
+        job.ranks[victim].signal(Signal::KILL);
+        let (verdicts, last) = job.verdicts(victim);
+        println!("rank {victim} killed, all know after {:?}", last - killed);
+        all_say(&verdicts, &[&format!("the process of rank {victim} is gone")]);
+        assert!(last - killed < SOON);
+    }
+}
+
 fn stopped_in_the_middle_of_a_call(transport: &str) {
     for victim in [1, 0] {
         let timeout = timeout(transport);
@@ -141,13 +159,28 @@ fn stopped_in_the_middle_of_a_call(transport: &str) {
 
 fn ranks_that_call_different_things_are_told_who_called_what(transport: &str) {
     // By messages, and in shared memory by a stage, which is made for the first call that needs it.
-    for count in [1000, 1_000_000] {
-        let task = ["differ", &count.to_string()];
+    for (count, times) in [(1000, 0), (1_000_000, 0), (1_000_000, 1), (1_000_000, 2)] {
+        let task = ["differ", &count.to_string(), &times.to_string()];
+        let begin = Instant::now();
         let job = Job::start(4, transport, &task, &[("RINGFOLD_TIMEOUT", "50")]);
         let (mut verdicts, _) = job.verdicts(1);
         verdicts.push(job.ranks[1].line("verdict "));
-        let all = format!("allreduce [f32 x {count}, sum]");
-        all_say(&verdicts, &["call #2", &all, "broadcast", "f64 x 10", "rank 1"]);
+        assert!(begin.elapsed() < 3 * SOON, "before anyone's time is up");
+        let (call, all) =
+            (format!("call #{}", times + 2), format!("allreduce [f32 x {count}, sum]"));
+        all_say(&verdicts, &[&call, &all, "broadcast", "f64 x 10", "rank 1"]);
+    }
+}
+
+fn a_rank_that_goes_its_own_way_is_told_so(transport: &str) {
+    // Others wait for what it sends, or it for what they do, or they are in a call after that.
+    for root in [1, 0, 2] {
+        let task = ["part", "1000000", &root.to_string()];
+        let begin = Instant::now();
+        let job = Job::start(4, transport, &task, &[("RINGFOLD_TIMEOUT", "50")]);
+        let verdicts: Vec<_> = job.ranks.iter().map(|rank| rank.line("verdict ")).collect();
+        assert!(begin.elapsed() < 3 * SOON, "before anyone's time is up");
+        all_say(&verdicts, &["call #3", "rank 1 called allreduce [f32 x 1000000, sum]"]);
     }
 }
 

@@ -204,6 +204,24 @@ pub trait Transport: Send + fmt::Debug {
         None
     }
 
+    /// Tells all peers at once, under a tag, that this rank has come so far: who hears of it sees
+    /// all that this rank did before, in windows too. The caller sees to it that none of them has
+    /// more than `limits::TELLS_MAX` tells left to hear. Only of a transport that has windows.
+    fn tell(&mut self, _tag: u32) {
+        unreachable!("a transport without windows has nothing to tell of");
+    }
+
+    /// The tag of the first tell of `peer` that was not `heard`, if there is one.
+    ///
+    /// # Errors
+    /// As `readable`.
+    fn told(&self, _peer: Rank) -> Result<Option<u32>, LinkError> {
+        Ok(None)
+    }
+
+    /// Goes on to the next tell of `peer`, after `told` has said that there was one.
+    fn heard(&mut self, _peer: Rank) {}
+
     /// The maker of windows, if this transport has them.
     fn windows(&mut self) -> Option<&mut dyn Windows> {
         None

@@ -4,7 +4,7 @@
 //! before it, be it in another call, so that its place is free. Two ranks trade stages after each
 //! piece instead.
 //!
-//! Steps: 1 for each piece, of one element. Sent by each rank: n-1 tokens for each piece; taken
+//! Steps: 1 for each piece, of one element. Sent by each rank: a tell for each piece; taken
 //! from others' stages: n-1 blocks.
 
 use alloc::vec::Vec;
@@ -23,7 +23,8 @@ pub(super) const ALGORITHM: Algorithm =
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     let others = size - 1;
-    Stated { steps: others.min(1), sent: call.count * others + others }
+    let steps = others.min(1);
+    Stated { steps, sent: call.count * others + steps }
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {

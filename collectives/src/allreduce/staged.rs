@@ -13,8 +13,8 @@
 //! in cache. Short floats are rounded once. Blocks begin at cache lines, so no line has two
 //! writers.
 //!
-//! Steps: 2, of one element each, and one more for each further piece. Sent by each rank: 2(n-1)
-//! tokens for each piece; read from others' stages to be combined: (n-1)/n of the buffer, and as
+//! Steps: 2, of one element each, and one more for each further piece. Sent by each rank: 2 tells
+//! for each piece; read from others' stages to be combined: (n-1)/n of the buffer, and as
 //! much to be taken.
 
 use alloc::vec::Vec;
@@ -36,7 +36,8 @@ const PARTS: usize = 4;
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     let others = size - 1;
-    Stated { steps: 2 * others.min(1), sent: call.count / size * others + 2 * others }
+    let steps = 2 * others.min(1);
+    Stated { steps, sent: call.count / size * others + steps }
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {

@@ -7,7 +7,7 @@
 //! has combined all before the piece before it, be it in another call, so that its place is free.
 //! Two ranks trade stages after each piece instead.
 //!
-//! Steps: 1 for each piece, of one element. Sent by each rank: n-1 tokens for each piece; read from
+//! Steps: 1 for each piece, of one element. Sent by each rank: a tell for each piece; read from
 //! others' stages: n-1 times the buffer.
 
 use alloc::vec::Vec;
@@ -24,8 +24,8 @@ pub(super) const ALGORITHM: Algorithm =
     Algorithm { collective: Collective::AllReduce, name: "staged_one_shot", schedule, stated };
 
 fn stated(_: &Call, layout: &Layout) -> Stated {
-    let others = layout.size() - 1;
-    Stated { steps: others.min(1), sent: others }
+    let steps = (layout.size() - 1).min(1);
+    Stated { steps, sent: steps }
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {

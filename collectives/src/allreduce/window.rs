@@ -9,8 +9,8 @@
 //!
 //! Short floats are rounded once. Blocks begin at cache lines, so no line has two writers.
 //!
-//! Steps: 2, of one element each. Sent or stored by each rank: (n-1)/n of the buffer and 2(n-1)
-//! tokens; read from others' memory: (n-1)/n of the buffer.
+//! Steps: 2, of one element each. Sent or stored by each rank: (n-1)/n of the buffer and 2 tells;
+//! read from others' memory: (n-1)/n of the buffer.
 
 use alloc::vec::Vec;
 
@@ -21,6 +21,7 @@ use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::{block_of_grains, chunks};
 use crate::pattern::ring;
 use crate::schedule::{Builder, Schedule, Source};
+use crate::stage::Word;
 
 pub(super) const ALGORITHM: Algorithm =
     Algorithm { collective: Collective::AllReduce, name: "window", schedule, stated };
@@ -34,7 +35,8 @@ const PIECES: usize = 4;
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     let others = size - 1;
-    Stated { steps: 2 * others.min(1), sent: call.count / size * others + 2 * others }
+    let steps = 2 * others.min(1);
+    Stated { steps, sent: call.count / size * others + steps }
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
@@ -43,14 +45,10 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
     if count == 0 {
         return steps.build();
     }
-    let (token, heard) = (steps.scratch(1), steps.scratch(1));
+    let word = Word::new(plan, &mut steps);
     let everyone = |steps: &mut Builder| {
-        for distance in 1..size {
-            steps.send(ring::after(rank, distance, size), token);
-        }
-        for distance in 1..size {
-            steps.recv(ring::before(rank, distance, size), heard);
-        }
+        word.tell_all(steps);
+        word.hear_all(steps);
     };
     everyone(&mut steps);
     let grain = LINE_BYTES / plan.call.data_type.bytes();

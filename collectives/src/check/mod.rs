@@ -12,8 +12,9 @@
 //! * how long the longest chain of messages is, and how much the busiest rank sends.
 //!
 //! * where ranks reach into each other's memory (windows, stages): whatever two of them do with one
-//!   element, messages order it, and nobody is at it when its owner's call ends, or, for a part of
-//!   the stage, when its owner has heard of all others in the next call (`races`).
+//!   element, messages and tells order it, and nobody is at it when its owner's call ends, or, for
+//!   a part of the stage, when its owner has heard of all others in the next call (`races`);
+//! * every tell is heard once by all others, and before another takes its place (`tells`).
 //!
 //! Messages arrive in one order per link whatever the timing, so the outcome can depend on the
 //! order in which lanes and ranks move only through memory that two lanes of a rank share. To find
@@ -23,6 +24,7 @@ mod memory;
 mod races;
 mod result;
 mod stream;
+mod tells;
 mod world;
 
 use alloc::vec::Vec;
@@ -147,6 +149,13 @@ pub enum Flaw {
         /// Who differs from rank 0, or would trade.
         rank: Rank,
     },
+    /// A rank tells where nobody reaches into another's memory, or in one of several lanes, or
+    /// before all have heard what this takes the place of (`limits::TELLS_MAX`); or half as many
+    /// tells may be left unheard when its call ends.
+    Tell {
+        /// The teller.
+        rank: Rank,
+    },
     /// A message that a link might not accept at once, or that is no scratch, in a schedule whose
     /// messages order how ranks use each other's memory: when it leaves, and what it says, could
     /// depend on timing.
@@ -181,6 +190,7 @@ impl fmt::Display for Flaw {
                 write!(f, "rank {rank} uses {slice} of rank {of} unordered with another")
             }
             Self::Turn { rank } => write!(f, "rank {rank} and rank 0 turn their stages otherwise"),
+            Self::Tell { rank } => write!(f, "rank {rank} tells what may go unheard"),
             Self::Token { rank, slice } => write!(f, "rank {rank} sends {slice}, which may wait"),
         }
     }

@@ -1,10 +1,10 @@
 //! What happens before what, where ranks reach into each other's memory.
 //!
 //! Every lane of every rank has a vector clock: how far it knows each lane to have come. A message
-//! carries its sender's. An access is marked with its lane and that lane's own count, and is
-//! *known* to another lane whose clock counts as far. Of two accesses to one element, one of them a
-//! write, the later must know of the earlier. That is a property of the messages, not of the order
-//! in which this run happened to move; so what passes is right in every order.
+//! carries its sender's, and so does a tell. An access is marked with its lane and that lane's own
+//! count, and is *known* to another lane whose clock counts as far. Of two accesses to one element,
+//! one of them a write, the later must know of the earlier. That is a property of the messages, not
+//! of the order in which this run happened to move; so what passes is right in every order.
 //!
 //! A call begins and ends with its user: the owner has written all of its windows before, and does
 //! again after. Of a stage, the first half is the owner's in the same way before the call; the

@@ -9,6 +9,7 @@ use ringfold_types::{Buffer, Collective, Rank, Slice};
 use super::memory::{Memory, Ranks, Run, Value, combine, cut, shifted};
 use super::races::{Race, Races};
 use super::stream::Stream;
+use super::tells::Tells;
 use super::{Conditions, Flaw, overlay};
 use crate::algorithm::Stated;
 use crate::machine::{Action, Machine};
@@ -20,7 +21,8 @@ pub(super) struct World<'s> {
     order: u64,
     pub(super) nodes: Vec<Node>,
     /// Where ranks reach into each other's memory.
-    races: Option<Races>,
+    pub(super) races: Option<Races>,
+    pub(super) tells: Option<Tells>,
 }
 
 pub(super) struct Node {
@@ -28,7 +30,7 @@ pub(super) struct Node {
     /// What is on the wire to it, by sender and lane.
     links: BTreeMap<(usize, usize), Stream>,
     /// Whether it moved, or someone it talks to did, since it could not go on.
-    is_awake: bool,
+    pub(super) is_awake: bool,
     /// The set of this rank alone.
     own: Ranks,
     pub(super) output: Memory,
@@ -37,10 +39,10 @@ pub(super) struct Node {
     /// Whether it takes the other rank's stage for its own, of two.
     has_traded: bool,
     /// Per lane, the longest chain of messages that led to where it is.
-    depth: Vec<usize>,
+    pub(super) depth: Vec<usize>,
     /// The ranks that are known to have entered, for barrier.
     pub(super) entered: Ranks,
-    sent: usize,
+    pub(super) sent: usize,
 }
 
 impl<'s> World<'s> {
@@ -67,7 +69,8 @@ impl<'s> World<'s> {
             })
             .collect();
         let races = Races::new(schedules, conditions.in_place);
-        Self { schedules, conditions, order, nodes, races }
+        let tells = races.as_ref().map(|_| Tells::new(schedules.len()));
+        Self { schedules, conditions, order, nodes, races, tells }
     }
 
     pub(super) fn run(mut self) -> Result<Stated, Flaw> {
@@ -91,6 +94,7 @@ impl<'s> World<'s> {
                 return Err(Flaw::Unreceived { rank: Rank::at(index), from: Rank::at(*from) });
             }
         }
+        self.tells.as_ref().map_or(Ok(()), Tells::end)?;
         for index in 0..self.nodes.len() {
             self.verify(index)?;
         }
@@ -152,6 +156,8 @@ impl<'s> World<'s> {
                     self.write(index, dst, shifted(values, src, dst))?;
                     dst.len
                 }
+                Action::Tell => self.tell(index, lane)?,
+                Action::Hear { from } => self.hear(index, lane, from)?,
                 Action::Trade => self.trade(index)?,
                 Action::Put { to, src } => self.put(index, lane, to, src)?,
                 Action::Get { from, src, dst } => self.get(index, lane, from, src, dst)?,

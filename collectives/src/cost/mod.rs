@@ -46,7 +46,10 @@ pub const IN_WINDOWS: LinkCost =
 pub const STAGED: LinkCost =
     LinkCost { latency_ps: 500_000, message_ps: 200_000, byte_ps: 44, work_ps: [200_000, 50] };
 
-/// The same where two ranks trade stages: what one writes is in its caches already.
+/// The same among more than two ranks, which tell each other at once.
+pub const TOLD: LinkCost = LinkCost { work_ps: [160_000, 50], ..STAGED };
+
+/// Between two ranks that trade stages: what one writes is in its caches already.
 pub const TRADED: LinkCost =
     LinkCost { latency_ps: 500_000, message_ps: 150_000, byte_ps: 33, work_ps: [200_000, 50] };
 
@@ -127,6 +130,7 @@ struct Traffic {
     steps: usize,
     /// and their elements in all.
     chain: usize,
+    /// Sent, or tells that are heard.
     messages: usize,
     /// Sent or taken, whichever is more; through stages, copied there and taken.
     moved: usize,
@@ -326,6 +330,7 @@ impl Bill {
             _ if algorithm.needs_windows() => IN_WINDOWS,
             // With one turn for each piece.
             _ if algorithm.needs_stage() && size == 2 && traffic.steps == 1 => TRADED,
+            _ if algorithm.needs_stage() && size > 2 => TOLD,
             _ if algorithm.needs_stage() => STAGED,
             _ => SAME_HOST,
         };

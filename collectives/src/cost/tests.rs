@@ -22,7 +22,8 @@ fn schedules(algorithm: &Algorithm, call: Call, layout: &Layout) -> Vec<Schedule
     (0..layout.size()).map(|rank| (algorithm.schedule)(&plan(rank))).collect()
 }
 
-/// The sends of a rank that `wanted` selects: how many, and how many elements.
+/// The sends of a rank that `wanted` selects, and the tells it hears: how many, and how many
+/// elements.
 fn sends(schedule: &Schedule, wanted: impl Fn(Rank, Buffer) -> bool) -> (usize, usize) {
     let steps = schedule.lanes().iter().flatten();
     let sends = steps.filter_map(|step| match step {
@@ -31,6 +32,7 @@ fn sends(schedule: &Schedule, wanted: impl Fn(Rank, Buffer) -> bool) -> (usize, 
         {
             Some(src.len)
         }
+        Step::Hear { from } if wanted(*from, Buffer::Scratch) => Some(0),
         _ => None,
     });
     sends.fold((0, 0), |(messages, elements), len| (messages + 1, elements + len))

@@ -67,6 +67,13 @@ pub enum Action<'s> {
         /// to here.
         dst: Slice,
     },
+    /// Tell all others; always possible. Counts for one element.
+    Tell,
+    /// Wait for the next tell of a rank, which counts for one element.
+    Hear {
+        /// Whose tell.
+        from: Rank,
+    },
     /// Take the other rank's stage for one's own, and one's own for the other's.
     Trade,
 }
@@ -204,7 +211,7 @@ impl Machine {
                 return None;
             }
             state.asked = Asked::Step;
-            state.wanted = dst.len;
+            state.wanted = if matches!(step, Step::Tell | Step::Hear { .. }) { 1 } else { dst.len };
             return Some(action(schedule, step, dst, state.done));
         }
         if state.posted.is_empty() {
@@ -308,7 +315,7 @@ fn destination(step: &Step) -> Slice {
         | Step::Copy { dst, .. }
         | Step::Get { dst, .. }
         | Step::Reduce { dst, .. } => *dst,
-        Step::Trade => Slice::new(Buffer::Stage, 0, 0),
+        Step::Trade | Step::Tell | Step::Hear { .. } => Slice::new(Buffer::Stage, 0, 0),
     }
 }
 
@@ -322,6 +329,8 @@ fn action<'s>(schedule: &'s Schedule, step: &Step, dst: Slice, done: usize) -> A
         }
         Step::Put { to, .. } => Action::Put { to: *to, src: dst },
         Step::Get { from, src, .. } => Action::Get { from: *from, src: src.skip(done), dst },
+        Step::Tell => Action::Tell,
+        Step::Hear { from } => Action::Hear { from: *from },
         Step::Trade => Action::Trade,
     }
 }

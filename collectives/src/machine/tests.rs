@@ -281,3 +281,21 @@ fn what_was_done_without_the_machine_is_not_done_again() {
     sweep(&mut machine, &schedule, all);
     assert!(machine.is_done());
 }
+
+#[test]
+fn telling_is_done_at_once_and_hearing_is_waited_for() {
+    let schedule = written(1, |steps| {
+        steps.tell();
+        steps.hear(Rank(1));
+        steps.copy(input(0, 1), output(0, 1));
+    });
+    assert_eq!(schedule.peers(), [Rank(1)]);
+    let mut machine = started(&schedule, None);
+    let hear = || Action::Hear { from: Rank(1) };
+    let silent = |action: &Action<'_>| usize::from(*action == Action::Tell);
+    assert_eq!(sweep(&mut machine, &schedule, silent), [Action::Tell, hear()]);
+    assert_eq!(sweep(&mut machine, &schedule, silent), [hear()], "told once");
+    let copy = Action::Copy { src: input(0, 1), dst: output(0, 1) };
+    assert_eq!(sweep(&mut machine, &schedule, |_| 1), [hear(), copy]);
+    assert!(machine.is_done());
+}

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfold_bootstrap::{Control, Verdict};
-use ringfold_collectives::{Action, Form, Machine, Schedule, Source};
+use ringfold_collectives::{Action, Form, Machine, Schedule, Source, Step, Waiting};
 use ringfold_reduce::{Kernel, Line, Operand};
 use ringfold_transport::{Link, LinkError, copy_past};
-use ringfold_types::limits::SOURCES_MAX;
+use ringfold_types::limits::{LANES_MAX, SOURCES_MAX};
 use ringfold_types::{Lane, Rank, Slice};
 
 use crate::calls::Buffers;
@@ -157,7 +157,11 @@ impl Engine {
         self.router.arm();
         let awake = self.router.poll().map_err(Trouble::from).and_then(|polled| {
             let moved = self.sweep(task, memory)?;
-            Ok(polled || moved || self.machine.is_done() && self.router.is_flushed())
+            let awake = polled || moved || self.machine.is_done() && self.router.is_flushed();
+            if !awake {
+                self.look_for_strangers(task)?;
+            }
+            Ok(awake)
         });
         let nap = if matches!(awake, Ok(false)) {
             let fds: [Option<BorrowedFd<'_>>; TRANSPORTS_MAX + 1] = {
@@ -170,6 +174,30 @@ impl Engine {
         };
         self.router.disarm();
         awake.map(|_| nap)
+    }
+
+    /// Finds out whether a rank that this one waits for is in another call, where that does not
+    /// come to light by itself: it sends what this rank does not look for, which waits for a tell,
+    /// or the other way round.
+    fn look_for_strangers(&self, task: &Task<'_>) -> Result<(), Trouble> {
+        let (router, schedule) = (&self.router, task.schedule);
+        let wires = |source: &Source| match *source {
+            Source::Wire(from, _) => Some(from),
+            Source::Local(_) | Source::Peer(..) => None,
+        };
+        for Waiting { lane, step, .. } in self.machine.waiting() {
+            match schedule.lanes()[lane].get(step) {
+                Some(Step::Hear { from }) => hears_stranger(router, task.tag, *from)?,
+                Some(Step::Recv { from, .. }) => awaits_stranger(router, task.tag, *from, lane)?,
+                Some(Step::Reduce { sources, .. }) => schedule
+                    .sources(sources)
+                    .iter()
+                    .filter_map(wires)
+                    .try_for_each(|from| awaits_stranger(router, task.tag, from, lane))?,
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Tries everything once; whether anything moved.
@@ -237,6 +265,11 @@ fn perform(
             memory.get(from, src, dst);
             Ok(dst.len)
         }
+        Action::Tell => {
+            router.tell(task.tag);
+            Ok(1)
+        }
+        Action::Hear { from } => Ok(usize::from(hear(router, task.tag, from)?)),
         Action::Trade => {
             memory.trade();
             Ok(0)
@@ -268,6 +301,43 @@ fn recv_past(
     copy_past(&mut into[..bytes], &fragment.bytes[..bytes]);
     router.to(link).consume(link, bytes);
     Ok(bytes >> memory.shift(Form::of(dst.buffer)))
+}
+
+/// An error if a rank that is to tell has sent bytes of another call instead.
+fn hears_stranger(router: &Router, tag: u32, from: Rank) -> Result<(), Trouble> {
+    let is_other = |lane| {
+        let sent = router.readable(link(from, lane));
+        matches!(sent, Ok(Some(fragment)) if fragment.tag != tag)
+    };
+    // If it has told after all, those are of its next call. That a peer is gone is for the steps to
+    // say, who look for all of what it sent before.
+    if (0..LANES_MAX).any(is_other) && matches!(router.told(from), Ok(None)) {
+        return Err(Trouble::Stranger(from));
+    }
+    Ok(())
+}
+
+/// An error if a rank that is to send has told of another call instead.
+fn awaits_stranger(router: &Router, tag: u32, from: Rank, lane: usize) -> Result<(), Trouble> {
+    let is_other = matches!(router.told(from), Ok(Some(told)) if told != tag);
+    // If it has sent after all, that is of its next call.
+    if is_other && matches!(router.readable(link(from, lane)), Ok(None)) {
+        return Err(Trouble::Stranger(from));
+    }
+    Ok(())
+}
+
+/// Whether a rank has told once more, in this call; it counts as heard.
+#[inline]
+pub(crate) fn hear(router: &mut Router, tag: u32, from: Rank) -> Result<bool, Trouble> {
+    match router.told(from)? {
+        None => Ok(false),
+        Some(told) if told == tag => {
+            router.heard(from);
+            Ok(true)
+        }
+        Some(_) => Err(Trouble::Stranger(from)),
+    }
 }
 
 /// Sources of a reduction that is not a wide one.

@@ -66,6 +66,22 @@ impl Router {
         &mut *self.transports[self.route[link.peer.index()]]
     }
 
+    /// Tells all peers, to which one transport leads, where there are windows.
+    #[inline]
+    pub(crate) fn tell(&mut self, tag: u32) {
+        self.transports[0].as_mut().tell(tag);
+    }
+
+    #[inline]
+    pub(crate) fn told(&self, peer: Rank) -> Result<Option<u32>, LinkError> {
+        self.transports[self.route[peer.index()]].as_ref().told(peer)
+    }
+
+    #[inline]
+    pub(crate) fn heard(&mut self, peer: Rank) {
+        self.transports[self.route[peer.index()]].as_mut().heard(peer);
+    }
+
     #[inline]
     pub(crate) fn readable(&self, link: Link) -> Result<Option<Fragment<'_>>, LinkError> {
         self.transports[self.route[link.peer.index()]].as_ref().readable(link)

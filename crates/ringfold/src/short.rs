@@ -7,7 +7,7 @@ use ringfold_transport::copy;
 use ringfold_types::limits::SOURCES_MAX;
 use ringfold_types::{Rank, Slice};
 
-use crate::engine::{Reduction, Task, Trouble, combine, link, look, put};
+use crate::engine::{Reduction, Task, Trouble, combine, hear, link, look, put};
 use crate::memory::Memory;
 use crate::router::Router;
 use crate::wait::Patience;
@@ -132,6 +132,13 @@ fn whole(
         Step::Get { from, src, dst } => {
             memory.get(from, src, dst);
             Ok(Whole::Done)
+        }
+        Step::Tell => {
+            router.tell(task.tag);
+            Ok(Whole::Done)
+        }
+        Step::Hear { from } => {
+            Ok(if hear(router, task.tag, from)? { Whole::Done } else { Whole::Wait })
         }
         Step::Trade => {
             memory.trade();

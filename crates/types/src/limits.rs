@@ -13,6 +13,9 @@ pub const STAGE_BYTES: usize = 3 << 19;
 /// of a rank whose call has ended. The other may be read until its readers are heard of again.
 pub const STAGE_HALF_BYTES: usize = STAGE_BYTES / 2;
 
+/// Tells of a rank of which another may not have heard yet: as many numbers as a cache line holds.
+pub const TELLS_MAX: usize = 8;
+
 /// Ranks of a communicator.
 pub const RANKS_MAX: usize = 16_384;
 
@@ -164,6 +167,7 @@ const _: () = assert!(HUB_SILENCE_MS >= 2 * (ANSWER_MS + LINK_GRACE_MS));
 const _: () = assert!(CALLS_REMEMBERED.is_power_of_two());
 const _: () = assert!(4 * LINE_BYTES_MAX <= CONTROL_BYTES_MAX);
 const _: () = assert!(POSTED_MAX > SOURCES_MAX);
+const _: () = assert!(TELLS_MAX.is_power_of_two());
 const _: () = assert!(LANES_MAX <= u8::MAX as usize);
 const _: () = assert!(RDMA_PIECE_BYTES.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(RDMA_PLACED_BYTES >= RDMA_PIECE_BYTES);

@@ -10,6 +10,8 @@ mod trace;
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use ringfold_types::Rank;
+
 use crate::contract::{Capabilities, Fragment, Link, LinkError, Transport, Windows};
 use crate::rdma::Pages;
 
@@ -86,6 +88,18 @@ impl Transport for Box<dyn Transport> {
 
     fn disarm(&mut self) {
         (**self).disarm();
+    }
+
+    fn tell(&mut self, tag: u32) {
+        (**self).tell(tag);
+    }
+
+    fn told(&self, peer: Rank) -> Result<Option<u32>, LinkError> {
+        (**self).told(peer)
+    }
+
+    fn heard(&mut self, peer: Rank) {
+        (**self).heard(peer);
     }
 
     fn windows(&mut self) -> Option<&mut dyn Windows> {

@@ -7,6 +7,7 @@
 //! segment; receiving is reading one's own. Neither makes a system call, unless the peer is parked.
 //! Those that are offered stay where they are: who receives one copies it from the sender's memory,
 //! by a system call (`attach`).
+//! Where all have windows, a rank also tells all others at once how far it is (`tell`).
 //! Over the same sockets they hand each other buffers that all of them have mapped (`window`).
 //!
 //! Who writes which line, which ordering pairs with which, and why no wake-up is lost: `README.md`
@@ -23,6 +24,9 @@ mod long;
 mod proof;
 mod ring;
 mod segment;
+mod tell;
+#[cfg(test)]
+mod tell_tests;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -35,7 +39,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use ringfold_types::Rank;
+use ringfold_types::{Lane, Rank};
 use rustix::event::{Timespec, epoll};
 
 pub use address::same_host;
@@ -47,6 +51,7 @@ use self::attach::Process;
 use self::handshake::{Host, Met};
 use self::ring::{Broken, Consumer, DATA_BYTES, INLINE_BYTES, Producer};
 use self::segment::{Armed, Remote, Segment};
+use self::tell::{Hearer, Teller};
 use self::window::Opening;
 use crate::contract::{
     Capabilities, EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, LinkFault, Transport,
@@ -82,6 +87,7 @@ pub struct Shm {
     windows: u64,
     opening: Option<Opening>,
     armed: Armed,
+    teller: Teller,
     /// The last number that `armed` held, besides 0.
     wish: u32,
     bell: Bell,
@@ -99,6 +105,7 @@ struct End {
 #[derive(Debug)]
 struct Peer {
     armed: Armed,
+    hearer: Hearer,
     bell: Bell,
     /// The last wish of the peer that we fulfilled.
     rung: Cell<u32>,
@@ -139,6 +146,7 @@ impl Shm {
             windows: 0,
             opening: None,
             armed: segment.armed(),
+            teller: Teller::new(segment.board()),
             wish: 0,
             bell,
             wake,
@@ -189,8 +197,8 @@ impl Shm {
         }
         let ends = remote.producers.into_iter().zip(consumers);
         self.ends.extend(ends.map(|(producer, consumer)| End { producer, consumer }));
-        let (armed, rung) = (remote.armed, Cell::new(0));
-        self.peers.push(Peer { armed, bell, rung, socket: Some(socket) });
+        let (armed, hearer, rung) = (remote.armed, Hearer::new(remote.board), Cell::new(0));
+        self.peers.push(Peer { armed, hearer, bell, rung, socket: Some(socket) });
         Ok(process.map(drop))
     }
 
@@ -231,6 +239,16 @@ impl Shm {
         }
     }
 
+    /// Wakes the peers that wish it, after something was published to all.
+    #[inline]
+    fn notify_all(&self) {
+        // As in `Peer::notify`, once for all.
+        fence(Ordering::SeqCst);
+        for peer in &self.peers {
+            peer.wake_if_armed();
+        }
+    }
+
     /// Announces what waits for cells, as far as there is room. Returns whether anything moved.
     #[cold]
     fn flush(&mut self) -> bool {
@@ -266,6 +284,11 @@ impl Peer {
         // Pairs with the fence in `arm`: either we see the wish, or the peer sees what we published
         // when it tries once more.
         fence(Ordering::SeqCst);
+        self.wake_if_armed();
+    }
+
+    #[inline]
+    fn wake_if_armed(&self) {
         let wish = self.armed.word().load(Ordering::Relaxed);
         if wish != 0 {
             self.wake(wish);
@@ -422,6 +445,31 @@ impl Transport for Shm {
     fn disarm(&mut self) {
         self.armed.word().store(0, Ordering::Relaxed);
         self.look();
+    }
+
+    #[inline]
+    fn tell(&mut self, tag: u32) {
+        self.teller.tell(tag);
+        self.notify_all();
+    }
+
+    #[inline]
+    fn told(&self, peer: Rank) -> Result<Option<u32>, LinkError> {
+        let link = Link { peer, lane: Lane(0) };
+        let Some((place, _)) = self.place(link) else { return Err(unknown(link)) };
+        let peer = &self.peers[place];
+        match peer.hearer.told() {
+            // As in `readable`.
+            Ok(None) if peer.socket.is_none() => Err(error(link, LinkFault::Closed)),
+            told => told.map_err(|why| broken(link, why)),
+        }
+    }
+
+    #[inline]
+    fn heard(&mut self, peer: Rank) {
+        if let Some((place, _)) = self.place(Link { peer, lane: Lane(0) }) {
+            self.peers[place].hearer.heard();
+        }
     }
 
     fn windows(&mut self) -> Option<&mut dyn Windows> {

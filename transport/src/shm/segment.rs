@@ -1,11 +1,14 @@
 //! The memory that a rank shares with its host's other ranks: a page on which it says whether it
-//! wants to be woken, and shows its token, and its inbound rings, one per peer and lane.
+//! wants to be woken, tells how far it is, and shows its token, and its inbound rings, one per peer
+//! and lane.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use ringfold_types::limits::TELLS_MAX;
 
 use super::attach::Token;
 use super::ring::{Consumer, Producer, RING_BYTES, Ring};
@@ -15,6 +18,8 @@ use crate::sys::{Access, Mapping, sealed_memory};
 const PART_BYTES: usize = 64 * 1024;
 /// Where the token is shown, in a line of its own.
 const CARD_AT: usize = 64;
+/// Where it tells how far it is, in another.
+const BOARD_AT: usize = 128;
 
 /// One rank's own segment, zeroed.
 #[derive(Debug)]
@@ -45,6 +50,11 @@ impl Segment {
         (0..self.lanes).map(|lane| Consumer::new(ring(&self.memory, block, lane))).collect()
     }
 
+    /// Where this rank tells how far it is.
+    pub(super) fn board(&self) -> Board {
+        Board(Arc::clone(&self.memory))
+    }
+
     /// Where this rank says whether it wants to be woken.
     pub(super) fn armed(&self) -> Armed {
         Armed(Arc::clone(&self.memory))
@@ -56,6 +66,8 @@ impl Segment {
 pub(super) struct Remote {
     /// Where the peer says whether it wants to be woken.
     pub(super) armed: Armed,
+    /// Where the peer tells how far it is.
+    pub(super) board: Board,
     /// What it says of its memory.
     pub(super) token: Token,
     /// The sending halves of our rings there, by lane.
@@ -73,7 +85,7 @@ impl Remote {
         let block = Mapping::new(file, block_at, block_bytes(lanes), Access::ReadWrite)?;
         let block = Arc::new(block);
         let producers = (0..lanes).map(|lane| Producer::new(ring(&block, 0, lane))).collect();
-        Ok(Self { armed: Armed(page), token, producers })
+        Ok(Self { armed: Armed(Arc::clone(&page)), board: Board(page), token, producers })
     }
 }
 
@@ -88,6 +100,23 @@ impl Armed {
         // SAFETY: the mapping is at least a page, aligned, lives as long as `self`, and its first
         // word is only ever accessed as an atomic.
         unsafe { self.0.base().cast().as_ref() }
+    }
+}
+
+/// The line in which a rank tells all others how far it is. Written by its rank only; peers have it
+/// mapped read-only.
+#[derive(Debug)]
+pub(super) struct Board(Arc<Mapping>);
+
+impl Board {
+    /// Where tell number `number` stands, and all whose numbers are multiples of `TELLS_MAX` away.
+    #[inline]
+    pub(super) fn word(&self, number: u32) -> &AtomicU64 {
+        let at = BOARD_AT + number as usize % TELLS_MAX * size_of::<AtomicU64>();
+        // SAFETY: the mapping is at least a page, of which the board is a line; aligned, as pages
+        // are; it lives as long as `self`, and its words are only ever accessed as atomics. Where
+        // the mapping is for reading, nobody stores (`Hearer`).
+        unsafe { self.0.base().add(at).cast().as_ref() }
     }
 }
 
@@ -139,4 +168,5 @@ fn ring(memory: &Arc<Mapping>, block: usize, lane: usize) -> Ring<Arc<Mapping>> 
     unsafe { Ring::new(memory.base().add(at), Arc::clone(memory)) }
 }
 
+const _: () = assert!(TELLS_MAX * size_of::<AtomicU64>() <= 64 && BOARD_AT + 64 <= PART_BYTES);
 const _: () = assert!(RING_BYTES.is_multiple_of(64));

@@ -41,6 +41,9 @@ pub(super) fn print(text: &mut String, timeline: &Timeline, question: &Question)
     if question.algorithm.is_some_and(ringfold_collectives::Algorithm::needs_stage) {
         writeln!(text, "stage, #r.stage: memory that all ranks have mapped, this rank's and r's.")?;
     }
+    if timeline.iter().flatten().flatten().any(|line| line == "tell all") {
+        writeln!(text, "tell all: that this rank came so far; hear #r: wait until rank r has.")?;
+    }
     writeln!(text, "In a step a link carries one message; what a rank does in it is in order.")?;
     if timeline
         .iter()

@@ -10,8 +10,11 @@ use ringfold_types::{Buffer, Rank, ReduceOp, Slice};
 /// message is sent and taken in the same step, unless the receiver is late.
 pub(super) type Timeline = Vec<Vec<Vec<String>>>;
 
-/// What is under way, by receiver, sender and lane.
+/// What is under way, by receiver, sender and lane, or `TELLS`.
 type Links = HashMap<(usize, usize, usize), Link>;
+
+/// The lane of what is told to all.
+const TELLS: usize = usize::MAX;
 
 #[derive(Default)]
 struct Link {
@@ -67,14 +70,21 @@ impl Lane<'_> {
                 link.messages.push_back((src.len, at));
                 link.busy = at;
             }
-            Step::Recv { from, dst } => at = self.take(links, &[*from], dst.len)?,
+            Step::Tell => {
+                at = self.step + 1;
+                for other in (0..self.schedule.size()).filter(|other| *other != own) {
+                    links.entry((other, own, TELLS)).or_default().messages.push_back((1, at));
+                }
+            }
+            Step::Hear { from } => at = self.take(links, &[*from], TELLS, 1)?,
+            Step::Recv { from, dst } => at = self.take(links, &[*from], self.lane, dst.len)?,
             Step::Reduce { dst, sources } => {
                 let sources = self.schedule.sources(sources).iter();
                 let from = sources.filter_map(|source| match source {
                     Source::Wire(from, _) => Some(*from),
                     Source::Local(_) | Source::Peer(..) => None,
                 });
-                at = self.take(links, &from.collect::<Vec<_>>(), dst.len)?.max(1);
+                at = self.take(links, &from.collect::<Vec<_>>(), self.lane, dst.len)?.max(1);
             }
             Step::Copy { .. } | Step::Put { .. } | Step::Get { .. } | Step::Trade => {}
         }
@@ -83,9 +93,10 @@ impl Lane<'_> {
         Some((at, text))
     }
 
-    /// Takes `len` elements from each of some ranks, if they are all there: in which step.
-    fn take(&mut self, links: &mut Links, from: &[Rank], len: usize) -> Option<usize> {
-        let key = |from: &Rank| (self.schedule.rank().index(), from.index(), self.lane);
+    /// Takes `len` elements of a lane from each of some ranks, if they are all there: in which
+    /// step.
+    fn take(&mut self, links: &mut Links, from: &[Rank], lane: usize, len: usize) -> Option<usize> {
+        let key = |from: &Rank| (self.schedule.rank().index(), from.index(), lane);
         let there = |from: &Rank| -> usize {
             let link = links.get(&key(from));
             link.map_or(0, |link| link.messages.iter().map(|message| message.0).sum())
@@ -118,6 +129,8 @@ impl Lane<'_> {
             Step::Copy { src, dst } => format!("{} = {}", name(*dst), name(*src)),
             Step::Put { to, src } => format!("#{to}.{0} = {0}", name(*src)),
             Step::Get { from, src, dst } => format!("{} = #{from}.{}", name(*dst), name(*src)),
+            Step::Tell => "tell all".to_owned(),
+            Step::Hear { from } => format!("hear #{from}"),
             Step::Trade => "trade stages".to_owned(),
             Step::Reduce { dst, sources } => {
                 let op = self.schedule.call().op;

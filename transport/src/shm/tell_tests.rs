@@ -1,0 +1,124 @@
+//! Telling all: every peer hears every tell once, in order, whatever a liar writes.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ringfold_types::Rank;
+use ringfold_types::limits::TELLS_MAX;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::Shm;
+use super::tests::meet_all;
+use crate::contract::{LinkError, LinkFault, Transport as _};
+
+/// Hears of `peer` as far as there is something to hear.
+fn heard(end: &mut Shm, peer: usize) -> Vec<u32> {
+    let mut tags = Vec::new();
+    while let Some(tag) = end.told(Rank::at(peer)).unwrap() {
+        tags.push(tag);
+        end.heard(Rank::at(peer));
+    }
+    tags
+}
+
+#[test]
+fn all_hear_every_tell_in_order() {
+    let mut ends = meet_all(3);
+    let mut tag = 0;
+    // Past several laps, and the wrap of the count.
+    let most = u32::try_from(TELLS_MAX).unwrap();
+    for (round, lead) in (0..40).zip((1..=most).cycle()) {
+        if round == 20 {
+            for end in &mut ends {
+                end.teller.begin_at(u32::MAX - 5);
+                end.peers.iter_mut().for_each(|peer| peer.hearer.begin_at(u32::MAX - 5));
+            }
+        }
+        let tags: Vec<u32> = (tag..tag + lead).collect();
+        tags.iter().for_each(|tag| ends[1].tell(*tag));
+        assert_eq!(heard(&mut ends[0], 1), tags);
+        assert_eq!(heard(&mut ends[2], 1), tags);
+        assert_eq!(heard(&mut ends[1], 0), [], "nobody else has told");
+        tag += lead;
+    }
+}
+
+#[test]
+fn what_was_stored_before_a_tell_is_seen_by_who_hears_it() {
+    let mut ends = meet_all(2);
+    let (mut second, mut first) = (ends.pop().unwrap(), ends.pop().unwrap());
+    let said = std::sync::atomic::AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for turn in 0..20_000 {
+                said.store(turn, Ordering::Relaxed);
+                first.tell(turn);
+                while first.told(Rank(1)).unwrap().is_none() {
+                    std::hint::spin_loop();
+                }
+                first.heard(Rank(1));
+            }
+        });
+        for turn in 0..20_000 {
+            while second.told(Rank(0)).unwrap() != Some(turn) {
+                std::thread::yield_now();
+            }
+            second.heard(Rank(0));
+            assert_eq!(said.load(Ordering::Relaxed), turn);
+            second.tell(turn);
+        }
+    });
+}
+
+#[test]
+fn a_tell_wakes_who_sleeps() {
+    let mut ends = meet_all(4);
+    let rings = |end: &Shm, limit: Duration| {
+        let limit = Timespec { tv_sec: 0, tv_nsec: limit.subsec_nanos().into() };
+        let wake = end.wake_fd();
+        poll(&mut [PollFd::from_borrowed_fd(wake, PollFlags::IN)], Some(&limit)) == Ok(1)
+    };
+    for tag in 0..3 {
+        for sleeper in [1, 3] {
+            ends[sleeper].arm();
+            assert!(!rings(&ends[sleeper], Duration::ZERO));
+        }
+        ends[2].tell(tag);
+        for sleeper in [1, 3] {
+            assert!(rings(&ends[sleeper], Duration::from_millis(900)), "rank {sleeper}, {tag}");
+            ends[sleeper].disarm();
+            assert_eq!(heard(&mut ends[sleeper], 2), [tag]);
+        }
+        assert_eq!(heard(&mut ends[0], 2), [tag]);
+    }
+}
+
+#[test]
+fn who_is_gone_is_told_of_once_all_it_told_is_heard() {
+    let mut ends = meet_all(3);
+    ends[1].tell(7);
+    drop(ends.remove(1));
+    let end = &mut ends[0];
+    end.arm();
+    end.disarm();
+    assert_eq!(end.told(Rank(1)).unwrap(), Some(7));
+    end.heard(Rank(1));
+    let told = end.told(Rank(1));
+    assert!(matches!(told, Err(LinkError { fault: LinkFault::Closed, .. })), "{told:?}");
+}
+
+#[test]
+fn a_liar_costs_an_error() {
+    for number in [3, 5, 9, u32::MAX, u32::MAX - 8, u32::MAX - 6] {
+        let mut ends = meet_all(2);
+        ends[0].tell(1);
+        assert_eq!(heard(&mut ends[1], 0), [1]);
+        ends[0].teller.write(2, number);
+        let told = ends[1].told(Rank(0));
+        let fault = told.map_err(|error| error.fault);
+        assert!(matches!(fault, Err(LinkFault::Protocol(_))), "{number}: {fault:?}");
+    }
+    // Ranks that are none.
+    let ends = meet_all(2);
+    assert!(ends[0].told(Rank(0)).is_err() && ends[0].told(Rank(2)).is_err());
+}
