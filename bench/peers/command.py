@@ -33,6 +33,7 @@ def arguments(words):
     add("--ranks", type=numbers, help="default: 2,4,8")
     add("--per-host", type=int, default=1, help="with tcp: ranks of a host; no peers then")
     add("--algorithms", type=listed, default=[], help="of ringfold, each beside its own choice")
+    add("--channels", type=numbers, default=[], help="of ringfold, each beside its own choice")
     add("--sizes", type=some_sizes, help="as in 8,4K,1M; default: 8 to 128M by 4")
     add("--place", choices=["out", "in", "out,in"], help="buffers apart, in place, or both")
     add("--rounds", type=int, help="default: 5")
@@ -44,6 +45,7 @@ def arguments(words):
     add("--gloo", action="store_true", help="with Gloo too: installs PyTorch, 5 GB")
     add("--transport", choices=["shm", "tcp"], default="shm", help="one host, or several")
     add("--shape", metavar="RATE", help="with tcp: what each host's link carries, as in 1gbit")
+    add("--per-connection", metavar="RATE", help="with tcp: what each connection gets of it at most")
     add("--mtu", type=int, default=1500, help="with tcp: of the hosts' links")
     add("--cache", type=Path, default=install.cache_folder(), help="where peers are installed")
     add("--out", type=Path, default=install.ROOT / "target" / "peers", help="for the results")
@@ -52,8 +54,10 @@ def arguments(words):
     args = parser.parse_args(words)
     if min(args.ranks or [2]) < 2:
         parser.error("--ranks: a collective takes two")
-    if (args.shape or args.per_host != 1) and args.transport != "tcp":
-        parser.error("--shape and --per-host are for --transport tcp")
+    if (args.shape or args.per_connection or args.per_host != 1) and args.transport != "tcp":
+        parser.error("--shape, --per-connection and --per-host are for --transport tcp")
+    if args.shape and args.per_connection:
+        parser.error("--shape and --per-connection: one of them")
     if args.per_host != 1:
         args.peers = []
     for name in [*args.collectives, *args.peers]:
@@ -100,7 +104,8 @@ def compare(args):
     folder = install.ringfold(not args.no_build)
     ours, windows = libraries.Ringfold(folder), libraries.Ringfold(folder, windows=True)
     by_name = [libraries.Ringfold(folder, algorithm=name) for name in args.algorithms]
-    compared = [ours, windows, *by_name]
+    by_number = [libraries.Ringfold(folder, channels=number) for number in args.channels]
+    compared = [ours, windows, *by_name, *by_number]
     for name in dict.fromkeys(args.peers):
         try:
             compared.append(libraries.peer(name, args.cache))
@@ -113,7 +118,8 @@ def compare(args):
         hosts = line_rate = None
         if args.transport == "tcp":
             limit = libraries.Wire(install.own_program("wire", args.cache))
-            hosts = stack.enter_context(network.Hosts(max(args.ranks), args.shape, args.mtu))
+            shapes = args.shape, args.per_connection
+            hosts = stack.enter_context(network.Hosts(max(args.ranks), *shapes, args.mtu))
         if args.shape:
             line_rate = network.bytes_per_second(args.shape) / 1e9
         compared.append(limit)

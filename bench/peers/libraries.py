@@ -83,13 +83,14 @@ class Library:
 
 
 class Ringfold(Library):
-    """Ours, under ringrun; with buffers in windows or by one algorithm, if so wished."""
+    """Ours, under ringrun; with buffers in windows, by one algorithm or by so many channels, if so
+    wished."""
 
-    def __init__(self, folder, windows=False, algorithm=None):
-        variant = "windows" if windows else algorithm
+    def __init__(self, folder, windows=False, algorithm=None, channels=None):
+        variant = "windows" if windows else algorithm or channels and f"channels: {channels}"
         name = f"ringfold, {variant}" if variant else "ringfold"
         super().__init__(name, name, "ours", folder / "peer-timing")
-        self.ringrun, self.algorithm = folder / "ringrun", algorithm
+        self.ringrun, self.algorithm, self.channels = folder / "ringrun", algorithm, channels
         self.words = ["--windows"] if windows else []
 
     def runs(self, job):
@@ -110,6 +111,8 @@ class Ringfold(Library):
         variables = {"RINGFOLD_TRANSPORT": transport}
         if self.algorithm:
             variables["RINGFOLD_ALGO"] = self.algorithm
+        if self.channels:
+            variables["RINGFOLD_CHANNELS"] = str(self.channels)
         return super().environment(job, setting) | variables
 
 

@@ -33,11 +33,16 @@ exec {folder}/enter "$host" sh -c "$*"
 """
 
 
+# Paths that connections are dealt to, where each has but so much.
+CLASSES = 256
+
+
 class Hosts:
     """To be used in a `with`; what it makes is gone afterwards."""
 
-    def __init__(self, count, shape=None, mtu=1500):
-        self.count, self.shape, self.mtu = count, shape, mtu
+    def __init__(self, count, shape=None, per_connection=None, mtu=1500):
+        self.count, self.mtu = count, mtu
+        self.shape, self.per_connection = shape, per_connection
         self.prefix = f"rfp{os.getpid()}"
         self.folder = None
         self.clean_up = contextlib.ExitStack()
@@ -70,7 +75,8 @@ class Hosts:
     def __enter__(self):
         if os.geteuid() != 0:
             raise Missing("hosts are network namespaces, which only root may make")
-        for tool in ("ip", "unshare", *(["tc"] if self.shape else [])):
+        shaping = ["tc", "nft"] if self.per_connection else ["tc"] if self.shape else []
+        for tool in ("ip", "unshare", *shaping):
             if shutil.which(tool) is None:
                 raise Missing(f"hosts need the program {tool}")
         try:
@@ -102,9 +108,25 @@ class Hosts:
                     # 256 KiB lets whole segments of 64 KiB through, and is 2 ms at 1 Gbit/s.
                     limits = f"tbf rate {self.shape} burst 256kb latency 50ms"
                     _run(f"tc -n {inside} qdisc add dev {link} root {limits}")
+            if self.per_connection:
+                self._limit_connections(space)
             _run(f"ip -n {space} link set lo up")
             _run(f"ip -n {switch} link set {port} master switch")
         self._wait_for_carrier()
+
+    def _limit_connections(self, space):
+        """Connections are dealt to classes by their ports, as networks deal them to paths; seldom
+        two to one class."""
+        classes = {number: f"1:{number + 16:x}" for number in range(CLASSES)}
+        _run(f"tc -n {space} qdisc add dev eth0 root handle 1: htb")
+        for name in classes.values():
+            limits = f"rate {self.per_connection} burst 256kb cburst 256kb quantum 65536"
+            _run(f"tc -n {space} class add dev eth0 parent 1: classid {name} htb {limits}")
+        table = ", ".join(f"{number} : {name}" for number, name in classes.items())
+        place = f"jhash tcp sport . tcp dport mod {CLASSES}"
+        rule = f"ip protocol tcp meta priority set {place} map {{ {table} }};"
+        chain = f"chain out {{ type filter hook output priority 0; {rule} }}"
+        _run(f"ip netns exec {space} nft -f -", f"table ip paths {{ {chain}; }}")
 
     def _add(self, space):
         _run(f"ip netns add {space}")
@@ -130,8 +152,8 @@ class Hosts:
                 time.sleep(0.01)
 
 
-def _run(line):
-    done = subprocess.run(line.split(), capture_output=True, text=True, check=False)
+def _run(line, text=None):
+    done = subprocess.run(line.split(), input=text, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise Missing(f"{line}: {done.stderr.strip()}")
     return done.stdout
