@@ -36,6 +36,12 @@ impl Plan<'_> {
     pub fn size(&self) -> usize {
         self.layout.size()
     }
+
+    /// The lanes that so many rounds of a pipeline take in turn, which do not wait for each other.
+    #[must_use]
+    pub fn lanes(&self, rounds: usize) -> usize {
+        rounds.clamp(1, self.layout.channels())
+    }
 }
 
 /// What an algorithm costs, as the head of its file states it and `check` measures it.

@@ -18,13 +18,12 @@ const OFFERS_MAX: usize = 17;
 fn schedules(
     algorithm: &Algorithm,
     call: Call,
-    size: usize,
+    layout: &Layout,
     chunk: usize,
     window_bytes: usize,
 ) -> Vec<Schedule> {
-    let layout = Layout::one_host(size);
-    let plan = |rank| Plan { call, layout: &layout, rank: Rank::at(rank), chunk, window_bytes };
-    (0..size).map(|rank| (algorithm.schedule)(&plan(rank))).collect()
+    let plan = |rank| Plan { call, layout, rank: Rank::at(rank), chunk, window_bytes };
+    (0..layout.size()).map(|rank| (algorithm.schedule)(&plan(rank))).collect()
 }
 
 fn prove(
@@ -34,13 +33,18 @@ fn prove(
     chunk: usize,
     window_bytes: usize,
 ) -> Stated {
-    let schedules = schedules(algorithm, call, size, chunk, window_bytes);
+    let schedules = schedules(algorithm, call, &Layout::one_host(size), chunk, window_bytes);
+    prove_schedules(algorithm, &schedules, window_bytes)
+}
+
+fn prove_schedules(algorithm: &Algorithm, schedules: &[Schedule], window_bytes: usize) -> Stated {
+    let (call, size) = (schedules[0].call(), schedules.len());
     let windows = schedules.iter().any(Schedule::needs_windows);
     assert!(algorithm.needs_windows() || !windows, "{algorithm} reaches into ordinary buffers");
     let stages = schedules.iter().any(Schedule::needs_stage);
     assert!(algorithm.needs_stage() || !stages, "{algorithm} reaches into stages");
     let proven = |in_place, offers| {
-        check(&schedules, Conditions { in_place, window_bytes, offers }).unwrap_or_else(|flaw| {
+        check(schedules, Conditions { in_place, window_bytes, offers }).unwrap_or_else(|flaw| {
             let how = format!("in place {in_place}, with offers {offers}");
             let mut text = format!("{algorithm}, {call}, {size} ranks, {how}: {flaw}");
             for schedule in schedules.iter().take(9) {
@@ -88,6 +92,27 @@ fn for_every_size_to_64(collective: Collective) {
             let counts = if costly { &[0, 1, 5, 19][..] } else { &[0, 1, 5, 64, 100, 131] };
             for call in calls(collective, size, counts) {
                 prove(algorithm, call, size, CHUNK, WINDOW);
+            }
+        }
+    }
+}
+
+/// Those that pipeline, by several lanes.
+fn by_channels(collective: Collective) {
+    let pipelines = |algorithm: &&Algorithm| matches!(algorithm.name, "ring" | "chain");
+    for (size, channels) in (1..=12).flat_map(|size| [(size, 2), (size, 3), (size, 8)]) {
+        let layout = Layout::one_host(size).with_channels(channels);
+        for algorithm in Algorithm::of(collective).iter().filter(pipelines) {
+            // As many rounds as channels, for every block.
+            let blocks = if collective == Collective::AllReduce { size } else { 1 };
+            let long = 4 * CHUNK * channels * blocks;
+            for call in calls(collective, size, &[0, 1, 5, 64, 131, long, long + 7]) {
+                let schedules = schedules(algorithm, call, &layout, CHUNK, WINDOW);
+                prove_schedules(algorithm, &schedules, WINDOW);
+                let lanes = schedules.iter().map(|it| it.lanes().len()).max().unwrap();
+                let is_long = call.count >= long && size > 1;
+                assert!(lanes <= channels, "{call}: {lanes} lanes");
+                assert!(lanes == channels || !is_long, "{call}: {lanes} lanes");
             }
         }
     }
@@ -161,6 +186,11 @@ macro_rules! prove_each {
             #[test]
             fn a_handful_of_sizes_to_1024() {
                 for_a_handful_of_sizes($collective);
+            }
+
+            #[test]
+            fn several_channels() {
+                by_channels($collective);
             }
 
             #[test]

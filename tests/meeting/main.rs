@@ -62,9 +62,11 @@ fn the_next_program_of_a_script_meets_anew() {
 
 #[test]
 fn ranks_with_different_settings_do_not_begin() {
-    for (name, value, has) in
-        [("RINGFOLD_CHUNK", "64K", "65536"), ("RINGFOLD_ALGO", "allreduce:ring", "allreduce:ring")]
-    {
+    for (name, value, has) in [
+        ("RINGFOLD_CHUNK", "64K", "65536"),
+        ("RINGFOLD_CHANNELS", "2", "2"),
+        ("RINGFOLD_ALGO", "allreduce:ring", "allreduce:ring"),
+    ] {
         let settings = |rank: usize, command: &mut Command| {
             if rank == 1 {
                 command.env(name, value);

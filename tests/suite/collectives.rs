@@ -195,6 +195,35 @@ fn hosts_of_several_ranks_reduce_among_themselves_first() {
     }
 }
 
+/// Long calls by as many connections as lanes, one after the other.
+#[test]
+fn channels_carry_parts_of_long_calls() {
+    for (via, size, channels) in
+        [(Via::Tcp, 2, "2"), (Via::Tcp, 3, "8"), (Via::Hosts(2), 4, "3"), (Via::Shm, 3, "5")]
+    {
+        let settings = [
+            ("RINGFOLD_ALGO", "ring;broadcast:chain;barrier:dissemination"),
+            ("RINGFOLD_CHANNELS", channels),
+            ("RINGFOLD_CHUNK", "4K"),
+        ];
+        via.run(size, &settings, |comm| {
+            assert_eq!(comm.layout().channels().to_string(), channels);
+            for count in [0, 1, 5_003, 70_001, 300_007] {
+                for collective in Collective::ALL {
+                    let (data_type, op, root) = (DataType::F32, ReduceOp::Sum, Rank(1));
+                    let root = if collective.has_root() { root } else { Rank(0) };
+                    let count = if collective == Collective::Barrier { 0 } else { count };
+                    let call = Call { collective, count, data_type, op, root };
+                    for in_place in [false, true] {
+                        let wrong = wrong(comm, &call, in_place, count as u64);
+                        assert_eq!(wrong, 0, "{call}, in place {in_place}, {size}, {via:?}");
+                    }
+                }
+            }
+        });
+    }
+}
+
 /// Calls of one piece or several, or of nothing, by different algorithms: each leaves its half of
 /// the stage to the next while others may still read the other. Broadcasts come between, after
 /// which the root has heard of nobody.

@@ -9,6 +9,7 @@ pub struct Layout {
     host_of: Vec<u32>,
     crowd: Crowd,
     shares_memory: bool,
+    channels: usize,
 }
 
 /// Ranks that share CPUs.
@@ -70,7 +71,7 @@ impl Layout {
             }
         };
         let host_of = names.iter().map(|name| Rank::at(number(name)).0).collect();
-        Self { host_of, crowd: Crowd { ranks: 1, cpus: 1 }, shares_memory: false }
+        Self { host_of, crowd: Crowd { ranks: 1, cpus: 1 }, shares_memory: false, channels: 1 }
     }
 
     /// The same ranks where `crowd` has the fewest CPUs for each.
@@ -83,6 +84,23 @@ impl Layout {
     #[must_use]
     pub fn sharing_memory(self, shares_memory: bool) -> Self {
         Self { shares_memory, ..self }
+    }
+
+    /// The same ranks, with so many channels.
+    ///
+    /// # Panics
+    /// If there are none.
+    #[must_use]
+    pub fn with_channels(self, channels: usize) -> Self {
+        assert!(channels > 0, "no channel");
+        Self { channels, ..self }
+    }
+
+    /// How many parts of a long call may go from rank to rank side by side: between hosts, each by
+    /// a connection of its own.
+    #[must_use]
+    pub fn channels(&self) -> usize {
+        self.channels
     }
 
     /// Whether all ranks can map each other's memory, so that calls can pass through stages.

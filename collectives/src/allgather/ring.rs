@@ -33,7 +33,6 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
     let (size, rank, count) = (plan.size(), plan.rank, plan.call.count);
-    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
     let (next, previous) = (ring::after(rank, 1, size), ring::before(rank, 1, size));
     let own = Slice::new(Buffer::Input, 0, count);
     // The block that arrives at this rank in a turn.
@@ -42,15 +41,24 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
         _ => block(ring::before(rank, turn, size).index(), count),
     };
     // Two ranks have nothing to pass on.
-    let round = if size > 2 { TOGETHER * plan.chunk } else { count.max(1) };
-    for index in 0..count.div_ceil(round) {
+    let at_once = if size > 2 { 1 } else { count.div_ceil(plan.layout.channels()) };
+    let round = at_once.max(TOGETHER * plan.chunk);
+    let rounds = count.div_ceil(round);
+    let lanes = plan.lanes(rounds);
+    let mut steps = Builder::new(plan, ALGORITHM.name, lanes);
+    for index in 0..rounds {
+        steps.lane(index % lanes);
         for turn in 1..size {
             steps.send(next, part(passing(turn - 1), index, round));
             steps.recv(previous, part(passing(turn), index, round));
         }
     }
-    // Last, since in place it waits until its source has left.
-    steps.copy(own, block(rank.index(), count));
+    for index in 0..rounds {
+        // Last, since in place it waits until its source has left.
+        let own = part(own, index, round);
+        let place = part(block(rank.index(), count), index, round);
+        steps.lane(index % lanes).copy(own, place);
+    }
     steps.build()
 }
 

@@ -9,6 +9,8 @@
 //! Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
 //! 2009.
 
+use alloc::vec::Vec;
+
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
@@ -30,14 +32,18 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
     let (size, count) = (plan.size(), plan.call.count);
-    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
     let longest = block(Buffer::Input, count, size, 0).len;
     let round = longest.clamp(1, IN_FLIGHT * plan.chunk);
-    let ring = Ring::new(&mut steps, plan.rank, size, plan.chunk, round);
-    for index in 0..longest.div_ceil(round) {
+    let rounds = longest.div_ceil(round);
+    let lanes = plan.lanes(rounds);
+    let mut steps = Builder::new(plan, ALGORITHM.name, lanes);
+    let mut ring = || Ring::new(&mut steps, plan.rank, size, plan.chunk, round);
+    let rings: Vec<Ring> = (0..lanes).map(|_| ring()).collect();
+    for index in 0..rounds {
+        let (ring, steps) = (&rings[index % lanes], steps.lane(index % lanes));
         let passing = |buffer, at| part(block(buffer, count, size, at), index, round);
         let (own, result) = (|at| passing(Buffer::Input, at), |at| passing(Buffer::Output, at));
-        ring.around(&mut steps, own, result);
+        ring.around(steps, own, result);
     }
     steps.build()
 }

@@ -11,12 +11,15 @@ use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
-use crate::chunk::chunks;
+use crate::chunk::{chunks, part};
 use crate::pattern::ring;
 use crate::schedule::{Builder, Schedule};
 
 pub(super) const ALGORITHM: Algorithm =
     Algorithm { collective: Collective::Broadcast, name: "chain", schedule, stated };
+
+/// Chunks in a row that take the same lane.
+const TOGETHER: usize = 4;
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
@@ -25,11 +28,14 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
     let (size, rank, root) = (plan.size(), plan.rank, plan.call.root);
-    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
     let (next, previous) = (ring::after(rank, 1, size), ring::before(rank, 1, size));
     let output = Slice::new(Buffer::Output, 0, plan.call.count);
     let own = if rank == root { Slice { buffer: Buffer::Input, ..output } } else { output };
-    for piece in chunks(own, plan.chunk) {
+    let rounds = plan.call.count.div_ceil(TOGETHER * plan.chunk);
+    let lanes = plan.lanes(rounds);
+    let mut steps = Builder::new(plan, ALGORITHM.name, lanes);
+    for (index, piece) in chunks(own, plan.chunk).enumerate() {
+        steps.lane(index / TOGETHER % lanes);
         if rank != root {
             steps.recv(previous, piece);
         }
@@ -38,8 +44,11 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
         }
     }
     if rank == root {
-        // Last, since in place it waits until its source has left.
-        steps.copy(own, output);
+        for index in 0..rounds {
+            // Last, since in place it waits until its source has left.
+            let [own, output] = [own, output].map(|all| part(all, index, TOGETHER * plan.chunk));
+            steps.lane(index % lanes).copy(own, output);
+        }
     }
     steps.build()
 }

@@ -65,11 +65,17 @@ pub const ACROSS_HOSTS: LinkCost = LinkCost {
     latency_ps: 20_000_000,
     message_ps: 2_000_000,
     byte_ps: 400,
-    work_ps: [17_000_000, 800],
+    work_ps: [6_000_000, 300],
 };
 
 /// From one rank to another of the same CPU, in picoseconds: who waits yields, at times in vain.
 const SWITCH_PS: u128 = 2_200_000;
+
+/// From one host to another that is a container of the same machine, with CPUs for all ranks,
+const NEIGHBOUR_PS: u128 = 4_000_000;
+
+/// and where they share CPUs: who waits sleeps by then.
+const CONTAINER_PS: u128 = 12_000_000;
 
 /// To wake a rank of a crowded host that waited while others waited for the network: it sleeps by
 /// then.
@@ -88,6 +94,10 @@ const READ_BYTE_PS: u128 = 22;
 /// How much slower links are, in quarters, when everyone sends to everyone through the switches and
 /// many send to one.
 const CROWDED_QUARTERS: u128 = 5;
+
+/// And where the ranks that send to one share CPUs: on a line of 1 Gbit/s for each, what is lost
+/// there comes late.
+const DENSE_QUARTERS: u128 = 8;
 
 /// How an algorithm moves data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -355,7 +365,11 @@ impl Bill {
             (waiting, messages * ACROSS_HOSTS.message_ps + bytes)
         } else {
             away = 1024;
-            let crowded = if traffic.way.is_local() { 4 } else { CROWDED_QUARTERS };
+            let crowded = match traffic.way {
+                Way::Direct if site.is_dense => DENSE_QUARTERS,
+                Way::Direct | Way::Exchange => CROWDED_QUARTERS,
+                Way::Blocks | Way::Pipeline(_) => 4,
+            };
             let bytes = moved * ACROSS_HOSTS.byte_ps * site.crowd as u128 * crowded / 4;
             (steps * ACROSS_HOSTS.latency_ps, messages * ACROSS_HOSTS.message_ps + bytes)
         };
@@ -379,18 +393,21 @@ impl Bill {
     fn total(&self, layout: &Layout) -> u128 {
         let Self { steps, waiting, busy, work } = *self;
         let crowd = layout.crowd();
+        // Containers of one machine are not far from each other.
+        let one_machine = layout.hosts() > 1 && crowd.ranks == layout.size();
         if !crowd.is_dense() {
-            return waiting + busy;
+            let near = if one_machine { waiting.min(steps * NEIGHBOUR_PS) } else { waiting };
+            return near + busy;
         }
         let of_cpu = |each: u128| each * crowd.ranks as u128 / crowd.cpus as u128;
         let turns = steps * of_cpu(SWITCH_PS);
         if layout.hosts() <= 1 {
             return turns + busy.max(of_cpu(work));
         }
-        // Containers of one machine are not far from each other, but what they send takes CPU time,
-        // be it in vain that others are free; and a network may be between them all the same.
-        let one_machine = crowd.ranks == layout.size();
-        let waiting = if one_machine { turns } else { waiting.max(turns) };
+        // What they send takes CPU time, be it in vain that others are free; and a network may be
+        // between them all the same.
+        let waiting = if one_machine { steps * CONTAINER_PS } else { waiting };
+        let waiting = waiting.max(turns);
         waiting + busy + of_cpu(work).max(steps * ACROSS_HOSTS.work_ps[0])
     }
 }

@@ -8,6 +8,8 @@
 //!
 //! Steps: n-1. Sent by all but the root: the buffer once. Pipelined in chunks; for long messages.
 
+use alloc::vec::Vec;
+
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
@@ -19,7 +21,8 @@ use crate::schedule::{Builder, Form, Schedule, Source};
 pub(super) const ALGORITHM: Algorithm =
     Algorithm { collective: Collective::Reduce, name: "ring", schedule, stated };
 
-/// Partial sums that a rank keeps: some leave while the next is made.
+/// Partial sums that a rank keeps for a lane, whose chunks follow each other in such numbers: some
+/// leave while the next is made.
 const SUMS: usize = 4;
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
@@ -29,16 +32,18 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
     let (size, rank, root, count) = (plan.size(), plan.rank, plan.call.root, plan.call.count);
-    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    let lanes = plan.lanes(count.div_ceil(SUMS * plan.chunk));
+    let mut steps = Builder::new(plan, ALGORITHM.name, lanes);
     let (next, previous) = (ring::after(rank, 1, size), ring::before(rank, 1, size));
     let is_first = |rank| rank == ring::after(root, 1, size);
     let inner = rank != root && !is_first(rank);
     let sum_len = if inner { count.min(plan.chunk) } else { 0 };
-    let sums = [(); SUMS].map(|()| steps.scratch(sum_len));
+    let sums: Vec<Slice> = (0..SUMS * lanes).map(|_| steps.scratch(sum_len)).collect();
     let form = if is_first(previous) { Form::Element } else { Form::Accumulator };
-    for (own, sum) in
-        chunks(Slice::new(Buffer::Input, 0, count), plan.chunk).zip(sums.iter().cycle())
-    {
+    let own = Slice::new(Buffer::Input, 0, count);
+    for (index, own) in chunks(own, plan.chunk).enumerate() {
+        steps.lane(index / SUMS % lanes);
+        let sum = sums[index % sums.len()];
         let sources = [Source::Wire(previous, form), Source::Local(own)];
         if rank == root {
             // Alone, the root has nobody to wait for.

@@ -13,6 +13,8 @@
 //! Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
 //! 2009.
 
+use alloc::vec::Vec;
+
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
@@ -34,17 +36,21 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
     let (size, rank, count) = (plan.size(), plan.rank, plan.call.count);
-    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
     let output = Slice::new(Buffer::Output, 0, count);
+    let round = count.clamp(1, IN_FLIGHT * plan.chunk);
+    let rounds = count.div_ceil(round);
+    let lanes = plan.lanes(rounds);
+    let mut steps = Builder::new(plan, ALGORITHM.name, lanes);
     if size == 1 {
         steps.reduce(output, &[Source::Local(Slice { buffer: Buffer::Input, ..output })]);
         return steps.build();
     }
-    let round = count.min(IN_FLIGHT * plan.chunk);
     // One turn's partial sums leave while the next turn's arrive.
-    let scratch = [steps.scratch(round), steps.scratch(round)];
+    let scratch: Vec<_> = (0..lanes).map(|_| [(); 2].map(|()| steps.scratch(round))).collect();
     let (next, previous) = (ring::after(rank, 1, size), ring::before(rank, 1, size));
-    for index in 0..count.div_ceil(round.max(1)) {
+    for index in 0..rounds {
+        let scratch = scratch[index % lanes];
+        steps.lane(index % lanes);
         // The part of this rank's input that goes into the block with `turn` turns to go.
         let input = |turn| {
             let block = ring::before(rank, turn, size).index();

@@ -5,7 +5,8 @@ mod constraints;
 mod measured;
 
 use ringfold_topology::Layout;
-use ringfold_types::{Call, Collective};
+use ringfold_types::Call;
+use ringfold_types::limits::FRAME_BYTES_MAX;
 
 use crate::algorithm::Algorithm;
 use crate::cost::price;
@@ -20,11 +21,8 @@ pub use measured::{InvalidMeasurements, Measurements, Row, buffer_bytes};
 /// matter.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// The same for an all-reduce ring over a network between ranks that share CPUs: it takes the most
-/// turns, of all its ranks for each chunk, and fewer of them outweigh what then leaves the cache.
-/// As measured (`bench/peers`); other rings gain nothing or lose, and so does this one where ranks
-/// have CPUs of their own, since the ends of a link then work on one message at a time.
-const CROWDED_RING_CHUNK_BYTES: usize = 256 * 1024;
+/// The same between hosts: what the receiver has at once when it wakes.
+const FRAME_CHUNK_BYTES: usize = FRAME_BYTES_MAX;
 
 /// Steps of a lane that chunks grow for: a longer schedule would take longer to make and to read
 /// than it saves.
@@ -62,7 +60,7 @@ pub fn select(
 pub fn is_possible(algorithm: &Algorithm, call: &Call, layout: &Layout) -> bool {
     let is_staged = algorithm.needs_stage();
     let is_short = || {
-        let (size, chunk) = (layout.size(), chunk_len(algorithm, call, layout));
+        let (size, chunk) = (layout.size(), chunk_len(call, layout));
         pieces(call, size, chunk) * size <= PIECES_MOST
     };
     !algorithm.needs_windows() && (!is_staged || layout.shares_memory() && is_short())
@@ -96,21 +94,19 @@ fn cheapest(
     fits: impl Fn(&Algorithm) -> bool,
 ) -> Option<&'static Algorithm> {
     let known = Algorithm::of(call.collective).iter().filter(|algorithm| fits(algorithm));
-    known.min_by_key(|algorithm| price(algorithm, call, layout, chunk_len(algorithm, call, layout)))
+    known.min_by_key(|algorithm| price(algorithm, call, layout, chunk_len(call, layout)))
 }
 
-/// Elements that `algorithm` passes on at a time. All ranks choose the same.
+/// Elements that are passed on at a time. All ranks choose the same.
 #[must_use]
-pub fn chunk_len(algorithm: &Algorithm, call: &Call, layout: &Layout) -> usize {
+pub fn chunk_len(call: &Call, layout: &Layout) -> usize {
     let size = layout.size();
     let total = call.input_len(size).max(call.output_len(size));
     // Rings take about four steps for a chunk, trees one per neighbour and two more.
     let steps_each = 4 + size.max(1).ilog2() as usize;
     let chunks = STEPS_WANTED / steps_each;
     let bytes = Form::Accumulator.data_type(call).bytes();
-    let is_ring = call.collective == Collective::AllReduce && algorithm.name == "ring";
-    let takes_turns = layout.hosts() > 1 && layout.crowd().is_dense();
-    let wanted = if is_ring && takes_turns { CROWDED_RING_CHUNK_BYTES } else { CHUNK_BYTES };
+    let wanted = if layout.hosts() > 1 { FRAME_CHUNK_BYTES } else { CHUNK_BYTES };
     (wanted / bytes).max(total.div_ceil(chunks).next_power_of_two())
 }
 

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::fmt::Write;
 
 use ringfold_topology::{Crowd, Layout};
-use ringfold_types::limits::LINK_BYTES_MIN;
+use ringfold_types::limits::{FRAME_BYTES_MAX, LINK_BYTES_MIN};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
 use super::{
@@ -286,23 +286,22 @@ fn choices_of_others_are_as_reviewed() {
 const CROWDED: &str = "\
 allreduce 1x4: 4 one_shot 64 staged_one_shot 131072 staged 268435456 two_shot
 allreduce 1x8: 4 one_shot 64 staged_one_shot 32768 staged 134217728 two_shot
-allreduce 4x1: 4 recursive_doubling 4096 tree 131072 double_tree 262144 ring
-allreduce 8x1: 4 double_tree 8 tree 131072 double_tree 262144 halving_doubling 524288 two_shot \
-1048576 ring
-allreduce 2x2: 4 recursive_doubling 4096 tree 8192 hierarchical
-allreduce 4x2: 4 hierarchical 8192 tree 32768 hierarchical
+allreduce 4x1: 4 recursive_doubling 65536 double_tree 262144 ring
+allreduce 8x1: 4 recursive_doubling 8192 tree 65536 double_tree 262144 halving_doubling 1048576 ring
+allreduce 2x2: 4 recursive_doubling 32768 hierarchical
+allreduce 4x2: 4 recursive_doubling 1024 tree 2048 hierarchical 8192 tree 16384 hierarchical
 allgather 1x4: 4 direct 256 staged 1073741824 direct
 allgather 1x8: 4 direct 512 staged 1073741824 direct
 allgather 4x1: 4 recursive_doubling 262144 ring
-allgather 8x1: 4 recursive_doubling 524288 direct 1048576 ring
-allgather 2x2: 4 ring
-allgather 4x2: 4 recursive_doubling 65536 ring
+allgather 8x1: 4 recursive_doubling 1048576 ring
+allgather 2x2: 4 recursive_doubling 16384 ring
+allgather 4x2: 4 recursive_doubling 131072 ring
 reduce_scatter 1x4: 4 direct 256 staged 268435456 direct
 reduce_scatter 1x8: 4 direct 512 staged 134217728 direct
 reduce_scatter 4x1: 4 halving 262144 ring
-reduce_scatter 8x1: 4 halving 524288 direct 1048576 ring
-reduce_scatter 2x2: 4 ring
-reduce_scatter 4x2: 4 halving 65536 ring
+reduce_scatter 8x1: 4 halving 1048576 ring
+reduce_scatter 2x2: 4 halving 16384 ring
+reduce_scatter 4x2: 4 halving 131072 ring
 broadcast 1x4: 4 binomial 131072 scatter_allgather 524288 chain
 broadcast 1x8: 4 binomial
 broadcast 4x1: 4 binomial 131072 scatter_allgather 524288 chain
@@ -338,23 +337,12 @@ fn choices_of_crowds_are_as_reviewed() {
 }
 
 #[test]
-fn an_all_reduce_ring_takes_long_chunks_between_hosts_of_the_same_cpus() {
-    let crowded = hosts(4, 1).with_crowd(Crowd { ranks: 4, cpus: 2 });
-    let long = |layout: &Layout| {
-        let all = Collective::ALL.into_iter().flat_map(Algorithm::of);
-        let long = all.filter(|algorithm| {
-            let call = Call { collective: algorithm.collective, ..allreduce(DataType::F32, 4000) };
-            let chunk = chunk_len(algorithm, &call, layout) * DataType::F32.bytes();
-            assert!([64 * 1024, 256 * 1024].contains(&chunk), "{algorithm}: {chunk}");
-            chunk > 64 * 1024
-        });
-        long.map(ToString::to_string).collect::<Vec<_>>()
-    };
-    assert_eq!(long(&crowded), ["allreduce/ring"]);
-    let one_host = Layout::one_host(4).with_crowd(Crowd { ranks: 4, cpus: 2 });
-    for layout in [hosts(4, 1), one_host] {
-        assert!(long(&layout).is_empty(), "{layout:?}");
-    }
+fn chunks_between_hosts_are_what_wakes_a_receiver_once() {
+    let call = allreduce(DataType::F32, 4000);
+    let bytes = |layout: &Layout| chunk_len(&call, layout) * DataType::F32.bytes();
+    assert_eq!(bytes(&hosts(4, 1)), FRAME_BYTES_MAX);
+    assert_eq!(bytes(&hosts(2, 2)), FRAME_BYTES_MAX);
+    assert_eq!(bytes(&hosts(1, 4)), 64 * 1024);
 }
 
 #[test]
@@ -364,7 +352,7 @@ fn schedules_stay_short() {
         for count in [1 << 10, 1 << 20, 1 << 28] {
             let call = Call { count, ..allreduce(DataType::F32, 0) };
             for algorithm in Algorithm::of(Collective::AllReduce) {
-                let chunk = chunk_len(algorithm, &call, &layout);
+                let chunk = chunk_len(&call, &layout);
                 assert!(chunk >= 1024);
                 // Never chosen for such lengths: what it overwrites must fit the links.
                 if algorithm.name == "one_shot" && count > 1 << 10

@@ -38,7 +38,7 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     for algorithm in Algorithm::of(call.collective).iter().filter(possible) {
         let estimate = match algorithm.is_attached() {
             true => "-".to_owned(),
-            false => micros(price(algorithm, call, layout, question.chunk(algorithm))),
+            false => micros(price(algorithm, call, layout, question.chunk())),
         };
         let time = rows.iter().find(|row| row.algorithm == algorithm.name).map(Row::time);
         let time = time.map_or_else(|| "-".to_owned(), micros);

@@ -99,9 +99,8 @@ fn measure(
     let call = Call { collective, count, data_type, op, root: Rank(0) };
     let used = count * data_type.bytes() * if has_blocks { ranks } else { 1 };
     let layout = comm.layout();
-    let estimate = |algorithm: &Algorithm| {
-        price(algorithm, &call, layout, chunk_len(algorithm, &call, layout))
-    };
+    let estimate =
+        |algorithm: &Algorithm| price(algorithm, &call, layout, chunk_len(&call, layout));
     let possible = |algorithm: &&Algorithm| is_possible(algorithm, &call, layout);
     let known = || Algorithm::of(collective).iter().filter(possible);
     let least = known().map(estimate).min().unwrap_or_default();

@@ -131,6 +131,7 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
         ("allreduce -n 4 -b 4 -c 1", "cannot be used with"),
         ("allreduce -n 4 -d f33", "unknown data type; one of i8"),
         ("allreduce -n 4 -o xor", "unknown reduction; one of sum"),
+        ("allreduce -n 4 --channels 9", "9 is not in 1..=8"),
         ("allreduce -n 4 --chunk 3", "--chunk: at least one accumulator of 4 B"),
         ("allreduce -n 4 -c 9999999G", "more than can be counted"),
         ("allreduce -n 4 -a ring -b 1G --chunk 4", "more than 2000000 steps to prove and print"),

@@ -15,7 +15,7 @@ use ringfold_collectives::select::{
 use ringfold_transport::rdma;
 pub use ringfold_transport::rdma::Filter;
 pub use ringfold_transport::shm::Offers;
-use ringfold_types::limits::{PATHS_MAX, PLAN_BYTES_MAX, RAILS_MAX};
+use ringfold_types::limits::{CHANNELS_MAX, PATHS_MAX, PLAN_BYTES_MAX, RAILS_MAX};
 
 use crate::settings::digest;
 
@@ -81,6 +81,10 @@ pub struct Config {
     /// `RINGFOLD_CHUNK`: bytes that pipelined algorithms pass on at a time, as in `256K`. Default:
     /// by the size of the call.
     pub chunk_bytes: Option<usize>,
+    /// `RINGFOLD_CHANNELS`: parts of a long call that rings and chains let go side by side, 1 to 8,
+    /// each over a TCP connection of its own: a network may give each connection but a share.
+    /// Default: 2 where data goes by TCP only, be it between hosts, else 1.
+    pub channels: Option<u8>,
     /// `RINGFOLD_TIMEOUT`: seconds that one call may take before the ranks are asked who is missing
     /// and the job fails. Default: 600.
     pub timeout: Duration,
@@ -113,6 +117,7 @@ impl fmt::Debug for Config {
             .field("algorithms", &self.algorithms)
             .field("plan", &self.plan.rows().len())
             .field("chunk_bytes", &self.chunk_bytes)
+            .field("channels", &self.channels)
             .field("timeout", &self.timeout)
             .field("join_timeout", &self.join_timeout)
             .field("socket_ifname", &self.socket_ifname)
@@ -122,7 +127,8 @@ impl fmt::Debug for Config {
 }
 
 /// The variables that must be the same on every rank, because schedules depend on them.
-pub(crate) const ALIKE: [&str; 3] = ["RINGFOLD_ALGO", "RINGFOLD_CHUNK", "RINGFOLD_PLAN"];
+pub(crate) const ALIKE: [&str; 4] =
+    ["RINGFOLD_ALGO", "RINGFOLD_CHUNK", "RINGFOLD_CHANNELS", "RINGFOLD_PLAN"];
 
 /// Bytes of a host's name.
 const HOST_BYTES: usize = 64;
@@ -200,6 +206,7 @@ impl Default for Config {
             algorithms: Constraints::default(),
             plan: Measurements::default(),
             chunk_bytes: None,
+            channels: None,
             timeout: Duration::from_secs(600),
             join_timeout: Duration::from_secs(60),
             socket_ifname: None,
@@ -269,13 +276,14 @@ impl Config {
     }
 
     /// The values of `ALIKE`, in words; empty where nothing is set.
-    pub(crate) fn alike(&self) -> [String; 3] {
+    pub(crate) fn alike(&self) -> [String; 4] {
         let chunk = self.chunk_bytes.map_or_else(String::new, |bytes| bytes.to_string());
+        let channels = self.channels.map_or_else(String::new, |channels| channels.to_string());
         let plan = match self.plan.rows().len() {
             0 => String::new(),
             lines => format!("{lines}-lines-{:x}", digest(&self.plan.to_string())),
         };
-        [self.algorithms.to_string(), chunk, plan]
+        [self.algorithms.to_string(), chunk, channels, plan]
     }
 
     /// The settings that this process's environment asks for.
@@ -317,6 +325,9 @@ impl Config {
         }
         if let Some(value) = set("RINGFOLD_CHUNK") {
             config.chunk_bytes = Some(bytes("RINGFOLD_CHUNK", value)?);
+        }
+        if let Some(value) = set("RINGFOLD_CHANNELS") {
+            config.channels = Some(number("RINGFOLD_CHANNELS", value, 1..=CHANNELS_MAX)?);
         }
         if let Some(value) = set("RINGFOLD_TIMEOUT") {
             config.timeout = seconds("RINGFOLD_TIMEOUT", value)?;
@@ -463,6 +474,7 @@ mod tests {
             ("RINGFOLD_SHM_CMA", "always"),
             ("RINGFOLD_CHUNK", "99999999999999999999"),
             ("RINGFOLD_CHUNK", "1KK0"),
+            ("RINGFOLD_CHANNELS", "9"),
             ("RINGFOLD_TIMEOUT", "-1"),
             ("RINGFOLD_TIMEOUT", "nan"),
             ("RINGFOLD_JOIN_TIMEOUT", "soon"),

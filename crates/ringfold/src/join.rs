@@ -14,7 +14,7 @@ use ringfold_transport::rdma::{self, Rails, Rdma};
 use ringfold_transport::shm::{self, Shm};
 use ringfold_transport::{Transport, tcp};
 use ringfold_types::Rank;
-use ringfold_types::limits::LANES_MAX;
+use ringfold_types::limits::{LANES_MAX, TCP_CHANNELS};
 
 use crate::card::{Card, UnreadableCard, crowds};
 use crate::communicator::Parts;
@@ -160,7 +160,7 @@ pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
     let crowds = crowds(&cards);
     let crowd = crowds[cards[rank.index()].machine()];
     tracing::info!("rank {rank}: {} ranks on {} CPUs of this machine", crowd.ranks, crowd.cpus);
-    let layout = layout(&cards, crowds.into_values().fold(crowd, Crowd::denser));
+    let layout = layout(&cards, crowds.into_values().fold(crowd, Crowd::denser), config.channels);
     let deadline = Instant::now() + config.join_timeout;
     let mut named = config.rdma();
     named.host = host.name;
@@ -293,13 +293,15 @@ fn meets_locally(rendezvous: &Rendezvous) -> bool {
     }
 }
 
-/// Where the ranks are. All come to the same result.
-fn layout(cards: &[Card], densest: Crowd) -> Layout {
+/// Where the ranks are, with so many channels if that is set. All come to the same result.
+fn layout(cards: &[Card], densest: Crowd, channels: Option<u8>) -> Layout {
     let hosts: Vec<&str> = cards.iter().map(|card| card.host_id.as_str()).collect();
     let layout = Layout::from_host_names(&hosts).with_crowd(densest);
     let share = |card: &Card| shm::same_host(&card.shm, &cards[0].shm);
     let shares_memory = layout.hosts() == 1 && cards.iter().all(share);
-    layout.sharing_memory(shares_memory)
+    let by_tcp = !shares_memory && cards.iter().all(|card| card.rdma.is_empty());
+    let channels = channels.map_or(if by_tcp { TCP_CHANNELS } else { 1 }, usize::from);
+    layout.sharing_memory(shares_memory).with_channels(channels)
 }
 
 /// Connects to every peer by the first transport that both offer.

@@ -82,12 +82,14 @@ fn communicators(config: &Config, size: usize) -> Result<Vec<Communicator>, Erro
     let ends = Local::mesh(size).map_err(InitError::Descriptors)?;
     let controls = ringfold_bootstrap::local::controls(size).map_err(InitError::Descriptors)?;
     let crowd = Crowd { ranks: size, cpus: discover::cores() };
+    let channels = config.channels.map_or(1, usize::from);
+    let layout = Layout::one_host(size).with_crowd(crowd).with_channels(channels);
     let communicator = |(end, control): (Local, _)| {
         let end: Box<dyn Transport> = Box::new(end);
         let router = Router::new(vec![end], vec![0; size], vec!["local"; size]);
         let patience = Patience::new(crowd, router.shares_memory());
         Communicator::new(Parts {
-            layout: Layout::one_host(size).with_crowd(crowd),
+            layout: layout.clone(),
             engine: Engine::new(router, patience),
             plans: Plans::new(config),
             control,

@@ -297,7 +297,7 @@ impl Plans {
         let planned = planned(call);
         let chunk = match self.chunk_bytes {
             Some(bytes) => (bytes / Form::Accumulator.data_type(&planned).bytes()).max(1),
-            None => chunk_len(algorithm, &planned, layout),
+            None => chunk_len(&planned, layout),
         };
         let plan = Plan { call: planned, layout, rank, chunk, window_bytes: LINK_BYTES_MIN };
         let known = Algorithm::of(call.collective);

@@ -10,8 +10,8 @@ use ringfold_types::Rank;
 use crate::config::{ALIKE, Config};
 
 /// Their names, for people.
-const NAMES: [&str; COUNT] = [ALIKE[0], ALIKE[1], ALIKE[2], "the version of ringfold"];
-const COUNT: usize = 4;
+const NAMES: [&str; COUNT] = [ALIKE[0], ALIKE[1], ALIKE[2], ALIKE[3], "the version of ringfold"];
+const COUNT: usize = 5;
 /// Bytes of a value that a card has room for; of a longer one the rest is left out.
 const SHOWN_BYTES: usize = 64;
 
@@ -42,8 +42,8 @@ struct Said<'a>(&'a [(String, Vec<Rank>)]);
 
 impl Settings {
     pub(crate) fn of(config: &Config) -> Self {
-        let [algorithms, chunk, plan] = config.alike();
-        let values = [algorithms, chunk, plan, env!("CARGO_PKG_VERSION").to_owned()];
+        let [algorithms, chunk, channels, plan] = config.alike();
+        let values = [algorithms, chunk, channels, plan, env!("CARGO_PKG_VERSION").to_owned()];
         let or_unset = |value: String| if value.is_empty() { "unset".to_owned() } else { value };
         Self(values.map(|value| Setting::new(&or_unset(value))))
     }
@@ -163,7 +163,8 @@ mod tests {
         let settings = with("ring", Some(1 << 20));
         assert_eq!(Settings::parse(&settings.to_string()), Some(settings));
         assert_eq!(Settings::parse(&Settings::default().to_string()), Some(Settings::default()));
-        for nonsense in ["", "a", "1:a 2:b", "1:a 2:b 3:c 4:d 5:e", "1:a x:b 3:c", "1:a 2 3:c"] {
+        for nonsense in ["", "a", "1:a 2:b", "1:a 2:b 3:c 4:d 5:e 6:f", "1:a x:b 3:c", "1:a 2 3:c"]
+        {
             assert_eq!(Settings::parse(nonsense), None, "{nonsense}");
         }
     }

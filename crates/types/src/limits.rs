@@ -22,6 +22,13 @@ pub const RANKS_MAX: usize = 16_384;
 /// Parallel streams between two ranks, and programs of a schedule.
 pub const LANES_MAX: usize = 8;
 
+/// Lanes that a long call takes where data goes by TCP. Networks divide their paths between
+/// connections, and clouds limit each: more of them get more. But each has buffers of its own.
+pub const TCP_CHANNELS: usize = 2;
+
+/// And how many it may take where the user says.
+pub const CHANNELS_MAX: u8 = 8;
+
 /// Sources of one reduce step; a schedule with more splits the step.
 pub const SOURCES_MAX: usize = 16;
 
@@ -36,8 +43,9 @@ pub const LINK_BYTES_MIN: usize = 16 * 1024;
 /// element (nor a vector register of them) straddles two fragments.
 pub const FRAGMENT_ALIGN: usize = 16;
 
-/// Bytes of one frame on a data connection, header excluded.
-pub const FRAME_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of one frame on a data connection, header excluded: with that, as much as Linux sends at
+/// once, so that a receiver has all of it when it wakes, while its sender turns to something else.
+pub const FRAME_BYTES_MAX: usize = 63 * 1024;
 
 /// Bytes of one message on a control connection. The table of all ranks is the largest.
 pub const CONTROL_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -168,7 +176,8 @@ const _: () = assert!(CALLS_REMEMBERED.is_power_of_two());
 const _: () = assert!(4 * LINE_BYTES_MAX <= CONTROL_BYTES_MAX);
 const _: () = assert!(POSTED_MAX > SOURCES_MAX);
 const _: () = assert!(TELLS_MAX.is_power_of_two());
-const _: () = assert!(LANES_MAX <= u8::MAX as usize);
+const _: () = assert!(LANES_MAX <= u8::MAX as usize && CHANNELS_MAX as usize <= LANES_MAX);
+const _: () = assert!(TCP_CHANNELS <= CHANNELS_MAX as usize);
 const _: () = assert!(RDMA_PIECE_BYTES.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(RDMA_PLACED_BYTES >= RDMA_PIECE_BYTES);
 const _: () = assert!(RDMA_RING_BYTES >= 4 * RDMA_PIECE_BYTES && RDMA_PIECE_BYTES > LINK_BYTES_MIN);

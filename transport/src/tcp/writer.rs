@@ -82,7 +82,7 @@ impl Writer {
     pub(super) fn hold(&mut self, tag: u32, bytes: &[u8]) -> usize {
         let room = LINK_BYTES_MIN.saturating_sub(self.payload);
         let is_new = self.left == 0;
-        let len = if is_new { bytes.len().min(FRAME_BYTES_MAX) } else { self.left };
+        let len = if is_new { frame_len(bytes.len()) } else { self.left };
         let accepted = if len <= room { len } else { room - room % FRAGMENT_ALIGN };
         if accepted == 0 {
             return 0;
@@ -103,7 +103,7 @@ impl Writer {
             return Ok(0);
         }
         let is_new = self.left == 0;
-        let len = if is_new { bytes.len().min(FRAME_BYTES_MAX) } else { self.left };
+        let len = if is_new { frame_len(bytes.len()) } else { self.left };
         let payload = &bytes[self.skip..len];
         let taken = if is_new {
             let header = Header { tag, len }.encode();
@@ -124,5 +124,34 @@ impl Writer {
         self.left = len - accepted;
         self.skip = reached - accepted;
         Ok(accepted)
+    }
+}
+
+/// How much of so many bytes the next frame takes: as many as each after it.
+const fn frame_len(bytes: usize) -> usize {
+    let Some(frames) = bytes.div_ceil(FRAME_BYTES_MAX).checked_sub(1) else { return 0 };
+    let even = bytes.div_ceil(frames + 1).next_multiple_of(FRAGMENT_ALIGN);
+    if even < bytes { even } else { bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_of_a_message_are_alike() {
+        for bytes in [0, 1, 17, FRAME_BYTES_MAX] {
+            assert_eq!(frame_len(bytes), bytes);
+        }
+        assert_eq!(frame_len(64 * 1024), 32 * 1024);
+        let mut left = 10 * FRAME_BYTES_MAX + 100;
+        let mut frames = Vec::new();
+        while left > 0 {
+            frames.push(frame_len(left));
+            left -= frames[frames.len() - 1];
+        }
+        let (least, most) = (frames.iter().min().unwrap(), frames.iter().max().unwrap());
+        assert_eq!(frames.len(), 11);
+        assert!(*most <= FRAME_BYTES_MAX && most - least < 11 * FRAGMENT_ALIGN, "{frames:?}");
     }
 }

@@ -216,8 +216,8 @@ pub(crate) fn flow_control(make: &Constructor) {
     for tag in 0..3 {
         let chunk = message(tag, CHUNK_BYTES);
         let total = fill(&mut *a, &mut *b, 0, tag, &chunk);
-        // What stays where it is is accepted as it is taken.
-        assert!(total >= LINK_BYTES_MIN || total == 0 && a.is_offering(), "{total}");
+        // What stays where it is is accepted as it is taken; a layer may have sent some before it.
+        assert!(total >= LINK_BYTES_MIN || a.is_offering(), "{total}");
         drain(&mut *a, &mut *b, 0, tag, &chunk, total);
     }
 }

@@ -4,7 +4,7 @@ use anyhow::{Context, bail, ensure};
 use ringfold_collectives::select::chunk_len;
 use ringfold_collectives::{Algorithm, Form, Plan};
 use ringfold_topology::{Crowd, Layout, discover};
-use ringfold_types::limits::RANKS_MAX;
+use ringfold_types::limits::{CHANNELS_MAX, RANKS_MAX};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
 use crate::amount::Amount;
@@ -48,6 +48,10 @@ pub(crate) struct Args {
     /// Bytes that are passed on at a time [default: what ringfold would choose]
     #[arg(long, value_name = "BYTES")]
     chunk: Option<Amount>,
+    /// Parts of a long call that rings and chains let go side by side, as RINGFOLD_CHANNELS
+    #[arg(long, default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(CHANNELS_MAX)))]
+    channels: u8,
 }
 
 /// As meant.
@@ -88,6 +92,7 @@ impl Args {
         let crowd = Crowd { ranks: per_host.min(size), cpus };
         let shares_memory = layout.hosts() == 1;
         let layout = layout.with_crowd(crowd).sharing_memory(shares_memory);
+        let layout = layout.with_channels(usize::from(self.channels));
         let chunk = self.chunk.map(|Amount(bytes)| bytes / accumulator_bytes(&call));
         let least = accumulator_bytes(&call);
         ensure!(chunk != Some(0), "--chunk: at least one accumulator of {least} B");
@@ -153,23 +158,23 @@ impl Question {
         }
     }
 
-    /// Elements that `algorithm` passes on at a time.
-    pub(crate) fn chunk(&self, algorithm: &Algorithm) -> usize {
-        self.chunk.unwrap_or_else(|| chunk_len(algorithm, &self.call, &self.layout))
+    /// Elements that are passed on at a time.
+    pub(crate) fn chunk(&self) -> usize {
+        self.chunk.unwrap_or_else(|| chunk_len(&self.call, &self.layout))
     }
 
-    pub(super) fn plan(&self, algorithm: &Algorithm, rank: usize, window_bytes: usize) -> Plan<'_> {
-        let (layout, chunk) = (&self.layout, self.chunk(algorithm));
+    pub(super) fn plan(&self, rank: usize, window_bytes: usize) -> Plan<'_> {
+        let (layout, chunk) = (&self.layout, self.chunk());
         Plan { call: self.call, layout, rank: Rank::at(rank), chunk, window_bytes }
     }
 
-    pub(super) fn chunk_bytes(&self, algorithm: &Algorithm) -> usize {
-        self.chunk(algorithm) * accumulator_bytes(&self.call)
+    pub(super) fn chunk_bytes(&self) -> usize {
+        self.chunk() * accumulator_bytes(&self.call)
     }
 
     /// How the message is cut, in words.
-    pub(super) fn chunks(&self, algorithm: &Algorithm) -> String {
-        let chunk = self.chunk(algorithm);
+    pub(super) fn chunks(&self) -> String {
+        let chunk = self.chunk();
         match self.call.collective {
             Collective::Barrier => "none: tokens of one byte".to_string(),
             _ if self.call.count <= chunk => "all in one".to_string(),

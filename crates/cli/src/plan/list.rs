@@ -69,7 +69,7 @@ fn busiest(question: &Question, algorithm: &Algorithm) -> Busiest {
     let window_bytes = even * size * 8;
     let mut busiest = Busiest::default();
     for rank in 0..size {
-        let mut plan = question.plan(algorithm, rank, window_bytes);
+        let mut plan = question.plan(rank, window_bytes);
         plan.call = call;
         plan.chunk = even;
         let schedule = (algorithm.schedule)(&plan);

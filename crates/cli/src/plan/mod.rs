@@ -61,7 +61,7 @@ fn explain(question: &Question, algorithm: &Algorithm) -> anyhow::Result<Answer>
 fn schedules(question: &Question, algorithm: &Algorithm) -> anyhow::Result<Vec<Schedule>> {
     let size = question.layout.size();
     // An upper bound for any algorithm: some cut into what links accept by themselves.
-    let plan = question.plan(algorithm, 0, LINK_BYTES_MIN);
+    let plan = question.plan(0, LINK_BYTES_MIN);
     let piece = if size > POSTED_MAX { plan.chunk.min(plan.eager()) } else { plan.chunk };
     let pieces = question.call.count.div_ceil(piece);
     let mut all = Vec::new();
@@ -69,7 +69,7 @@ fn schedules(question: &Question, algorithm: &Algorithm) -> anyhow::Result<Vec<S
     if steps <= STEPS_MAX {
         steps = 0;
         for rank in 0..size {
-            let schedule = (algorithm.schedule)(&question.plan(algorithm, rank, LINK_BYTES_MIN));
+            let schedule = (algorithm.schedule)(&question.plan(rank, LINK_BYTES_MIN));
             steps += schedule.lanes().iter().map(Vec::len).sum::<usize>();
             all.push(schedule);
             if steps > STEPS_SHOWN {
@@ -81,7 +81,7 @@ fn schedules(question: &Question, algorithm: &Algorithm) -> anyhow::Result<Vec<S
         bail!(
             "more than {STEPS_SHOWN} steps to prove and print; ask for fewer ranks (-n), a smaller \
              message (-b) or larger chunks (--chunk, now {})",
-            Amount(question.chunk_bytes(algorithm))
+            Amount(question.chunk_bytes())
         );
     }
     Ok(all)
@@ -97,7 +97,7 @@ fn head(
     let size = layout.size();
     let ranks = if size == 1 { "1 rank" } else { &format!("{size} ranks") };
     writeln!(text, "{call} on {ranks} by {}", algorithm.name)?;
-    writeln!(text, "  chunks   {}", question.chunks(algorithm))?;
+    writeln!(text, "  chunks   {}", question.chunks())?;
     let stated = (algorithm.stated)(call, layout);
     let amount = |elements| question.elements(elements);
     write!(
