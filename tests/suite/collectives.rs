@@ -11,7 +11,7 @@ mod windows;
 use std::thread;
 use std::time::Duration;
 
-use ringfold::{Buffers, Call, Collective, Communicator, DataType, Rank, ReduceOp};
+use ringfold::{Buffers, Call, Collective, Communicator, Config, DataType, Rank, ReduceOp};
 use ringfold_bench::oracle::Oracle;
 use ringfold_collectives::Algorithm;
 use via::Via;
@@ -221,6 +221,16 @@ fn channels_carry_parts_of_long_calls() {
                 }
             }
         });
+    }
+}
+
+#[test]
+fn channels_that_cannot_be_are_the_nearest_that_can() {
+    for (asked, given) in [(0, 1), (3, 3), (200, 8)] {
+        let mut config = Config::default();
+        config.channels = Some(asked);
+        let channels = ringfold::local::run_with(&config, 2, |comm| comm.layout().channels());
+        assert_eq!(channels.unwrap(), [given; 2]);
     }
 }
 

@@ -103,9 +103,11 @@ fn measure(
         |algorithm: &Algorithm| price(algorithm, &call, layout, chunk_len(&call, layout));
     let possible = |algorithm: &&Algorithm| is_possible(algorithm, &call, layout);
     let known = || Algorithm::of(collective).iter().filter(possible);
-    let least = known().map(estimate).min().unwrap_or_default();
+    // No estimate knows what the attached cost.
+    let estimated = known().filter(|algorithm| !algorithm.is_attached());
+    let least = estimated.map(estimate).min().unwrap_or_default();
     let promising: Vec<_> =
-        known().filter(|algorithm| estimate(algorithm) <= least * HOPELESS).collect();
+        known().filter(|it| it.is_attached() || estimate(it) <= least * HOPELESS).collect();
     for algorithm in promising {
         let only = format!("{collective}:{}", algorithm.name);
         comm.set_algorithms(only.parse().context(only)?);

@@ -142,7 +142,8 @@ impl Communicator {
         self.engine.router().name(peer)
     }
 
-    /// The name of the algorithm that `call` would run by, as in `ring`.
+    /// The name of the algorithm that `call` would run by, as in `ring`; before the first of its
+    /// length, `attached` may yet prove to be faster.
     ///
     /// # Errors
     /// `RINGFOLD_ALGO` leaves none.
@@ -198,7 +199,7 @@ impl Communicator {
         self.plan(call, shape)?;
         let mut entry = self.plans.latest();
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
-        let Begun { tag, steps } = begun.unwrap_or_else(|| {
+        let Begun { mut tag, steps } = begun.unwrap_or_else(|| {
             self.seq += 1;
             Begun { tag: entry.begin(control, self.seq, 0), steps: 0 }
         });
@@ -213,8 +214,10 @@ impl Communicator {
         }
         if let Some(rival) = entry.rival {
             let planned = entry.call;
-            if let Err(trouble) = self.hold_contest(tag, &planned, rival, user.again()) {
-                return Err(self.fail(planned, trouble));
+            match self.hold_contest(tag, &planned, rival, user.again()) {
+                // Who was told something else is in another call.
+                Ok(verdict) => tag ^= verdict,
+                Err(trouble) => return Err(self.fail(planned, trouble)),
             }
             self.plan(call, shape)?;
             entry = self.plans.latest();

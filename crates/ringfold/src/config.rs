@@ -20,7 +20,7 @@ use ringfold_types::limits::{CHANNELS_MAX, PATHS_MAX, PLAN_BYTES_MAX, RAILS_MAX}
 use crate::settings::digest;
 
 /// The settings. One field per variable. Every rank of a job should have the same; ranks whose
-/// `algorithms`, `plan` or `chunk_bytes` differ do not begin.
+/// `algorithms`, `plan`, `chunk_bytes` or `channels` differ do not begin.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Config {
@@ -79,11 +79,12 @@ pub struct Config {
     /// chosen. Default: none; then they are chosen by an estimate.
     pub plan: Measurements,
     /// `RINGFOLD_CHUNK`: bytes that pipelined algorithms pass on at a time, as in `256K`. Default:
-    /// by the size of the call.
+    /// by the size of the call, and whether there are several hosts.
     pub chunk_bytes: Option<usize>,
     /// `RINGFOLD_CHANNELS`: parts of a long call that rings and chains let go side by side, 1 to 8,
     /// each over a TCP connection of its own: a network may give each connection but a share.
-    /// Default: 2 where data goes by TCP only, be it between hosts, else 1.
+    /// Default: 2 where data goes by TCP only, be it between hosts, else 1. What is beyond is taken
+    /// for the nearest.
     pub channels: Option<u8>,
     /// `RINGFOLD_TIMEOUT`: seconds that one call may take before the ranks are asked who is missing
     /// and the job fails. Default: 600.

@@ -13,7 +13,7 @@ use ringfold_types::{Call, Collective};
 use crate::communicator::Communicator;
 use crate::engine::Trouble;
 use crate::memory::User;
-use crate::plans::Entry;
+use crate::plans::{Entry, mix};
 
 /// The shortest messages that are tried: others fit the cache so well that to copy them twice is
 /// faster than a call of the kernel.
@@ -61,7 +61,8 @@ impl Class {
 impl Communicator {
     /// Tries `call`, in which all ranks are with `tag`, by the algorithm that was chosen for it and
     /// by its `rival`, and settles by which of them such calls are performed from now on. It is
-    /// performed several times by that, or not at all. Blocks.
+    /// performed several times by that, or not at all. Blocks. Returns what tells what was settled
+    /// from anything else.
     #[cold]
     pub(crate) fn hold_contest(
         &mut self,
@@ -69,14 +70,14 @@ impl Communicator {
         call: &Call,
         rival: &'static Algorithm,
         mut user: User<'_>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<u32, Trouble> {
         let (rank, class) = (self.rank, Class::of(call, self.size()));
-        let Some(class) = class else { return Ok(()) };
+        let Some(class) = class else { return Ok(0) };
         let takes_offers = self.engine.router().takes_offers();
         // Who is in another call is found out here.
         if !self.do_all_say_yes(tag, takes_offers)? {
             self.plans.end_contests();
-            return Ok(());
+            return Ok(0);
         }
         let entries = self.plans.contestants(call, rival, &self.layout, rank);
         let bytes = buffer_bytes(call, self.size());
@@ -106,7 +107,7 @@ impl Communicator {
             [old, new][loser],
         );
         self.plans.settle(class, wins);
-        Ok(())
+        Ok((mix(mix(slowest[0]) ^ slowest[1]) >> 32) as u32)
     }
 
     /// Performs a call so many times. All begin together, and end when the last is done.

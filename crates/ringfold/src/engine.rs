@@ -134,7 +134,7 @@ impl Engine {
             match stage {
                 Stage::Spin => {}
                 Stage::Yield => std::thread::yield_now(),
-                Stage::Park if idle.lingers() && self.router.is_offering() => {
+                Stage::Park if self.router.is_offering() && idle.lingers() => {
                     std::thread::yield_now();
                 }
                 Stage::Park => match self.nap(task, memory, vigil.nap_limit())? {

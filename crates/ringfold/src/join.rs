@@ -14,7 +14,7 @@ use ringfold_transport::rdma::{self, Rails, Rdma};
 use ringfold_transport::shm::{self, Shm};
 use ringfold_transport::{Transport, tcp};
 use ringfold_types::Rank;
-use ringfold_types::limits::{LANES_MAX, TCP_CHANNELS};
+use ringfold_types::limits::{CHANNELS_MAX, LANES_MAX, TCP_CHANNELS};
 
 use crate::card::{Card, UnreadableCard, crowds};
 use crate::communicator::Parts;
@@ -300,8 +300,8 @@ fn layout(cards: &[Card], densest: Crowd, channels: Option<u8>) -> Layout {
     let share = |card: &Card| shm::same_host(&card.shm, &cards[0].shm);
     let shares_memory = layout.hosts() == 1 && cards.iter().all(share);
     let by_tcp = !shares_memory && cards.iter().all(|card| card.rdma.is_empty());
-    let channels = channels.map_or(if by_tcp { TCP_CHANNELS } else { 1 }, usize::from);
-    layout.sharing_memory(shares_memory).with_channels(channels)
+    let channels = channels.unwrap_or(if by_tcp { TCP_CHANNELS } else { 1 });
+    layout.sharing_memory(shares_memory).with_channels(channels.clamp(1, CHANNELS_MAX).into())
 }
 
 /// Connects to every peer by the first transport that both offer.

@@ -6,6 +6,7 @@ use std::thread;
 use ringfold_topology::{Crowd, Layout, discover};
 use ringfold_transport::Transport;
 use ringfold_transport::local::Local;
+use ringfold_types::limits::CHANNELS_MAX;
 
 use crate::communicator::{Communicator, Parts};
 use crate::config::Config;
@@ -82,8 +83,8 @@ fn communicators(config: &Config, size: usize) -> Result<Vec<Communicator>, Erro
     let ends = Local::mesh(size).map_err(InitError::Descriptors)?;
     let controls = ringfold_bootstrap::local::controls(size).map_err(InitError::Descriptors)?;
     let crowd = Crowd { ranks: size, cpus: discover::cores() };
-    let channels = config.channels.map_or(1, usize::from);
-    let layout = Layout::one_host(size).with_crowd(crowd).with_channels(channels);
+    let channels = config.channels.map_or(1, |channels| channels.clamp(1, CHANNELS_MAX));
+    let layout = Layout::one_host(size).with_crowd(crowd).with_channels(channels.into());
     let communicator = |(end, control): (Local, _)| {
         let end: Box<dyn Transport> = Box::new(end);
         let router = Router::new(vec![end], vec![0; size], vec!["local"; size]);

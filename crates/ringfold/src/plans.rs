@@ -267,7 +267,8 @@ impl Plans {
         let class = Class::of(call, layout.size()).filter(|_| self.holds_contests)?;
         let mut known = Algorithm::of(call.collective).iter();
         let rival = known.find(|it| it.is_attached() && self.constraints.allow(it))?;
-        let is_measured = !self.measured.closest(call, layout).is_empty();
+        let rows = self.measured.closest(call, layout);
+        let is_measured = rows.iter().any(|row| row.algorithm == rival.name);
         let is_open = !chosen.is_attached() && !is_measured;
         is_open.then(|| (rival, self.settled.get(&class).copied()))
     }

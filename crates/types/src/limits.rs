@@ -24,7 +24,7 @@ pub const LANES_MAX: usize = 8;
 
 /// Lanes that a long call takes where data goes by TCP. Networks divide their paths between
 /// connections, and clouds limit each: more of them get more. But each has buffers of its own.
-pub const TCP_CHANNELS: usize = 2;
+pub const TCP_CHANNELS: u8 = 2;
 
 /// And how many it may take where the user says.
 pub const CHANNELS_MAX: u8 = 8;
@@ -177,7 +177,7 @@ const _: () = assert!(4 * LINE_BYTES_MAX <= CONTROL_BYTES_MAX);
 const _: () = assert!(POSTED_MAX > SOURCES_MAX);
 const _: () = assert!(TELLS_MAX.is_power_of_two());
 const _: () = assert!(LANES_MAX <= u8::MAX as usize && CHANNELS_MAX as usize <= LANES_MAX);
-const _: () = assert!(TCP_CHANNELS <= CHANNELS_MAX as usize);
+const _: () = assert!(TCP_CHANNELS <= CHANNELS_MAX);
 const _: () = assert!(RDMA_PIECE_BYTES.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(RDMA_PLACED_BYTES >= RDMA_PIECE_BYTES);
 const _: () = assert!(RDMA_RING_BYTES >= 4 * RDMA_PIECE_BYTES && RDMA_PIECE_BYTES > LINK_BYTES_MIN);

@@ -332,7 +332,7 @@ impl Transport for Shm {
     }
 
     fn takes_offers(&self) -> bool {
-        self.offers == Offers::Asked && self.reads_all
+        self.offers != Offers::Never && self.reads_all
     }
 
     fn is_offering(&self) -> bool {
