@@ -79,8 +79,8 @@ fn killed_in_the_middle_of_a_gibibyte(transport: &str) {
 fn killed_in_the_middle_of_an_offer() {
     let forced = [("RINGFOLD_SHM_CMA", "64K"), ("RINGFOLD_CHUNK", "1M")];
     let attached = [("RINGFOLD_ALGO", "broadcast:attached"), ("RINGFOLD_CHUNK", "1M")];
-    let cases = [("allreduce", forced, 2), ("allreduce", forced, 0), ("broadcast", attached, 2)];
-    for (what, settings, victim) in cases {
+    let all = [("allreduce", forced), ("broadcast", attached)];
+    for ((what, settings), victim) in all.into_iter().flat_map(|it| [(it, 2), (it, 0)]) {
         let job = Job::start(3, "shm", &[what, &(256 << 20).to_string()], &settings);
         job.wait_for("started");
         std::thread::sleep(Duration::from_millis(300));
