@@ -123,10 +123,13 @@ struct Posted {
 }
 
 impl Machine {
-    /// A machine with nothing to do.
+    /// A machine with nothing to do, and room for a schedule of one lane: that may come to need it
+    /// only after many calls.
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        let posted = Vec::with_capacity(POSTED_MAX);
+        let lane = LaneState { posted, asked: Asked::Finished, ..LaneState::default() };
+        Self { lanes: alloc::vec![lane], ..Self::default() }
     }
 
     /// Begins `schedule`. `overlay` is where `Output` begins in `Input`, in elements, if both are

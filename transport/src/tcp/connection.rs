@@ -42,7 +42,9 @@ impl Connection {
 
     /// A link that the peer opened.
     pub(super) fn accepted(socket: OwnedFd) -> Self {
-        Self::at(Stage::Open(socket))
+        let mut it = Self::at(Stage::Open(socket));
+        it.reader.open();
+        it
     }
 
     fn at(stage: Stage) -> Self {
@@ -64,6 +66,7 @@ impl Connection {
     /// Takes the peer's connection instead of the own attempt.
     pub(super) fn adopt(&mut self, socket: OwnedFd) {
         self.stage = Stage::Open(socket);
+        self.reader.open();
         self.flush();
     }
 
@@ -173,7 +176,10 @@ impl Connection {
         if let Stage::Dialing(dial) = &mut self.stage {
             match dial.advance(dialer) {
                 Ok(None) => return,
-                Ok(Some(socket)) => self.stage = Stage::Open(socket),
+                Ok(Some(socket)) => {
+                    self.stage = Stage::Open(socket);
+                    self.reader.open();
+                }
                 Err(broken) => {
                     self.writer.forget();
                     self.stage = Stage::Failed(broken);

@@ -50,6 +50,11 @@ impl Default for Reader {
 }
 
 impl Reader {
+    /// The connection is there, from which something may come sooner or later.
+    pub(super) fn open(&mut self) {
+        self.staging.prepare();
+    }
+
     /// Remembers that the kernel has something for us.
     pub(super) const fn notice(&mut self, ending: bool) {
         self.ready = self.end.is_none();

@@ -14,7 +14,7 @@ use crate::tcp::frame::{BadHeader, HEADER_BYTES, Header};
 #[derive(Debug)]
 pub struct Staging {
     capacity: usize,
-    /// Allocated on first use.
+    /// Allocated by `prepare`, or on first use.
     bytes: Vec<u8>,
     head: usize,
     tail: usize,
@@ -49,12 +49,17 @@ impl Staging {
         self.tail - self.head
     }
 
-    /// Room for bytes that arrive next. Write to its front, then call `filled`. Empty only if there
-    /// is something to lend or the stream is bad.
-    pub fn free(&mut self) -> &mut [u8] {
+    /// Allocates, lest that happens in a later call.
+    pub(super) fn prepare(&mut self) {
         if self.bytes.is_empty() {
             self.bytes = vec![0; self.capacity];
         }
+    }
+
+    /// Room for bytes that arrive next. Write to its front, then call `filled`. Empty only if there
+    /// is something to lend or the stream is bad.
+    pub fn free(&mut self) -> &mut [u8] {
+        self.prepare();
         let live = self.live();
         // Payload lies at multiples of the alignment, which vector loads like.
         let base = match self.frame {
