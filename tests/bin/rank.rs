@@ -19,6 +19,7 @@
 //! * `crossed`: each rank broadcasts a number of its own, which keeps nobody waiting;
 //! * `late SECONDS`: rank 1 sleeps before the second call;
 //! * `exit`: rank 1 leaves without a word after the first call;
+//! * `twice BYTES`: broadcasts so many bytes from rank 0, twice;
 //! * `again TIMES`: makes so many more communicators, each other one before it leaves the last.
 #![expect(clippy::print_stdout, reason = "standard output is how it reports")]
 
@@ -73,6 +74,10 @@ fn run(args: &[String]) -> Result<(), Error> {
                 comm.all_reduce_window(&mut window, .., ReduceOp::Max)?;
             }
         }
+        Some("twice") => {
+            let mut buffer = vec![0_u8; number(1)];
+            (0..2).try_for_each(|_| comm.broadcast(&mut buffer, Rank(0)))
+        }
         Some("half") => {
             let mut window = comm.alloc::<f32>(1000)?;
             if is_odd_one {
@@ -98,19 +103,7 @@ fn run(args: &[String]) -> Result<(), Error> {
             std::thread::sleep(Duration::from_secs(number(1) as u64));
             comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum)
         }
-        Some("again") => {
-            let mut last = Some(comm);
-            for round in 0..number(1) {
-                let before = last.take().filter(|_| round % 2 == 0);
-                let mut comm = Communicator::init()?;
-                if let Some(mut comm) = before {
-                    comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum)?;
-                }
-                comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum)?;
-                last = Some(comm);
-            }
-            Ok(())
-        }
+        Some("again") => again(comm, number(1)),
         Some("exit") if is_odd_one => {
             println!("started");
             #[expect(clippy::disallowed_methods, reason = "this rank is to end without a word")]
@@ -118,6 +111,21 @@ fn run(args: &[String]) -> Result<(), Error> {
         }
         _ => comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum),
     }
+}
+
+/// See above.
+fn again(comm: Communicator, times: usize) -> Result<(), Error> {
+    let mut last = Some(comm);
+    for round in 0..times {
+        let before = last.take().filter(|_| round % 2 == 0);
+        let mut comm = Communicator::init()?;
+        if let Some(mut comm) = before {
+            comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum)?;
+        }
+        comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum)?;
+        last = Some(comm);
+    }
+    Ok(())
 }
 
 /// See above.

@@ -70,6 +70,18 @@ fn all_say(verdicts: &[String], words: &[&str]) {
     }
 }
 
+/// Kills a rank some time after it began to call; the others soon say the same.
+fn killed_in_the_middle(job: &Job, transport: &str, victim: usize) {
+    job.wait_for("started");
+    std::thread::sleep(Duration::from_millis(300));
+    let killed = Instant::now();
+    job.ranks[victim].signal(Signal::KILL);
+    let (verdicts, last) = job.verdicts(victim);
+    println!("{transport}: rank {victim} killed, all know after {:?}", last - killed);
+    all_say(&verdicts, &[&format!("the process of rank {victim} is gone")]);
+    assert!(last - killed < SOON);
+}
+
 fn killed_in_the_middle_of_a_gibibyte(transport: &str) {
     killed_in_the_middle_of(transport, "allreduce", 1 << 30);
 }
@@ -82,14 +94,7 @@ fn killed_in_the_middle_of_an_offer() {
     let all = [("allreduce", forced), ("broadcast", attached)];
     for ((what, settings), victim) in all.into_iter().flat_map(|it| [(it, 2), (it, 0)]) {
         let job = Job::start(3, "shm", &[what, &(256 << 20).to_string()], &settings);
-        job.wait_for("started");
-        std::thread::sleep(Duration::from_millis(300));
-        let killed = Instant::now();
-        job.ranks[victim].signal(Signal::KILL);
-        let (verdicts, last) = job.verdicts(victim);
-        println!("rank {victim} killed, all know after {:?}", last - killed);
-        all_say(&verdicts, &[&format!("the process of rank {victim} is gone")]);
-        assert!(last - killed < SOON);
+        killed_in_the_middle(&job, "shm", victim);
     }
 }
 
@@ -100,14 +105,7 @@ fn killed_in_the_middle_of_a_window(transport: &str) {
 fn killed_in_the_middle_of(transport: &str, what: &str, bytes: usize) {
     for victim in [2, 0] {
         let job = Job::start(3, transport, &[what, &bytes.to_string()], &[]);
-        job.wait_for("started");
-        std::thread::sleep(Duration::from_millis(300));
-        let killed = Instant::now();
-        job.ranks[victim].signal(Signal::KILL);
-        let (verdicts, last) = job.verdicts(victim);
-        println!("{transport}: rank {victim} killed, all know after {:?}", last - killed);
-        all_say(&verdicts, &[&format!("the process of rank {victim} is gone")]);
-        assert!(last - killed < SOON);
+        killed_in_the_middle(&job, transport, victim);
     }
 }
 
@@ -130,14 +128,7 @@ fn killed_while_the_others_hear_of_each_other() {
     let settings = [("RINGFOLD_ALGO", "allreduce:staged_one_shot,staged")];
     for (victim, bytes) in [(2, 64), (0, 4096), (1, 16 << 20)] {
         let job = Job::start(4, "shm", &["allreduce", &bytes.to_string()], &settings);
-        job.wait_for("started");
-        std::thread::sleep(Duration::from_millis(300));
-        let killed = Instant::now();
-        job.ranks[victim].signal(Signal::KILL);
-        let (verdicts, last) = job.verdicts(victim);
-        println!("rank {victim} killed, all know after {:?}", last - killed);
-        all_say(&verdicts, &[&format!("the process of rank {victim} is gone")]);
-        assert!(last - killed < SOON);
+        killed_in_the_middle(&job, "shm", victim);
     }
 }
 

@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::process::Command;
 use std::time::Duration;
 
-use ringfold_tests::{Job, Outcome, program};
+use ringfold_tests::{Job, Outcome, needed, program};
 
 /// Long enough for a loaded machine.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -80,6 +80,30 @@ fn ranks_with_different_settings_do_not_begin() {
             assert!(outcome.stdout.starts_with(&verdict), "{rank}: {outcome:?}");
             assert_eq!(outcome.status.code(), Some(3));
         }
+    }
+}
+
+/// Two ranks of a host try a long broadcast both ways, once for each length, unless they may not.
+#[test]
+fn what_may_be_faster_is_tried_once() {
+    let rank = program::binary("rank");
+    let tried = |bytes: &str, shm_cma: &str| {
+        let mut command = ringrun(2);
+        command.arg(&rank).args(["twice", bytes]).env("RINGFOLD_TRANSPORT", "shm");
+        command.env("RINGFOLD_DEBUG", "INFO").env("RINGFOLD_SHM_CMA", shm_cma);
+        let outcome = Job::start(&mut command).finish(DEADLINE);
+        assert!(outcome.status.success(), "{outcome:?}");
+        if outcome.stderr.contains("cannot be read") {
+            assert!(!needed::skipped("attach", "ranks may not read each other's memory"));
+            return None;
+        }
+        Some(outcome.stderr.matches("100000 bytes and the like by ").count())
+    };
+    if let Some(by_default) = tried("100000", "") {
+        assert_eq!(by_default, 2, "each rank says so");
+        assert_eq!(tried("100000", "1M"), Some(2), "among others");
+        assert_eq!(tried("100000", "0"), Some(0), "never");
+        assert_eq!(tried("1000", ""), Some(0), "too short");
     }
 }
 

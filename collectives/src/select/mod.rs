@@ -5,8 +5,8 @@ mod constraints;
 mod measured;
 
 use ringfold_topology::Layout;
-use ringfold_types::Call;
 use ringfold_types::limits::FRAME_BYTES_MAX;
+use ringfold_types::{Call, Collective};
 
 use crate::algorithm::Algorithm;
 use crate::cost::price;
@@ -20,9 +20,6 @@ pub use measured::{InvalidMeasurements, Measurements, Row, buffer_bytes};
 /// cache between arriving and being passed on, large enough for the cost of a message not to
 /// matter.
 const CHUNK_BYTES: usize = 64 * 1024;
-
-/// The same between hosts: what the receiver has at once when it wakes.
-const FRAME_CHUNK_BYTES: usize = FRAME_BYTES_MAX;
 
 /// Steps of a lane that chunks grow for: a longer schedule would take longer to make and to read
 /// than it saves.
@@ -97,6 +94,25 @@ fn cheapest(
     known.min_by_key(|algorithm| price(algorithm, call, layout, chunk_len(call, layout)))
 }
 
+/// The shortest messages for which attached algorithms are tried: others fit the cache so well that
+/// to copy them twice is faster than a call of the kernel.
+const ATTACHED_BYTES_MIN: usize = 32 * 1024;
+
+/// The longest buffers: longer ones are passed through stages past the caches, where the kernel
+/// goes through them.
+const ATTACHED_BUFFER_BYTES_MAX: usize = 32 << 20;
+
+/// Whether ranks that share memory try an attached algorithm for such a call. Only for calls that
+/// can be repeated: what they write is not what they read.
+#[must_use]
+pub fn may_be_attached(call: &Call, ranks: usize) -> bool {
+    let is_repeatable = matches!(call.collective, Collective::AllGather | Collective::Broadcast);
+    let message = call.count.saturating_mul(call.data_type.bytes());
+    let fits =
+        message >= ATTACHED_BYTES_MIN && buffer_bytes(call, ranks) <= ATTACHED_BUFFER_BYTES_MAX;
+    ranks > 1 && is_repeatable && fits
+}
+
 /// Elements that are passed on at a time. All ranks choose the same.
 #[must_use]
 pub fn chunk_len(call: &Call, layout: &Layout) -> usize {
@@ -106,7 +122,8 @@ pub fn chunk_len(call: &Call, layout: &Layout) -> usize {
     let steps_each = 4 + size.max(1).ilog2() as usize;
     let chunks = STEPS_WANTED / steps_each;
     let bytes = Form::Accumulator.data_type(call).bytes();
-    let wanted = if layout.hosts() > 1 { FRAME_CHUNK_BYTES } else { CHUNK_BYTES };
+    // Between hosts, what the receiver has at once when it wakes.
+    let wanted = if layout.hosts() > 1 { FRAME_BYTES_MAX } else { CHUNK_BYTES };
     (wanted / bytes).max(total.div_ceil(chunks).next_power_of_two())
 }
 

@@ -7,7 +7,9 @@ use anyhow::ensure;
 use ringfold::config::measurements;
 use ringfold_collectives::Algorithm;
 use ringfold_collectives::cost::price;
-use ringfold_collectives::select::{Constraints, Row, buffer_bytes, is_possible, select};
+use ringfold_collectives::select::{
+    Constraints, Row, buffer_bytes, is_possible, may_be_attached, select,
+};
 
 use crate::amount::Amount;
 use crate::plan;
@@ -59,9 +61,10 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
             .to_owned(),
     };
     writeln!(text, "* {} is chosen: {why}", chosen.name)?;
-    let mut known = Algorithm::of(call.collective).iter();
-    if layout.shares_memory() && rows.is_empty() && known.any(Algorithm::is_attached) {
-        let when = "when a call of 32 KiB to 32 MiB that is about as long is first made";
+    let mut known = Algorithm::of(call.collective).iter().filter(|it| it.is_attached());
+    let is_measured = known.any(|attached| rows.iter().any(|row| row.algorithm == attached.name));
+    if layout.shares_memory() && !is_measured && may_be_attached(call, layout.size()) {
+        let when = "when a call that is about as long is first made";
         writeln!(text, "  ranks try `attached` against it {when}; RINGFOLD_DEBUG=INFO says more")?;
     }
     Ok(text)

@@ -7,21 +7,13 @@
 use std::time::{Duration, Instant};
 
 use ringfold_collectives::Algorithm;
-use ringfold_collectives::select::buffer_bytes;
+use ringfold_collectives::select::{buffer_bytes, may_be_attached};
 use ringfold_types::{Call, Collective};
 
 use crate::communicator::Communicator;
 use crate::engine::Trouble;
 use crate::memory::User;
 use crate::plans::{Entry, mix};
-
-/// The shortest messages that are tried: others fit the cache so well that to copy them twice is
-/// faster than a call of the kernel.
-const MESSAGE_BYTES_MIN: usize = 32 * 1024;
-
-/// The longest buffers: longer ones are passed through stages past the caches, where the kernel
-/// goes through them.
-const BUFFER_BYTES_MAX: usize = 32 << 20;
 
 /// Bytes of a batch of calls, and how many it has.
 const BATCH_BYTES: usize = 1 << 20;
@@ -48,13 +40,8 @@ pub(crate) struct Class {
 impl Class {
     /// The class of `call`, if attached algorithms are tried for it.
     pub(crate) fn of(call: &Call, ranks: usize) -> Option<Self> {
-        let is_repeatable =
-            matches!(call.collective, Collective::AllGather | Collective::Broadcast);
-        let message = call.count.saturating_mul(call.data_type.bytes());
-        let buffer = buffer_bytes(call, ranks);
-        let fits = ranks > 1 && message >= MESSAGE_BYTES_MIN && buffer <= BUFFER_BYTES_MAX;
-        let class = Self { collective: call.collective, scale: buffer.max(1).ilog2() };
-        (is_repeatable && fits).then_some(class)
+        let scale = buffer_bytes(call, ranks).max(1).ilog2();
+        may_be_attached(call, ranks).then_some(Self { collective: call.collective, scale })
     }
 }
 
@@ -107,7 +94,7 @@ impl Communicator {
             [old, new][loser],
         );
         self.plans.settle(class, wins);
-        Ok((mix(mix(slowest[0]) ^ slowest[1]) >> 32) as u32)
+        Ok(verdict(slowest))
     }
 
     /// Performs a call so many times. All begin together, and end when the last is done.
@@ -132,6 +119,11 @@ impl Communicator {
         let nanos = own.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         Ok(longest(&self.gather(tag, nanos.map(u64::to_le_bytes).as_flattened())?))
     }
+}
+
+/// Tells ranks that were told other times from each other.
+const fn verdict(slowest: [u64; 2]) -> u32 {
+    (mix(mix(slowest[0]) ^ slowest[1]) >> 32) as u32
 }
 
 /// The longest of both times that each rank said.
@@ -159,14 +151,14 @@ mod tests {
         let class = |collective, count| Class::of(&call(collective, count), 2);
         for collective in Collective::ALL {
             let is_repeatable = matches!(collective, Collective::AllGather | Collective::Broadcast);
-            for count in [0, 1, MESSAGE_BYTES_MIN - 1, MESSAGE_BYTES_MIN, 1 << 20, 1 << 24] {
-                let is_tried = is_repeatable && count >= MESSAGE_BYTES_MIN;
+            for count in [0, 1, 32_767, 32_768, 1 << 20, 1 << 24] {
+                let is_tried = is_repeatable && count >= 32_768;
                 assert_eq!(class(collective, count).is_some(), is_tried, "{collective} {count}");
             }
         }
         let (gather, broadcast) = (Collective::AllGather, Collective::Broadcast);
         assert_eq!(class(gather, (1 << 24) + 1), None, "all buffers together");
-        assert_eq!(class(broadcast, BUFFER_BYTES_MAX + 1), None);
+        assert_eq!(class(broadcast, (32 << 20) + 1), None);
         assert_eq!(Class::of(&call(broadcast, 1 << 20), 1), None, "nobody to broadcast to");
         assert_eq!(class(gather, 40_000), class(gather, 65_000));
         assert_ne!(class(gather, 65_000), class(gather, 66_000));
@@ -177,6 +169,15 @@ mod tests {
     fn the_slowest_of_all_ranks_counts() {
         let said = [[7, 300], [900, 1], [8, 301]].map(|both: [u64; 2]| both.map(u64::to_le_bytes));
         assert_eq!(longest(said.as_flattened().as_flattened()), [900, 301]);
+    }
+
+    #[test]
+    fn other_times_are_another_verdict() {
+        let times = [[10, 1000], [1000, 10], [10, 1001], [11, 1000]];
+        for (at, one) in times.into_iter().enumerate() {
+            assert_ne!(verdict(one), 0, "which is no contest's");
+            assert!(times[at + 1..].iter().all(|other| verdict(*other) != verdict(one)), "{one:?}");
+        }
     }
 
     /// What is to be tried for `call`, and what it is performed by meanwhile.

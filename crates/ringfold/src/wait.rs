@@ -141,7 +141,7 @@ impl Idle {
     /// Counts another round in which to yield rather than to sleep, where a peer copies what was
     /// offered to it: whether there is one.
     pub(crate) const fn lingers(&mut self) -> bool {
-        self.lingered += 1;
+        self.lingered = self.lingered.saturating_add(1);
         self.lingered <= LINGER
     }
 

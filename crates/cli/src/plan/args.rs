@@ -48,7 +48,7 @@ pub(crate) struct Args {
     /// Bytes that are passed on at a time [default: what ringfold would choose]
     #[arg(long, value_name = "BYTES")]
     chunk: Option<Amount>,
-    /// Parts of a long call that rings and chains let go side by side, as RINGFOLD_CHANNELS
+    /// Parts of a long call that ring and chain let go side by side, as RINGFOLD_CHANNELS
     #[arg(long, default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(CHANNELS_MAX)))]
     channels: u8,
