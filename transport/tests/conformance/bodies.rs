@@ -1,9 +1,9 @@
 //! Order, content, tags, windows, lanes and ends of links. Nothing here waits for a descriptor.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringfold_transport::{EXCHANGE_BYTES, Exchanged, LinkFault, Transport};
-use ringfold_types::limits::{FRAGMENT_ALIGN, LINK_BYTES_MIN};
+use ringfold_types::limits::{FRAGMENT_ALIGN, HANDSHAKE_MS, LINK_BYTES_MIN};
 
 use crate::world::{
     Constructor, Incoming, Outgoing, Random, carry, is_message, link, message, pair, until,
@@ -433,4 +433,15 @@ pub(crate) fn flushed_bytes_survive_their_sender(make: &Constructor) {
             arrives.is_done().then_some(())
         });
     }
+}
+
+/// Whoever has bytes for a peer that is gone does not wait to be rid of them.
+pub(crate) fn what_nobody_wants_keeps_nobody(make: &Constructor) {
+    let (mut a, mut b) = pair(make, 1);
+    fill(&mut *a, &mut *b, 0, 1, &message(1, CHUNK_BYTES));
+    drop(b);
+    let began = Instant::now();
+    drop(a);
+    let took = began.elapsed();
+    assert!(took < Duration::from_millis(HANDSHAKE_MS), "{took:?}");
 }

@@ -14,14 +14,18 @@ const PAUSE: Duration = Duration::from_micros(50);
 impl Rdma {
     /// Whether nothing that was sent depends on this rank any more.
     fn is_drained(&self) -> bool {
-        let contacts = self.contacts.iter().flatten();
-        self.is_flushed() && contacts.into_iter().all(|contact| contact.peer.is_drained())
+        self.is_flushed() && self.known.iter().all(|peer| self.is_rid_of(*peer))
+    }
+
+    /// Whether nothing that was sent to that peer does.
+    fn is_rid_of(&self, peer: usize) -> bool {
+        let contact = self.contacts[peer].as_ref();
+        contact.is_none_or(|it| !it.is_busy() && it.peer.is_drained())
     }
 
     /// Whether the connections have taken all that there was to say.
     fn is_said(&self) -> bool {
-        let mut contacts = self.contacts.iter().flatten();
-        contacts.all(|contact| contact.talk.is_said() || contact.peer.fault().is_some())
+        self.contacts.iter().flatten().all(|contact| contact.is_said())
     }
 
     /// Says what the links cost.
@@ -58,12 +62,77 @@ impl Drop for Rdma {
             self.change_all(|peer, _| peer.part());
         } else {
             // Nobody is promised what may not arrive.
-            tracing::warn!("accepted bytes did not reach their peers");
+            let late: Vec<_> = self.known.iter().filter(|at| !self.is_rid_of(**at)).collect();
+            tracing::warn!(ranks = ?late, "accepted bytes did not reach their peers");
         }
         while !is_late() && !self.is_said() && self.look().is_ok() {
             std::thread::sleep(PAUSE);
         }
         self.change_all(|peer, _| peer.abandon());
         self.tell_costs();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use ringfold_types::{Lane, Rank};
+
+    use super::*;
+    use crate::contract::Link;
+    use crate::rdma::message::Message;
+    use crate::rdma::{Config, Rails, Settings};
+    use crate::tcp::{Config as TcpConfig, Liveness, Tcp};
+
+    const KEY: [u8; 32] = [3; 32];
+    const RANKS: usize = 2;
+
+    /// Two ranks that have no rail.
+    fn ends() -> [Rdma; RANKS] {
+        let listen = |rank| {
+            let (bind, liveness) = (vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], Liveness::default());
+            let (key, rank, size, lanes) = (KEY, Rank::at(rank), RANKS, 1);
+            let config = TcpConfig { key, rank, size, lanes, bind, ports: None, liveness };
+            Tcp::listen(config).unwrap()
+        };
+        let doors = [0, 1].map(listen);
+        let peers = (0..).map(Rank).zip(doors.iter().map(|door| door.addresses().to_vec()));
+        let peers: Vec<_> = peers.collect();
+        let ends = doors.map(|door| door.connect(peers.clone()).unwrap());
+        let mut rank = 0..;
+        ends.map(|tcp| {
+            let (rank, settings) = (Rank::at(rank.next().unwrap()), Settings::default());
+            let reaches = vec![true; RANKS];
+            let config = Config { key: KEY, rank, lanes: 1, settings, reaches, may_use_tcp: true };
+            Rdma::new(Rails::none(), tcp, config).unwrap()
+        })
+    }
+
+    /// What cannot be said to a peer any more keeps nobody.
+    #[test]
+    fn nobody_waits_to_tell_whom_is_gone() {
+        let [mut one, mut other] = ends();
+        let link = Link { peer: Rank(1), lane: Lane(0) };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let mut is_sent = false;
+        while !(is_sent && one.is_flushed()) {
+            assert!(Instant::now() < deadline, "never met");
+            is_sent = is_sent || one.send(link, 1, &[7; 100]).unwrap() > 0;
+            one.poll().unwrap();
+            other.poll().unwrap();
+        }
+        drop(other);
+        // Said when the connection is known to be closed, and nobody has listened yet.
+        while one.tcp.send(link, 1, &[7; 100]).is_ok() {
+            assert!(Instant::now() < deadline, "never closed");
+            one.tcp.poll().unwrap();
+        }
+        let message = Message::Credit { lane: 0, total: 0 };
+        one.change(Rank(1), |peer, _| peer.to_say.push_back(message));
+        assert!(!one.is_drained());
+        let began = Instant::now();
+        drop(one);
+        assert!(began.elapsed() < Duration::from_millis(HANDSHAKE_MS));
     }
 }

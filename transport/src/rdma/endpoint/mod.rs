@@ -1,6 +1,7 @@
 //! All peers of a rank, and waiting for any of them.
 
 mod connections;
+mod contact;
 mod doorbells;
 mod events;
 mod leaving;
@@ -21,12 +22,13 @@ use super::peer::{Fault, Own, Peer};
 use super::rail::{Rail, Rails};
 use super::registry::Registry;
 use super::sys::{Completion, Pages};
-use super::talk::{Between, Talk};
+use super::talk::Between;
 use crate::contract::{Capabilities, Fragment, Link, LinkError, Transport};
 use crate::sys::Bell;
 use crate::tcp::Tcp;
 use crate::tcp::proof::JobKey;
 use crate::tcp::ticker::Ticker;
+use contact::Contact;
 
 const NAME: &str = "rdma";
 /// Every so many polls the connections are looked at, which is a system call,
@@ -59,10 +61,11 @@ pub struct Config {
 /// it waits up to `limits::HANDSHAKE_MS` for accepted bytes to arrive.
 #[derive(Debug)]
 pub struct Rdma {
+    // First: peers hear at once that this rank is gone, be it that devices take their time.
+    tcp: Tcp,
     // Before the rails, whose queues they use.
     contacts: Vec<Option<Box<Contact>>>,
     rails: Rails,
-    tcp: Tcp,
     key: JobKey,
     budget: Budget,
     registry: Registry,
@@ -100,16 +103,6 @@ pub struct Rdma {
     alarm: Option<Instant>,
     ticker: Ticker,
     wake: OwnedFd,
-}
-
-#[derive(Debug)]
-struct Contact {
-    peer: Peer,
-    talk: Talk,
-    /// As it was when last counted.
-    was_settled: bool,
-    was_by_tcp: bool,
-    was_lost: bool,
 }
 
 impl Rdma {
@@ -187,12 +180,9 @@ impl Rdma {
         let known = &mut self.known;
         let contact = self.contacts[index].get_or_insert_with(|| {
             known.push(index);
-            let peer = Peer::new(rank, *lanes, *may_use_tcp);
-            let talk = Talk::default();
-            let (was_settled, was_by_tcp, was_lost) = (true, false, false);
-            Box::new(Contact { peer, talk, was_settled, was_by_tcp, was_lost })
+            Box::new(Contact::new(rank, *lanes, *may_use_tcp))
         });
-        let Contact { peer, talk, was_settled, was_by_tcp, was_lost } = contact.as_mut();
+        let Contact { peer, talk, .. } = contact.as_mut();
         let (rails, budget, registry) = (&mut self.rails, &mut self.budget, &mut self.registry);
         let mut own = Own { rank: *own_rank, lanes: *lanes, settings, rails, budget, registry };
         let result = change(peer, &mut own);
@@ -203,23 +193,24 @@ impl Rdma {
         }
         let between = Between { key: &self.key, own: *own_rank, peer: rank };
         talk.speak(&mut self.tcp, peer, between);
-        let is_settled = peer.is_settled() && (talk.is_said() || peer.fault().is_some());
-        match (std::mem::replace(was_settled, is_settled), is_settled) {
+        let is_settled = contact.is_settled();
+        match (std::mem::replace(&mut contact.was_settled, is_settled), is_settled) {
             (true, false) => self.unsettled += 1,
             (false, true) => self.unsettled -= 1,
             _ => {}
         }
-        match (std::mem::replace(was_by_tcp, peer.is_by_tcp()), peer.is_by_tcp()) {
+        let is_by_tcp = contact.peer.is_by_tcp();
+        match (std::mem::replace(&mut contact.was_by_tcp, is_by_tcp), is_by_tcp) {
             (false, true) => self.by_tcp += 1,
             (true, false) => self.by_tcp -= 1,
             _ => {}
         }
-        let is_lost = peer.fault().is_some_and(|fault| *fault != Fault::Closed);
-        if is_lost && !std::mem::replace(was_lost, is_lost) {
+        let is_lost = contact.peer.fault().is_some_and(|fault| *fault != Fault::Closed);
+        if is_lost && !std::mem::replace(&mut contact.was_lost, is_lost) {
             self.lost = Some(rank);
         }
-        self.is_busy |= !peer.is_flushed() || peer.owes() || !talk.is_said();
-        self.alarm = [self.alarm, peer.deadline()].into_iter().flatten().min();
+        self.is_busy |= contact.is_busy();
+        self.alarm = [self.alarm, contact.peer.deadline()].into_iter().flatten().min();
         result
     }
 

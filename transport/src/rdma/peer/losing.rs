@@ -48,7 +48,7 @@ impl Peer {
         it.again = None;
         let cable = it.cable;
         // Connections of a peer that has said its last word end with it.
-        if self.fault.is_some() || self.promised.is_some() {
+        if self.is_done() {
             return;
         }
         self.to_say.push_back(Message::Without { path });

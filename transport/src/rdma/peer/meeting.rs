@@ -25,12 +25,15 @@ const NO_OFFER: &str = "the peer has no rail for us; its log says whether RINGFO
                         RINGFOLD_IB_BYTES_MAX is too small there";
 
 impl Peer {
-    /// Heeds what the peer says.
+    /// Heeds what the peer says, up to its goodbye.
     pub(in crate::rdma) fn hear(
         &mut self,
         message: Message,
         own: &mut Own<'_>,
     ) -> Result<(), Fault> {
+        if self.promised.is_some() {
+            return Ok(());
+        }
         match message {
             Message::Rails { rails, queue_pairs } => {
                 self.greet(own);
@@ -84,7 +87,7 @@ impl Peer {
                         None => return Err("fragments were promised without a ring".into()),
                     }
                 }
-                self.promised = Some(fragments);
+                self.dismiss(fragments);
                 Ok(())
             }
         }

@@ -212,18 +212,25 @@ impl Peer {
         }
     }
 
+    /// The peer says goodbye, and so has all that it wanted; after so many fragments of each lane.
+    fn dismiss(&mut self, fragments: [u64; LANES_MAX]) {
+        self.promised = Some(fragments);
+        for lane in &mut self.outbound {
+            if let Way::Open(outbound) = &mut lane.way {
+                outbound.all_arrived();
+            }
+        }
+    }
+
     /// Ends it, because the peer is no more. What it sent before is still on its way.
     pub(super) fn leave(&mut self) {
         self.fault = Some(Fault::Closed);
-        if self.promised.is_some() {
-            // It has said goodbye, and so has all that it wanted.
-            for lane in &mut self.outbound {
-                if let Way::Open(outbound) = &mut lane.way {
-                    outbound.all_arrived();
-                }
-            }
-        }
         self.left = Some(Instant::now());
+    }
+
+    /// Whether the peer wants nothing any more.
+    fn is_done(&self) -> bool {
+        self.fault.is_some() || self.promised.is_some()
     }
 
     /// Begins to find out how to reach the peer.
@@ -258,7 +265,7 @@ impl Peer {
 
     /// Whether the peer's device has all that was sent.
     pub(super) fn is_drained(&self) -> bool {
-        self.fault.is_some() || self.paths.iter().all(Path::is_drained)
+        self.is_done() || self.paths.iter().all(Path::is_drained)
     }
 
     /// Lets the devices say when they are done.

@@ -134,7 +134,7 @@ impl Peer {
 
     /// Whether credit is due that could not be given.
     pub(in crate::rdma) fn owes(&self) -> bool {
-        self.fault.is_none() && self.inbound.iter().flatten().any(Inbound::owes)
+        !self.is_done() && self.inbound.iter().flatten().any(Inbound::owes)
     }
 
     /// Gives the credit that is due on a lane, if it can; whether it did.

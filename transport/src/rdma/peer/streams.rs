@@ -326,7 +326,7 @@ impl Peer {
         };
         let is_unsettled =
             |(at, path): (usize, &Path)| path.has_ended() && !path.is_settled() && waits_for(at);
-        self.fault.is_some()
+        self.is_done()
             || self.to_say.is_empty()
                 && self.loads.is_empty()
                 && self.outbound.iter().all(is_flushed)

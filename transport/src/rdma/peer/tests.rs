@@ -163,6 +163,26 @@ fn promises_are_not_waited_for_without_end() {
     assert_eq!(other.peer.readable(0), Err(Fault::Closed));
 }
 
+/// Who has said goodbye wants nothing of what is held for it, and what it says then is not heard.
+#[test]
+fn nothing_is_held_for_whom_says_goodbye() {
+    let [mut one, mut other] = ends(true);
+    one.peer.want(0);
+    other.peer.want(0);
+    while one.speak(&mut other) | other.speak(&mut one) {}
+    one.with(|peer, own| peer.send(0, 1, &[5; 3 << 20], true, own)).unwrap();
+    other.with(|peer, own| peer.send(0, 1, &[5; 3 << 20], true, own)).unwrap();
+    other.speak(&mut one);
+    let front = one.peer.readable(0).unwrap().expect("much has arrived").bytes.len();
+    one.peer.consume(0, front);
+    assert!(!one.peer.is_flushed());
+    one.hear(Message::Bye { fragments: [0; LANES_MAX] }).unwrap_err();
+    let fragments = std::array::from_fn(|lane| if lane == 0 { 64 } else { 0 });
+    one.hear(Message::Bye { fragments }).unwrap();
+    assert!(one.peer.is_flushed() && one.peer.is_drained() && !one.peer.owes());
+    one.hear(Message::Heard { path: 0, lanes: [Heard::default(); LANES_MAX] }).unwrap();
+}
+
 #[test]
 fn lies_are_seen() {
     let rail = RailCard { gid: [7; 16], lid: 0, mtu: 5, kind: GidKind::RoceV2 };
