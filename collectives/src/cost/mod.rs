@@ -39,7 +39,7 @@ pub const SAME_HOST: LinkCost =
 
 /// Tokens between ranks of one host whose buffers are windows, and what they read and store there.
 pub const IN_WINDOWS: LinkCost =
-    LinkCost { latency_ps: 280_000, message_ps: 50_000, byte_ps: 100, work_ps: [100_000, 40] };
+    LinkCost { latency_ps: 245_000, message_ps: 62_000, byte_ps: 100, work_ps: [100_000, 40] };
 
 /// Tokens between ranks of one host that pass ordinary buffers through stages, after each of which
 /// another's memory is read first; and what they copy there and take.

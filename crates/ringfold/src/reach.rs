@@ -11,6 +11,12 @@ use ringfold_types::{Buffer, Rank, Slice};
 
 use crate::engine::kernel_form;
 
+/// Bytes of the longest step in place that goes from its end to its beginning, so many at a time:
+/// what CPUs fetch beyond many lines that are read in a row may be another rank's to write, and has
+/// to be taken out of its caches, and back.
+const SHORT_BYTES: usize = 4096;
+const FEW_BYTES: usize = 20 * 64;
+
 /// The windows that a call's input and output are in.
 pub(crate) struct Reach<'a> {
     /// Out of place.
@@ -81,7 +87,15 @@ impl Reach<'_> {
         sources: &[Source],
     ) {
         if self.spreads {
-            return self.reduce_to_all(kernel, dst, sources);
+            let is_short = self.input.is_none() && dst.len << self.element <= SHORT_BYTES;
+            let few = if is_short { FEW_BYTES >> self.element } else { dst.len.max(1) };
+            let mut rest = dst;
+            while rest.len > 0 {
+                let last = rest.skip((rest.len - 1) / few * few);
+                self.reduce_to_all(kernel, last, sources);
+                rest = rest.take(rest.len - last.len);
+            }
+            return;
         }
         let (at, element, accumulator) = (self.at, self.element, self.accumulator);
         let in_window = |slice: Slice| bytes(at, element, slice);

@@ -321,6 +321,7 @@ impl Transport for Shm {
         let Some((peer, at)) = self.place(link) else { return Err(unknown(link)) };
         let (peer, producer) = (&mut self.peers[peer], &mut self.ends[at].producer);
         if peer.socket.is_some() && producer.push_short(tag, bytes) {
+            producer.expect();
             peer.notify();
             return Ok(bytes.len());
         }
@@ -355,7 +356,7 @@ impl Transport for Shm {
             return Exchanged::Nothing;
         }
         let taken = consumer.take_short(tag, &mut theirs[..own.len()], tries);
-        // Calls repeat: what follows takes about as long as to get the line back from the peer.
+        // Not before: the peer may still look at the cell before.
         producer.expect();
         // A peer that sleeps can sleep on while we look for what it sent before; and what the fence
         // waits for has long happened by now.

@@ -85,10 +85,12 @@ impl<M> Producer<M> {
         fits
     }
 
-    /// Asks for the cell of the next `push`.
+    /// Asks for the cell of the next `push`, and for the first line of its data: calls repeat, and
+    /// what follows takes about as long as to get a line back from the consumer.
     #[inline]
     pub(crate) fn expect(&self) {
         will_write(self.ring.cell(self.sent).payload);
+        will_write(self.ring.data(self.data_end % DATA_BYTES));
     }
 
     /// Whether there is a cell after all. What is wrong, the next `push` says.
@@ -318,6 +320,7 @@ impl<M> Producer<M> {
         self.data_end = self.data_end.wrapping_add(occupied(len));
         self.bytes = self.bytes.wrapping_add(len);
         self.publish(tag, len, place);
+        self.expect();
     }
 
     #[inline]
