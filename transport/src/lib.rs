@@ -25,4 +25,4 @@ pub use contract::{
 };
 pub use rdma::Pages;
 pub use shm::{OwnPart, PeerParts, Window};
-pub use sys::{copy, copy_past};
+pub use sys::{copy, copy_past, hand_over};

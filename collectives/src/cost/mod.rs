@@ -51,7 +51,7 @@ pub const TOLD: LinkCost = LinkCost { work_ps: [160_000, 50], ..STAGED };
 
 /// Between two ranks that trade stages: what one writes is in its caches already.
 pub const TRADED: LinkCost =
-    LinkCost { latency_ps: 458_000, message_ps: 150_000, byte_ps: 33, work_ps: [200_000, 50] };
+    LinkCost { latency_ps: 454_000, message_ps: 150_000, byte_ps: 33, work_ps: [200_000, 50] };
 
 /// Bytes of a message between ranks of one host that fit the cache line which announces it,
 const SHORT_BYTES: u128 = 48;

@@ -195,8 +195,8 @@ fn what_was_not_tried_is_chosen_only_if_nothing_else_is_allowed() {
 
 /// Each line: hosts x ranks on each and a type, then what is chosen from so many bytes on.
 const CHOICES: &str = "\
-1x2 f32: 4 recursive_doubling 128 staged_one_shot 536870912 ring
-1x2 bf16: 4 one_shot 128 staged_one_shot 536870912 two_shot
+1x2 f32: 4 recursive_doubling 64 staged_one_shot 536870912 ring
+1x2 bf16: 4 one_shot 64 staged_one_shot 536870912 two_shot
 1x8 f32: 4 one_shot 1024 staged_one_shot 32768 staged 134217728 two_shot
 1x8 bf16: 4 one_shot 1024 staged_one_shot 32768 staged 134217728 two_shot
 1x64 f32: 4 recursive_doubling 8192 halving_doubling 262144 staged 16777216 halving_doubling
@@ -215,7 +215,7 @@ allgather 1x2: 4 ring 512 staged 1073741824 ring
 allgather 1x8: 4 direct 16384 staged 1073741824 direct
 allgather 8x1: 4 direct 2097152 ring
 allgather 8x8: 4 recursive_doubling 131072 ring
-reduce_scatter 1x2: 4 ring 256 staged 536870912 ring
+reduce_scatter 1x2: 4 ring 128 staged 536870912 ring
 reduce_scatter 1x8: 4 direct 16384 staged 134217728 direct
 reduce_scatter 8x1: 4 direct 2097152 ring
 reduce_scatter 8x8: 4 halving 131072 ring

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use ringfold_collectives::Form;
-use ringfold_transport::{OwnPart, PeerParts, Window, copy, copy_past};
+use ringfold_transport::{OwnPart, PeerParts, Window, copy, copy_past, hand_over};
 use ringfold_types::limits::STAGE_HALF_BYTES;
 use ringfold_types::{Buffer, Rank, Slice};
 
@@ -21,6 +21,10 @@ const PAST_BYTES_OF_ALL: usize = 64 * 1024 * 1024;
 /// Bytes of a result from which what comes of messages is written past the caches too. With less,
 /// whoever passes it on, or sends it again in the next call, loses as much as that gains.
 const RECEIVED_PAST_BYTES: usize = 48 * 1024 * 1024;
+
+/// Bytes of a copy to the stage that are handed over at most: of more, the other rank fetches many
+/// lines at a time, and is faster where they are.
+const HANDED_BYTES: usize = 1024;
 
 /// Whether a result of so many bytes is written past the caches, on ranks that have so many in all.
 pub(crate) const fn goes_past(result: usize, all: usize) -> bool {
@@ -79,6 +83,8 @@ pub(crate) struct Memory<'a> {
     stage: Option<&'a mut Window>,
     /// Whether what the user's memory gets of others' stages is written past the caches.
     past: bool,
+    /// The longest copy to the stage of which the other rank finds the lines in a cache of both.
+    handed_bytes: usize,
     map: Map,
 }
 
@@ -147,7 +153,8 @@ impl<'a> Memory<'a> {
         debug_assert!(element.is_power_of_two() && accumulator.is_power_of_two());
         let (element, accumulator) = (element.trailing_zeros(), accumulator.trailing_zeros());
         let map = Map { input_at, output_at, stage_by: 0, element, accumulator };
-        Self { input, user, scratch, reach: None, stage: None, past: false, map }
+        let (reach, stage) = (None, None);
+        Self { input, user, scratch, reach, stage, past: false, handed_bytes: 0, map }
     }
 
     /// The same with the `stage` of so many ranks, if the call passes through it; its halves may
@@ -160,7 +167,8 @@ impl<'a> Memory<'a> {
     ) -> Self {
         let stage_by = if is_turned { STAGE_HALF_BYTES } else { 0 };
         let past = goes_past(self.user.len(), (self.input.len() + self.user.len()) * ranks);
-        Self { stage, past, map: Map { stage_by, ..self.map }, ..self }
+        let handed_bytes = if ranks == 2 { HANDED_BYTES } else { 0 };
+        Self { stage, past, handed_bytes, map: Map { stage_by, ..self.map }, ..self }
     }
 
     /// Whether what the user's memory gets of messages, and of itself, is written past the caches.
@@ -174,7 +182,8 @@ impl<'a> Memory<'a> {
         let (element, accumulator) = (reach.element, reach.accumulator);
         let map = Map { input_at: None, output_at: 0, stage_by: 0, element, accumulator };
         let (input, user): (&[u8], &mut [u8]) = (&[], &mut []);
-        Self { input, user, scratch, reach: Some(reach), stage: None, past: false, map }
+        let (reach, stage) = (Some(reach), None);
+        Self { input, user, scratch, reach, stage, past: false, handed_bytes: 0, map }
     }
 
     /// The windows, if the call is in some, and scratch.
@@ -238,9 +247,13 @@ impl<'a> Memory<'a> {
             _ => {
                 let is_past = to.0 == Region::User && self.receives_past();
                 let copy = if is_past { copy_past } else { copy };
+                let handed_bytes = self.handed_bytes;
                 let (bytes, rest) = self.split(dst);
                 if let Place::Bytes(source) = rest.at(from) {
                     copy(bytes, source);
+                }
+                if to.0 == Region::Stage && bytes.len() <= handed_bytes {
+                    hand_over(bytes);
                 }
             }
         }

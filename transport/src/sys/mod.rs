@@ -12,6 +12,7 @@ mod memory;
 
 pub(crate) use attach::{process_behind, read_process};
 pub(crate) use bell::Bell;
+pub use cache::hand_over;
 pub(crate) use cache::will_write;
 pub(crate) use copy::copy_bytes;
 pub use copy::{copy, copy_past};

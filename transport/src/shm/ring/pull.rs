@@ -17,7 +17,7 @@ use crate::sys::{copy, copy_bytes};
 const PULL_BYTES: usize = 64 * 1024;
 /// The same where they belong: what a call of the kernel costs besides is little then. A caller has
 /// other links to look after, and a producer that sees how they get fewer does not go to sleep.
-const STRAIGHT_BYTES_MAX: usize = 512 * 1024;
+const STRAIGHT_BYTES_MAX: usize = 1024 * 1024;
 /// Distances, within pages, from a source to a destination for which the kernel's copy is several
 /// times slower on some CPUs (`sys::copy` says why). Reading ahead and copying once more is faster.
 const UNLUCKY: RangeInclusive<usize> = 1..=31;
