@@ -1,9 +1,13 @@
-//! What can go wrong while ranks of one host connect.
+//! What can go wrong while ranks of one host connect, and what links say of it.
 
 use std::fmt;
 use std::io;
 
 use ringfold_types::Rank;
+
+use super::NAME;
+use super::ring::Broken;
+use crate::contract::{Link, LinkError, LinkFault};
 
 /// The ranks of this host are not connected, and why.
 #[derive(Debug, thiserror::Error)]
@@ -64,4 +68,20 @@ impl fmt::Display for Ranks<'_> {
             more => write!(f, " and {more} more"),
         }
     }
+}
+
+#[cold]
+pub(super) fn error(link: Link, fault: LinkFault) -> LinkError {
+    LinkError { link, transport: NAME, fault }
+}
+
+#[cold]
+pub(super) fn broken(link: Link, why: Broken) -> LinkError {
+    error(link, LinkFault::Protocol(why))
+}
+
+#[cold]
+pub(super) fn unknown(link: Link) -> LinkError {
+    let why = io::Error::new(io::ErrorKind::NotFound, "no rank of this host, or no lane of it");
+    error(link, LinkFault::Unreachable(why))
 }

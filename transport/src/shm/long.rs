@@ -2,7 +2,8 @@
 
 use ringfold_types::limits::LINK_BYTES_MIN;
 
-use super::{Offers, Shm, broken, error, unknown};
+use super::error::{broken, error, unknown};
+use super::{Offers, Shm};
 use crate::contract::{Fragment, Link, LinkError, LinkFault};
 
 impl Shm {

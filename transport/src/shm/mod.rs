@@ -48,8 +48,9 @@ pub use error::ConnectError;
 pub use window::{OwnPart, PeerParts, Window};
 
 use self::attach::Process;
+use self::error::{broken, error, unknown};
 use self::handshake::{Host, Met};
-use self::ring::{Broken, Consumer, DATA_BYTES, INLINE_BYTES, Producer};
+use self::ring::{Consumer, DATA_BYTES, INLINE_BYTES, Producer};
 use self::segment::{Armed, Remote, Segment};
 use self::tell::{Hearer, Teller};
 use self::window::Opening;
@@ -482,20 +483,4 @@ impl Drop for Shm {
     fn drop(&mut self) {
         self.withdraw();
     }
-}
-
-#[cold]
-fn error(link: Link, fault: LinkFault) -> LinkError {
-    LinkError { link, transport: NAME, fault }
-}
-
-#[cold]
-fn broken(link: Link, why: Broken) -> LinkError {
-    error(link, LinkFault::Protocol(why))
-}
-
-#[cold]
-fn unknown(link: Link) -> LinkError {
-    let why = io::Error::new(io::ErrorKind::NotFound, "no rank of this host, or no lane of it");
-    error(link, LinkFault::Unreachable(why))
 }
