@@ -64,7 +64,7 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     let mut known = Algorithm::of(call.collective).iter().filter(|it| it.is_attached());
     let is_measured = known.any(|attached| rows.iter().any(|row| row.algorithm == attached.name));
     if layout.shares_memory() && !is_measured && may_be_attached(call, layout.size()) {
-        let when = "when a call that is about as long is first made";
+        let when = "where they may read each other's memory";
         writeln!(text, "  ranks try `attached` against it {when}; RINGFOLD_DEBUG=INFO says more")?;
     }
     Ok(text)

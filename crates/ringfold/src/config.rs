@@ -81,9 +81,9 @@ pub struct Config {
     /// `RINGFOLD_CHUNK`: bytes that pipelined algorithms pass on at a time, as in `256K`. Default:
     /// by the size of the call, and whether there are several hosts.
     pub chunk_bytes: Option<usize>,
-    /// `RINGFOLD_CHANNELS`: parts of a long call that `ring` and `chain` pass on in turn, 1 to 8,
-    /// each over a TCP connection of its own: a network may give each connection but a share.
-    /// Default: 2 where data goes by TCP only, be it between hosts, else 1. What is beyond is taken
+    /// `RINGFOLD_CHANNELS`: parts of a long call that `ring` and `chain` let go side by side, each
+    /// over a TCP connection of its own: a network may give each connection but a share. 1 to 8;
+    /// default: 2 where data goes by TCP only, be it between hosts, else 1. What is beyond is taken
     /// for the nearest.
     pub channels: Option<u8>,
     /// `RINGFOLD_TIMEOUT`: seconds that one call may take before the ranks are asked who is missing

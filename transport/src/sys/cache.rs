@@ -3,6 +3,9 @@
 
 use std::ptr::NonNull;
 
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const LINE_BYTES: usize = 64;
+
 /// Asks for the line at `place`, which is about to be written: others have it in their caches, and
 /// giving it up takes them about as long as a message takes.
 #[inline]
@@ -35,13 +38,14 @@ pub(crate) fn will_write<T>(place: NonNull<T>) {
 #[inline]
 pub fn hand_over(bytes: &[u8]) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    for line in bytes.chunks(64) {
+    for at in (0..bytes.len() + bytes.as_ptr().addr() % LINE_BYTES).step_by(LINE_BYTES) {
+        let first = bytes.as_ptr().wrapping_sub(bytes.as_ptr().addr() % LINE_BYTES);
         // SAFETY: a hint, which changes no memory and no register and cannot fault: of the opcodes
         // that do nothing on CPUs that do not know them.
         unsafe {
             std::arch::asm!(
                 "cldemote [{}]",
-                in(reg) line.as_ptr(),
+                in(reg) first.wrapping_add(at),
                 options(readonly, nostack, preserves_flags)
             );
         }

@@ -170,10 +170,11 @@ pub(crate) fn disarm_silences(make: &Constructor) {
             arrives.is_done().then_some(())
         });
         // A device may yet ring for what it was asked before, once for each queue.
+        let tries = if b.name() == "rdma" { 8 } else { 1 };
         let mut is_quiet = || {
             b.disarm();
             !park(&*b, Duration::ZERO)
         };
-        assert!((0..8).any(|_| is_quiet()), "the descriptor is readable after disarm");
+        assert!((0..tries).any(|_| is_quiet()), "the descriptor is readable after disarm");
     }
 }

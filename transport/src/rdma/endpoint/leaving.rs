@@ -63,7 +63,8 @@ impl Drop for Rdma {
         } else {
             // Nobody is promised what may not arrive.
             let late: Vec<_> = self.known.iter().filter(|at| !self.is_rid_of(**at)).collect();
-            tracing::warn!(ranks = ?late, "accepted bytes did not reach their peers");
+            let by_tcp = !self.tcp.is_flushed();
+            tracing::warn!(ranks = ?late, by_tcp, "accepted bytes did not reach their peers");
         }
         while !is_late() && !self.is_said() && self.look().is_ok() {
             std::thread::sleep(PAUSE);

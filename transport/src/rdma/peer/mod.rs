@@ -191,7 +191,8 @@ impl Peer {
                     || self.outbound.iter().any(|lane| matches!(lane.way, Way::Asked))
             }
         };
-        self.fault.is_some() || !waits && self.to_say.is_empty() && self.loads.is_empty()
+        let has_said = self.to_say.is_empty() && self.loads.is_empty();
+        self.fault.is_some() || has_said && (!waits || self.is_done())
     }
 
     /// Why nothing can be sent.
@@ -225,6 +226,9 @@ impl Peer {
     /// Ends it, because the peer is no more. What it sent before is still on its way.
     pub(super) fn leave(&mut self) {
         self.fault = Some(Fault::Closed);
+        if let Some(fragments) = self.promised {
+            self.dismiss(fragments);
+        }
         self.left = Some(Instant::now());
     }
 

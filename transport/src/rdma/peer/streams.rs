@@ -275,7 +275,9 @@ impl Peer {
         if !is_inviting && open.clone().all(|outbound| outbound.untold_bytes() == 0) {
             return;
         }
-        let invited = if is_inviting { 0..self.paths.len() } else { 0..0 };
+        // Of a peer that has said goodbye it is not known any more which path was lent what.
+        let has_left = self.promised.is_some();
+        let invited = if is_inviting || has_left { 0..self.paths.len() } else { 0..0 };
         let borrowers = open.flat_map(|outbound| outbound.borrowers());
         let borrowers: Vec<_> = borrowers.chain(invited).collect();
         for path in borrowers {
@@ -286,7 +288,8 @@ impl Peer {
                 own.registry.forget(pd, own.budget);
             }
         }
-        self.end(Fault::Lost("a message to it was given up".to_owned()));
+        let given_up = || Fault::Lost("a message to it was given up".to_owned());
+        self.end(if has_left { Fault::Closed } else { given_up() });
     }
 
     /// A receive was taken back from that life of a path; whether its end is news.

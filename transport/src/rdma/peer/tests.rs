@@ -173,13 +173,16 @@ fn nothing_is_held_for_whom_says_goodbye() {
     one.with(|peer, own| peer.send(0, 1, &[5; 3 << 20], true, own)).unwrap();
     other.with(|peer, own| peer.send(0, 1, &[5; 3 << 20], true, own)).unwrap();
     other.speak(&mut one);
-    let front = one.peer.readable(0).unwrap().expect("much has arrived").bytes.len();
-    one.peer.consume(0, front);
-    assert!(!one.peer.is_flushed());
+    one.peer.is_by_tcp = false;
+    while let Some(front) = one.peer.readable(0).unwrap() {
+        let bytes = front.bytes.len();
+        one.peer.consume(0, bytes);
+    }
+    assert!(!one.peer.is_flushed() && one.peer.owes());
     one.hear(Message::Bye { fragments: [0; LANES_MAX] }).unwrap_err();
     let fragments = std::array::from_fn(|lane| if lane == 0 { 64 } else { 0 });
     one.hear(Message::Bye { fragments }).unwrap();
-    assert!(one.peer.is_flushed() && one.peer.is_drained() && !one.peer.owes());
+    assert!(one.peer.is_flushed() && !one.peer.owes());
     one.hear(Message::Heard { path: 0, lanes: [Heard::default(); LANES_MAX] }).unwrap();
 }
 

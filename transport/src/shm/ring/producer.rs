@@ -85,12 +85,16 @@ impl<M> Producer<M> {
         fits
     }
 
-    /// Asks for the cell of the next `push`, and for the first line of its data: calls repeat, and
-    /// what follows takes about as long as to get a line back from the consumer.
+    /// Asks for the cell of the next `push`, and for the first line of its data, if the consumer is
+    /// done with them: calls repeat, and what follows takes about as long as to get a line back.
     #[inline]
     pub(crate) fn expect(&self) {
-        will_write(self.ring.cell(self.sent).payload);
-        will_write(self.ring.data(self.data_end % DATA_BYTES));
+        if self.cells_left() > 0 {
+            will_write(self.ring.cell(self.sent).payload);
+        }
+        if self.data_end.wrapping_sub(self.data_begin) < DATA_BYTES {
+            will_write(self.ring.data(self.data_end % DATA_BYTES));
+        }
     }
 
     /// Whether there is a cell after all. What is wrong, the next `push` says.
