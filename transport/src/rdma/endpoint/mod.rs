@@ -35,6 +35,8 @@ const NAME: &str = "rdma";
 const POLLS_PER_LOOK: u32 = 64;
 /// and every so many looks the devices' own events.
 const LOOKS_PER_EVENTS: u32 = 64;
+/// More completions than come together as a rule: calls that repeat allocate nothing.
+const COMPLETIONS: usize = 1024;
 
 /// What an endpoint must know.
 #[derive(Debug)]
@@ -152,7 +154,7 @@ impl Rdma {
             unrung: Vec::new(),
             polls: 0,
             looks: 0,
-            completions: Vec::new(),
+            completions: Vec::with_capacity(COMPLETIONS),
             bell,
             is_rung: false,
             is_armed: false,
