@@ -64,8 +64,8 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     let mut known = Algorithm::of(call.collective).iter().filter(|it| it.is_attached());
     let is_measured = known.any(|attached| rows.iter().any(|row| row.algorithm == attached.name));
     if layout.shares_memory() && !is_measured && may_be_attached(call, layout.size()) {
-        let when = "where they may read each other's memory";
-        writeln!(text, "  ranks try `attached` against it {when}; RINGFOLD_DEBUG=INFO says more")?;
+        let reach = "where they may read each other's memory";
+        writeln!(text, "  ranks try `attached` against it {reach}; RINGFOLD_DEBUG=INFO says more")?;
     }
     Ok(text)
 }

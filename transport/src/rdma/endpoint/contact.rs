@@ -5,10 +5,12 @@ use ringfold_types::Rank;
 use crate::rdma::peer::Peer;
 use crate::rdma::talk::Talk;
 
+/// See the module's head.
 #[derive(Debug)]
 pub(super) struct Contact {
     pub(super) peer: Peer,
     pub(super) talk: Talk,
+    /// As it was when last counted.
     pub(super) was_settled: bool,
     pub(super) was_by_tcp: bool,
     pub(super) was_lost: bool,

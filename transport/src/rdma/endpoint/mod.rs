@@ -14,6 +14,7 @@ use ringfold_types::limits::{LANES_MAX, RDMA_IDLE_BYTES, RDMA_RING_BYTES};
 use ringfold_types::{Lane, Rank};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
+use self::contact::Contact;
 use super::Settings;
 use super::budget::Budget;
 use super::geometry::SHORT_BYTES;
@@ -28,7 +29,6 @@ use crate::sys::Bell;
 use crate::tcp::Tcp;
 use crate::tcp::proof::JobKey;
 use crate::tcp::ticker::Ticker;
-use contact::Contact;
 
 const NAME: &str = "rdma";
 /// Every so many polls the connections are looked at, which is a system call,
