@@ -160,7 +160,9 @@ class OpenMpi(Mpi):
             tcp = (*ob1, "tcp,self", "--mca", "btl_tcp_if_include", "eth0")
             yielding = Setting("ob1 tcp, yield", (*tcp, "--mca", "mpi_yield_when_idle", "1"))
             return [Setting("ob1 tcp", tcp), yielding]
-        return [Setting("default"), Setting("ob1 sm", (*ob1, "sm,self"))]
+        known = [Setting("default"), Setting("ob1 sm", (*ob1, "sm,self"))]
+        bound = Setting("bound", ("--bind-to", "core:overload-allowed"))
+        return [*known, bound] if job.is_crowded else known
 
     def environment(self, job, setting):
         root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -183,9 +185,11 @@ class Mpich(Mpi):
         # Its collectives through shared memory spin without yielding.
         names = [f"MPIR_CVAR_{name}_POSIX_INTRA_ALGORITHM" for name in self.THROUGH_MEMORY]
         pairs = Setting("point to point", (), {name: "mpir" for name in names})
+        bound = ("-bind-to", "core")
         if job.is_crowded:
-            return [Setting("default"), pairs]
-        return [Setting("default"), Setting("bound", ("-bind-to", "core")), pairs]
+            both = Setting("point to point, bound", bound, pairs.variables)
+            return [Setting("default"), pairs, both]
+        return [Setting("default"), Setting("bound", bound), pairs]
 
 
 class IntelMpi(Mpi):
@@ -202,8 +206,10 @@ class IntelMpi(Mpi):
             return [Setting("ofi tcp", (), over), yielding]
         shm = {"I_MPI_FABRICS": "shm"}
         if job.is_crowded:
-            crowd = shm | {"I_MPI_PIN": "0", "I_MPI_THREAD_YIELD": "2"}
-            return [Setting("shm", (), shm), Setting("shm, yield", (), crowd)]
+            crowd = shm | {"I_MPI_THREAD_YIELD": "2"}
+            bound = Setting("shm, yield, bound", (), crowd)
+            free = Setting("shm, yield", (), crowd | {"I_MPI_PIN": "0"})
+            return [Setting("shm", (), shm), bound, free]
         return [Setting("shm", (), shm)]
 
     def environment(self, job, setting):

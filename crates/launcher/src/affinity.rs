@@ -29,14 +29,20 @@ pub(crate) fn bind(how: Bind, local_rank: usize, local_size: usize) -> rustix::i
     if chosen.count() == 0 { Ok(()) } else { sched_setaffinity(None, &chosen) }
 }
 
-/// The CPUs of a rank's share, a run of neighbouring cores; none if there are not enough for all.
+/// The CPUs of a rank's share, a run of neighbouring cores or a core that it shares with its
+/// neighbours; none if neither gives every core as many ranks: then the kernel moves them about.
+/// Otherwise it had better not: where ranks take turns, all wait for the fullest core, and it may
+/// be a tenth of a second before the kernel has spread them evenly.
 fn share(
     cores: &[Vec<usize>],
     local_rank: usize,
     local_size: usize,
 ) -> impl Iterator<Item = usize> + '_ {
-    let each = cores.len().checked_div(local_size).unwrap_or_default();
-    cores.iter().skip(local_rank * each).take(each).flatten().copied()
+    let (first, each) = match (cores.len() / local_size.max(1), local_size / cores.len().max(1)) {
+        (0, ranks) if ranks * cores.len() == local_size => (local_rank / ranks, 1),
+        (each, _) => (local_rank * each, each),
+    };
+    cores.iter().skip(first).take(each).flatten().copied()
 }
 
 /// The allowed cores, each as its allowed hardware threads. Where the kernel does not tell which
@@ -75,6 +81,9 @@ mod tests {
         let of = |rank, size| share(&cores, rank, size).collect::<Vec<_>>();
         assert_eq!(of(0, 1).len(), 9);
         assert_eq!([of(0, 2), of(1, 2)], [[0, 4, 1, 5], [2, 6, 3, 7]]);
-        assert_eq!((of(4, 5), of(0, 6)), (vec![8], vec![]), "too few cores for six");
+        assert_eq!((of(4, 5), of(0, 6)), (vec![8], vec![]), "six do not divide five cores");
+        assert_eq!([of(0, 10), of(1, 10), of(2, 10)], [[0, 4], [0, 4], [1, 5]]);
+        assert_eq!(of(9, 10), [8]);
+        assert!(share(&[], 0, 2).next().is_none() && share(&cores, 0, 0).count() == 9);
     }
 }

@@ -46,8 +46,8 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) oversubscribe: bool,
 
-    /// Tie ranks to their host's cores: an equal share each if there are enough, one each in turn,
-    /// or not at all
+    /// Tie ranks to their host's cores: in equal shares, where cores divide among ranks or ranks
+    /// among cores; one each in turn; or not at all
     #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
     pub(crate) bind_to: BindTo,
 

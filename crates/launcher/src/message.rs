@@ -86,8 +86,8 @@ pub enum Refusal {
 pub enum Bind {
     /// Ranks run wherever the host lets them.
     None,
-    /// Each rank has an equal share of the cores that the host allows, if there is one for each.
-    /// The ranks' threads are free within it, and two ranks never wait for one core.
+    /// Each rank has an equal share of the cores that the host allows, or each core an equal number
+    /// of ranks; where neither goes without a rest, as `None`. A rank's threads are free within it.
     #[default]
     Share,
     /// Each rank has one of the cores that the host allows, in turn.

@@ -137,6 +137,28 @@ fn ranks_share_the_cores_unless_told_otherwise() {
 }
 
 #[test]
+fn cores_share_the_ranks_where_there_are_more() {
+    let script = "taskset -cp $$ | sed 's/.*: //'";
+    let shares = |ranks: usize| {
+        let args = ["-n", &ranks.to_string(), "--tag-output", "sh", "-c", script];
+        let done = run(&args);
+        assert_eq!(done.code, 0, "{done:?}");
+        let mut lines: Vec<String> = done.lines().iter().map(|&line| line.to_owned()).collect();
+        lines.sort_unstable();
+        let cores = lines.iter().map(|line| line.split_once(' ').unwrap().1.to_owned());
+        cores.collect::<Vec<_>>()
+    };
+    // As few as there are cores say how many these are.
+    let each = run(&["sh", "-c", script]).lines().len();
+    if !(2..=4).contains(&each) {
+        return eprintln!("SKIPPED: two to four cores, which this machine has not");
+    }
+    let (cores, twice, more) = (shares(each), shares(2 * each), shares(2 * each + 1));
+    assert_eq!(twice, cores.iter().flat_map(|core| [core; 2]).cloned().collect::<Vec<_>>());
+    assert!(more.iter().all(|free| *free == more[0] && !cores.contains(free)), "{more:?}");
+}
+
+#[test]
 fn each_rank_has_its_core() {
     let script = "taskset -cp $$ | sed 's/.*: //'";
     let free = run(&["-n", "1", "sh", "-c", script]);
