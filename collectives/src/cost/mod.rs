@@ -35,11 +35,11 @@ pub struct LinkCost {
 
 /// Between ranks of one host: a cache line changes owners twice, and 10 GB/s are copied.
 pub const SAME_HOST: LinkCost =
-    LinkCost { latency_ps: 500_000, message_ps: 100_000, byte_ps: 100, work_ps: [150_000, 100] };
+    LinkCost { latency_ps: 500_000, message_ps: 100_000, byte_ps: 100, work_ps: [90_000, 100] };
 
 /// Tokens between ranks of one host whose buffers are windows, and what they read and store there.
 pub const IN_WINDOWS: LinkCost =
-    LinkCost { latency_ps: 245_000, message_ps: 62_000, byte_ps: 100, work_ps: [100_000, 40] };
+    LinkCost { latency_ps: 245_000, message_ps: 62_000, byte_ps: 100, work_ps: [50_000, 20] };
 
 /// Tokens between ranks of one host that pass ordinary buffers through stages, after each of which
 /// another's memory is read first; and what they copy there and take.
@@ -47,7 +47,7 @@ pub const STAGED: LinkCost =
     LinkCost { latency_ps: 500_000, message_ps: 200_000, byte_ps: 44, work_ps: [200_000, 50] };
 
 /// The same among more than two ranks, which tell each other at once.
-pub const TOLD: LinkCost = LinkCost { work_ps: [160_000, 50], ..STAGED };
+pub const TOLD: LinkCost = LinkCost { work_ps: [115_000, 50], ..STAGED };
 
 /// Between two ranks that trade stages: what one writes is in its caches already.
 pub const TRADED: LinkCost =
@@ -68,7 +68,10 @@ pub const ACROSS_HOSTS: LinkCost = LinkCost {
     work_ps: [6_000_000, 300],
 };
 
-/// From one rank to another of the same CPU, in picoseconds: who waits yields, at times in vain.
+/// From one rank to another of the same CPU, in picoseconds, where everyone waits for everyone,
+const TURN_PS: u128 = 800_000;
+
+/// and along chains and trees: who waits yields, at times to others that wait.
 const SWITCH_PS: u128 = 2_200_000;
 
 /// From one host to another that is a container of the same machine, with CPUs for all ranks,
@@ -88,8 +91,11 @@ const MIXED_QUARTERS: u128 = 6;
 /// Combining one byte that arrives, in cache: 20 GB/s, in picoseconds.
 const COMBINED_BYTE_PS: u128 = 50;
 
-/// Reading one byte of a stage to combine it, in one pass with those of all ranks.
+/// Reading one byte of a stage to combine it with that of another rank.
 const READ_BYTE_PS: u128 = 22;
+
+/// The same with those of several ranks: for one byte of the result, and for each rank.
+const READ_BYTES_PS: [u128; 2] = [150, 10];
 
 /// How much slower links are, in quarters, when everyone sends to everyone through the switches and
 /// many send to one.
@@ -297,6 +303,7 @@ fn hierarchical(call: &Call, layout: &Layout, chunk: usize) -> Bill {
     Bill {
         steps: rail.steps + 2,
         waiting: rail.waiting + 2 * SAME_HOST.latency_ps,
+        switch_ps: rail.switch_ps,
         busy: rail.busy + within + woken,
         work: rail.work + work,
     }
@@ -313,8 +320,10 @@ const fn longer_ps(messages: u128, bytes: u128) -> u128 {
 struct Bill {
     /// Messages that wait for each other,
     steps: u128,
-    /// and how long they are under way.
+    /// how long they are under way,
     waiting: u128,
+    /// and to let another rank of the CPU run for each.
+    switch_ps: u128,
     /// What the busiest rank does meanwhile, with a CPU of its own.
     busy: u128,
     /// CPU time of a rank on average.
@@ -373,7 +382,11 @@ impl Bill {
             let bytes = moved * ACROSS_HOSTS.byte_ps * site.crowd as u128 * crowded / 4;
             (steps * ACROSS_HOSTS.latency_ps, messages * ACROSS_HOSTS.message_ps + bytes)
         };
-        let combined = if algorithm.needs_stage() {
+        let combined = if algorithm.needs_stage() && size > 2 {
+            let [result_ps, rank_ps] = READ_BYTES_PS;
+            let results = (traffic.summed / size) as u128 * bytes(Form::Element);
+            results * (result_ps + rank_ps * size as u128)
+        } else if algorithm.needs_stage() {
             traffic.summed as u128 * bytes(Form::Element) * READ_BYTE_PS
         } else {
             traffic.summed as u128 * bytes(Form::Accumulator) * COMBINED_BYTE_PS
@@ -386,12 +399,13 @@ impl Bill {
         let pieces = messages.max((traffic.moved / chunk) as u128);
         let work = pieces * message_ps + carried(traffic.moved) * byte_ps + combined;
         let work = traffic.average(work, size) * quarters / 4;
-        Self { steps, waiting, busy: (busy + combined) * quarters / 4, work }
+        let switch_ps = if traffic.way == Way::Direct { TURN_PS } else { SWITCH_PS };
+        Self { steps, waiting, switch_ps, busy: (busy + combined) * quarters / 4, work }
     }
 
     /// How long the call takes on ranks that may have to take turns on their CPUs.
     fn total(&self, layout: &Layout) -> u128 {
-        let Self { steps, waiting, busy, work } = *self;
+        let Self { steps, waiting, switch_ps, busy, work } = *self;
         let crowd = layout.crowd();
         // Containers of one machine are not far from each other.
         let one_machine = layout.hosts() > 1 && crowd.ranks == layout.size();
@@ -400,7 +414,7 @@ impl Bill {
             return near + busy;
         }
         let of_cpu = |each: u128| each * crowd.ranks as u128 / crowd.cpus as u128;
-        let turns = steps * of_cpu(SWITCH_PS);
+        let turns = steps * of_cpu(switch_ps);
         if layout.hosts() <= 1 {
             return turns + busy.max(of_cpu(work));
         }

@@ -9,7 +9,7 @@ use ringfold_collectives::select::{
 };
 use ringfold_collectives::{Algorithm, Form, Plan, Schedule};
 use ringfold_reduce::Kernel;
-use ringfold_topology::{Crowd, Layout};
+use ringfold_topology::Layout;
 use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{Call, Rank, ReduceOp};
 
@@ -280,10 +280,8 @@ impl Plans {
             Place::Ordinary => select(&planned, layout, constraints, measured),
             Place::Windows { shared: true } => {
                 // To go through stages takes a copy, and one turn of all ranks for a short call,
-                // where to read windows takes two. With fewer ranks for each CPU that is no gain,
-                // or none that could be told beforehand.
-                let Crowd { ranks, cpus } = layout.crowd();
-                let is_staged = layout.shares_memory() && ranks > 3 * cpus;
+                // where to read windows takes two: a gain where ranks have to take turns.
+                let is_staged = layout.shares_memory() && layout.crowd().is_dense();
                 let layout = layout.clone().sharing_memory(is_staged);
                 select_in_windows(&planned, &layout, constraints, measured)
             }
