@@ -226,11 +226,12 @@ impl Communicator {
         let user = prescale(call, user, &mut self.scaled);
         let task = entry.task(control, tag, self.timeout);
         let (element, accumulator) = entry.element_bytes;
-        let scratch = self.scratch.exactly(entry.schedule.scratch_len() * accumulator);
+        let scratch = self.scratch.exactly(entry.scratch_bytes());
         let stage = self.stage.as_mut().filter(|_| entry.is_staged);
         let mut memory = Memory::new(user, scratch, element, accumulator).with_stage(
             stage,
             self.is_stage_turned,
+            entry.in_rows,
             self.layout.size(),
         );
         match self.engine.run(&task, &mut memory, steps) {
@@ -256,11 +257,15 @@ impl Communicator {
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         let task = entry.task(control, tag, self.timeout);
         let (element, accumulator) = entry.element_bytes;
-        let scratch = self.scratch.exactly(entry.schedule.scratch_len() * accumulator);
+        let scratch = self.scratch.exactly(entry.scratch_bytes());
         let stage = self.stage.as_mut().filter(|_| entry.is_staged);
-        let (is_turned, size) = (self.is_stage_turned, self.layout.size());
-        let memory = Memory::new(user, scratch, element, accumulator);
-        self.engine.run(&task, &mut memory.with_stage(stage, is_turned, size), 0)?;
+        let mut memory = Memory::new(user, scratch, element, accumulator).with_stage(
+            stage,
+            self.is_stage_turned,
+            entry.in_rows,
+            self.layout.size(),
+        );
+        self.engine.run(&task, &mut memory, 0)?;
         self.is_stage_turned ^= entry.schedule.turns_stage();
         Ok(())
     }

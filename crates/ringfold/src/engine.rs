@@ -393,6 +393,11 @@ fn reduce<const N: usize>(
         return Ok(0);
     }
     let dst = dst.take(elements);
+    for source in sources {
+        if let Source::Peer(of, whole) = *source {
+            memory.take(of, whole);
+        }
+    }
     let (into, rest) = memory.split(dst);
     let mut operands = [Operand::Destination; N];
     for ((operand, source), arrived) in operands.iter_mut().zip(sources).zip(arrived) {
@@ -403,7 +408,8 @@ fn reduce<const N: usize>(
                 Place::Bytes(bytes) => (bytes, Form::of(whole.buffer)),
             },
             Source::Peer(of, whole) => {
-                (rest.peer(of, whole.skip(done).take(elements)), Form::of(whole.buffer))
+                let form = Form::of(whole.buffer);
+                (&rest.peer(of, whole)[done << shift(form)..][..elements << shift(form)], form)
             }
         };
         *operand = Operand::Bytes { bytes, form: kernel_form(form) };

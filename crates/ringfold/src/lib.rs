@@ -37,6 +37,7 @@ mod pair;
 mod plans;
 mod reach;
 mod router;
+mod rows;
 mod settings;
 mod short;
 mod stage;

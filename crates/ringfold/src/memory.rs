@@ -8,6 +8,7 @@ use ringfold_types::limits::STAGE_HALF_BYTES;
 use ringfold_types::{Buffer, Rank, Slice};
 
 use crate::reach::Reach;
+use crate::rows::{Rows, TAKEN_BYTES};
 
 /// Bytes of a result from which what it takes from stages, and what is combined of other windows,
 /// is written past the caches. Two ranks' results of that length leave nothing in them for the
@@ -97,6 +98,8 @@ struct Map {
     output_at: usize,
     /// How far the halves of the stage have changed places, in bytes.
     stage_by: usize,
+    /// Where in scratch that is which is taken of parts that lie in rows, if some do.
+    taken_at: Option<usize>,
     /// How far to shift a number of elements to get their bytes, of which there is a power of two,
     element: u32,
     /// and for elements of scratch.
@@ -152,23 +155,27 @@ impl<'a> Memory<'a> {
         };
         debug_assert!(element.is_power_of_two() && accumulator.is_power_of_two());
         let (element, accumulator) = (element.trailing_zeros(), accumulator.trailing_zeros());
-        let map = Map { input_at, output_at, stage_by: 0, element, accumulator };
+        let map = Map { input_at, output_at, stage_by: 0, taken_at: None, element, accumulator };
         let (reach, stage) = (None, None);
         Self { input, user, scratch, reach, stage, past: false, handed_bytes: 0, map }
     }
 
     /// The same with the `stage` of so many ranks, if the call passes through it; its halves may
-    /// have changed places.
+    /// have changed places, and its parts lie in rows: then the last `TAKEN_BYTES` of scratch are
+    /// for what is taken of these.
     pub(crate) fn with_stage(
         self,
         stage: Option<&'a mut Window>,
         is_turned: bool,
+        in_rows: bool,
         ranks: usize,
     ) -> Self {
         let stage_by = if is_turned { STAGE_HALF_BYTES } else { 0 };
         let past = goes_past(self.user.len(), (self.input.len() + self.user.len()) * ranks);
         let handed_bytes = if ranks == 2 { HANDED_BYTES } else { 0 };
-        Self { stage, past, handed_bytes, map: Map { stage_by, ..self.map }, ..self }
+        let taken_at = self.scratch.len().checked_sub(TAKEN_BYTES).filter(|_| in_rows);
+        let map = Map { stage_by, taken_at, ..self.map };
+        Self { stage, past, handed_bytes, map, ..self }
     }
 
     /// Whether what the user's memory gets of messages, and of itself, is written past the caches.
@@ -180,7 +187,8 @@ impl<'a> Memory<'a> {
     /// which go from and to scratch.
     pub(crate) fn in_windows(reach: Reach<'a>, scratch: &'a mut [u8]) -> Self {
         let (element, accumulator) = (reach.element, reach.accumulator);
-        let map = Map { input_at: None, output_at: 0, stage_by: 0, element, accumulator };
+        let map =
+            Map { input_at: None, output_at: 0, stage_by: 0, taken_at: None, element, accumulator };
         let (input, user): (&[u8], &mut [u8]) = (&[], &mut []);
         let (reach, stage) = (Some(reach), None);
         Self { input, user, scratch, reach, stage, past: false, handed_bytes: 0, map }
@@ -238,6 +246,9 @@ impl<'a> Memory<'a> {
         if from == to {
             return;
         }
+        if let (Region::Stage, Some(rows)) = (to.0, self.map.rows(from.1.len())) {
+            return self.copy_in_rows(from, to.1.start, rows);
+        }
         let overlap = from.1.start < to.1.end && to.1.start < from.1.end;
         match (from.0, to.0) {
             (Region::User, Region::User) if overlap => self.user.copy_within(from.1, to.1.start),
@@ -259,12 +270,41 @@ impl<'a> Memory<'a> {
         }
     }
 
+    /// Copies what is at `from` to byte `start` of the stage.
+    fn copy_in_rows(&mut self, (region, range): (Region, Range<usize>), start: usize, rows: Rows) {
+        let bytes = match region {
+            Region::Input => &self.input[range],
+            Region::User => &self.user[range],
+            Region::Scratch => &self.scratch[range],
+            Region::Stage => unreachable!("what lies in rows is not copied within a stage"),
+        };
+        let stage = staged(self.stage.as_deref_mut()).own.write(Rows::span(start));
+        rows.places().for_each(|(row, place)| copy(&mut stage[place], &bytes[row]));
+    }
+
     /// Copies `src` of the stage of `from` to `dst`.
     pub(crate) fn get(&mut self, from: Rank, src: Slice, dst: Slice) {
         let (_, range) = self.map.place(src);
         let copy = if self.past { copy_past } else { copy };
+        let rows = self.map.rows(range.len());
         let (bytes, rest) = self.split(dst);
+        if let Some(rows) = rows {
+            let stage = staged(rest.stages).read(from, Rows::span(range.start));
+            return rows.places().for_each(|(row, place)| copy(&mut bytes[row], &stage[place]));
+        }
         copy(bytes, staged(rest.stages).read(from, range));
+    }
+
+    /// Takes `src` of the stage of `from` together, if it lies in rows, for a reduction.
+    #[inline]
+    pub(crate) fn take(&mut self, from: Rank, src: Slice) {
+        let (_, range) = self.map.place(src);
+        let (Some(rows), Some(at)) = (self.map.rows(range.len()), self.map.taken_at) else {
+            return;
+        };
+        let stage = staged(self.stage.as_deref()).peers.read(from, Rows::span(range.start));
+        let taken = &mut self.scratch[at..];
+        rows.places().for_each(|(row, place)| copy(&mut taken[row], &stage[place]));
     }
 
     /// Trades stages with the other rank.
@@ -312,6 +352,12 @@ impl<'a> Memory<'a> {
 }
 
 impl Map {
+    /// How so many bytes of a stage lie, if it is in rows.
+    #[inline]
+    fn rows(self, part: usize) -> Option<Rows> {
+        self.taken_at.and_then(|_| Rows::of(part))
+    }
+
     #[inline]
     fn place(self, slice: Slice) -> (Region, Range<usize>) {
         let (region, start, shift) = match (slice.buffer, self.input_at) {
@@ -342,10 +388,14 @@ impl<'m> Rest<'m> {
         self.at(self.map.place(slice))
     }
 
-    /// What `slice` of the stage of `of` holds.
+    /// What `slice` of the stage of `of` holds: taken before, if it lies in rows.
     #[inline]
     pub(crate) fn peer(&self, of: Rank, slice: Slice) -> &'m [u8] {
-        staged(self.stages).read(of, self.map.place(slice).1)
+        let (_, range) = self.map.place(slice);
+        match (self.map.rows(range.len()), self.map.taken_at) {
+            (Some(_), Some(at)) => &self.scratch[at..at + range.len()],
+            _ => staged(self.stages).read(of, range),
+        }
     }
 
     #[inline]
@@ -376,7 +426,7 @@ mod tests {
     #[test]
     fn long_results_go_past_the_caches_by_what_all_ranks_have() {
         fn past(user: User<'_>) -> bool {
-            Memory::new(user, &mut [], 1, 1).with_stage(None, false, 8).past
+            Memory::new(user, &mut [], 1, 1).with_stage(None, false, false, 8).past
         }
         let mib = |count: usize| count << 20;
         assert!(goes_past(mib(16), mib(32)) && goes_past(mib(4), mib(64)));

@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::memory::Shape;
 use crate::pair::Pair;
 use crate::reach::spreads;
+use crate::rows::{self, TAKEN_BYTES};
 use crate::short::reduces_in_lines;
 
 /// The schedules of a communicator.
@@ -77,6 +78,8 @@ pub(crate) struct Entry {
     pub(crate) spreads: bool,
     /// Whether it passes through stages, be it that this rank's steps do not.
     pub(crate) is_staged: bool,
+    /// and what it leaves there lies in rows.
+    pub(crate) in_rows: bool,
     /// Whether its messages are offered.
     is_attached: bool,
     /// What is to be tried before it is performed so.
@@ -321,6 +324,7 @@ impl Plans {
             pair: Pair::of(&schedule, kernel, mark),
             in_windows: algorithm.needs_windows(),
             is_staged: algorithm.needs_stage(),
+            in_rows: rows::are_for(&schedule),
             spreads: spreads(&schedule),
             element_bytes: (bytes(Form::Element), bytes(Form::Accumulator)),
             schedule,
@@ -337,6 +341,12 @@ fn planned(call: &Call) -> Call {
 }
 
 impl Entry {
+    /// Bytes of scratch that it needs.
+    pub(crate) fn scratch_bytes(&self) -> usize {
+        let taken = if self.in_rows { TAKEN_BYTES } else { 0 };
+        self.schedule.scratch_len() * self.element_bytes.1 + taken
+    }
+
     /// Begins the call as number `seq`; `seal` is what the ranks must agree on besides. Returns the
     /// tag of its bytes.
     pub(crate) fn begin(&self, control: &Control, seq: u64, seal: u64) -> u32 {

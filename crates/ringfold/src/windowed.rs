@@ -175,7 +175,7 @@ impl Communicator {
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         let task = entry.task(control, tag, self.timeout);
         let (element, accumulator) = entry.element_bytes;
-        let scratch = self.scratch.exactly(entry.schedule.scratch_len() * accumulator);
+        let scratch = self.scratch.exactly(entry.scratch_bytes());
         let place = prescaled(call, place, range);
         let mut memory = match place {
             Place::Apart(user) => Memory::new(user, scratch, element, accumulator),
@@ -198,6 +198,7 @@ impl Communicator {
                 Memory::new(user, scratch, element, accumulator).with_stage(
                     stage,
                     self.is_stage_turned,
+                    entry.in_rows,
                     self.layout.size(),
                 )
             }

@@ -24,8 +24,8 @@ pub(super) const CHALLENGE_BYTES: usize = NONCE_BYTES + PROOF_BYTES;
 pub(super) const PROVEN_BYTES: usize = PROOF_BYTES + 8;
 pub(super) const WELCOME_BYTES: usize = 8;
 
-/// The layout of segments and rings is part of what the version counts.
-const MAGIC: [u8; 8] = *b"RFshm\0\0\x04";
+/// The layout of segments, rings and stages is part of what the version counts.
+const MAGIC: [u8; 8] = *b"RFshm\0\0\x05";
 
 /// The first words of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
