@@ -2,8 +2,8 @@
 //!
 //! Lines that a core has written and still has in its first cache reach another core at a third of
 //! the rate of those in its second (8 and 23 GB/s between two cores of Sapphire Rapids). So what
-//! would stay in the first lies in rows a page apart: they have the same sets of that cache, and are
-//! more than these have room for, so that each row drives one before it out to the second.
+//! would stay in the first lies in rows a page apart: they share the same sets of that cache, and
+//! are more than these have room for, so that each row drives one before it out to the second.
 
 use std::ops::{Range, RangeInclusive};
 
