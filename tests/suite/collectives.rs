@@ -269,6 +269,27 @@ fn calls_through_stages_follow_each_other_in_any_order() {
     }
 }
 
+/// Parts of stages that two ranks lay out in rows, and those next to them that they do not.
+#[test]
+fn parts_of_stages_in_rows_are_whole() {
+    let staged = "allreduce:staged_one_shot;allgather:staged;reduce_scatter:staged";
+    Via::Shm.run(2, &[("RINGFOLD_ALGO", staged)], |comm| {
+        for collective in [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter]
+        {
+            for (data_type, op) in kinds(collective) {
+                for bytes in [4095, 4096, 4104, 8 << 10, 10_001, 16 << 10, (16 << 10) + 8] {
+                    let count = bytes / data_type.bytes();
+                    let call = Call { collective, count, data_type, op, root: Rank(0) };
+                    for in_place in [false, true] {
+                        let wrong = wrong(comm, &call, in_place, bytes as u64);
+                        assert_eq!(wrong, 0, "{call}, in place {in_place}");
+                    }
+                }
+            }
+        }
+    });
+}
+
 /// When calls of a length are first made, the ranks may try whether to read each other's memory;
 /// whatever comes of that, results are right and they go on alike.
 #[test]

@@ -91,11 +91,11 @@ const MIXED_QUARTERS: u128 = 6;
 /// Combining one byte that arrives, in cache: 20 GB/s, in picoseconds.
 const COMBINED_BYTE_PS: u128 = 50;
 
-/// Reading one byte of a stage to combine it with that of another rank.
+/// Reading one byte of a stage to combine it, in one pass with those of all ranks.
 const READ_BYTE_PS: u128 = 22;
 
-/// The same with those of several ranks: for one byte of the result, and for each rank.
-const READ_BYTES_PS: [u128; 2] = [150, 10];
+/// The same in CPU time, with more than two ranks: for one byte of the result, and for each rank.
+const READ_WORK_PS: [u128; 2] = [150, 10];
 
 /// How much slower links are, in quarters, when everyone sends to everyone through the switches and
 /// many send to one.
@@ -382,11 +382,7 @@ impl Bill {
             let bytes = moved * ACROSS_HOSTS.byte_ps * site.crowd as u128 * crowded / 4;
             (steps * ACROSS_HOSTS.latency_ps, messages * ACROSS_HOSTS.message_ps + bytes)
         };
-        let combined = if algorithm.needs_stage() && size > 2 {
-            let [result_ps, rank_ps] = READ_BYTES_PS;
-            let results = (traffic.summed / size) as u128 * bytes(Form::Element);
-            results * (result_ps + rank_ps * size as u128)
-        } else if algorithm.needs_stage() {
+        let combined = if algorithm.needs_stage() {
             traffic.summed as u128 * bytes(Form::Element) * READ_BYTE_PS
         } else {
             traffic.summed as u128 * bytes(Form::Accumulator) * COMBINED_BYTE_PS
@@ -397,7 +393,14 @@ impl Bill {
         let longer_ps = longer_ps * (1024 - away) / 1024;
         let [message_ps, byte_ps] = [of_both(0) + longer_ps, of_both(1)];
         let pieces = messages.max((traffic.moved / chunk) as u128);
-        let work = pieces * message_ps + carried(traffic.moved) * byte_ps + combined;
+        let combining = if algorithm.needs_stage() && size > 2 {
+            let [result_ps, rank_ps] = READ_WORK_PS;
+            let results = (traffic.summed / size) as u128 * bytes(Form::Element);
+            results * (result_ps + rank_ps * size as u128)
+        } else {
+            combined
+        };
+        let work = pieces * message_ps + carried(traffic.moved) * byte_ps + combining;
         let work = traffic.average(work, size) * quarters / 4;
         let switch_ps = if traffic.way == Way::Direct { TURN_PS } else { SWITCH_PS };
         Self { steps, waiting, switch_ps, busy: (busy + combined) * quarters / 4, work }

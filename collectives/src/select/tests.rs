@@ -199,10 +199,10 @@ fn what_was_not_tried_is_chosen_only_if_nothing_else_is_allowed() {
 const CHOICES: &str = "\
 1x2 f32: 4 recursive_doubling 64 staged_one_shot 536870912 ring
 1x2 bf16: 4 one_shot 64 staged_one_shot 536870912 two_shot
-1x8 f32: 4 one_shot 1024 staged_one_shot 16384 staged 134217728 two_shot
-1x8 bf16: 4 one_shot 1024 staged_one_shot 16384 staged 134217728 two_shot
-1x64 f32: 4 recursive_doubling 8192 halving_doubling 131072 staged 16777216 halving_doubling
-1x64 bf16: 4 recursive_doubling 4096 halving_doubling 65536 staged 8388608 two_shot
+1x8 f32: 4 one_shot 1024 staged_one_shot 32768 staged 134217728 two_shot
+1x8 bf16: 4 one_shot 1024 staged_one_shot 32768 staged 134217728 two_shot
+1x64 f32: 4 recursive_doubling 8192 halving_doubling 262144 staged 16777216 halving_doubling
+1x64 bf16: 4 recursive_doubling 4096 halving_doubling 65536 two_shot 131072 staged 8388608 two_shot
 2x8 f32: 4 hierarchical
 2x8 bf16: 4 hierarchical
 8x1 f32: 4 one_shot 16384 two_shot 2097152 ring

@@ -14,7 +14,8 @@ pub(crate) fn allowed_cores() -> usize {
 /// # Errors
 /// What the operating system says.
 pub(crate) fn bind(how: Bind, local_rank: usize, local_size: usize) -> rustix::io::Result<()> {
-    let cores = cores(&sched_getaffinity(None)?);
+    let allowed = sched_getaffinity(None)?;
+    let cores = cores(&allowed);
     let mut chosen = CpuSet::new();
     match how {
         Bind::None => return Ok(()),
@@ -24,25 +25,32 @@ pub(crate) fn bind(how: Bind, local_rank: usize, local_size: usize) -> rustix::i
                 chosen.set(*cpu);
             }
         }
+        Bind::Share if cores.len() < local_size && has_quota(&allowed) => return Ok(()),
         Bind::Share => share(&cores, local_rank, local_size).for_each(|cpu| chosen.set(cpu)),
     }
     if chosen.count() == 0 { Ok(()) } else { sched_setaffinity(None, &chosen) }
 }
 
-/// The CPUs of a rank's share, a run of neighbouring cores or a core that it shares with its
-/// neighbours; none if neither gives every core as many ranks: then the kernel moves them about.
-/// Otherwise it had better not: where ranks take turns, all wait for the fullest core, and it may
-/// be a tenth of a second before the kernel has spread them evenly.
+/// The CPUs of a rank's share: a run of neighbouring cores, or a core that it shares with its
+/// neighbours if cores divide ranks; none if neither is possible. Where ranks take turns, all wait
+/// for the fullest core, and it may be a tenth of a second before the kernel has spread them evenly.
 fn share(
     cores: &[Vec<usize>],
     local_rank: usize,
     local_size: usize,
 ) -> impl Iterator<Item = usize> + '_ {
     let (first, each) = match (cores.len() / local_size.max(1), local_size / cores.len().max(1)) {
-        (0, ranks) if ranks * cores.len() == local_size => (local_rank / ranks, 1),
+        (0, ranks @ 1..) if ranks * cores.len() == local_size => (local_rank / ranks, 1),
         (each, _) => (local_rank * each, each),
     };
     cores.iter().skip(first).take(each).flatten().copied()
+}
+
+/// Whether this process may use less than all of the CPUs that it may run on: who is tied to some
+/// then would seem to have these for itself.
+fn has_quota(allowed: &CpuSet) -> bool {
+    let cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).count();
+    std::thread::available_parallelism().is_ok_and(|usable| usable.get() < cpus)
 }
 
 /// The allowed cores, each as its allowed hardware threads. Where the kernel does not tell which
@@ -84,6 +92,7 @@ mod tests {
         assert_eq!((of(4, 5), of(0, 6)), (vec![8], vec![]), "six do not divide five cores");
         assert_eq!([of(0, 10), of(1, 10), of(2, 10)], [[0, 4], [0, 4], [1, 5]]);
         assert_eq!(of(9, 10), [8]);
-        assert!(share(&[], 0, 2).next().is_none() && share(&cores, 0, 0).count() == 9);
+        assert_eq!((share(&[], 0, 2).count(), share(&[], 0, 0).count()), (0, 0));
+        assert_eq!(share(&cores, 0, 0).count(), 9);
     }
 }

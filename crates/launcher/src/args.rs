@@ -46,8 +46,8 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) oversubscribe: bool,
 
-    /// Tie ranks to their host's cores: in equal shares, where cores divide among ranks or ranks
-    /// among cores; one each in turn; or not at all
+    /// Tie ranks to their host's cores: as many cores to each rank, or where there are too few as
+    /// many ranks to each core, if that comes out even; one each in turn; or not at all
     #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
     pub(crate) bind_to: BindTo,
 

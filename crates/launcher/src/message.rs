@@ -86,8 +86,9 @@ pub enum Refusal {
 pub enum Bind {
     /// Ranks run wherever the host lets them.
     None,
-    /// Each rank has an equal share of the cores that the host allows, or each core an equal number
-    /// of ranks; where neither goes without a rest, as `None`. A rank's threads are free within it.
+    /// Each rank has as many of the cores that the host allows, at least one; or each core as many
+    /// ranks, if these can be dealt evenly and no quota limits the cores; else as `None`. A rank's
+    /// threads are free within its share.
     #[default]
     Share,
     /// Each rank has one of the cores that the host allows, in turn.

@@ -228,12 +228,9 @@ impl Communicator {
         let (element, accumulator) = entry.element_bytes;
         let scratch = self.scratch.exactly(entry.scratch_bytes());
         let stage = self.stage.as_mut().filter(|_| entry.is_staged);
-        let mut memory = Memory::new(user, scratch, element, accumulator).with_stage(
-            stage,
-            self.is_stage_turned,
-            entry.in_rows,
-            self.layout.size(),
-        );
+        let staging = entry.staging(self.is_stage_turned, self.layout.size());
+        let mut memory =
+            Memory::new(user, scratch, element, accumulator).with_stage(stage, staging);
         match self.engine.run(&task, &mut memory, steps) {
             Ok(()) => {
                 self.is_stage_turned ^= entry.schedule.turns_stage();
@@ -259,12 +256,9 @@ impl Communicator {
         let (element, accumulator) = entry.element_bytes;
         let scratch = self.scratch.exactly(entry.scratch_bytes());
         let stage = self.stage.as_mut().filter(|_| entry.is_staged);
-        let mut memory = Memory::new(user, scratch, element, accumulator).with_stage(
-            stage,
-            self.is_stage_turned,
-            entry.in_rows,
-            self.layout.size(),
-        );
+        let staging = entry.staging(self.is_stage_turned, self.layout.size());
+        let mut memory =
+            Memory::new(user, scratch, element, accumulator).with_stage(stage, staging);
         self.engine.run(&task, &mut memory, 0)?;
         self.is_stage_turned ^= entry.schedule.turns_stage();
         Ok(())

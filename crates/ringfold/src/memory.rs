@@ -32,6 +32,17 @@ pub(crate) const fn goes_past(result: usize, all: usize) -> bool {
     result >= PAST_BYTES || all >= PAST_BYTES_OF_ALL
 }
 
+/// How a call uses stages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Staging {
+    /// Whether the halves have changed places.
+    pub(crate) is_turned: bool,
+    /// Whether parts lie in rows: the last `TAKEN_BYTES` of scratch are for what is taken of these.
+    pub(crate) in_rows: bool,
+    /// How many ranks use them.
+    pub(crate) ranks: usize,
+}
+
 /// The caller's buffers, and where the parts of a call begin in them.
 pub(crate) enum User<'a> {
     /// Out of place.
@@ -160,20 +171,16 @@ impl<'a> Memory<'a> {
         Self { input, user, scratch, reach, stage, past: false, handed_bytes: 0, map }
     }
 
-    /// The same with the `stage` of so many ranks, if the call passes through it; its halves may
-    /// have changed places, and its parts lie in rows: then the last `TAKEN_BYTES` of scratch are
-    /// for what is taken of these.
+    /// The same with the stage, if the call passes through it.
     pub(crate) fn with_stage(
         self,
         stage: Option<&'a mut Window>,
-        is_turned: bool,
-        in_rows: bool,
-        ranks: usize,
+        Staging { is_turned, in_rows, ranks }: Staging,
     ) -> Self {
         let stage_by = if is_turned { STAGE_HALF_BYTES } else { 0 };
         let past = goes_past(self.user.len(), (self.input.len() + self.user.len()) * ranks);
         let handed_bytes = if ranks == 2 { HANDED_BYTES } else { 0 };
-        let taken_at = self.scratch.len().checked_sub(TAKEN_BYTES).filter(|_| in_rows);
+        let taken_at = in_rows.then(|| self.scratch.len() - TAKEN_BYTES);
         let map = Map { stage_by, taken_at, ..self.map };
         Self { stage, past, handed_bytes, map, ..self }
     }
@@ -421,12 +428,13 @@ fn staged<T>(stage: Option<T>) -> T {
 
 #[cfg(test)]
 mod tests {
-    use super::{Memory, User, goes_past};
+    use super::{Memory, Staging, User, goes_past};
 
     #[test]
     fn long_results_go_past_the_caches_by_what_all_ranks_have() {
         fn past(user: User<'_>) -> bool {
-            Memory::new(user, &mut [], 1, 1).with_stage(None, false, false, 8).past
+            let staging = Staging { is_turned: false, in_rows: false, ranks: 8 };
+            Memory::new(user, &mut [], 1, 1).with_stage(None, staging).past
         }
         let mib = |count: usize| count << 20;
         assert!(goes_past(mib(16), mib(32)) && goes_past(mib(4), mib(64)));

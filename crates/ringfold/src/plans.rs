@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::contest::Class;
 use crate::engine::Task;
 use crate::error::Error;
-use crate::memory::Shape;
+use crate::memory::{Shape, Staging};
 use crate::pair::Pair;
 use crate::reach::spreads;
 use crate::rows::{self, TAKEN_BYTES};
@@ -79,7 +79,7 @@ pub(crate) struct Entry {
     /// Whether it passes through stages, be it that this rank's steps do not.
     pub(crate) is_staged: bool,
     /// and what it leaves there lies in rows.
-    pub(crate) in_rows: bool,
+    in_rows: bool,
     /// Whether its messages are offered.
     is_attached: bool,
     /// What is to be tried before it is performed so.
@@ -324,7 +324,8 @@ impl Plans {
             pair: Pair::of(&schedule, kernel, mark),
             in_windows: algorithm.needs_windows(),
             is_staged: algorithm.needs_stage(),
-            in_rows: rows::are_for(&schedule),
+            // Ranks of one core share its caches.
+            in_rows: rows::are_for(&schedule) && !layout.crowd().is_dense(),
             spreads: spreads(&schedule),
             element_bytes: (bytes(Form::Element), bytes(Form::Accumulator)),
             schedule,
@@ -341,10 +342,16 @@ fn planned(call: &Call) -> Call {
 }
 
 impl Entry {
+    /// How so many ranks use stages in it, whose halves may have changed places.
+    pub(crate) const fn staging(&self, is_turned: bool, ranks: usize) -> Staging {
+        Staging { is_turned, in_rows: self.in_rows, ranks }
+    }
+
     /// Bytes of scratch that it needs.
     pub(crate) fn scratch_bytes(&self) -> usize {
-        let taken = if self.in_rows { TAKEN_BYTES } else { 0 };
-        self.schedule.scratch_len() * self.element_bytes.1 + taken
+        let bytes = self.schedule.scratch_len() * self.element_bytes.1;
+        // A line does not begin in the middle of another.
+        if self.in_rows { bytes.next_multiple_of(64) + TAKEN_BYTES } else { bytes }
     }
 
     /// Begins the call as number `seq`; `seal` is what the ranks must agree on besides. Returns the

@@ -195,12 +195,8 @@ impl Communicator {
                     None => User::Together { bytes: output, input_at: 0, output_at: 0 },
                 };
                 let stage = self.stage.as_mut().filter(|_| entry.is_staged);
-                Memory::new(user, scratch, element, accumulator).with_stage(
-                    stage,
-                    self.is_stage_turned,
-                    entry.in_rows,
-                    self.layout.size(),
-                )
+                let staging = entry.staging(self.is_stage_turned, self.layout.size());
+                Memory::new(user, scratch, element, accumulator).with_stage(stage, staging)
             }
         };
         match self.engine.run(&task, &mut memory, 0) {
