@@ -33,7 +33,7 @@ pub(crate) fn bind(how: Bind, local_rank: usize, local_size: usize) -> rustix::i
 
 /// The CPUs of a rank's share: a run of neighbouring cores, or a core that it shares with its
 /// neighbours if cores divide ranks; none if neither is possible. Where ranks take turns, all wait
-/// for the fullest core, and it may be a tenth of a second before the kernel has spread them evenly.
+/// for the fullest core, and the kernel may take a tenth of a second to spread them evenly.
 fn share(
     cores: &[Vec<usize>],
     local_rank: usize,

@@ -10,8 +10,8 @@ use std::ops::{Range, RangeInclusive};
 
 use ringfold_collectives::Schedule;
 
-/// Rows of a part, more than the first caches of CPUs have ways (8 to 12). To copy more of them takes
-/// longer: 24 gain less, and 32 next to nothing.
+/// Rows of a part, more than the first caches of CPUs have ways (8 to 12). To copy more of them
+/// takes longer: 24 gain less, and 32 next to nothing.
 const ROWS: usize = 16;
 
 /// From the beginning of one to that of the next: a page, by which those caches are indexed.
