@@ -9,6 +9,7 @@ pub struct Layout {
     host_of: Vec<u32>,
     crowd: Crowd,
     shares_memory: bool,
+    has_rdma: bool,
     channels: usize,
 }
 
@@ -71,7 +72,8 @@ impl Layout {
             }
         };
         let host_of = names.iter().map(|name| Rank::at(number(name)).0).collect();
-        Self { host_of, crowd: Crowd { ranks: 1, cpus: 1 }, shares_memory: false, channels: 1 }
+        let crowd = Crowd { ranks: 1, cpus: 1 };
+        Self { host_of, crowd, shares_memory: false, has_rdma: false, channels: 1 }
     }
 
     /// The same ranks where `crowd` has the fewest CPUs for each.
@@ -84,6 +86,12 @@ impl Layout {
     #[must_use]
     pub fn sharing_memory(self, shares_memory: bool) -> Self {
         Self { shares_memory, ..self }
+    }
+
+    /// The same ranks, which reach each other by RDMA where they share no memory, or not.
+    #[must_use]
+    pub fn with_rdma(self, has_rdma: bool) -> Self {
+        Self { has_rdma, ..self }
     }
 
     /// The same ranks, with so many channels.
@@ -107,6 +115,12 @@ impl Layout {
     #[must_use]
     pub fn shares_memory(&self) -> bool {
         self.shares_memory
+    }
+
+    /// Whether ranks that share no memory reach each other by RDMA.
+    #[must_use]
+    pub fn has_rdma(&self) -> bool {
+        self.has_rdma
     }
 
     /// Those ranks that have the fewest CPUs for each. They may be on several hosts: containers

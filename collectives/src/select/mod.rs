@@ -21,6 +21,10 @@ pub use measured::{InvalidMeasurements, Measurements, Row, buffer_bytes};
 /// matter.
 const CHUNK_BYTES: usize = 64 * 1024;
 
+/// The same of ranks that reach each other by RDMA: a message costs more there, and a device needs
+/// no CPU for the rest.
+const RDMA_CHUNK_BYTES: usize = 256 * 1024;
+
 /// Steps of a lane that chunks grow for: a longer schedule would take longer to make and to read
 /// than it saves.
 const STEPS_WANTED: usize = 8192;
@@ -122,8 +126,12 @@ pub fn chunk_len(call: &Call, layout: &Layout) -> usize {
     let steps_each = 4 + size.max(1).ilog2() as usize;
     let chunks = STEPS_WANTED / steps_each;
     let bytes = Form::Accumulator.data_type(call).bytes();
-    // Between hosts, what the receiver has at once when it wakes.
-    let wanted = if layout.hosts() > 1 { FRAME_BYTES_MAX } else { CHUNK_BYTES };
+    let wanted = match (layout.has_rdma(), layout.hosts()) {
+        (true, _) => RDMA_CHUNK_BYTES,
+        (false, 0..=1) => CHUNK_BYTES,
+        // What the receiver has at once when it wakes.
+        (false, _) => FRAME_BYTES_MAX,
+    };
     (wanted / bytes).max(total.div_ceil(chunks).next_power_of_two())
 }
 

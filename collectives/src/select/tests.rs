@@ -346,6 +346,8 @@ fn chunks_between_hosts_are_what_wakes_a_receiver_once() {
     let bytes = |layout: &Layout| chunk_len(&call, layout) * DataType::F32.bytes();
     assert_eq!(bytes(&hosts(4, 1)), FRAME_BYTES_MAX);
     assert_eq!(bytes(&hosts(2, 2)), FRAME_BYTES_MAX);
+    assert_eq!(bytes(&hosts(2, 2).with_rdma(true)), 256 * 1024);
+    assert_eq!(bytes(&hosts(1, 2)), 64 * 1024);
     assert_eq!(bytes(&hosts(1, 4)), 64 * 1024);
 }
 

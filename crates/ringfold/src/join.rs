@@ -300,8 +300,11 @@ fn layout(cards: &[Card], densest: Crowd, channels: Option<u8>) -> Layout {
     let share = |card: &Card| shm::same_host(&card.shm, &cards[0].shm);
     let shares_memory = layout.hosts() == 1 && cards.iter().all(share);
     let by_tcp = !shares_memory && cards.iter().all(|card| card.rdma.is_empty());
+    let reaches_all = |network| cards.iter().all(|card| card.rdma.contains(network));
+    let by_rdma = !shares_memory && cards[0].rdma.chars().any(reaches_all);
     let channels = channels.unwrap_or(if by_tcp { TCP_CHANNELS } else { 1 });
-    layout.sharing_memory(shares_memory).with_channels(channels.clamp(1, CHANNELS_MAX).into())
+    let channels = channels.clamp(1, CHANNELS_MAX).into();
+    layout.sharing_memory(shares_memory).with_rdma(by_rdma).with_channels(channels)
 }
 
 /// Connects to every peer by the first transport that both offer.
