@@ -21,8 +21,8 @@ pub use measured::{InvalidMeasurements, Measurements, Row, buffer_bytes};
 /// matter.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// The same of ranks that reach each other by RDMA: a message costs more there, and a device needs
-/// no CPU for the rest.
+/// The same of ranks that reach each other by RDMA, where a message costs more: as measured over
+/// soft-RoCE.
 const RDMA_CHUNK_BYTES: usize = 256 * 1024;
 
 /// Steps of a lane that chunks grow for: a longer schedule would take longer to make and to read

@@ -148,6 +148,10 @@ fn cores_share_the_ranks_where_there_are_more() {
         let cores = lines.iter().map(|line| line.split_once(' ').unwrap().1.to_owned());
         cores.collect::<Vec<_>>()
     };
+    let cpus = run(&["-n", "1", "--bind-to", "none", "nproc"]).out.trim().parse::<usize>().unwrap();
+    if std::thread::available_parallelism().is_ok_and(|usable| usable.get() < cpus) {
+        return eprintln!("SKIPPED: all of the CPUs, of which a quota leaves less");
+    }
     // As few as there are cores say how many these are.
     let each = run(&["sh", "-c", script]).lines().len();
     if !(2..=4).contains(&each) {

@@ -394,6 +394,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn ranks_have_rdma_if_they_share_a_network_and_no_memory() {
+        let has_rdma = |networks: [&str; 3], shm: &str| {
+            let cards = networks.map(|networks| {
+                let (rdma, shm) = (networks.to_owned(), shm.to_owned());
+                Card { rdma, shm, ..Card::default() }
+            });
+            layout(&cards, Crowd { ranks: 1, cpus: 1 }, None).has_rdma()
+        };
+        assert!(has_rdma(["ei", "i", "i"], "") && !has_rdma(["ei", "i", "e"], ""));
+        assert!(!has_rdma(["i", "i", ""], "") && !has_rdma(["", "", ""], ""));
+        let half = "0".repeat(32);
+        let place = format!("{half}.{half}");
+        assert!(shm::same_host(&place, &place) && !has_rdma(["i", "i", "i"], &place));
+    }
+
+    #[test]
     fn ranks_without_a_common_network_are_told_why() {
         let [here, there] =
             ["i", "e"].map(|networks| Card { rdma: networks.to_owned(), ..Card::default() });

@@ -4,7 +4,7 @@
 //! the rate of those in its second (8 and 23 GB/s between two cores of Sapphire Rapids). So what
 //! would stay in the first lies in rows a page apart, all in the same sets of that cache: they are
 //! more than these have room for, and the more so as the core goes on to read the other's rows. So
-//! most of them are in the second by the time that they are read.
+//! presumably most of them are in the second by the time that they are read.
 
 use std::ops::{Range, RangeInclusive};
 
