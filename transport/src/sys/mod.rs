@@ -1,6 +1,6 @@
 //! The edge to the operating system: what the transports need of it, as types that cannot be
-//! misused. Mapped memory, that of other processes and long copies are the only parts that need
-//! `unsafe`.
+//! misused. Mapped memory, that of other processes, long copies and questions about sockets are the
+//! only parts that need `unsafe`.
 
 mod attach;
 mod bell;
@@ -9,6 +9,7 @@ mod copy;
 mod descriptors;
 mod handover;
 mod memory;
+mod outgoing;
 
 pub(crate) use attach::{process_behind, read_process};
 pub(crate) use bell::Bell;
@@ -19,3 +20,4 @@ pub use copy::{copy, copy_past};
 pub(crate) use descriptors::{receive, transmit};
 pub(crate) use handover::Handover;
 pub(crate) use memory::{Access, Mapping, sealed_memory};
+pub(crate) use outgoing::outgoing;

@@ -15,6 +15,7 @@ use super::reader::Reader;
 use super::socket::{Read, has_ended, read};
 use super::writer::Writer;
 use crate::contract::Fragment;
+use crate::sys::outgoing;
 
 /// See the module's head.
 #[derive(Debug)]
@@ -189,17 +190,24 @@ impl Connection {
         self.flush();
     }
 
-    /// Ends the link on this side: what was sent arrives, what was not read is dropped. Without
-    /// reading it, closing would take back what is still on its way.
-    pub(super) fn hang_up(&mut self) {
-        let Stage::Open(socket) = &self.stage else { return };
-        shutdown(socket, Shutdown::Write).ok();
+    /// Ends the link on this side. Whether closing it takes nothing back of what was sent: a kernel
+    /// that gets bytes for a closed connection, or closes one with bytes that nobody read, forgets
+    /// what the peer's kernel has not taken yet. So this drops what comes, and must be called until
+    /// then.
+    pub(super) fn hang_up(&self) -> bool {
+        let Stage::Open(socket) = &self.stage else { return true };
+        // Broken ones cannot be shut down, however often.
+        if shutdown(socket, Shutdown::Write).is_err() {
+            return true;
+        }
         let mut dropped = [0; 16 * 1024];
         for _ in 0..256 {
             if !matches!(read(socket, &mut dropped), Ok(Read::Bytes(_))) {
-                return;
+                break;
             }
         }
+        // The end itself may stay unanswered.
+        outgoing(socket).is_ok_and(|bytes| bytes <= 1)
     }
 
     fn flush(&mut self) {

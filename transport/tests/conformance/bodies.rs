@@ -435,6 +435,37 @@ pub(crate) fn flushed_bytes_survive_their_sender(make: &Constructor) {
     }
 }
 
+/// Who leaves takes nothing with it of what a slow receiver has not taken, not even if that one has
+/// something to say meanwhile.
+pub(crate) fn accepted_bytes_survive_a_late_answer(make: &Constructor) {
+    let (mut a, mut b) = pair(make, 1);
+    let (mut first, mut arrives) =
+        (Outgoing::new(link(1, 0), 1, 8), Incoming::new(link(0, 0), 1, 8));
+    carry(&mut *a, &mut *b, &mut first, &mut arrives);
+    let mut out = Outgoing::new(link(1, 0), 2, 32 * 1024 * 1024);
+    let mut vain = 0;
+    while vain < 100 && !out.is_done() {
+        a.poll().unwrap();
+        vain = if out.offer(&mut *a).unwrap() > 0 { 0 } else { vain + 1 };
+    }
+    assert!(!out.is_done(), "a link has no end");
+    std::thread::scope(|scope| {
+        scope.spawn(move || drop(a));
+        for _ in 0..20 {
+            b.poll().unwrap();
+            // Nobody will hear it.
+            b.send(link(0, 0), 3, &[1; 16]).ok();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let mut arrives = Incoming::new(link(0, 0), 2, out.accepted);
+        until("what was accepted arrives", || {
+            b.poll().unwrap();
+            arrives.take(&mut *b, |lent| lent).unwrap();
+            arrives.is_done().then_some(())
+        });
+    });
+}
+
 /// Whoever has bytes for a peer that is gone does not wait to be rid of them.
 pub(crate) fn what_nobody_wants_keeps_nobody(make: &Constructor) {
     let (mut a, mut b) = pair(make, 1);

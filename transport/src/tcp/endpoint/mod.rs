@@ -30,13 +30,16 @@ use crate::tcp::token::Token;
 /// Times that `poll` tries one link before it looks at all of them.
 const HUNCHES_MAX: u32 = 16;
 
+/// Pause between looks at what is on its way, while leaving.
+const PAUSE: Duration = Duration::from_micros(50);
+
 /// Events taken from the kernel at once.
 const EVENTS: usize = 64;
 
 /// A rank's connections to all others. See the module's head; made by `Listening::connect`.
 ///
 /// Its methods panic if a link names this rank itself, which has no link, or a lane beyond
-/// `Config::lanes`. Dropping it waits up to `limits::HANDSHAKE_MS` for accepted bytes to leave.
+/// `Config::lanes`. Dropping it waits up to `limits::HANDSHAKE_MS` for accepted bytes to arrive.
 #[derive(Debug)]
 pub struct Tcp {
     me: Me,
@@ -65,6 +68,8 @@ pub struct Tcp {
     bell: Bell,
     /// Between `arm` and `disarm`.
     parks: bool,
+    /// Nobody needs what is on its way.
+    has_given_up: bool,
     ticker: Ticker,
     strangers: Strangers,
     /// Peers on whose links something happened, for whoever takes them.
@@ -133,6 +138,7 @@ impl Tcp {
             hunches: 0,
             bell,
             parks: false,
+            has_given_up: false,
             ticker,
             strangers: Strangers::default(),
             stirred: None,
@@ -423,6 +429,10 @@ impl Transport for Tcp {
         result.map_err(|broken| self.error(link, broken))
     }
 
+    fn withdraw(&mut self) {
+        self.has_given_up = true;
+    }
+
     fn poll(&mut self) -> Result<bool, LinkError> {
         match self.try_hunch() {
             Some(moved) if !self.parks => Ok(moved),
@@ -454,8 +464,9 @@ impl Transport for Tcp {
 }
 
 impl Drop for Tcp {
-    /// Brings what was accepted on its way, for at most `limits::HANDSHAKE_MS`: a link's first
-    /// bytes leave only when the peer has answered.
+    /// Brings what was accepted to the peers' kernels, for at most `limits::HANDSHAKE_MS`: a link's
+    /// first bytes leave only when the peer has answered, and others when a slow peer has made room
+    /// for them, for which nobody waits who has given up.
     fn drop(&mut self) {
         let deadline = Instant::now() + Duration::from_millis(HANDSHAKE_MS);
         while !self.is_flushed() && !std::thread::panicking() {
@@ -466,8 +477,17 @@ impl Drop for Tcp {
                 break;
             }
         }
-        for connection in self.links.iter_mut().flatten() {
-            connection.hang_up();
+        let mut leaving = std::mem::take(&mut self.links);
+        loop {
+            leaving.retain(|link| link.as_ref().is_some_and(|connection| !connection.hang_up()));
+            let is_late = Instant::now() >= deadline || std::thread::panicking();
+            if leaving.is_empty() || self.has_given_up || is_late {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        if !leaving.is_empty() && !self.has_given_up {
+            tracing::warn!(links = leaving.len(), "sent bytes may not have reached their peers");
         }
     }
 }
