@@ -189,7 +189,7 @@ fn a_rail_that_goes_down_takes_only_itself_away() {
             ip route replace 10.11.0.0/24 dev h0r1 src 10.11.0.1 table 1001
             sleep 1
         done"#;
-    let text = format!("{}\n{text}", ranks("-b 256K -e 256K -n 20 -w 1 -c 1"));
+    let text = format!("{}\n{text}", ranks("-b 256K -e 256K -n 60 -w 1 -c 1"));
     let Some(outcome) = lab::script(&text) else { return };
     let right = outcome.stdout.matches("# Out of bounds values : 0 OK").count();
     assert_eq!(right, 2, "{outcome:?}");
