@@ -24,7 +24,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 type Failure = Box<dyn Error>;
 
 /// Messages under way at a time, each on a lane of its own.
-const DEPTH: usize = 8;
+const DEPTH: usize = 4;
 /// Bytes that are, unless two messages are more.
 const IN_FLIGHT: usize = 2 << 20;
 /// Marks short messages, by which the ranks wait for each other.
