@@ -9,8 +9,8 @@ use rustix::process::{Resource, getrlimit};
 use super::Settings;
 use super::message::RailCard;
 use super::pairing::pairs;
-use super::rail::{DEVICES, Rail};
-use super::sys::{Context, GidKind, LinkLayer, devices};
+use super::rail::Rail;
+use super::sys::{Context, DEVICES, GidKind, LinkLayer, devices};
 use super::words;
 
 /// What was looked at, and what was found.

@@ -12,11 +12,11 @@ use ringfold_types::limits::RAILS_MAX;
 use super::Settings;
 use super::gid::choose;
 use super::message::RailCard;
-use super::sys::{Channel, Completion, Connector, Context, Cq, Gid, GidKind, Port, devices};
+use super::sys::{
+    Channel, Completion, Connector, Context, Cq, DEVICES, Gid, GidKind, Port, devices,
+};
 use super::words;
 
-/// Where the kernel lists its devices.
-pub(super) const DEVICES: &str = "/sys/class/infiniband";
 /// Completions that one queue has room for, where the device allows and nobody needs more.
 const QUEUE_ENTRIES: u32 = 8192;
 /// Entries of a table of GIDs that are looked at.

@@ -44,15 +44,15 @@ impl Path {
             Some(Loan { right, at }) => (LINE_BYTES, Some((right, (at, ready.bytes - LINE_BYTES)))),
             None => (ready.bytes, None),
         };
-        let range = (ready.at, bytes);
-        let put = Put { from, range, lent, to, remote_key, placed: ready.placed };
+        let (placed, was_idle) = (ready.placed, self.under_way() == 0);
+        let put = Put { from, range: (ready.at, bytes), lent, to, remote_key, placed };
         self.gather(Some(put), ready.number, tells)?;
         self.last_fragment = self.posted;
         if tells {
             self.asked = self.posted;
         }
-        // Who lends waits for the completion anyway, and polls.
-        if loan.is_none() {
+        // Who lends waits for the completion anyway, and polls; but no NIC should idle.
+        if loan.is_none() || was_idle && !self.qp()?.is_soft() {
             self.ring()?;
         }
         Ok(self.posted)

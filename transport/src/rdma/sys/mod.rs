@@ -25,7 +25,7 @@ mod request;
 
 pub(super) use completion::{Channel, Completion, Cq, Outcome};
 pub(super) use connection::{Connection, Connector, Ticket, Turn};
-pub(super) use device::{About, Context, Event, Gid, GidKind, LinkLayer, Port, devices};
+pub(super) use device::{About, Context, DEVICES, Event, Gid, GidKind, LinkLayer, Port, devices};
 pub use memory::Pages;
 pub(super) use memory::{Inbox, Known, Mr, Outbox, Pd};
 pub(super) use queue_pair::{Put, Qp, Route, Sizes, Target};

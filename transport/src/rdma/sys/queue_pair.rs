@@ -150,6 +150,11 @@ impl Qp {
         self.notes.is_some()
     }
 
+    /// Whether `ring` does the work itself, so that nothing goes on beside the caller.
+    pub(in crate::rdma) fn is_soft(&self) -> bool {
+        self.pd.context().is_soft()
+    }
+
     pub(in crate::rdma) fn number(&self) -> u32 {
         // SAFETY: the queue pair lives as long as `self`.
         unsafe { (*self.raw.as_ptr()).qp_num }
