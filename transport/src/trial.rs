@@ -283,14 +283,17 @@ impl End<'_> {
                 continue;
             }
             self.transport.arm();
+            // What came before it was armed rings nothing.
+            let moved = self.transport.poll();
             let is_done = attempt(self.transport, self.link);
-            if matches!(is_done, Ok(false)) {
+            if matches!((&is_done, &moved), (Ok(false), Ok(false))) {
                 let nap = Timespec { tv_sec: 0, tv_nsec: NAP.subsec_nanos().into() };
                 let mut wake = [PollFd::from_borrowed_fd(self.transport.wake_fd(), PollFlags::IN)];
                 // Interrupted or not: the next round looks.
                 poll(&mut wake, Some(&nap)).ok();
             }
             self.transport.disarm();
+            moved?;
             if is_done? {
                 return Ok(());
             }

@@ -163,8 +163,8 @@ pub const RDMA_RETRY_MS: u64 = 1_000;
 /// up to this.
 pub const RDMA_RETRY_MAX_MS: u64 = 60_000;
 
-/// Time that is left, once a peer has closed its connection, to what it sent by RDMA before, in
-/// milliseconds.
+/// Time that is left, once a peer has closed its connection, to what it sent by RDMA before, and
+/// once a call has failed, to what was sent, in milliseconds.
 pub const RDMA_PARTING_MS: u64 = 1_000;
 
 const _: () = assert!(LINK_BYTES_MIN.is_multiple_of(FRAGMENT_ALIGN));

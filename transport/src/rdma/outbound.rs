@@ -271,6 +271,11 @@ impl Outbound {
         std::mem::replace(&mut self.untold_bytes, left) - left
     }
 
+    /// Nobody is told any more what is accepted.
+    pub(super) const fn give_up(&mut self) {
+        (self.untold, self.untold_bytes) = (self.sequence, 0);
+    }
+
     /// Bytes that were pushed, and are not yet told to be accepted.
     pub(super) const fn untold_bytes(&self) -> usize {
         self.untold_bytes

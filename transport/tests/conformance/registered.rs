@@ -1,12 +1,14 @@
 //! Messages from and to memory that a transport may let devices read and write.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringfold_transport::Transport;
+use ringfold_types::limits::HANDSHAKE_MS;
 
 use crate::parking::parked;
 use crate::world::{
-    Constructor, Incoming, Landing, Memory, Outgoing, Random, carry, is_message, link, pair, until,
+    Constructor, Incoming, Landing, Memory, Outgoing, Random, carry, is_message, link, message,
+    pair, until,
 };
 
 /// What lies in registered memory arrives as it was when it was sent, whatever becomes of the
@@ -41,6 +43,8 @@ fn give_up_after(mut a: Box<dyn Transport>, mut b: Box<dyn Transport>, pause: Du
     carry(&mut *a, &mut *b, &mut first, &mut arrives);
     let mut there = Outgoing::registered(&mut *a, link(1, 0), 2, 3_000_000);
     let accepted = there.offer(&mut *a).unwrap();
+    // Devices may be told of it no earlier.
+    a.poll().unwrap();
     std::thread::sleep(pause);
     a.withdraw();
     if accepted == 0 && matches!(there.bytes, Memory::Registered(..)) {
@@ -143,19 +147,34 @@ pub(crate) fn woken_in_registered_memory(make: &Constructor) {
 pub(crate) fn given_up_memory_is_written_no_more(make: &Constructor) {
     for pause in [0, 0, 50, 200] {
         let (mut a, mut b) = pair(make, 1);
-        let (mut first, mut arrives) =
-            (Outgoing::new(link(1, 0), 1, 100), Incoming::new(link(0, 0), 1, 100));
-        carry(&mut *a, &mut *b, &mut first, &mut arrives);
+        // Enough for the sender to have learnt that it is worth asking where it wants the next.
+        for tag in 10..18 {
+            let mut there = Outgoing::registered(&mut *a, link(1, 0), tag, 262_144);
+            let mut arrives = Landing::registered(&mut *b, link(0, 0), tag, 262_144);
+            until("what comes before has arrived", || {
+                arrives.take(&mut *b, usize::MAX).unwrap();
+                b.poll().unwrap();
+                a.poll().unwrap();
+                if !there.is_done() {
+                    there.offer(&mut *a).unwrap();
+                }
+                (there.is_done() && arrives.is_done()).then_some(())
+            });
+        }
         let mut there = Outgoing::registered(&mut *a, link(1, 0), 2, 3_000_000);
         let mut arrives = Landing::registered(&mut *b, link(0, 0), 2, 3_000_000);
         for _ in 0..20 {
+            arrives.take(&mut *b, usize::MAX).unwrap();
             b.poll().unwrap();
             a.poll().unwrap();
-            arrives.take(&mut *b, usize::MAX).unwrap();
         }
         there.offer(&mut *a).unwrap();
+        a.poll().unwrap();
         std::thread::sleep(Duration::from_micros(pause));
         b.withdraw();
+        if matches!(arrives.bytes, Memory::Registered(..)) {
+            assert!(b.send(link(0, 0), 3, &[1]).is_err(), "nobody was invited, or still may write");
+        }
         arrives.bytes.fill(0x5a);
         for _ in 0..2000 {
             if a.poll().is_err() || b.poll().is_err() || there.offer(&mut *a).is_err() {
@@ -168,4 +187,27 @@ pub(crate) fn given_up_memory_is_written_no_more(make: &Constructor) {
         std::thread::sleep(Duration::from_millis(2));
         assert!(arrives.bytes.iter().all(|byte| *byte == 0x5a), "written after it was given up");
     }
+}
+
+/// Who has given up waits for no peer that takes nothing.
+pub(crate) fn who_gave_up_waits_for_nobody(make: &Constructor) {
+    let (mut a, mut b) = pair(make, 1);
+    let (mut first, mut arrives) =
+        (Outgoing::new(link(1, 0), 1, 8), Incoming::new(link(0, 0), 1, 8));
+    carry(&mut *a, &mut *b, &mut first, &mut arrives);
+    let bytes = message(2, 256);
+    let mut vain = 0;
+    for _ in 0..1_000_000 {
+        a.poll().unwrap();
+        vain = if a.send(link(1, 0), 2, &bytes).unwrap() > 0 { 0 } else { vain + 1 };
+        if vain == 100 {
+            break;
+        }
+    }
+    assert_eq!(vain, 100, "a link has no end");
+    a.withdraw();
+    let began = Instant::now();
+    drop(a);
+    let took = began.elapsed();
+    assert!(took < Duration::from_millis(HANDSHAKE_MS), "{took:?}");
 }

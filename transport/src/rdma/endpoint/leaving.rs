@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ringfold_types::limits::HANDSHAKE_MS;
+use ringfold_types::limits::{HANDSHAKE_MS, RDMA_PARTING_MS};
 
 use super::Rdma;
 use crate::contract::Transport as _;
@@ -48,9 +48,11 @@ impl Rdma {
 
 impl Drop for Rdma {
     /// Devices forget what they were to send when their queue pairs go, so this waits until the
-    /// peers' devices have it; and tells the peers how much it was.
+    /// peers' devices have it; and tells the peers how much it was. Who has given up waits for
+    /// less long.
     fn drop(&mut self) {
-        let deadline = Instant::now() + Duration::from_millis(HANDSHAKE_MS);
+        let patience = if self.tcp.has_given_up() { RDMA_PARTING_MS } else { HANDSHAKE_MS };
+        let deadline = Instant::now() + Duration::from_millis(patience);
         let is_late = || std::thread::panicking() || Instant::now() > deadline;
         while !self.is_drained() && !is_late() {
             // What is lost is no longer waited for.

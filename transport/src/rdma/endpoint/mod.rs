@@ -60,7 +60,7 @@ pub struct Config {
 /// that works any more.
 ///
 /// Its methods panic if a link names this rank itself, or a lane beyond `Config::lanes`. Dropping
-/// it waits up to `limits::HANDSHAKE_MS` for accepted bytes to arrive.
+/// it waits up to `limits::HANDSHAKE_MS` for accepted bytes to arrive, as then does TCP.
 #[derive(Debug)]
 pub struct Rdma {
     // First: peers hear at once that this rank is gone, be it that devices take their time.

@@ -288,6 +288,11 @@ impl Peer {
                 own.registry.forget(pd, own.budget);
             }
         }
+        for lane in &mut self.outbound {
+            if let Way::Open(outbound) = &mut lane.way {
+                outbound.give_up();
+            }
+        }
         let given_up = || Fault::Lost("a message to it was given up".to_owned());
         self.end(if has_left { Fault::Closed } else { given_up() });
     }

@@ -326,6 +326,11 @@ impl Tcp {
         !self.addresses[peer.index()].is_empty()
     }
 
+    /// Whether `withdraw` was called.
+    pub(crate) const fn has_given_up(&self) -> bool {
+        self.has_given_up
+    }
+
     fn stir(&mut self, slot: usize) {
         let peer = self.link(slot).peer;
         if let Some(stirred) = self.stirred.as_mut().filter(|stirred| !stirred.contains(&peer)) {
@@ -466,10 +471,10 @@ impl Transport for Tcp {
 impl Drop for Tcp {
     /// Brings what was accepted to the peers' kernels, for at most `limits::HANDSHAKE_MS`: a link's
     /// first bytes leave only when the peer has answered, and others when a slow peer has made room
-    /// for them, for which nobody waits who has given up.
+    /// for them. Nobody waits who has given up.
     fn drop(&mut self) {
         let deadline = Instant::now() + Duration::from_millis(HANDSHAKE_MS);
-        while !self.is_flushed() && !std::thread::panicking() {
+        while !self.is_flushed() && !self.has_given_up && !std::thread::panicking() {
             let left = deadline.saturating_duration_since(Instant::now());
             let patience = Timespec::try_from(left).unwrap_or_default();
             if left.is_zero() || self.work(Some(&patience)).is_err() {
