@@ -152,6 +152,39 @@ fn sums_over_two_rails_are_right() {
     }
 }
 
+/// Over two rails from place to place in the communicator's buffers, over one in ordinary ones.
+#[test]
+#[ignore = "wants a virtual machine"]
+fn four_hosts_agree_over_two_rails_or_one() {
+    let perfs = [
+        "allreduce-perf",
+        "allgather-perf",
+        "reduce-scatter-perf",
+        "broadcast-perf",
+        "reduce-perf",
+    ];
+    let calls = perfs.map(|perf| {
+        let [ringrun, perf] = ["ringrun", perf].map(program::binary);
+        format!(
+            "timeout 100 {} -n 4 sh -c \"export RINGFOLD_IB_HCA=rxe_h\\$RINGFOLD_RANK$rail
+             exec {} -b 8 -e 512K -f 16 -n 1 -w 1 -c 1 $own\"",
+            ringrun.display(),
+            perf.display()
+        )
+    });
+    let text = format!(
+        "{}\nexport HOME=/tmp RINGFOLD_TRANSPORT=rdma; join 2; join 3
+         calls() {{ {}; }}
+         rail= own='-R 1'; calls
+         rail=r0 own=; calls",
+        lab::JOIN,
+        calls.join("\n")
+    );
+    let Some(outcome) = lab::script(&text) else { return };
+    let right = outcome.stdout.matches("# Out of bounds values : 0 OK").count();
+    assert_eq!(right, 2 * perfs.len(), "{outcome:?}");
+}
+
 /// Every survivor hears of it, and the kernel has nothing of theirs left.
 #[test]
 #[ignore = "wants a virtual machine"]
