@@ -12,8 +12,8 @@
 #![expect(clippy::cast_sign_loss, reason = "times are positive")]
 
 use std::error::Error;
-use std::net::{IpAddr, SocketAddr};
-use std::time::Instant;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 
 use ringfold_transport::rdma::{self, Rails, Rdma, Settings};
 use ringfold_transport::tcp::{self, Liveness, Tcp};
@@ -29,6 +29,9 @@ const DEPTH: usize = 4;
 const IN_FLIGHT: usize = 2 << 20;
 /// Marks short messages, by which the ranks wait for each other.
 const WAITING: u32 = u32::MAX;
+/// How long to look for the other rank, and how long between looks.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(20);
 /// How often others may run before this rank sleeps.
 const YIELDS: u32 = 2;
 
@@ -97,7 +100,16 @@ impl End {
             ports: Some(place(rank)..=place(rank)),
             liveness: Liveness::default(),
         })?;
-        let tcp = door.connect([(peer, vec![SocketAddr::new(address, place(peer))])])?;
+        let theirs = SocketAddr::new(address, place(peer));
+        // It may have been started later.
+        let patience = Instant::now() + PATIENCE;
+        while TcpStream::connect(theirs).is_err() {
+            if Instant::now() > patience {
+                return Err(format!("rank {peer} does not listen at {theirs}").into());
+            }
+            std::thread::sleep(PAUSE);
+        }
+        let tcp = door.connect([(peer, vec![theirs])])?;
         let mut settings = Settings::default();
         settings.devices = devices.parse()?;
         let rails = Rails::open(&settings, None)?;
