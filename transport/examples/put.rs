@@ -103,7 +103,7 @@ impl End {
         let theirs = SocketAddr::new(address, place(peer));
         // It may have been started later.
         let patience = Instant::now() + PATIENCE;
-        while TcpStream::connect(theirs).is_err() {
+        while TcpStream::connect_timeout(&theirs, PATIENCE).is_err() {
             if Instant::now() > patience {
                 return Err(format!("rank {peer} does not listen at {theirs}").into());
             }

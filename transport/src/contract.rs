@@ -170,7 +170,8 @@ pub trait Transport: Send + fmt::Debug {
 
     /// Gives up what `send` was offered and has not accepted, and what `recv` waits for, on all
     /// links, as a caller must before it may use that memory for something else. Of a message that
-    /// is given up the peer gets a part, or nothing, and no other after it.
+    /// is given up the peer gets a part, or nothing, and no other after it. An end that is dropped
+    /// after that need not wait for what was accepted to arrive.
     fn withdraw(&mut self) {}
 
     /// Does the work that no single link asks for: accepts connections, reads sockets, notices the

@@ -1,20 +1,20 @@
-//! Order, content, tags, windows, lanes and ends of links. Nothing here waits for a descriptor.
+//! Order, content, tags, windows and lanes of links. Nothing here waits for a descriptor.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use ringfold_transport::{EXCHANGE_BYTES, Exchanged, LinkFault, Transport};
-use ringfold_types::limits::{FRAGMENT_ALIGN, HANDSHAKE_MS, LINK_BYTES_MIN};
+use ringfold_transport::{EXCHANGE_BYTES, Exchanged, Transport};
+use ringfold_types::limits::{FRAGMENT_ALIGN, LINK_BYTES_MIN};
 
 use crate::world::{
     Constructor, Incoming, Outgoing, Random, carry, is_message, link, message, pair, until,
 };
 
 /// Bytes of the message that `fill` sends again and again.
-const CHUNK_BYTES: usize = 64 * 1024;
+pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Sends until nothing more is accepted although both ends had every chance, and returns the sizes
 /// of what was accepted. The receiver consumes nothing.
-fn fill(
+pub(crate) fn fill(
     a: &mut dyn Transport,
     b: &mut dyn Transport,
     lane: usize,
@@ -361,118 +361,4 @@ pub(crate) fn many_peers(make: &Constructor) {
             });
         }
     });
-}
-
-/// The end of a peer takes nothing back of what it had sent, and disturbs nobody who expects
-/// nothing more of it.
-pub(crate) fn closed_after_the_rest(make: &Constructor) {
-    let mut ends = make(3, 1);
-    let (mut c, mut b, mut a) = (ends.pop().unwrap(), ends.pop().unwrap(), ends.pop().unwrap());
-    let lens = [5, 3000, 48];
-    for (tag, len) in (0..).zip(lens) {
-        let mut out = Outgoing::new(link(1, 0), tag, len);
-        until("sent", || {
-            a.poll().unwrap();
-            b.poll().unwrap();
-            c.poll().unwrap();
-            out.offer(&mut *a).unwrap();
-            out.is_done().then_some(())
-        });
-    }
-    until("flushed", || {
-        a.poll().unwrap();
-        b.poll().unwrap();
-        a.is_flushed().then_some(())
-    });
-    drop(a);
-    for (tag, len) in (0..).zip(lens) {
-        let mut arrives = Incoming::new(link(0, 0), tag, len);
-        until("the rest arrives", || {
-            b.poll().unwrap();
-            arrives.take(&mut *b, |lent| lent.min(16)).unwrap();
-            arrives.is_done().then_some(())
-        });
-    }
-    for _ in 0..2 {
-        let error = until("the end is noticed", || {
-            b.poll().unwrap();
-            b.readable(link(0, 0)).map(|fragment| assert!(fragment.is_none())).err()
-        });
-        assert!(matches!(error.fault, LinkFault::Closed), "{error}");
-        assert_eq!(error.link.peer, link(0, 0).peer);
-    }
-    let error = until("sending fails", || {
-        b.poll().unwrap();
-        b.send(link(0, 0), 1, &[1; 16]).err()
-    });
-    assert!(matches!(error.fault, LinkFault::Closed | LinkFault::Io(_)), "{error}");
-    // The others go on.
-    let (mut out, mut arrives) =
-        (Outgoing::new(link(2, 0), 5, 5000), Incoming::new(link(1, 0), 5, 5000));
-    carry(&mut *b, &mut *c, &mut out, &mut arrives);
-}
-
-/// Once `is_flushed`, nothing depends on the sender any more.
-pub(crate) fn flushed_bytes_survive_their_sender(make: &Constructor) {
-    for len in [1, 48, 49, LINK_BYTES_MIN] {
-        let (mut a, mut b) = pair(make, 1);
-        let mut out = Outgoing::new(link(1, 0), 3, len);
-        until("accepted and flushed", || {
-            a.poll().unwrap();
-            b.poll().unwrap();
-            if !out.is_done() {
-                out.offer(&mut *a).unwrap();
-            }
-            (out.is_done() && a.is_flushed()).then_some(())
-        });
-        drop(a);
-        let mut arrives = Incoming::new(link(0, 0), 3, len);
-        until("all of it arrives", || {
-            b.poll().unwrap();
-            arrives.take(&mut *b, |lent| lent).unwrap();
-            arrives.is_done().then_some(())
-        });
-    }
-}
-
-/// Who leaves takes nothing with it of what a slow receiver has not taken, not even if that one has
-/// something to say meanwhile.
-pub(crate) fn accepted_bytes_survive_a_late_answer(make: &Constructor) {
-    let (mut a, mut b) = pair(make, 1);
-    let (mut first, mut arrives) =
-        (Outgoing::new(link(1, 0), 1, 8), Incoming::new(link(0, 0), 1, 8));
-    carry(&mut *a, &mut *b, &mut first, &mut arrives);
-    let mut out = Outgoing::new(link(1, 0), 2, 32 * 1024 * 1024);
-    let mut vain = 0;
-    while vain < 100 && !out.is_done() {
-        a.poll().unwrap();
-        vain = if out.offer(&mut *a).unwrap() > 0 { 0 } else { vain + 1 };
-    }
-    assert!(!out.is_done(), "a link has no end");
-    std::thread::scope(|scope| {
-        scope.spawn(move || drop(a));
-        for _ in 0..20 {
-            b.poll().unwrap();
-            // Nobody will hear it.
-            b.send(link(0, 0), 3, &[1; 16]).ok();
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let mut arrives = Incoming::new(link(0, 0), 2, out.accepted);
-        until("what was accepted arrives", || {
-            b.poll().unwrap();
-            arrives.take(&mut *b, |lent| lent).unwrap();
-            arrives.is_done().then_some(())
-        });
-    });
-}
-
-/// Whoever has bytes for a peer that is gone does not wait to be rid of them.
-pub(crate) fn what_nobody_wants_keeps_nobody(make: &Constructor) {
-    let (mut a, mut b) = pair(make, 1);
-    fill(&mut *a, &mut *b, 0, 1, &message(1, CHUNK_BYTES));
-    drop(b);
-    let began = Instant::now();
-    drop(a);
-    let took = began.elapsed();
-    assert!(took < Duration::from_millis(HANDSHAKE_MS), "{took:?}");
 }

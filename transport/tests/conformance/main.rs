@@ -9,6 +9,7 @@
 )]
 
 mod bodies;
+mod leaving;
 mod parking;
 mod registered;
 mod stress;
@@ -191,12 +192,12 @@ macro_rules! conformance {
         conformance!($name, $constructor, $is_possible,
             bodies: order_content_tags, exchanges_mix_with_messages, an_exchange_takes_only_its_tag,
                 equal_tags_concatenate, link_bytes_min, flow_control,
-                readable_is_stable, recv_moves_only_its_tag, lanes_are_independent, many_peers,
-                closed_after_the_rest, flushed_bytes_survive_their_sender,
-                accepted_bytes_survive_a_late_answer, what_nobody_wants_keeps_nobody;
-            registered: sent_from_where_it_lies, received_where_it_lies, woken_in_registered_memory,
-                given_up_memory_is_read_no_more, given_up_memory_is_written_no_more,
+                readable_is_stable, recv_moves_only_its_tag, lanes_are_independent, many_peers;
+            leaving: closed_after_the_rest, flushed_bytes_survive_their_sender,
+                accepted_bytes_survive_a_late_answer, what_nobody_wants_keeps_nobody,
                 who_gave_up_waits_for_nobody;
+            registered: sent_from_where_it_lies, received_where_it_lies, woken_in_registered_memory,
+                given_up_memory_is_read_no_more, given_up_memory_is_written_no_more;
             parking: woken_by_data, woken_by_credit, woken_by_the_end_of_a_peer, disarm_silences;
             stress: two_threads
         );

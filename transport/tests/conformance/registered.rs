@@ -1,14 +1,12 @@
 //! Messages from and to memory that a transport may let devices read and write.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ringfold_transport::Transport;
-use ringfold_types::limits::HANDSHAKE_MS;
 
 use crate::parking::parked;
 use crate::world::{
-    Constructor, Incoming, Landing, Memory, Outgoing, Random, carry, is_message, link, message,
-    pair, until,
+    Constructor, Incoming, Landing, Memory, Outgoing, Random, carry, is_message, link, pair, until,
 };
 
 /// What lies in registered memory arrives as it was when it was sent, whatever becomes of the
@@ -187,27 +185,4 @@ pub(crate) fn given_up_memory_is_written_no_more(make: &Constructor) {
         std::thread::sleep(Duration::from_millis(2));
         assert!(arrives.bytes.iter().all(|byte| *byte == 0x5a), "written after it was given up");
     }
-}
-
-/// Who has given up waits for no peer that takes nothing.
-pub(crate) fn who_gave_up_waits_for_nobody(make: &Constructor) {
-    let (mut a, mut b) = pair(make, 1);
-    let (mut first, mut arrives) =
-        (Outgoing::new(link(1, 0), 1, 8), Incoming::new(link(0, 0), 1, 8));
-    carry(&mut *a, &mut *b, &mut first, &mut arrives);
-    let bytes = message(2, 256);
-    let mut vain = 0;
-    for _ in 0..1_000_000 {
-        a.poll().unwrap();
-        vain = if a.send(link(1, 0), 2, &bytes).unwrap() > 0 { 0 } else { vain + 1 };
-        if vain == 100 {
-            break;
-        }
-    }
-    assert_eq!(vain, 100, "a link has no end");
-    a.withdraw();
-    let began = Instant::now();
-    drop(a);
-    let took = began.elapsed();
-    assert!(took < Duration::from_millis(HANDSHAKE_MS), "{took:?}");
 }
