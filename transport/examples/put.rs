@@ -26,7 +26,7 @@ type Failure = Box<dyn Error>;
 /// Messages under way at a time, each on a lane of its own.
 const DEPTH: usize = 4;
 /// Bytes that are, unless two messages are more.
-const IN_FLIGHT: usize = 2 << 20;
+const IN_FLIGHT: usize = 512 << 10;
 /// Marks short messages, by which the ranks wait for each other.
 const WAITING: u32 = u32::MAX;
 /// How long to look for the other rank, and how long between looks.

@@ -137,6 +137,10 @@ pub const RDMA_PLACED_BYTES: usize = 1024 * 1024;
 /// to copy a shorter one takes no longer than to answer.
 pub const RDMA_ASK_BYTES: usize = 64 * 1024 + 1;
 
+/// Where a network may let packets overtake each other (adaptive routing), a payload that is longer
+/// goes before what tells of it, since devices let only plain writes take any way.
+pub const RDMA_ADAPTIVE_BYTES: usize = 8 * 1024;
+
 /// RDMA writes of a link that the receiver is not done with.
 pub const RDMA_CELLS: usize = 64;
 

@@ -8,10 +8,10 @@ use std::collections::VecDeque;
 use ringfold_types::limits::RDMA_CELLS;
 
 use super::geometry::{
-    AWAITS, CREDIT_FRAGMENTS, CREDIT_LINES, FLAGS_AT, HEADER_BYTES, LINE_BYTES, PLACED, RING_LINES,
-    SEEN_AT, lines, payload_at,
+    AWAITS, Bare, CREDIT_FRAGMENTS, CREDIT_LINES, FLAGS_AT, HEADER_BYTES, LINE_BYTES, PLACED,
+    RING_LINES, SEEN_AT, capacity, lines, payload_at,
 };
-use super::invitation::{Invitation, PLACES, Seen};
+use super::invitation::{Invitation, PLACES, Seen, place_of};
 use super::message::{Grant, Heard};
 use super::sys::{Inbox, Mr};
 use crate::contract::Fragment;
@@ -26,11 +26,13 @@ pub(super) struct Inbound {
     rights: Vec<Option<Mr>>,
     /// Of the next fragment in order; all that have arrived.
     sequence: u64,
-    /// Lines of fragments that arrived by another way than those before them; 0 for none.
-    early: [u32; RDMA_CELLS],
+    /// Fragments that arrived by another way than those before them.
+    early: [Option<Told>; RDMA_CELLS],
     /// The line at which the next one begins, unless it does not fit.
     line: u32,
     arrived: VecDeque<Arrived>,
+    /// Of the last one that arrived.
+    tag: u32,
     /// Where the peer's mailbox is.
     mailbox: Grant,
     /// All bytes that have arrived in order,
@@ -67,6 +69,13 @@ struct Arrived {
     lines: u32,
 }
 
+/// What the number of a fragment tells of it.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    lines: u32,
+    bare: Option<Bare>,
+}
+
 /// Where a payload is.
 #[derive(Clone, Copy, Debug)]
 enum Place {
@@ -90,6 +99,9 @@ struct Invited {
 /// comes back for all of it.
 const ELSEWHERE: &str = "bytes have arrived elsewhere than they are received";
 
+/// Or a peer says so that was not told to.
+const UNINVITED: &str = "a fragment where nothing was invited";
+
 /// An invitation on its way.
 #[derive(Clone, Copy, Debug)]
 struct Unseen {
@@ -104,9 +116,10 @@ impl Inbound {
             rights,
             mailbox,
             sequence: 0,
-            early: [0; RDMA_CELLS],
+            early: [None; RDMA_CELLS],
             line: 0,
             arrived: VecDeque::with_capacity(RDMA_CELLS),
+            tag: 0,
             lined_up: 0,
             invited: None,
             is_awaited: false,
@@ -135,23 +148,29 @@ impl Inbound {
 
     /// Takes note of a fragment that is there.
     pub(super) fn arrive(&mut self, sequence: u8, lines: u32) -> Result<(), &'static str> {
+        self.hear(sequence, Told { lines, bare: None })
+    }
+
+    /// Takes note of one that is there and bare.
+    pub(super) fn arrive_bare(&mut self, sequence: u8, bare: Bare) -> Result<(), &'static str> {
+        self.hear(sequence, Told { lines: bare.lines, bare: Some(bare) })
+    }
+
+    fn hear(&mut self, sequence: u8, told: Told) -> Result<(), &'static str> {
         let distance = usize::from(sequence.wrapping_sub(self.sequence.to_le_bytes()[0]));
         let place = usize::from(sequence) % RDMA_CELLS;
-        if lines == 0 || lines > RING_LINES {
+        if told.lines == 0 || told.lines > RING_LINES {
             return Err("a fragment of no lines, or more than there are");
         }
-        if distance >= RDMA_CELLS || self.early[place] != 0 {
+        if distance >= RDMA_CELLS || self.early[place].is_some() {
             return Err("a fragment out of order");
         }
-        self.early[place] = lines;
-        loop {
-            let place = self.early_at(0);
-            match std::mem::take(&mut self.early[place]) {
-                0 => return Ok(()),
-                lines => self.line_up(lines)?,
-            }
+        self.early[place] = Some(told);
+        while let Some(told) = self.early[self.early_at(0)].take() {
+            self.line_up(told)?;
             self.sequence += 1;
         }
+        Ok(())
     }
 
     /// What is noted of the fragment that comes `ahead` after the next.
@@ -173,7 +192,8 @@ impl Inbound {
     }
 
     /// The next fragment in order is there.
-    fn line_up(&mut self, count: u32) -> Result<(), &'static str> {
+    fn line_up(&mut self, told: Told) -> Result<(), &'static str> {
+        let count = told.lines;
         let to_end = RING_LINES - self.line;
         let (begin, skipped) = if count > to_end { (0, to_end) } else { (self.line, 0) };
         self.busy += skipped + count;
@@ -182,6 +202,42 @@ impl Inbound {
             return Err("a fragment without credit for it");
         }
         let at = begin as usize * LINE_BYTES;
+        let (tag, bytes, place);
+        (tag, bytes, place, self.is_awaited) = match told.bare {
+            Some(bare) => self.see(at, bare)?,
+            None => self.read(at, count)?,
+        };
+        self.tag = tag;
+        self.line = (begin + count) % RING_LINES;
+        self.lined_up += bytes as u64;
+        self.arrived.push_back(Arrived { tag, place, bytes, lines: skipped + count });
+        Ok(())
+    }
+
+    /// Of a bare fragment at byte `at` of the ring: its tag and length, where its payload is, and
+    /// whether it asks.
+    fn see(
+        &mut self,
+        at: usize,
+        Bare { lines, asks, ahead }: Bare,
+    ) -> Result<(u32, usize, Place, bool), &'static str> {
+        let bytes = capacity(lines);
+        if lines < 2 {
+            return Err("a fragment without a header and anything else");
+        }
+        if let Some(ahead) = ahead {
+            return Ok((self.tag.wrapping_add(ahead), bytes, Place::Ring(at + LINE_BYTES), asks));
+        }
+        let tag = self.invited.ok_or(UNINVITED)?.tag;
+        let place = Place::Invited(self.invited_at(tag, bytes as u64)?);
+        // Or else it would have a header that says which was not.
+        self.unseen = [None; PLACES];
+        Ok((tag, bytes, place, asks))
+    }
+
+    /// What the header at byte `at` of the ring says of a fragment of so many lines: its tag and
+    /// length, where its payload is, and whether it asks.
+    fn read(&mut self, at: usize, count: u32) -> Result<(u32, usize, Place, bool), &'static str> {
         // What the peer writes there from now on is no longer believed.
         let header: [u8; HEADER_BYTES] = self.ring.read(at);
         let word = |at: usize| {
@@ -200,18 +256,14 @@ impl Inbound {
         } else {
             Place::Invited(self.invited_at(tag, bytes as u64)?)
         };
-        self.is_awaited = flags & AWAITS != 0;
         self.saw(Seen::decode(word(SEEN_AT)));
-        self.line = (begin + count) % RING_LINES;
-        self.lined_up += bytes as u64;
-        self.arrived.push_back(Arrived { tag, place, bytes, lines: skipped + count });
-        Ok(())
+        Ok((tag, bytes, place, flags & AWAITS != 0))
     }
 
     /// The address at which the next bytes of the stream were invited.
     fn invited_at(&self, tag: u32, bytes: u64) -> Result<usize, &'static str> {
         let it = self.invited.filter(|it| it.tag == tag && self.lined_up + bytes <= it.end);
-        let it = it.ok_or("a fragment where nothing was invited")?;
+        let it = it.ok_or(UNINVITED)?;
         let skipped = usize::try_from(self.lined_up - it.from).unwrap_or(usize::MAX);
         Ok(it.address.wrapping_add(skipped))
     }
@@ -239,7 +291,7 @@ impl Inbound {
 
     /// Where the next invitation goes in the mailbox, if it can.
     fn next_place(&self) -> Option<usize> {
-        let place = self.invitations.wrapping_add(1) as usize % PLACES;
+        let place = place_of(self.invitations.wrapping_add(1));
         self.unseen[place].is_none().then_some(place)
     }
 
@@ -344,7 +396,7 @@ impl Inbound {
     /// What has arrived: all fragments before this one in order, and the others whose bits are set,
     /// counted from it.
     pub(super) fn state(&self) -> Heard {
-        let ahead = (0..RDMA_CELLS).filter(|ahead| self.early[self.early_at(*ahead)] != 0);
+        let ahead = (0..RDMA_CELLS).filter(|ahead| self.early[self.early_at(*ahead)].is_some());
         Heard { next: self.sequence, early: ahead.fold(0, |bits, ahead| bits | 1 << ahead) }
     }
 }

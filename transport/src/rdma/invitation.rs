@@ -79,6 +79,12 @@ impl Seen {
         self.0[place % PLACES] == low(number)
     }
 
+    /// Whether nothing is on its way up to that invitation.
+    pub(super) fn has_all(self, number: u32) -> bool {
+        let mut latest = (0..PLACES as u32).map(|back| number.wrapping_sub(back));
+        latest.all(|number| self.is_last(number, place_of(number)))
+    }
+
     pub(super) const fn encode(self) -> u32 {
         let [first, second] = self.0;
         first as u32 | (second as u32) << 16
@@ -92,6 +98,11 @@ impl Seen {
 const fn low(bits: u32) -> u16 {
     let [a, b, ..] = bits.to_le_bytes();
     u16::from_le_bytes([a, b])
+}
+
+/// Where an invitation lies.
+pub(super) const fn place_of(number: u32) -> usize {
+    number as usize % PLACES
 }
 
 /// The byte of a mailbox at which a place of a lane begins.

@@ -48,7 +48,7 @@ const _: () = assert!(RAILS_MAX * 4 + 8 <= COVERED_BYTES - BODY_AT);
 const _: () = assert!(TARGET_BYTES + RAIL_BYTES + PLATE_BYTES <= COVERED_BYTES - BODY_AT);
 const _: () = assert!(LANES_MAX * HEARD_BYTES <= COVERED_BYTES - BODY_AT);
 
-const PURPOSE: &[u8] = b"ringfold rdma message 5";
+const PURPOSE: &[u8] = b"ringfold rdma message 6";
 
 /// A port as the peer must know it to pair it with one of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

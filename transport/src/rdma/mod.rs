@@ -77,6 +77,12 @@ pub struct Settings {
     pub traffic_class: u8,
     /// The service level, 0 to 15, on InfiniBand and RoCE. Default 0.
     pub service_level: u8,
+    /// The index in the table of partition keys of every port; ports without such an entry are not
+    /// used, and iWARP has none. Default 0.
+    pub partition_key_index: u16,
+    /// Whether long payloads go by writes that the network may route packet by packet. Default: on
+    /// InfiniBand, whose switches can do so where the fabric is set up for it.
+    pub adaptive_routing: Option<bool>,
     /// How long a device waits for an answer: 4.096 us times two to the power of this, 1 to 31.
     /// Default 18, about a second. Over iWARP we wait, as long as others do with all their tries.
     pub timeout: u8,
@@ -106,6 +112,8 @@ impl Default for Settings {
             gid_index: None,
             traffic_class: 0,
             service_level: 0,
+            partition_key_index: 0,
+            adaptive_routing: None,
             timeout: 18,
             retries: 6,
             relaxed_ordering: true,

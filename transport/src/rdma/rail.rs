@@ -180,6 +180,11 @@ impl Rail {
             let found = found.map_err(|e| cannot("is iWARP, and takes no connections", &e))?;
             (Some(found.0), found.1, found.2)
         } else {
+            let wanted = settings.partition_key_index;
+            if wanted >= port.partition_keys {
+                let what = format!("has no partition key {wanted}, which RINGFOLD_IB_PKEY names");
+                return Err(Some(format!("{what}; it has {} of them", port.partition_keys)));
+            }
             let (gid, why) = address(&context, &port, settings.gid_index, near).map_err(Some)?;
             (None, gid, why)
         };
@@ -208,6 +213,11 @@ impl Rail {
     pub(super) fn card(&self) -> RailCard {
         let Port { lid, mtu, .. } = self.port;
         RailCard { gid: self.gid.bytes, lid, mtu, kind: self.gid.kind }
+    }
+
+    /// Whether its network may let packets overtake each other, as is usual on InfiniBand.
+    pub(super) fn is_adaptive(&self, settings: &Settings) -> bool {
+        settings.adaptive_routing.unwrap_or(self.gid.kind == GidKind::InfiniBand)
     }
 
     /// Device and port, for people.

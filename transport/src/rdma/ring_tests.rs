@@ -38,6 +38,7 @@ pub(super) const fn by(path: usize) -> By {
         path,
         cable: Some(0),
         most: Most { invited: RDMA_PLACED_BYTES, by_ring: RDMA_PIECE_BYTES },
+        bare_most: 0,
     }
 }
 
@@ -47,8 +48,8 @@ struct Paths {
     fragments: [VecDeque<Fragment>; PATHS],
     is_dead: [bool; PATHS],
     credits: Vec<u32>,
-    /// Each by its path.
-    invitations: Vec<(usize, Invitation, usize)>,
+    /// Each by its path, with its place and credit.
+    invitations: Vec<(usize, Invitation, usize, u32)>,
     /// Sends posted, and those of which a completion is on its way.
     posted: [u32; PATHS],
     done: VecDeque<(usize, u32)>,
@@ -81,15 +82,20 @@ impl Paths {
             Some((address, key)) => to.place(address, key, payload),
             None => to.inbound.load(ready.at + header.len(), payload),
         }
-        to.inbound.load(ready.at, header);
         if let Some((_, posted)) = lent {
             self.done.push_back((path, posted));
         }
-        let to = &mut to.inbound;
-        let Number::Fragment { lane: 0, sequence, lines } = ready.number else {
-            panic!("{:?}", ready.number);
-        };
-        to.arrive(sequence, lines).unwrap();
+        match ready.number {
+            Number::Fragment { lane: 0, sequence, lines } => {
+                to.inbound.load(ready.at, header);
+                to.inbound.arrive(sequence, lines).unwrap();
+            }
+            Number::Bare { lane: 0, sequence, bare } => {
+                to.bare[usize::from(ready.placed.is_some())] += 1;
+                to.inbound.arrive_bare(sequence, bare).unwrap();
+            }
+            number => panic!("{number:?}"),
+        }
     }
 
     /// A path dies. Some of what is under way by it arrives before; the rest, and a credit, never.
@@ -142,9 +148,10 @@ impl Caller {
     /// lent.
     fn send(&mut self, random: &mut Random, outbound: &mut Outbound, paths: &mut Paths) {
         if self.rest().is_empty() {
-            let wanted = match random.below(3) {
+            let wanted = match random.below(4) {
                 0 => 1 + random.below(80),
                 1 => 1 + random.below(5000),
+                2 => LINE_BYTES * (1 + random.below(4 * RING_LINES as usize / 16)),
                 _ => 1 + random.below(4 * RDMA_PIECE_BYTES),
             };
             let begin = self.begin + self.message.len();
@@ -161,8 +168,9 @@ impl Caller {
             return;
         }
         let path = paths.any(random);
+        let by = By { bare_most: [0, 8192, usize::MAX][random.below(3)], ..by(path) };
         if !bytes.is_empty()
-            && let Some((taken, ready)) = outbound.push(7, bytes, by(path), is_lent)
+            && let Some((taken, ready)) = outbound.push(7, bytes, by, is_lent)
         {
             assert!(taken == bytes.len() || taken.is_multiple_of(16), "{taken}");
             paths.posted[path] = paths.posted[path].wrapping_add(1);
@@ -189,6 +197,8 @@ struct Receiver {
     /// Up to where the peer was invited to write.
     invited: usize,
     placed: usize,
+    /// Fragments without a header, in the ring and elsewhere.
+    bare: [usize; 2],
 }
 
 /// What lies in memory that nothing may be written to.
@@ -197,7 +207,14 @@ const KEY: u32 = 9;
 
 impl Receiver {
     fn new(inbound: Inbound) -> Self {
-        Self { inbound, memory: vec![BLANK; BYTES], arrived: 0, invited: 0, placed: 0 }
+        Self {
+            inbound,
+            memory: vec![BLANK; BYTES],
+            arrived: 0,
+            invited: 0,
+            placed: 0,
+            bare: [0; 2],
+        }
     }
 
     /// As the peer's device does.
@@ -215,7 +232,8 @@ impl Receiver {
             let address = self.memory[self.arrived..].as_ptr().addr() as u64;
             let (to, path) = (Grant { address, keys: [KEY; RAILS_MAX] }, paths.any(random));
             let (it, place) = self.inbound.invite(7, bytes, to, path).unwrap();
-            paths.invitations.push((path, it, place));
+            paths.invitations.push((path, it, place, lap(self.inbound.total())));
+            self.inbound.said();
             self.invited = self.arrived + bytes;
         }
     }
@@ -260,7 +278,7 @@ const BYTES: usize = 6_000_000;
 fn a_stream_survives_its_paths() {
     // Bytes that were written where they were invited, and fragments that were to be, but went
     // down with their path.
-    let (mut placed, mut lost_placed) = (0, 0);
+    let (mut placed, mut bare, mut lost_placed) = (0, [0; 2], 0);
     for seed in 0..40 {
         let mut random = Random(seed as u64);
         println!("seed {seed}");
@@ -284,7 +302,8 @@ fn a_stream_survives_its_paths() {
                 66..68 => receiver.invite(&mut random, &mut paths),
                 68..70 if !paths.invitations.is_empty() => {
                     let at = random.below(paths.invitations.len());
-                    let (_, invitation, place) = paths.invitations.swap_remove(at);
+                    let (_, invitation, place, total) = paths.invitations.swap_remove(at);
+                    outbound.credit(total).unwrap();
                     outbound.invite(invitation, place).unwrap();
                 }
                 70..75 => {
@@ -324,9 +343,11 @@ fn a_stream_survives_its_paths() {
         }
         assert!(receiver.inbound.front().unwrap().is_none() && told > 0, "{told}");
         placed += receiver.placed;
+        bare = [0, 1].map(|at| bare[at] + receiver.bare[at]);
         assert!(receiver.memory.iter().all(|byte| *byte == BLANK), "written after it arrived");
     }
     assert!(placed > BYTES && lost_placed > 10, "{placed} {lost_placed}");
+    assert!(bare.iter().all(|it| *it > 40), "{bare:?}");
 }
 
 /// A peer that has left took all that it wanted, whatever its device did not say.

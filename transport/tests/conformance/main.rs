@@ -52,10 +52,11 @@ fn tcp_ends(ranks: usize, lanes: usize) -> impl Iterator<Item = Tcp> {
     doors.into_iter().map(connect)
 }
 
-fn rdma(ranks: usize, lanes: usize, queue_pairs: u8) -> Ends {
+fn rdma(ranks: usize, lanes: usize, queue_pairs: u8, is_adaptive: bool) -> Ends {
     let settings = || {
         let mut settings = Settings::default();
         settings.queue_pairs = queue_pairs;
+        settings.adaptive_routing = Some(is_adaptive);
         settings
     };
     let connect = |(rank, tcp): (usize, Tcp)| {
@@ -92,11 +93,16 @@ fn rdma_without_rails(ranks: usize, lanes: usize) -> Ends {
 }
 
 fn rdma_single(ranks: usize, lanes: usize) -> Ends {
-    rdma(ranks, lanes, 1)
+    rdma(ranks, lanes, 1, false)
 }
 
 fn rdma_several(ranks: usize, lanes: usize) -> Ends {
-    rdma(ranks, lanes, 3)
+    rdma(ranks, lanes, 3, false)
+}
+
+/// Long payloads go before what tells of them.
+fn rdma_adaptive(ranks: usize, lanes: usize) -> Ends {
+    rdma(ranks, lanes, 2, true)
 }
 
 /// Whether there is a device; else says so, or fails where RINGFOLD_TEST_REQUIRE demands one.
@@ -228,4 +234,5 @@ conformance!(faulty_shm_attached, crate::faulty_shm_attached);
 conformance!(faulty_tcp, crate::faulty_tcp);
 conformance!(rdma, crate::rdma_single, crate::has_rdma());
 conformance!(rdma_several, crate::rdma_several, crate::has_rdma());
+conformance!(rdma_adaptive, crate::rdma_adaptive, crate::has_rdma());
 conformance!(rdma_without_rails, crate::rdma_without_rails);

@@ -79,6 +79,8 @@ pub(super) struct Path {
     /// Receives that are posted, and those used and not posted again.
     receives: usize,
     spent: usize,
+    /// Whether its packets may overtake each other.
+    is_adaptive: bool,
     /// Over iWARP: whether this end connects to the other,
     calls: bool,
     /// what the other has to show if not,
@@ -134,6 +136,7 @@ impl Path {
             answered_at: Instant::now(),
             receives: 0,
             spent: 0,
+            is_adaptive: false,
             calls: false,
             ticket: Ticket::default(),
             connection: None,
@@ -193,7 +196,8 @@ impl Path {
         };
         let queue = self.queue.insert(queue);
         let qp = Qp::new(pd, queue, Sizes { sends: SENDS, receives, inline_bytes: INLINE_BYTES })?;
-        qp.init(rail.port.number)?;
+        qp.init(rail.port.number, settings.partition_key_index)?;
+        self.is_adaptive = rail.is_adaptive(settings) && !rail.is_iwarp();
         self.qp = Some(qp);
         self.post_receives(lanes * WORDS + SPENT_MAX + rings * RDMA_CELLS)?;
         let mut random = [0; 4];

@@ -4,6 +4,8 @@
 use std::io;
 use std::time::Instant;
 
+use ringfold_types::limits::RDMA_ADAPTIVE_BYTES;
+
 use super::{Path, SENDS, SIGNAL_EVERY, Stage};
 use crate::rdma::geometry::{LINE_BYTES, Number};
 use crate::rdma::outbound::{Outbound, Ready};
@@ -28,6 +30,15 @@ impl Path {
         self.is_usable() && self.under_way() < SENDS - 1
     }
 
+    /// How long the payload of a fragment without a header may be, that brings the number itself.
+    pub(in crate::rdma) fn bare_most(&self) -> usize {
+        match self.is_adaptive {
+            _ if self.is_iwarp() => 0,
+            true => RDMA_ADAPTIVE_BYTES,
+            false => usize::MAX,
+        }
+    }
+
     /// Writes a fragment of `lane` to the peer, of which the payload may be lent, and then only
     /// once `ring` is called; the device `tells` when it is done, or need not. Which of the sends
     /// it is.
@@ -38,14 +49,23 @@ impl Path {
         loan: Option<Loan<'_>>,
         tells: bool,
     ) -> io::Result<u32> {
-        let (to, remote_key) = lane.target(self.cable, ready.at);
-        let from = lane.right(self.cable).ok_or(io::ErrorKind::PermissionDenied)?;
-        let (bytes, lent) = match loan {
-            Some(Loan { right, at }) => (LINE_BYTES, Some((right, (at, ready.bytes - LINE_BYTES)))),
-            None => (ready.bytes, None),
+        let image = lane.right(self.cable).ok_or(io::ErrorKind::PermissionDenied)?;
+        let (at, bytes) = (ready.at + LINE_BYTES, ready.bytes.saturating_sub(LINE_BYTES));
+        let lent = loan.map(|Loan { right, at }| (right, (at, bytes)));
+        let payload_to = || ready.placed.unwrap_or_else(|| lane.target(self.cable, at));
+        let put = if let Number::Bare { .. } = ready.number {
+            let (from, range) = lent.unwrap_or((image, (at, bytes)));
+            let (to, remote_key) = payload_to();
+            Put { from, range, lent: None, to, remote_key, placed: None }
+        } else {
+            let is_split = self.is_adaptive && bytes > RDMA_ADAPTIVE_BYTES;
+            let lent = lent.or_else(|| is_split.then_some((image, (at, bytes))));
+            let placed = if is_split { Some(payload_to()) } else { ready.placed };
+            let (to, remote_key) = lane.target(self.cable, ready.at);
+            let range = (ready.at, if lent.is_some() { LINE_BYTES } else { ready.bytes });
+            Put { from: image, range, lent, to, remote_key, placed }
         };
-        let (placed, was_idle) = (ready.placed, self.under_way() == 0);
-        let put = Put { from, range: (ready.at, bytes), lent, to, remote_key, placed };
+        let was_idle = self.under_way() == 0;
         self.gather(Some(put), ready.number, tells)?;
         self.last_fragment = self.posted;
         if tells {

@@ -99,7 +99,8 @@ impl Peer {
         }
         let Some((invitation, place)) = inbound.invite(tag, dst.len(), to, path) else { return };
         let at = theirs.address.wrapping_add(place_at(lane, place) as u64);
-        let number = Number::Invitation { lane, place };
+        let number = Number::Invitation { lane, place, total: lap(inbound.total()) };
+        inbound.said();
         let line = invitation.encode();
         let key = theirs.keys[self.paths[path].cable];
         if let Err(error) = self.paths[path].invite(&line, (at, key), number) {

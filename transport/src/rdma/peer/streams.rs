@@ -102,7 +102,9 @@ impl Peer {
         let Some(way) = self.way() else { return 0 };
         let is_long = bytes.len() >= RDMA_LEND_BYTES;
         let loan = place.filter(|_| is_long).and_then(|(place, own)| self.lend(way, place, own));
-        let by = By { path: way, cable: self.cable(way), most };
+        let cable = self.cable(way);
+        let bare_most = self.paths.get(way).map_or(0, Path::bare_most);
+        let by = By { path: way, cable, most, bare_most };
         let Way::Open(outbound) = &mut self.outbound[lane].way else { return 0 };
         let is_lent = loan.is_some();
         if is_lent && outbound.is_kept_back(tag, by.cable) {
@@ -371,16 +373,22 @@ impl Peer {
                 let inbound = inbound.ok_or("a fragment of a lane that has no ring")?;
                 Ok(inbound.arrive(sequence, lines)?)
             }
+            Number::Bare { lane, sequence, bare } => {
+                let inbound = self.inbound.get_mut(lane).and_then(Option::as_mut);
+                let inbound = inbound.ok_or("a fragment of a lane that has no ring")?;
+                Ok(inbound.arrive_bare(sequence, bare)?)
+            }
             Number::Credit { lane, total } => {
                 match self.outbound.get_mut(lane).map(|it| &mut it.way) {
                     Some(Way::Open(outbound)) => Ok(outbound.credit(total)?),
                     _ => Err("credit for a lane that has no ring".into()),
                 }
             }
-            Number::Invitation { lane, place } => {
+            Number::Invitation { lane, place, total } => {
                 let way = self.outbound.get_mut(lane).map(|it| &mut it.way);
                 match (way, &self.mailbox) {
                     (Some(Way::Open(outbound)), Some(mailbox)) => {
+                        outbound.credit(total)?;
                         Ok(outbound.invite(mailbox.read(lane, place), place)?)
                     }
                     _ => Err("an invitation for a lane that has no ring".into()),

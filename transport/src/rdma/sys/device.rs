@@ -57,6 +57,8 @@ pub(in crate::rdma) struct Port {
     pub(in crate::rdma) gigabits: u32,
     /// Entries of its table of GIDs.
     pub(in crate::rdma) gids: u32,
+    /// Entries of its table of partition keys.
+    pub(in crate::rdma) partition_keys: u16,
 }
 
 /// What kind of packets a GID stands for.
@@ -222,6 +224,7 @@ impl Context {
             mtu: u8::try_from(found.active_mtu).unwrap_or(0),
             gigabits: gigabits(found.active_width, found.active_speed),
             gids: u32::try_from(found.gid_tbl_len).unwrap_or(0),
+            partition_keys: found.pkey_tbl_len,
         })
     }
 

@@ -167,7 +167,7 @@ impl Qp {
     }
 
     /// Lets receives be posted. Over iWARP, all that is left to do is a connection's.
-    pub(in crate::rdma) fn init(&self, port: u8) -> io::Result<()> {
+    pub(in crate::rdma) fn init(&self, port: u8, partition_key_index: u16) -> io::Result<()> {
         if self.is_iwarp() {
             let access = abi::ACCESS_REMOTE_WRITE | abi::ACCESS_REMOTE_READ;
             let attributes = abi::QpAttr {
@@ -180,6 +180,7 @@ impl Qp {
         let attributes = abi::QpAttr {
             qp_state: abi::QPS_INIT,
             port_num: port,
+            pkey_index: partition_key_index,
             qp_access_flags: abi::ACCESS_REMOTE_WRITE.cast_unsigned(),
             ..abi::QpAttr::default()
         };

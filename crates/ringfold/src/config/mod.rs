@@ -1,5 +1,7 @@
 //! The settings of a communicator, and the only place of the library that reads the environment.
 
+mod rdma;
+
 use std::collections::BTreeMap;
 use std::env;
 use std::fmt;
@@ -12,10 +14,10 @@ use std::time::Duration;
 use ringfold_collectives::select::{
     Constraints, InvalidConstraints, InvalidMeasurements, Measurements,
 };
-use ringfold_transport::rdma;
 pub use ringfold_transport::rdma::Filter;
+use ringfold_transport::rdma::Settings;
 pub use ringfold_transport::shm::Offers;
-use ringfold_types::limits::{CHANNELS_MAX, PATHS_MAX, PLAN_BYTES_MAX, RAILS_MAX};
+use ringfold_types::limits::{CHANNELS_MAX, PLAN_BYTES_MAX};
 
 use crate::settings::digest;
 
@@ -50,6 +52,12 @@ pub struct Config {
     /// `RINGFOLD_IB_SL`: the service level of packets over InfiniBand and RoCE, 0 to 15. Default:
     /// 0.
     pub ib_service_level: u8,
+    /// `RINGFOLD_IB_PKEY`: the index of the partition key to use in the table of every port but
+    /// those of iWARP, which have none; its ends must be in the same partition. Default: 0.
+    pub ib_partition_key_index: u16,
+    /// `RINGFOLD_IB_ADAPTIVE_ROUTING`: whether payloads beyond 8 KiB go by writes that switches may
+    /// route packet by packet, before what tells of them, 0 or 1. Default: on InfiniBand.
+    pub ib_adaptive_routing: Option<bool>,
     /// `RINGFOLD_IB_TIMEOUT`: how long an RDMA device waits for an answer, 1 to 31: 4.096 us times
     /// two to the power of this. Over iWARP we wait ourselves, as long as others would in all.
     /// Default: 18, about a second.
@@ -170,9 +178,9 @@ pub enum ConfigError {
         /// What it was set to.
         value: String,
         /// The least that it takes,
-        least: u8,
+        least: u16,
         /// and the most.
-        most: u8,
+        most: u16,
     },
     /// The file of measurements cannot be used.
     #[error("RINGFOLD_PLAN={path:?}: {why}; `ringfold tune` writes such files")]
@@ -189,7 +197,7 @@ pub enum ConfigError {
 
 impl Default for Config {
     fn default() -> Self {
-        let rdma = rdma::Settings::default();
+        let rdma = Settings::default();
         Self {
             transports: Transports { shm: true, rdma: true, tcp: true },
             host_id: None,
@@ -198,6 +206,8 @@ impl Default for Config {
             ib_gid_index: rdma.gid_index,
             ib_traffic_class: rdma.traffic_class,
             ib_service_level: rdma.service_level,
+            ib_partition_key_index: rdma.partition_key_index,
+            ib_adaptive_routing: rdma.adaptive_routing,
             ib_timeout: rdma.timeout,
             ib_retries: rdma.retries,
             ib_relaxed_ordering: rdma.relaxed_ordering,
@@ -217,65 +227,7 @@ impl Default for Config {
     }
 }
 
-/// Queue pairs on each pair of rails.
-#[expect(clippy::cast_possible_truncation, reason = "asserted to be at most 255")]
-const QUEUE_PAIRS_MAX: u8 = (PATHS_MAX / RAILS_MAX) as u8;
-
 impl Config {
-    /// Takes what is set about RDMA.
-    fn set_rdma<'a>(&mut self, set: &impl Fn(&str) -> Option<&'a str>) -> Result<(), ConfigError> {
-        if let Some(value) = set("RINGFOLD_IB_HCA") {
-            self.ib_devices = devices("RINGFOLD_IB_HCA", value)?;
-        }
-        if let Some(value) = set("RINGFOLD_IB_GID_INDEX") {
-            self.ib_gid_index = Some(number("RINGFOLD_IB_GID_INDEX", value, 0..=u8::MAX)?);
-        }
-        if let Some(value) = set("RINGFOLD_IB_TC") {
-            self.ib_traffic_class = number("RINGFOLD_IB_TC", value, 0..=u8::MAX)?;
-        }
-        if let Some(value) = set("RINGFOLD_IB_SL") {
-            self.ib_service_level = number("RINGFOLD_IB_SL", value, 0..=15)?;
-        }
-        if let Some(value) = set("RINGFOLD_IB_TIMEOUT") {
-            self.ib_timeout = number("RINGFOLD_IB_TIMEOUT", value, 1..=31)?;
-        }
-        if let Some(value) = set("RINGFOLD_IB_RETRY_CNT") {
-            self.ib_retries = number("RINGFOLD_IB_RETRY_CNT", value, 0..=7)?;
-        }
-        if let Some(value) = set("RINGFOLD_IB_PCI_RELAXED_ORDERING") {
-            self.ib_relaxed_ordering =
-                number("RINGFOLD_IB_PCI_RELAXED_ORDERING", value, 0..=1)? == 1;
-        }
-        if let Some(value) = set("RINGFOLD_IB_QPS_PER_CONNECTION") {
-            let most = 1..=QUEUE_PAIRS_MAX;
-            self.ib_queue_pairs = number("RINGFOLD_IB_QPS_PER_CONNECTION", value, most)?;
-        }
-        if let Some(value) = set("RINGFOLD_IB_QPS_MAX") {
-            self.ib_queue_pairs_max = count("RINGFOLD_IB_QPS_MAX", value)?;
-        }
-        if let Some(value) = set("RINGFOLD_IB_BYTES_MAX") {
-            self.ib_bytes_max = bytes("RINGFOLD_IB_BYTES_MAX", value)?;
-        }
-        Ok(())
-    }
-
-    /// What is set about RDMA, as its transport takes it.
-    #[must_use]
-    pub fn rdma(&self) -> rdma::Settings {
-        let mut settings = rdma::Settings::default();
-        settings.devices = self.ib_devices.clone();
-        settings.gid_index = self.ib_gid_index;
-        settings.traffic_class = self.ib_traffic_class;
-        settings.service_level = self.ib_service_level;
-        settings.timeout = self.ib_timeout;
-        settings.retries = self.ib_retries;
-        settings.relaxed_ordering = self.ib_relaxed_ordering;
-        settings.queue_pairs = self.ib_queue_pairs;
-        settings.queue_pairs_max = self.ib_queue_pairs_max;
-        settings.bytes_max = self.ib_bytes_max;
-        settings
-    }
-
     /// The values of `ALIKE`, in words; empty where nothing is set.
     pub(crate) fn alike(&self) -> [String; 4] {
         let chunk = self.chunk_bytes.map_or_else(String::new, |bytes| bytes.to_string());
@@ -365,13 +317,13 @@ pub fn measurements(path: &str) -> Result<Measurements, ConfigError> {
     text.parse().map_err(|e: InvalidMeasurements| bad(e.to_string()))
 }
 
-fn number(
+fn number<T: FromStr + PartialOrd + Copy + Into<u16>>(
     variable: &'static str,
     value: &str,
-    range: RangeInclusive<u8>,
-) -> Result<u8, ConfigError> {
+    range: RangeInclusive<T>,
+) -> Result<T, ConfigError> {
     let number = value.parse().ok().filter(|number| range.contains(number));
-    let (least, most) = range.into_inner();
+    let (least, most) = ((*range.start()).into(), (*range.end()).into());
     number.ok_or_else(|| ConfigError::Range { variable, value: value.to_owned(), least, most })
 }
 
@@ -402,11 +354,6 @@ fn host_id(variable: &'static str, value: &str) -> Result<String, ConfigError> {
     let wanted = "a name of up to 64 visible characters";
     let invalid = || ConfigError::Value { variable, value: value.to_owned(), wanted };
     is_name.then(|| value.to_owned()).ok_or_else(invalid)
-}
-
-fn devices(variable: &'static str, value: &str) -> Result<Filter, ConfigError> {
-    let wanted = "names of devices, each maybe with a colon and a port from 1 to 255";
-    value.parse().map_err(|_| ConfigError::Value { variable, value: value.to_owned(), wanted })
 }
 
 fn seconds(variable: &'static str, value: &str) -> Result<Duration, ConfigError> {
@@ -451,6 +398,10 @@ mod tests {
         assert_eq!(with("RINGFOLD_SHM_CMA", "0").unwrap().shm_cma, Offers::Never);
         assert_eq!(Config::default().shm_cma, Offers::Asked);
         assert!(!with("RINGFOLD_IB_PCI_RELAXED_ORDERING", "0").unwrap().ib_relaxed_ordering);
+        let adaptive = |value| with("RINGFOLD_IB_ADAPTIVE_ROUTING", value).unwrap().rdma();
+        assert_eq!(adaptive("1").adaptive_routing, Some(true));
+        assert_eq!(adaptive("0").adaptive_routing, Some(false));
+        assert_eq!(with("RINGFOLD_IB_PKEY", "127").unwrap().rdma().partition_key_index, 127);
         assert_eq!(with("RINGFOLD_TIMEOUT", "0.5").unwrap().timeout, Duration::from_millis(500));
         assert_eq!(with("RINGFOLD_TIMEOUT", "1e19").unwrap().timeout, LONGEST);
         let tcp_only = Transports { shm: false, rdma: false, tcp: true };
@@ -483,6 +434,8 @@ mod tests {
             ("RINGFOLD_IB_TIMEOUT", "0"),
             ("RINGFOLD_IB_HCA", "mlx5_0:one"),
             ("RINGFOLD_IB_SL", "16"),
+            ("RINGFOLD_IB_PKEY", "65536"),
+            ("RINGFOLD_IB_ADAPTIVE_ROUTING", "2"),
             ("RINGFOLD_IB_PCI_RELAXED_ORDERING", "2"),
             ("RINGFOLD_IB_QPS_PER_CONNECTION", "5"),
             ("RINGFOLD_IB_GID_INDEX", "three"),

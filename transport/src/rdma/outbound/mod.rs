@@ -12,24 +12,26 @@
 //! A long fragment goes where the receiver has invited it, if it has; it too keeps its room in both
 //! rings, and takes it when it must be sent again.
 
+mod losing;
+
 use std::collections::VecDeque;
 
 use ringfold_types::limits::{
     LINK_BYTES_MIN, RDMA_ASK_BYTES, RDMA_CELLS, RDMA_LEND_BYTES, RDMA_RING_BYTES,
 };
 
-use super::geometry::{
-    AWAITS, CREDIT_FRAGMENTS, CREDIT_LINES, FLAGS_AT, HEADER_BYTES, LAPS_LINES, LINE_BYTES, Most,
-    Number, PLACED, RING_LINES, SEEN_AT, SPLINTER_LINES, capacity, lines, payload_at,
+use crate::rdma::geometry::{
+    AWAITS, Bare, CREDIT_FRAGMENTS, CREDIT_LINES, FLAGS_AT, HEADER_BYTES, LAPS_LINES, LINE_BYTES,
+    Most, Number, PLACED, RING_LINES, SEEN_AT, SPLINTER_LINES, capacity, lines, payload_at,
 };
-use super::invitation::{Invitation, Seen};
-use super::message::{Grant, Heard};
-use super::restraint::Restraint;
-use super::sys::{Mr, Outbox};
+use crate::rdma::invitation::{Invitation, Seen};
+use crate::rdma::message::Grant;
+use crate::rdma::restraint::Restraint;
+use crate::rdma::sys::{Mr, Outbox};
 
 /// See the module's head.
 #[derive(Debug)]
-pub(super) struct Outbound {
+pub(in crate::rdma) struct Outbound {
     lane: usize,
     grant: Grant,
     image: Outbox,
@@ -38,10 +40,14 @@ pub(super) struct Outbound {
     /// Of the next fragment; all that there were, and their bytes.
     sequence: u64,
     sent: u64,
+    /// Of the last one.
+    tag: u32,
     /// The latest invitation of the peer's,
     invitation: Option<Invitation>,
     /// which we have seen,
     seen: Seen,
+    /// of which we have told,
+    told: Seen,
     /// and whether to wait for more, if the last fragment has asked.
     restraint: Restraint,
     has_asked: bool,
@@ -87,23 +93,25 @@ enum Payload {
 
 /// A fragment that lies in the image and is to be written to the peer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ready {
+pub(in crate::rdma) struct Ready {
     /// Where it lies, and how long it is with its header.
-    pub(super) at: usize,
-    pub(super) bytes: usize,
-    pub(super) number: Number,
+    pub(in crate::rdma) at: usize,
+    pub(in crate::rdma) bytes: usize,
+    pub(in crate::rdma) number: Number,
     /// Where the peer wants its payload, and the key to that; else it goes after the header.
-    pub(super) placed: Option<(u64, u32)>,
+    pub(in crate::rdma) placed: Option<(u64, u32)>,
 }
 
 /// By which way a fragment is to go.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct By {
-    pub(super) path: usize,
+pub(in crate::rdma) struct By {
+    pub(in crate::rdma) path: usize,
     /// The path's cable, if its device can write where it is invited,
-    pub(super) cable: Option<usize>,
-    /// and how many bytes together at most.
-    pub(super) most: Most,
+    pub(in crate::rdma) cable: Option<usize>,
+    /// how many bytes together at most,
+    pub(in crate::rdma) most: Most,
+    /// and without a header.
+    pub(in crate::rdma) bare_most: usize,
 }
 
 /// Where a fragment fits.
@@ -113,7 +121,12 @@ struct Room {
 }
 
 impl Outbound {
-    pub(super) fn new(lane: usize, grant: Grant, image: Outbox, rights: Vec<Option<Mr>>) -> Self {
+    pub(in crate::rdma) fn new(
+        lane: usize,
+        grant: Grant,
+        image: Outbox,
+        rights: Vec<Option<Mr>>,
+    ) -> Self {
         Self {
             lane,
             grant,
@@ -123,6 +136,8 @@ impl Outbound {
             sent: 0,
             invitation: None,
             seen: Seen::default(),
+            told: Seen::default(),
+            tag: 0,
             restraint: Restraint::default(),
             has_asked: false,
             line: 0,
@@ -137,7 +152,11 @@ impl Outbound {
 
     /// Takes note of an invitation that lies in that place of the mailbox. The latest counts, in
     /// whatever order they come.
-    pub(super) fn invite(&mut self, it: Invitation, place: usize) -> Result<(), &'static str> {
+    pub(in crate::rdma) fn invite(
+        &mut self,
+        it: Invitation,
+        place: usize,
+    ) -> Result<(), &'static str> {
         if it.from > self.sent {
             return Err("an invitation for what comes after bytes that were never sent");
         }
@@ -159,7 +178,7 @@ impl Outbound {
 
     /// Whether the rest of a lent message is kept back, until the receiver says where it wants it
     /// or the device is done with what is on its way, of which it tells. So that is not for long.
-    pub(super) fn is_kept_back(&self, tag: u32, cable: Option<usize>) -> bool {
+    pub(in crate::rdma) fn is_kept_back(&self, tag: u32, cable: Option<usize>) -> bool {
         let is_lent = |it: &Piece| matches!(it.payload, Payload::Lent(_));
         self.restraint.is_asking()
             && self.invited(tag, cable).is_none()
@@ -167,14 +186,14 @@ impl Outbound {
     }
 
     /// Whether nothing of a message was sent, and the peer was asked where it wants it.
-    pub(super) const fn is_asking(&self) -> bool {
+    pub(in crate::rdma) const fn is_asking(&self) -> bool {
         let is_begun = self.restraint.is_begun() || self.untold_bytes > 0;
         self.has_asked && self.restraint.is_asking() && !is_begun
     }
 
     /// Whether to wait for the answer before such a message is lent: it is on its way if the peer
     /// is waiting for the message. So not for long, nor if the caller `is_patient` no more.
-    pub(super) fn waits_for_answer(
+    pub(in crate::rdma) fn waits_for_answer(
         &mut self,
         tag: u32,
         cable: Option<usize>,
@@ -186,14 +205,14 @@ impl Outbound {
     }
 
     /// All of a lent message is on its way.
-    pub(super) fn end_message(&mut self) {
+    pub(in crate::rdma) fn end_message(&mut self) {
         self.restraint.learn();
     }
 
     /// Puts as much of `bytes` (not empty) as fits one fragment into the image, or its header only
     /// if it `is_lent`. How much that was, and what to write to the peer. It is not accepted before
     /// `accept` says so.
-    pub(super) fn push(
+    pub(in crate::rdma) fn push(
         &mut self,
         tag: u32,
         bytes: &[u8],
@@ -235,8 +254,19 @@ impl Outbound {
         if !is_lent {
             self.image.write(at + payload_at(room.bytes), &bytes[..room.bytes]);
         }
-        let sequence = self.sequence.to_le_bytes()[0];
-        let number = Number::Fragment { lane: self.lane, sequence, lines: count };
+        let (lane, sequence) = (self.lane, self.sequence.to_le_bytes()[0]);
+        let ahead = tag.wrapping_sub(self.tag);
+        let ahead = placed.is_none().then_some(ahead);
+        let bare = Bare { lines: count, asks: is_asking, ahead };
+        let is_bare =
+            room.bytes <= by.bare_most && capacity(count) == room.bytes && bare.has_number();
+        let number = if is_bare && self.has_told_seen(ahead.is_none()) {
+            Number::Bare { lane, sequence, bare }
+        } else {
+            self.told = self.seen;
+            Number::Fragment { lane, sequence, lines: count }
+        };
+        self.tag = tag;
         self.sequence += 1;
         self.sent += room.bytes as u64;
         self.line = (begin + count) % RING_LINES;
@@ -250,16 +280,25 @@ impl Outbound {
         Some((bytes, ready))
     }
 
+    /// Whether the peer knows what was seen, or will by a fragment that is where it was invited
+    /// last.
+    fn has_told_seen(&mut self, is_placed: bool) -> bool {
+        if is_placed && self.seen.has_all(self.invitation.map_or(0, |it| it.number)) {
+            self.told = self.seen;
+        }
+        self.told == self.seen
+    }
+
     /// The last fragment is lent, and its path will be done with it when it is done with so many
     /// sends.
-    pub(super) fn lent(&mut self, posted: u32) {
+    pub(in crate::rdma) fn lent(&mut self, posted: u32) {
         if let Some(Piece { payload, .. }) = self.in_flight.back_mut() {
             *payload = Payload::Lent(Some(posted));
         }
     }
 
     /// Bytes that can be told to be accepted and were not, from the front of what was pushed.
-    pub(super) fn accept(&mut self) -> usize {
+    pub(in crate::rdma) fn accept(&mut self) -> usize {
         if self.untold_bytes == 0 {
             return 0;
         }
@@ -272,12 +311,12 @@ impl Outbound {
     }
 
     /// Nobody is told any more what is accepted.
-    pub(super) const fn give_up(&mut self) {
+    pub(in crate::rdma) const fn give_up(&mut self) {
         (self.untold, self.untold_bytes) = (self.sequence, 0);
     }
 
     /// Bytes that were pushed, and are not yet told to be accepted.
-    pub(super) const fn untold_bytes(&self) -> usize {
+    pub(in crate::rdma) const fn untold_bytes(&self) -> usize {
         self.untold_bytes
     }
 
@@ -289,13 +328,13 @@ impl Outbound {
     }
 
     /// Paths that may be reading the caller's memory.
-    pub(super) fn borrowers(&self) -> impl Iterator<Item = usize> {
+    pub(in crate::rdma) fn borrowers(&self) -> impl Iterator<Item = usize> {
         let lent = self.untold().filter(|piece| matches!(piece.payload, Payload::Lent(Some(_))));
         lent.filter_map(|piece| piece.path)
     }
 
     /// A path is done with so many sends in all.
-    pub(super) fn done(&mut self, path: usize, done: u32) {
+    pub(in crate::rdma) fn done(&mut self, path: usize, done: u32) {
         if self.untold_bytes == 0 {
             return;
         }
@@ -309,32 +348,10 @@ impl Outbound {
     }
 
     /// The peer wants nothing more.
-    pub(super) fn all_arrived(&mut self) {
+    pub(in crate::rdma) fn all_arrived(&mut self) {
         for piece in &mut self.in_flight {
             if matches!(piece.payload, Payload::Lent(_)) {
                 piece.payload = Payload::Arrived;
-            }
-        }
-    }
-
-    /// Takes what was lent and went down with its path from `bytes`, which is all that is untold,
-    /// into the image.
-    pub(super) fn take_back(&mut self, bytes: &[u8]) {
-        if self.lost == 0 || self.untold_bytes == 0 {
-            return;
-        }
-        // Those that are no longer in flight are at the front.
-        let in_flight: usize = self.untold().map(|piece| piece.bytes).sum();
-        let mut at = self.untold_bytes - in_flight;
-        let first = self.in_flight.len() - self.untold().count();
-        for piece in self.in_flight.iter_mut().skip(first) {
-            let payload = bytes.get(at..at + piece.bytes);
-            at += piece.bytes;
-            if piece.path.is_none()
-                && let (Payload::Lent(_), Some(payload)) = (piece.payload, payload)
-            {
-                self.image.write(piece.ready.at + payload_at(piece.bytes), payload);
-                piece.payload = Payload::Image;
             }
         }
     }
@@ -359,7 +376,7 @@ impl Outbound {
 
     /// Whether the ring holds `LINK_BYTES_MIN` bytes that the peer has not even begun to consume,
     /// however late it says what it is done with. Tiny messages can use up the fragments before.
-    pub(super) fn promise_is_kept(&self) -> bool {
+    pub(in crate::rdma) fn promise_is_kept(&self) -> bool {
         let (mut fragments, mut lines, mut surely) = (0, 0, 0);
         for piece in &self.in_flight {
             // What it may be done with and not have said, and what it may have begun.
@@ -374,7 +391,7 @@ impl Outbound {
     }
 
     /// Takes the peer's word that it is done with so many lines in all, modulo `LAPS_LINES`.
-    pub(super) fn credit(&mut self, total: u32) -> Result<(), &'static str> {
+    pub(in crate::rdma) fn credit(&mut self, total: u32) -> Result<(), &'static str> {
         let [a, b, c, d, ..] = self.credited.to_le_bytes();
         let lines = total.wrapping_sub(u32::from_le_bytes([a, b, c, d])) % LAPS_LINES;
         // Or else it was overtaken by a later one.
@@ -383,7 +400,7 @@ impl Outbound {
     }
 
     /// Likewise, without end.
-    pub(super) fn credit_to(&mut self, total: u64) -> Result<(), &'static str> {
+    pub(in crate::rdma) fn credit_to(&mut self, total: u64) -> Result<(), &'static str> {
         let mut lines = total.saturating_sub(self.credited);
         self.credited += lines;
         while lines > 0 {
@@ -400,76 +417,21 @@ impl Outbound {
     }
 
     /// Fragments that there ever were.
-    pub(super) const fn fragments(&self) -> u64 {
+    pub(in crate::rdma) const fn fragments(&self) -> u64 {
         self.sequence
     }
 
-    /// Takes the peer's word on what has arrived of all that took `path`, which is gone.
-    pub(super) fn lose(&mut self, path: usize, heard: Heard) -> Result<(), &'static str> {
-        if heard.next > self.sequence {
-            return Err("fragments have arrived that were never sent");
-        }
-        let first = self.sequence - self.in_flight.len() as u64;
-        for (piece, at) in self.in_flight.iter_mut().zip(first..) {
-            let has_arrived = match at.checked_sub(heard.next) {
-                None => true,
-                Some(ahead) => ahead < 64 && heard.early >> ahead & 1 != 0,
-            };
-            if piece.path != Some(path) {
-                continue;
-            }
-            match (has_arrived, piece.payload) {
-                (true, Payload::Lent(_)) => piece.payload = Payload::Arrived,
-                (true, _) => {}
-                (false, Payload::Arrived) => {
-                    return Err("fragments have not arrived of which its device said so");
-                }
-                (false, _) => {
-                    piece.path = None;
-                    self.lost += 1;
-                    if piece.ready.placed.take().is_some() {
-                        // Its own room in the ring is surely there. It does not ask any more.
-                        self.has_asked = false;
-                        self.image.write(piece.ready.at + FLAGS_AT, &[0]);
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether it matters what has arrived by `path`.
-    pub(super) fn waits_for(&self, path: usize) -> bool {
-        self.in_flight.iter().any(|piece| piece.path == Some(path))
-    }
-
-    /// A fragment in the image that must be written again, and its place among those in flight.
-    pub(super) fn lost(&self) -> Option<(usize, Ready)> {
-        if self.lost == 0 {
-            return None;
-        }
-        let is_lost = |it: &Piece| it.path.is_none() && it.payload == Payload::Image;
-        let place = self.in_flight.iter().position(is_lost)?;
-        Some((place, self.in_flight[place].ready))
-    }
-
-    /// It is on its way again.
-    pub(super) fn repeated(&mut self, place: usize, path: usize) {
-        self.in_flight[place].path = Some(path);
-        self.lost -= 1;
-    }
-
-    pub(super) fn right(&self, cable: usize) -> Option<&Mr> {
+    pub(in crate::rdma) fn right(&self, cable: usize) -> Option<&Mr> {
         self.rights[cable].as_ref()
     }
 
     /// What a device reads.
-    pub(super) fn image(&self, at: usize, bytes: usize) -> &[u8] {
+    pub(in crate::rdma) fn image(&self, at: usize, bytes: usize) -> &[u8] {
         self.image.lend(at..at + bytes)
     }
 
     /// Where byte `at` of the ring is for the peer, and the key to it.
-    pub(super) fn target(&self, cable: usize, at: usize) -> (u64, u32) {
+    pub(in crate::rdma) fn target(&self, cable: usize, at: usize) -> (u64, u32) {
         debug_assert!(at < RDMA_RING_BYTES);
         (self.grant.address.wrapping_add(at as u64), self.grant.keys[cable])
     }
