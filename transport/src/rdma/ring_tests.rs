@@ -336,6 +336,7 @@ fn a_stream_survives_its_paths() {
             }
             while let Some((place, ready)) = outbound.lost() {
                 assert!(ready.placed.is_none(), "again by the ring, as it lies in the image");
+                let Number::Fragment { .. } = ready.number else { panic!("{ready:?}") };
                 let path = paths.any(&mut random);
                 outbound.repeated(place, path);
                 paths.fragments[path].push_back(Fragment(ready, None));

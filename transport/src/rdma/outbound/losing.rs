@@ -51,11 +51,12 @@ impl Outbound {
                 (false, _) => {
                     piece.path = None;
                     self.lost += 1;
+                    // Whichever way it goes now, the image has its header.
+                    piece.ready.number = piece.ready.number.with_header();
                     if piece.ready.placed.take().is_some() {
                         // Its own room in the ring is surely there. It does not ask any more.
                         self.has_asked = false;
                         self.image.write(piece.ready.at + FLAGS_AT, &[0]);
-                        piece.ready.number = piece.ready.number.with_header();
                     }
                 }
             }
