@@ -181,7 +181,7 @@ impl Rail {
             (Some(found.0), found.1, found.2)
         } else {
             let wanted = settings.partition_key_index;
-            if wanted >= port.partition_keys {
+            if wanted > 0 && wanted >= port.partition_keys {
                 let what = format!("has no partition key {wanted}, which RINGFOLD_IB_PKEY names");
                 return Err(Some(format!("{what}; it has {} of them", port.partition_keys)));
             }

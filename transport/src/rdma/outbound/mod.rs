@@ -280,13 +280,17 @@ impl Outbound {
         Some((bytes, ready))
     }
 
-    /// Whether the peer knows what was seen, or will by a fragment that is where it was invited
-    /// last.
+    /// Whether the peer knows what was seen without a header; a bare fragment that is where it was
+    /// invited says that all was.
     fn has_told_seen(&mut self, is_placed: bool) -> bool {
-        if is_placed && self.seen.has_all(self.invitation.map_or(0, |it| it.number)) {
+        if !is_placed {
+            return self.told == self.seen;
+        }
+        let has_all = self.seen.has_all(self.invitation.map_or(0, |it| it.number));
+        if has_all {
             self.told = self.seen;
         }
-        self.told == self.seen
+        has_all
     }
 
     /// The last fragment is lent, and its path will be done with it when it is done with so many

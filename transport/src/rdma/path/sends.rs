@@ -96,7 +96,12 @@ impl Path {
 
     /// Whether the peer can be invited by it,
     pub(in crate::rdma) fn takes_invitations(&self) -> bool {
-        self.takes_credit() && self.qp.as_ref().is_some_and(|qp| qp.can_tell(LINE_BYTES))
+        self.takes_credit() && self.can_invite()
+    }
+
+    /// be it not now,
+    pub(in crate::rdma) fn can_invite(&self) -> bool {
+        self.qp.as_ref().is_some_and(|qp| qp.can_tell(LINE_BYTES))
     }
 
     /// and invites it, by a line in its mailbox, once `ring` is called.

@@ -4,7 +4,7 @@
 //! more can arrive by it, each says what has (`Heard`), and the sender writes the rest again by
 //! another way. Then it is settled, and either end may offer a new queue pair for it: the one whose
 //! port has come back at once, the lower rank from time to time. Where no path is left, fragments
-//! go by TCP, under the same numbers and to the same places of the ring: ways can change at any
+//! go by TCP, in the same order and to the same places of the ring: ways can change at any
 //! time, and what arrives twice or not at all is no other matter than between paths.
 
 use std::time::{Duration, Instant};

@@ -49,6 +49,8 @@ pub(super) struct Peer {
     paths: Vec<Path>,
     /// The path whose turn it is.
     turn: usize,
+    /// By which one it says what it has received.
+    voice: Option<usize>,
     /// Whether data may go by TCP where no path is left,
     may_use_tcp: bool,
     /// whether it does,
@@ -168,6 +170,7 @@ impl Peer {
             cables: Vec::new(),
             paths: Vec::new(),
             turn: 0,
+            voice: None,
             may_use_tcp,
             is_by_tcp: false,
             loads: VecDeque::new(),

@@ -11,7 +11,6 @@ use crate::rdma::geometry::{Number, lap};
 use crate::rdma::inbound::Inbound;
 use crate::rdma::invitation::place_at;
 use crate::rdma::message::{Grant, Load, Message};
-use crate::rdma::path::Path;
 use crate::sys::copy;
 
 impl Peer {
@@ -78,14 +77,19 @@ impl Peer {
     /// Invites the peer to write what comes next on a lane to `dst`, if that is long, in pages, and
     /// not invited.
     fn invite(&mut self, lane: usize, tag: u32, dst: &mut [u8], own: &mut Own<'_>) {
-        let Some(inbound) = &mut self.inbound[lane] else { return };
-        if dst.len() < RDMA_LEND_BYTES || self.fault.is_some() || !inbound.may_invite() {
+        let may_invite = self.inbound[lane].as_ref().is_some_and(Inbound::may_invite);
+        if dst.len() < RDMA_LEND_BYTES || self.fault.is_some() || !may_invite {
             return;
         }
         let Some(place) = own.registry.find(dst) else { return };
+        let Some(path) = self.voice().filter(|at| self.paths[*at].takes_invitations()) else {
+            return;
+        };
+        let Some(inbound) = &mut self.inbound[lane] else { return };
         let theirs = inbound.mailbox();
-        let may = |path: &Path| path.takes_invitations() && theirs.keys[path.cable] != 0;
-        let Some(path) = self.paths.iter().position(may) else { return };
+        if theirs.keys[self.paths[path].cable] == 0 {
+            return;
+        }
         let mut to =
             Grant { address: dst.as_mut_ptr().expose_provenance() as u64, ..Grant::default() };
         for (key, cable) in to.keys.iter_mut().zip(&self.cables) {
@@ -138,13 +142,26 @@ impl Peer {
         !self.is_done() && self.inbound.iter().flatten().any(Inbound::owes)
     }
 
+    /// The path by which this end says what it is done with and where it wants the rest: one, while
+    /// it lives, so that nothing old comes after what is new. One that can invite, if there is one.
+    fn voice(&mut self) -> Option<usize> {
+        let lives = |at: &usize| self.paths[*at].is_usable();
+        if self.voice.filter(lives).is_none() {
+            let mut living = (0..self.paths.len()).filter(lives);
+            let can_invite = |at: &usize| self.paths[*at].can_invite();
+            self.voice = living.clone().find(can_invite).or_else(|| living.next());
+        }
+        self.voice
+    }
+
     /// Gives the credit that is due on a lane, if it can; whether it did.
     pub(super) fn pay(&mut self, lane: usize) -> bool {
         let Some(inbound) = self.inbound[lane].as_mut().filter(|inbound| inbound.owes()) else {
             return false;
         };
         let total = inbound.total();
-        match self.paths.iter_mut().position(|path| path.takes_credit()) {
+        match self.voice() {
+            Some(at) if !self.paths[at].takes_credit() => return false,
             Some(at) => {
                 let credit = Number::Credit { lane, total: lap(total) };
                 if let Err(error) = self.paths[at].give(credit) {

@@ -220,7 +220,7 @@ impl Peer {
             return Some(message);
         }
         let (lane, Ready { at, bytes, number, .. }) = self.loads.pop_front()?;
-        let Number::Fragment { sequence, lines, .. } = number else { return None };
+        let Number::Fragment { sequence, lines, .. } = number.with_header() else { return None };
         Some(Message::Load(Load { lane, sequence, lines, at, bytes }))
     }
 

@@ -8,6 +8,7 @@ use ringfold_types::limits::{LANES_MAX, LINK_BYTES_MIN, PATHS_MAX, RAILS_MAX};
 use super::{Arrived, Cable, Fault, Own, Peer};
 use crate::rdma::Settings;
 use crate::rdma::budget::Budget;
+use crate::rdma::geometry::Number;
 use crate::rdma::message::{Grant, Heard, Load, Message, RailCard};
 use crate::rdma::nameplate::Nameplate;
 use crate::rdma::path::Path;
@@ -274,6 +275,12 @@ fn liars_do_no_harm() {
             one.peer.flush();
             let number = random.word();
             one.peer.arrive(path, 0, Arrived::Number(number)).ok();
+            // And as if that path were connected.
+            if random.below(4) == 0
+                && let Err(fault) = one.peer.take(Number::decode(number))
+            {
+                one.peer.end(fault);
+            }
             one.peer.arrive(path, 0, Arrived::Message { place: number, bytes: 4 }).ok();
             one.peer.done(path, 0, random.word(), random.below(2) == 0);
             one.peer.made(path, 0);
