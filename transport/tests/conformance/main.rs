@@ -203,6 +203,7 @@ macro_rules! conformance {
                 accepted_bytes_survive_a_late_answer, what_nobody_wants_keeps_nobody,
                 who_gave_up_waits_for_nobody;
             registered: sent_from_where_it_lies, received_where_it_lies, woken_in_registered_memory,
+                who_sleeps_has_sent,
                 given_up_memory_is_read_no_more, given_up_memory_is_written_no_more;
             parking: woken_by_data, woken_by_credit, woken_by_the_end_of_a_peer, disarm_silences;
             stress: two_threads

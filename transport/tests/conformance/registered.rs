@@ -101,6 +101,33 @@ pub(crate) fn received_where_it_lies(make: &Constructor) {
     }
 }
 
+/// A caller that goes to sleep because nothing of a message was accepted need not be called again
+/// for it to arrive.
+pub(crate) fn who_sleeps_has_sent(make: &Constructor) {
+    let (mut a, mut b) = pair(make, 1);
+    let (mut out, mut arrives) = (Outgoing::new(link(1, 0), 1, 8), Incoming::new(link(0, 0), 1, 8));
+    carry(&mut *a, &mut *b, &mut out, &mut arrives);
+    for (tag, len) in (2..).zip([32_768, 40_000, 65_536]) {
+        let mut there = Outgoing::registered(&mut *a, link(1, 0), tag, len);
+        let mut arrives = Incoming::new(link(0, 0), tag, len);
+        let is_registered = matches!(there.bytes, Memory::Registered(..));
+        until("nothing moves", || {
+            a.arm();
+            let may_sleep = !a.poll().unwrap();
+            if may_sleep && there.offer(&mut *a).unwrap() == 0 && is_registered {
+                until("what a sleeper has sent", || {
+                    b.poll().unwrap();
+                    arrives.take(&mut *b, |lent| lent).unwrap();
+                    arrives.is_done().then_some(())
+                });
+            }
+            a.disarm();
+            may_sleep.then_some(())
+        });
+        carry(&mut *a, &mut *b, &mut there, &mut arrives);
+    }
+}
+
 /// Whoever sleeps is woken by what it waits for, be that its own device's word: one end only sends,
 /// the other only receives, from and to registered memory.
 pub(crate) fn woken_in_registered_memory(make: &Constructor) {
