@@ -190,9 +190,8 @@ pub trait Transport: Send + fmt::Debug {
     /// was not when `arm` was called.
     fn wake_fd(&self) -> BorrowedFd<'_>;
 
-    /// Asks peers to ring `wake_fd` from now on. The caller then polls and tries everything once
-    /// more, parks on `wake_fd` only if nothing moved, be it in that `poll`, and calls `disarm` in
-    /// either case.
+    /// Asks peers to ring `wake_fd` from now on. The caller then tries everything once more, parks
+    /// on `wake_fd` only if nothing moved, and calls `disarm` in either case.
     fn arm(&mut self);
 
     /// Withdraws what `arm` asked and clears `wake_fd`, which means nothing until the next `arm`.

@@ -5,13 +5,13 @@ use super::{Contact, Rdma};
 
 impl Rdma {
     /// With the next poll, by which time there may be more for this peer; or at once if the caller
-    /// may be about to sleep, which it is not if something has moved since it armed.
+    /// is about to sleep.
     pub(super) fn ring_later(&mut self, index: usize) {
         let Some(Contact { peer, .. }) = self.contacts[index].as_deref_mut() else { return };
         if peer.has_gathered() && !self.unrung.contains(&index) {
             self.unrung.push(index);
         }
-        if self.is_armed && !self.has_moved {
+        if self.is_armed {
             self.ring_all();
         }
     }
