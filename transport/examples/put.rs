@@ -25,7 +25,8 @@ type Failure = Box<dyn Error>;
 
 /// Messages under way at a time, each on a lane of its own.
 const DEPTH: usize = 4;
-/// Bytes that are, unless two messages are more.
+/// Bytes that are, unless two messages are more: with more, buffers are colder than the one of
+/// `ib_write_bw`, which takes longer than there is to gain.
 const IN_FLIGHT: usize = 512 << 10;
 /// Marks short messages, by which the ranks wait for each other.
 const WAITING: u32 = u32::MAX;
