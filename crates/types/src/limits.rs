@@ -135,7 +135,7 @@ pub const RDMA_PLACED_BYTES: usize = 1024 * 1024;
 
 /// How long a message from registered memory is at least whose receiver is asked where it wants it:
 /// to copy a shorter one takes no longer than to answer.
-pub const RDMA_ASK_BYTES: usize = 64 * 1024;
+pub const RDMA_ASK_BYTES: usize = 64 * 1024 + 1;
 
 /// Where a network may let packets overtake each other (adaptive routing), a payload that is longer
 /// goes before what tells of it, since devices let only plain writes take any way.
