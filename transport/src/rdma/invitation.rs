@@ -81,7 +81,7 @@ impl Seen {
 
     /// Whether nothing is on its way up to that invitation.
     pub(super) fn has_all(self, number: u32) -> bool {
-        let mut latest = (0..PLACES as u32).map(|back| number.wrapping_sub(back));
+        let mut latest = (0..).take(PLACES).map(|back| number.wrapping_sub(back));
         latest.all(|number| self.is_last(number, place_of(number)))
     }
 

@@ -275,12 +275,9 @@ fn liars_do_no_harm() {
             one.peer.flush();
             let number = random.word();
             one.peer.arrive(path, 0, Arrived::Number(number)).ok();
-            // And as if that path were connected.
-            if random.below(4) == 0
-                && let Err(fault) = one.peer.take(Number::decode(number))
-            {
-                one.peer.end(fault);
-            }
+            // As if that path were connected.
+            let taken = one.peer.take(Number::decode(number));
+            taken.unwrap_or_else(|fault| one.peer.end(fault));
             one.peer.arrive(path, 0, Arrived::Message { place: number, bytes: 4 }).ok();
             one.peer.done(path, 0, random.word(), random.below(2) == 0);
             one.peer.made(path, 0);
