@@ -15,7 +15,7 @@
 //! ```text
 //! number of a write   bit 31  27..31  19..27     18  17        0..17
 //! a fragment          0       lane    sequence   0   0         lines, skipped ones excluded
-//! a bare fragment     0       lane    sequence   1   asks      place, lines
+//! a bare fragment     0       lane    sequence   1   asks      `Bare`: in the ring or not, lines
 //! a credit            1       lane    0          all lines given back so far, modulo 2^19
 //! an invitation       1       lane    128+place  likewise
 //! ```
@@ -133,7 +133,8 @@ pub(super) struct Bare {
 }
 
 impl Bare {
-    /// Whether there is a number for it.
+    /// Whether there is a number for it: where it was invited, 16 bits are for the lines; in the
+    /// ring 12, and 4 for how much higher the tag is.
     pub(super) fn has_number(self) -> bool {
         self.lines > 1 && Self::decode(self.encode()) == self
     }

@@ -99,7 +99,7 @@ struct Invited {
 /// comes back for all of it.
 const ELSEWHERE: &str = "bytes have arrived elsewhere than they are received";
 
-/// Or a peer says so that was not told to.
+/// A peer says that it wrote where it was not told to.
 const UNINVITED: &str = "a fragment where nothing was invited";
 
 /// An invitation on its way.
@@ -230,7 +230,7 @@ impl Inbound {
         }
         let tag = self.invited.ok_or(UNINVITED)?.tag;
         let place = Place::Invited(self.invited_at(tag, bytes as u64)?);
-        // Or else it would have a header that says which was not.
+        // A sender that has not seen them all writes a header, which says which it has.
         self.unseen = [None; PLACES];
         Ok((tag, bytes, place, asks))
     }
