@@ -21,6 +21,7 @@ pub mod decode;
 mod error;
 mod handshake;
 mod long;
+mod opening;
 mod proof;
 mod ring;
 mod segment;
@@ -50,10 +51,10 @@ pub use window::{OwnPart, PeerParts, Window};
 use self::attach::Process;
 use self::error::{broken, error, unknown};
 use self::handshake::{Host, Met};
+use self::opening::Opening;
 use self::ring::{Consumer, DATA_BYTES, INLINE_BYTES, Producer};
 use self::segment::{Armed, Remote, Segment};
 use self::tell::{Hearer, Teller};
-use self::window::Opening;
 use crate::contract::{
     Capabilities, EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, LinkFault, Transport,
     Windows,

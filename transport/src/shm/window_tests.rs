@@ -8,8 +8,9 @@ use ringfold_types::{Lane, Rank};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use super::Shm;
+use super::opening::encode;
 use super::tests::meet_all;
-use super::window::{Window, encode};
+use super::window::Window;
 use crate::contract::{LinkError, LinkFault, Transport as _, Windows as _};
 use crate::sys::{sealed_memory, transmit};
 
