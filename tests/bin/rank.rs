@@ -8,6 +8,10 @@
 //!   broadcasts them to the others; rank 0 says when each turn began and how long it took, in
 //!   microseconds;
 //! * `window BYTES`: as `allreduce`, in a window;
+//! * `refill BYTES STOP`: as `window`; a rank whose call failed fills its window with a number, and
+//!   once there is a file STOP says how many elements have another;
+//! * `refuse BYTES`: as `window`, where no rank has memory left; a rank whose call failed says how
+//!   its window then panics;
 //! * `half`: rank 1 takes a window, the others a slice of theirs;
 //! * `other`: rank 1 takes another window than the others;
 //! * `differ COUNT TIMES`: all all-reduce so many, so many times; then rank 1 broadcasts while the
@@ -19,6 +23,7 @@
 //! * `crossed`: each rank broadcasts a number of its own, which keeps nobody waiting;
 //! * `late SECONDS`: rank 1 sleeps before the second call;
 //! * `exit`: rank 1 leaves without a word after the first call;
+//! * `abort`: rank 1 gives up from another thread, while it waits for the last rank, which sleeps;
 //! * `twice BYTES`: broadcasts so many bytes from rank 0, twice;
 //! * `again TIMES`: makes so many more communicators, each other one before it leaves the last.
 #![expect(clippy::print_stdout, reason = "standard output is how it reports")]
@@ -74,6 +79,9 @@ fn run(args: &[String]) -> Result<(), Error> {
                 comm.all_reduce_window(&mut window, .., ReduceOp::Max)?;
             }
         }
+        Some("refuse") => refuse(&mut comm, number(1) / 4),
+        Some("refill") => refill(&mut comm, number(1) / 4, &args[2]),
+        Some("abort") => abort(&mut comm),
         Some("twice") => {
             let mut buffer = vec![0_u8; number(1)];
             (0..2).try_for_each(|_| comm.broadcast(&mut buffer, Rank(0)))
@@ -114,6 +122,57 @@ fn run(args: &[String]) -> Result<(), Error> {
 }
 
 /// See above.
+fn abort(comm: &mut Communicator) -> Result<(), Error> {
+    if comm.rank() == Rank(1) {
+        let aborter = comm.aborter();
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            aborter.abort("on purpose");
+        });
+    }
+    if comm.rank().index() == comm.size() - 1 {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    comm.barrier()?;
+    comm.barrier()
+}
+
+/// See above.
+fn refuse(comm: &mut Communicator, count: usize) -> Result<(), Error> {
+    let mut window = comm.alloc::<f32>(count)?;
+    comm.all_reduce_window(&mut window, .., ReduceOp::Max)?;
+    allow_no_more_memory();
+    println!("started");
+    loop {
+        let called = comm.all_reduce_window(&mut window, .., ReduceOp::Max);
+        if called.is_err() {
+            let panic = std::panic::catch_unwind(|| window[0]).unwrap_err();
+            println!("refused {}", panic.downcast_ref::<String>().map_or("?", |why| why));
+            return called;
+        }
+    }
+}
+
+/// See above.
+fn refill(comm: &mut Communicator, count: usize, stop: &str) -> Result<(), Error> {
+    const FILLED: f32 = 777.0;
+    let mut window = comm.alloc::<f32>(count)?;
+    println!("started");
+    loop {
+        let called = comm.all_reduce_window(&mut window, .., ReduceOp::Max);
+        if called.is_err() {
+            window.fill(FILLED);
+            println!("filled");
+            while !Path::new(stop).exists() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            println!("changed {}", window.iter().filter(|it| **it != FILLED).count());
+            return called;
+        }
+    }
+}
+
+/// See above.
 fn again(comm: Communicator, times: usize) -> Result<(), Error> {
     let mut last = Some(comm);
     for round in 0..times {
@@ -150,16 +209,20 @@ fn part(comm: &mut Communicator, count: usize, root: Rank) -> Result<(), Error> 
     comm.all_reduce(&mut short, ReduceOp::Sum)
 }
 
+/// Leaves this process what little a call allocates, and not what a stage or a window takes.
+fn allow_no_more_memory() {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = pages.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0);
+    let most = Some(pages * 4096 + (1 << 20));
+    let limits = Rlimit { current: most, maximum: most };
+    setrlimit(Resource::As, limits).expect("a limit can be lowered");
+}
+
 /// See above. Prints the least and the largest sum, and the algorithm.
 fn ones(comm: &mut Communicator, count: usize, is_poor: bool) -> Result<(), Error> {
     let mut buffer = vec![1.0_f32; count];
     if is_poor {
-        let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-        let pages: u64 = pages.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0);
-        // Enough for what little a call allocates, not for another's stage.
-        let most = Some(pages * 4096 + (1 << 20));
-        let limits = Rlimit { current: most, maximum: most };
-        setrlimit(Resource::As, limits).expect("a limit can be lowered");
+        allow_no_more_memory();
     }
     for _ in 0..2 {
         buffer.fill(1.0);

@@ -44,6 +44,7 @@ over_each_transport! {
     killed_in_the_middle_of_a_window
     a_window_on_one_rank_and_none_on_the_others_is_told
     another_window_on_one_rank_ends_in_a_verdict
+    a_rank_that_gives_up_ends_its_own_call_and_all_others
     stopped_in_the_middle_of_a_call
     ranks_that_call_different_things_are_told_who_called_what
     a_rank_that_goes_its_own_way_is_told_so
@@ -107,6 +108,50 @@ fn killed_in_the_middle_of(transport: &str, what: &str, bytes: usize) {
         let job = Job::start(3, transport, &[what, &bytes.to_string()], &[]);
         killed_in_the_middle(&job, transport, victim);
     }
+}
+
+/// A rank is stopped while it stores into the windows of others, which give the call up, and goes on
+/// with it when they use their windows for something else.
+#[test]
+fn a_window_stays_as_its_rank_left_it_after_a_failure() {
+    let stop = std::env::temp_dir().join(format!("ringfold-refill-{}", std::process::id()));
+    let task = ["refill", &(256 << 20).to_string(), stop.to_str().unwrap()];
+    let job = Job::start(2, "shm", &task, &[("RINGFOLD_TIMEOUT", "4")]);
+    job.wait_for("started");
+    std::thread::sleep(Duration::from_secs(2));
+    job.ranks[1].signal(Signal::STOP);
+    job.ranks[0].line("filled");
+    job.ranks[1].signal(Signal::CONT);
+    // It says so only if its call returned the error.
+    job.ranks[1].line("filled");
+    fs::write(&stop, "").unwrap();
+    let changed = job.ranks[0].line("changed ");
+    fs::remove_file(&stop).unwrap();
+    assert_eq!(changed, "0", "elements of rank 0's window changed after its call had failed");
+    let failures = job.ranks.iter().map(|rank| rank.line("failed ")).collect::<Vec<_>>();
+    let number = |failure: &String| {
+        let (_, rest) = failure.split_once('#').unwrap();
+        rest.split(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    // Rank 1 may have been stopped at the end of the call before.
+    assert!(number(&failures[1]) <= number(&failures[0]), "{failures:?}");
+}
+
+/// Peers may still write to such a window, so its rank must not read it.
+#[test]
+fn a_window_that_cannot_be_taken_from_its_peers_panics() {
+    let bytes = (64 << 20).to_string();
+    let job = Job::start(2, "shm", &["refuse", &bytes], &[("RINGFOLD_TIMEOUT", "4")]);
+    job.wait_for("started");
+    job.ranks[1].signal(Signal::STOP);
+    let why = job.ranks[0].line("refused ");
+    assert!(why.contains("is lost") && why.contains(&bytes), "{why}");
+}
+
+fn a_rank_that_gives_up_ends_its_own_call_and_all_others(transport: &str) {
+    let job = Job::start(3, transport, &["abort"], &[]);
+    let verdicts: Vec<_> = job.ranks.iter().map(|rank| rank.line("verdict ")).collect();
+    all_say(&verdicts, &["rank 1 gave up: on purpose"]);
 }
 
 fn a_window_on_one_rank_and_none_on_the_others_is_told(transport: &str) {

@@ -20,6 +20,7 @@
 //! - A process that is stopped is told from one that is cut off by nothing: both are `Silent`.
 #![forbid(unsafe_code)]
 
+mod aborter;
 mod address;
 mod call_log;
 mod channel;
@@ -43,6 +44,7 @@ mod secret;
 mod seek;
 mod verdict;
 
+pub use aborter::Aborter;
 pub use address::{default_source, source_toward};
 pub use call_log::{CallLog, CallName, History, IN_WINDOWS, Logged};
 pub use control::{Control, ExchangeError};

@@ -45,10 +45,13 @@ impl Communicator {
                 Shape { in_place: true, input: buffer.len(), output: buffer.len() }
             }
         };
-        match self.begin_as_pair(call, shape, &mut buffers) {
-            Some(Begun { steps: Pair::STEPS, .. }) => Ok(()),
-            begun => self.perform_by_steps(call, shape, buffers, begun),
-        }
+        self.guarded(call, |it| match it.begin_as_pair(call, shape, &mut buffers) {
+            Some(Begun { steps: Pair::STEPS, .. }) if it.control().is_quiet() => {
+                it.control().finished(it.seq);
+                Ok(())
+            }
+            begun => it.perform_by_steps(call, shape, buffers, begun),
+        })
     }
 
     /// Begins a call that repeats the latest and is of the shortest, and most often ends it, too.
@@ -68,9 +71,6 @@ impl Communicator {
         self.seq += 1;
         let tag = pair.mark.begin(control, self.seq, 0);
         let steps = self.engine.exchange(pair, tag, buffers);
-        if steps == Pair::STEPS {
-            control.finished(self.seq);
-        }
         Some(Begun { tag, steps })
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::interface::Choice;
-use ringfold_bootstrap::{Complaint, Control, Verdict, Who};
+use ringfold_bootstrap::{Aborter, Complaint, Control, Verdict, Who};
 use ringfold_collectives::select::Constraints;
 use ringfold_reduce::scale;
 use ringfold_topology::Layout;
@@ -18,6 +18,7 @@ use crate::join::join;
 use crate::memory::{Memory, Shape, User};
 use crate::pair::Begun;
 use crate::plans::{Entry, Plans};
+use crate::watch::Watch;
 use crate::window::Windowing;
 
 /// This process's membership in a group of ranks.
@@ -35,7 +36,7 @@ pub struct Communicator {
     pub(crate) engine: Engine,
     pub(crate) plans: Plans,
     /// `None` only while dropping.
-    pub(crate) control: Option<Control>,
+    pub(crate) control: Option<Watch>,
     pub(crate) timeout: Duration,
     pub(crate) seq: u64,
     pub(crate) failed: Option<Arc<Failure>>,
@@ -99,7 +100,7 @@ impl Communicator {
             layout,
             engine,
             plans,
-            control: Some(control),
+            control: Some(Watch::new(control)),
             timeout,
             seq: 0,
             failed: None,
@@ -163,6 +164,34 @@ impl Communicator {
         self.timeout = timeout.min(LONGEST);
     }
 
+    /// What ends this communicator from any thread, also while a call waits: the call returns
+    /// [`Error::Failed`] with [`Verdict::Aborted`], and so do those of all other ranks. It takes a
+    /// message to rank 0 and back, or two seconds if rank 0 does not answer.
+    ///
+    /// ```
+    /// use ringfold::{Error, local};
+    ///
+    /// let failed = local::run(2, |comm| {
+    ///     if comm.rank().0 == 0 {
+    ///         // Rank 0 never makes the call that rank 1 waits in.
+    ///         let aborter = comm.aborter();
+    ///         std::thread::spawn(move || aborter.abort("no more data"));
+    ///     }
+    ///     comm.rank().0 == 1 && matches!(comm.barrier(), Err(Error::Failed(_)))
+    /// });
+    /// assert!(failed.is_err() || failed.is_ok_and(|failed| failed[1]));
+    /// ```
+    #[must_use]
+    pub fn aborter(&self) -> Aborter {
+        self.control().aborter()
+    }
+
+    /// Gives up: all ranks' calls on this communicator fail from now on, with an error that names
+    /// this rank and the `reason`. As [`Aborter::abort`], for the thread that has the communicator.
+    pub fn abort(&self, reason: impl Into<String>) {
+        self.aborter().abort(reason);
+    }
+
     /// Leaves in good order: waits for the others to leave too (rank 0, which carries the control
     /// plane, at most five seconds, the others a second), then compares with them what each has
     /// called of late. So a difference that no call has noticed, because nobody waited for what
@@ -175,7 +204,7 @@ impl Communicator {
     }
 
     fn part(&mut self) -> Result<(), Error> {
-        match self.control.take().map(Control::leave) {
+        match self.control.take().map(|watch| watch.into_control().leave()) {
             Some(Err(verdict)) if self.failed.is_none() => {
                 let error = Error::Leave { rank: self.rank, verdict };
                 tracing::error!("{error}");
@@ -183,6 +212,41 @@ impl Communicator {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The control plane.
+    pub(crate) fn control(&self) -> &Watch {
+        let Some(control) = &self.control else { unreachable!("only drop takes the control") };
+        control
+    }
+
+    /// Does a part of `call`. If that panics, the memory that the call lent to peers is withdrawn,
+    /// the communicator has failed, and the other ranks hear of it.
+    #[inline]
+    pub(crate) fn guarded<R>(&mut self, call: &Call, part: impl FnOnce(&mut Self) -> R) -> R {
+        let guard = Guard { communicator: self, call };
+        let result = part(&mut *guard.communicator);
+        std::mem::forget(guard);
+        result
+    }
+
+    /// Fails for good, as `call` panicked.
+    #[cold]
+    fn give_up(&mut self, call: Call) {
+        self.engine.router_mut().withdraw();
+        self.plans.forget();
+        if self.failed.is_some() {
+            return;
+        }
+        let reason = format!("{call} #{} panicked", self.seq);
+        self.abort(reason.clone());
+        let verdict = self.control().verdict();
+        let own =
+            || Arc::new(Verdict::Aborted { who: Who { rank: self.rank, host: None }, reason });
+        let verdict = verdict.unwrap_or_else(own);
+        let failure = Failure { rank: self.rank, call, seq: self.seq, verdict };
+        tracing::error!("{failure}");
+        self.failed = Some(Arc::new(failure));
     }
 
     /// Runs one call over `user`'s memory, which has that `shape`, from where it was `begun`.
@@ -239,6 +303,7 @@ impl Communicator {
             }
             Err(trouble) => {
                 let call = entry.call;
+                drop(memory);
                 Err(self.fail(call, trouble))
             }
         }
@@ -320,6 +385,18 @@ impl Communicator {
             }
             crate::wait::park(&[Some(control.wake_fd())], left);
         }
+    }
+}
+
+/// A call under way. It is dropped only if the call panics.
+struct Guard<'c> {
+    communicator: &'c mut Communicator,
+    call: &'c Call,
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        self.communicator.give_up(*self.call);
     }
 }
 

@@ -22,6 +22,7 @@ use crate::pair::Pair;
 use crate::reach::spreads;
 use crate::rows::{self, TAKEN_BYTES};
 use crate::short::reduces_in_lines;
+use crate::watch::Watch;
 
 /// The schedules of a communicator.
 #[derive(Debug)]
@@ -362,15 +363,10 @@ impl Entry {
     }
 
     /// The call, begun with that `tag`, ready to run.
-    pub(crate) fn task<'a>(
-        &'a self,
-        control: &'a Control,
-        tag: u32,
-        timeout: Duration,
-    ) -> Task<'a> {
+    pub(crate) fn task<'a>(&'a self, watch: &'a Watch, tag: u32, timeout: Duration) -> Task<'a> {
         let Self { schedule, kernel, in_lines, is_attached, .. } = self;
         let (in_lines, offers) = (*in_lines, *is_attached);
-        Task { schedule, kernel, in_lines, offers, tag, timeout, control }
+        Task { schedule, kernel, in_lines, offers, tag, timeout, watch }
     }
 }
 

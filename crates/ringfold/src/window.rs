@@ -171,12 +171,10 @@ impl Communicator {
 
     /// Makes memory that all ranks have mapped; or all fail.
     fn share(&mut self, bytes: usize) -> Result<Shared, Error> {
-        let made = match self.exchange(bytes) {
+        let call = self.agreement();
+        let made = match self.guarded(&call, |it| it.exchange(bytes)) {
             Ok(made) => made,
-            Err(trouble) => {
-                let call = self.agreement();
-                return Err(self.fail(call, trouble));
-            }
+            Err(trouble) => return Err(self.fail(call, trouble)),
         };
         let mut lacks = vec![0_u8; self.size()];
         self.all_gather_into(&[u8::from(made.is_err())], &mut lacks)?;

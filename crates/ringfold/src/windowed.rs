@@ -35,8 +35,9 @@ impl Communicator {
     /// [`all_reduce`](Self::all_reduce), which may add in another order.
     ///
     /// Until it returns, peers read and write this rank's elements where they lie. After
-    /// [`Error::Failed`] those that are left may still be at it: what the window holds is then
-    /// undefined, and may change.
+    /// [`Error::Failed`] the elements in `range` are undefined, and nobody else changes them any
+    /// more: this rank then has its elements for itself, in memory of its own. That takes as much
+    /// memory as the window, once. If the system refuses it, access to the window panics.
     ///
     /// # Errors
     /// [`Error::Argument`] or [`Error::Failed`].
@@ -119,7 +120,7 @@ impl Communicator {
                 })
             }
         };
-        self.run_in_windows(call, shape, place, &range, mark)
+        self.guarded(call, |it| it.run_in_windows(call, shape, place, &range, mark))
     }
 
     /// Makes a call the latest of its kind of windows, if it is good.
@@ -185,7 +186,9 @@ impl Communicator {
                 let (at, spreads) = (range.start, entry.spreads);
                 let all = range.len() * self.layout.size();
                 let past = input.is_some() && goes_past(range.len(), all);
-                let reach = Reach { input, output, at, element, accumulator, spreads, past };
+                let is_complete = false;
+                let reach =
+                    Reach { input, output, at, element, accumulator, spreads, past, is_complete };
                 Memory::in_windows(reach, scratch)
             }
             Place::Shared { input, output } => {
@@ -207,6 +210,7 @@ impl Communicator {
             }
             Err(trouble) => {
                 let call = entry.call;
+                drop(memory);
                 Err(self.fail(call, trouble))
             }
         }
