@@ -31,6 +31,7 @@ mod discover;
 mod gate;
 mod hub;
 mod identity;
+mod inbound;
 mod inherited;
 pub mod interface;
 mod join;
