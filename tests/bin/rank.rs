@@ -24,6 +24,8 @@
 //! * `late SECONDS`: rank 1 sleeps before the second call;
 //! * `exit`: rank 1 leaves without a word after the first call;
 //! * `abort`: rank 1 gives up from another thread, while it waits for the last rank, which sleeps;
+//! * `forked RANK`: that rank forks a child that tries its communicator, drops it and sleeps; all all-reduce
+//!   again and again until they fail;
 //! * `twice BYTES`: broadcasts so many bytes from rank 0, twice;
 //! * `again TIMES`: makes so many more communicators, each other one before it leaves the last.
 #![expect(clippy::print_stdout, reason = "standard output is how it reports")]
@@ -33,6 +35,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use ringfold::{Call, Collective, Communicator, DataType, Error, Rank, ReduceOp};
+use ringfold_transport::fork_for_test;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 fn main() -> ExitCode {
@@ -82,6 +85,7 @@ fn run(args: &[String]) -> Result<(), Error> {
         Some("refuse") => refuse(&mut comm, number(1) / 4),
         Some("refill") => refill(&mut comm, number(1) / 4, &args[2]),
         Some("abort") => abort(&mut comm),
+        Some("forked") => forked(comm, Rank::at(number(1))),
         Some("twice") => {
             let mut buffer = vec![0_u8; number(1)];
             (0..2).try_for_each(|_| comm.broadcast(&mut buffer, Rank(0)))
@@ -135,6 +139,27 @@ fn abort(comm: &mut Communicator) -> Result<(), Error> {
     }
     comm.barrier()?;
     comm.barrier()
+}
+
+/// See above.
+fn forked(comm: Communicator, parent: Rank) -> Result<(), Error> {
+    let (is_parent, mut comm) = (comm.rank() == parent, Some(comm));
+    if is_parent {
+        fork_for_test(|| {
+            if let Some(mut comm) = comm.take() {
+                let called = comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum);
+                println!("child {} {}", std::process::id(), called.unwrap_err());
+                drop(comm);
+            }
+            println!("dropped");
+            std::thread::sleep(Duration::from_secs(30));
+        })
+        .expect("a child");
+    }
+    let mut comm = comm.expect("the parent keeps it");
+    loop {
+        comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum)?;
+    }
 }
 
 /// See above.

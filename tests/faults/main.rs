@@ -11,8 +11,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use processes::Job;
-use rustix::process::Signal;
+use processes::{Job, Process};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 /// The tests named, over each transport: as in `tcp::killed_in_the_middle_of_a_window`.
 macro_rules! over_each_transport {
@@ -51,6 +51,7 @@ over_each_transport! {
     what_differed_and_kept_nobody_waiting_is_told_to_all_who_leave
     a_rank_that_does_not_come_is_named
     a_rank_that_exits_without_a_word_has_died
+    a_death_is_noticed_though_a_child_of_the_rank_lives
     strangers_on_any_port_cost_nothing
 }
 
@@ -115,10 +116,10 @@ fn killed_in_the_middle_of(transport: &str, what: &str, bytes: usize) {
 #[test]
 fn a_window_stays_as_its_rank_left_it_after_a_failure() {
     let stop = std::env::temp_dir().join(format!("ringfold-refill-{}", std::process::id()));
-    let task = ["refill", &(256 << 20).to_string(), stop.to_str().unwrap()];
-    let job = Job::start(2, "shm", &task, &[("RINGFOLD_TIMEOUT", "4")]);
+    let task = ["refill", &(64 << 20).to_string(), stop.to_str().unwrap()];
+    let job = Job::start(2, "shm", &task, &[("RINGFOLD_TIMEOUT", "5")]);
     job.wait_for("started");
-    std::thread::sleep(Duration::from_secs(2));
+    std::thread::sleep(Duration::from_secs(1));
     job.ranks[1].signal(Signal::STOP);
     job.ranks[0].line("filled");
     job.ranks[1].signal(Signal::CONT);
@@ -152,6 +153,29 @@ fn a_rank_that_gives_up_ends_its_own_call_and_all_others(transport: &str) {
     let job = Job::start(3, transport, &["abort"], &[]);
     let verdicts: Vec<_> = job.ranks.iter().map(|rank| rank.line("verdict ")).collect();
     all_say(&verdicts, &["rank 1 gave up: on purpose"]);
+}
+
+/// The child has every connection of its parent, and outlives it.
+fn a_death_is_noticed_though_a_child_of_the_rank_lives(transport: &str) {
+    for parent in [1, 0] {
+        let job = Job::start(3, transport, &["forked", &parent.to_string()], &[]);
+        let called = job.ranks[parent].line("child ");
+        let (child, error) = called.split_once(' ').unwrap();
+        assert!(error.contains("was forked"), "{error}");
+        job.ranks[parent].line("dropped");
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(job.ranks.iter().all(Process::says_nothing), "the job goes on");
+        let child = Pid::from_raw(child.parse().unwrap()).unwrap();
+        let killed = Instant::now();
+        job.ranks[parent].signal(Signal::KILL);
+        let (verdicts, last) = job.verdicts(parent);
+        let lives = test_kill_process(child).is_ok();
+        kill_process(child, Signal::KILL).ok();
+        println!("{transport}: the parent {parent} killed, all know after {:?}", last - killed);
+        assert!(lives, "the child outlives its parent");
+        all_say(&verdicts, &[&format!("the process of rank {parent} is gone")]);
+        assert!(last - killed < SOON);
+    }
 }
 
 fn a_window_on_one_rank_and_none_on_the_others_is_told(transport: &str) {

@@ -46,7 +46,7 @@ mod seek;
 mod verdict;
 
 pub use aborter::Aborter;
-pub use address::{default_source, source_toward};
+pub use address::{default_source, show_connections, source_toward};
 pub use call_log::{CallLog, CallName, History, IN_WINDOWS, Logged};
 pub use control::{Control, ExchangeError};
 pub use discover::{DiscoverError, InvalidHostList, discover, expand_hosts, started_as_rank};

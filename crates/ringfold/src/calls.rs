@@ -45,6 +45,7 @@ impl Communicator {
                 Shape { in_place: true, input: buffer.len(), output: buffer.len() }
             }
         };
+        self.check_process()?;
         self.guarded(call, |it| match it.begin_as_pair(call, shape, &mut buffers) {
             Some(Begun { steps: Pair::STEPS, .. }) if it.control().is_quiet() => {
                 it.control().finished(it.seq);

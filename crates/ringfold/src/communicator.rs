@@ -29,6 +29,11 @@ use crate::window::Windowing;
 ///
 /// To drop it is to [leave](Self::leave) in good order, except while panicking: then the other
 /// ranks are told that this one has failed.
+///
+/// A child process made by `fork` may not use the communicators of its parent: calls return
+/// [`Error::Forked`], and to drop one there does nothing. It keeps no control connection open, so
+/// the parent's death is noticed as soon as without it. Windows are shared with the parent; leave
+/// them alone.
 #[derive(Debug)]
 pub struct Communicator {
     pub(crate) rank: Rank,
@@ -204,6 +209,11 @@ impl Communicator {
     }
 
     fn part(&mut self) -> Result<(), Error> {
+        if let Err(error) = self.check_process() {
+            // The thread to wait for is the parent's, as is the goodbye.
+            std::mem::forget(self.control.take());
+            return Err(error);
+        }
         match self.control.take().map(|watch| watch.into_control().leave()) {
             Some(Err(verdict)) if self.failed.is_none() => {
                 let error = Error::Leave { rank: self.rank, verdict };
@@ -218,6 +228,15 @@ impl Communicator {
     pub(crate) fn control(&self) -> &Watch {
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         control
+    }
+
+    /// An error in a child made by `fork`.
+    #[inline]
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        if self.engine.router().is_forked() {
+            return Err(Error::Forked { rank: self.rank });
+        }
+        Ok(())
     }
 
     /// Does a part of `call`. If that panics, the memory that the call lent to peers is withdrawn,
@@ -403,7 +422,7 @@ impl Drop for Guard<'_> {
 impl Drop for Communicator {
     fn drop(&mut self) {
         // While panicking, the control is dropped as it is, which tells the others.
-        if !std::thread::panicking() {
+        if !std::thread::panicking() || self.engine.router().is_forked() {
             // What went wrong is in the log; there is nobody left to return it to.
             self.part().unwrap_or_default();
         }

@@ -81,6 +81,7 @@ impl Communicator {
         windows: Windows<'_, T>,
         at: usize,
     ) -> Result<(), Error> {
+        self.check_process()?;
         let (input, output) = match windows {
             Windows::Apart { input, output } => (Some(input), output),
             Windows::InPlace(window) => (None, window),
