@@ -14,6 +14,7 @@
 //!   its window then panics;
 //! * `half`: rank 1 takes a window, the others a slice of theirs;
 //! * `other`: rank 1 takes another window than the others;
+//! * `range`: rank 1 takes another part of the window than the others;
 //! * `differ COUNT TIMES`: all all-reduce so many, so many times; then rank 1 broadcasts while the
 //!   others do so again;
 //! * `part COUNT ROOT`: all all-reduce so many; then rank 1 does so again while the others
@@ -102,6 +103,11 @@ fn run(args: &[String]) -> Result<(), Error> {
             let mut windows = [comm.alloc::<f32>(100_000)?, comm.alloc::<f32>(100_000)?];
             let window = &mut windows[usize::from(is_odd_one)];
             comm.all_reduce_window(window, .., ReduceOp::Sum)
+        }
+        Some("range") => {
+            let mut window = comm.alloc::<f32>(100_000)?;
+            let begin = if is_odd_one { 10 } else { 0 };
+            comm.all_reduce_window(&mut window, begin..begin + 50_000, ReduceOp::Sum)
         }
         Some("differ") => differ(&mut comm, number(1), number(2)),
         Some("part") => part(&mut comm, number(1), Rank::at(number(2))),

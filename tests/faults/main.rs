@@ -43,8 +43,9 @@ over_each_transport! {
     killed_in_the_middle_of_a_gibibyte
     killed_in_the_middle_of_a_window
     a_window_on_one_rank_and_none_on_the_others_is_told
-    another_window_on_one_rank_ends_in_a_verdict
+    another_window_on_one_rank_is_told
     a_rank_that_gives_up_ends_its_own_call_and_all_others
+    another_range_on_one_rank_is_told
     stopped_in_the_middle_of_a_call
     ranks_that_call_different_things_are_told_who_called_what
     a_rank_that_goes_its_own_way_is_told_so
@@ -181,14 +182,23 @@ fn a_death_is_noticed_though_a_child_of_the_rank_lives(transport: &str) {
 fn a_window_on_one_rank_and_none_on_the_others_is_told(transport: &str) {
     let job = Job::start(3, transport, &["half"], &[("RINGFOLD_TIMEOUT", "5")]);
     let verdicts: Vec<_> = job.ranks.iter().map(|rank| rank.line("verdict ")).collect();
-    all_say(&verdicts, &["rank 1 called allreduce", "in windows", "by algorithm"]);
+    all_say(&verdicts, &["rank 1 called allreduce", "in window 1 from byte 0"]);
 }
 
-fn another_window_on_one_rank_ends_in_a_verdict(transport: &str) {
+fn another_window_on_one_rank_is_told(transport: &str) {
     let job = Job::start(3, transport, &["other"], &[("RINGFOLD_TIMEOUT", "5")]);
     let verdicts: Vec<_> = job.ranks.iter().map(|rank| rank.line("verdict ")).collect();
-    // Who asks early sees that a rank has not come yet, who asks late that all have.
-    all_say(&verdicts, &["allreduce [f32 x 100000, sum]"]);
+    let call = "called allreduce [f32 x 100000, sum] in window";
+    let words = [format!("{call} 1 from byte 0"), format!("rank 1 {call} 2 from byte 0")];
+    all_say(&verdicts, &[&words[0], &words[1]]);
+}
+
+fn another_range_on_one_rank_is_told(transport: &str) {
+    let job = Job::start(3, transport, &["range"], &[("RINGFOLD_TIMEOUT", "5")]);
+    let verdicts: Vec<_> = job.ranks.iter().map(|rank| rank.line("verdict ")).collect();
+    let call = "called allreduce [f32 x 50000, sum] in window 1 from byte";
+    let words = [format!("{call} 0"), format!("rank 1 {call} 40")];
+    all_say(&verdicts, &[&words[0], &words[1]]);
 }
 
 /// By stages, in calls of one piece and of many.

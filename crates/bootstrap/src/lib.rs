@@ -47,7 +47,7 @@ mod verdict;
 
 pub use aborter::Aborter;
 pub use address::{default_source, show_connections, source_toward};
-pub use call_log::{CallLog, CallName, History, IN_WINDOWS, Logged};
+pub use call_log::{CallLog, CallName, History, Logged, Windows};
 pub use control::{Control, ExchangeError};
 pub use discover::{DiscoverError, InvalidHostList, discover, expand_hosts, started_as_rank};
 pub use identity::{Identity, Launcher, Rendezvous};

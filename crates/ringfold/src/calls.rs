@@ -70,7 +70,7 @@ impl Communicator {
         }
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         self.seq += 1;
-        let tag = pair.mark.begin(control, self.seq, 0);
+        let tag = pair.mark.begin(control, self.seq, None);
         let steps = self.engine.exchange(pair, tag, buffers);
         Some(Begun { tag, steps })
     }

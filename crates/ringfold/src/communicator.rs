@@ -284,7 +284,7 @@ impl Communicator {
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         let Begun { mut tag, steps } = begun.unwrap_or_else(|| {
             self.seq += 1;
-            Begun { tag: entry.begin(control, self.seq, 0), steps: 0 }
+            Begun { tag: entry.begin(control, self.seq, None), steps: 0 }
         });
         if entry.is_staged && self.stage.is_none() {
             let planned = entry.call;

@@ -6,7 +6,7 @@ use super::HandshakeError;
 use crate::secret::Secret;
 
 /// The version of the control protocol; ranks of different versions do not talk.
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 3;
 
 pub(super) const GREETING_BYTES: usize = 32;
 const MAGIC: [u8; 8] = *b"ringfold";
