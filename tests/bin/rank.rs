@@ -154,7 +154,7 @@ fn forked(comm: Communicator, parent: Rank) -> Result<(), Error> {
         fork_for_test(|| {
             if let Some(mut comm) = comm.take() {
                 let called = comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum);
-                println!("child {} {}", std::process::id(), called.unwrap_err());
+                println!("child {} {}", std::process::id(), called.expect_err("a call in a child"));
                 drop(comm);
             }
             println!("dropped");
@@ -177,7 +177,7 @@ fn refuse(comm: &mut Communicator, count: usize) -> Result<(), Error> {
     loop {
         let called = comm.all_reduce_window(&mut window, .., ReduceOp::Max);
         if called.is_err() {
-            let panic = std::panic::catch_unwind(|| window[0]).unwrap_err();
+            let panic = std::panic::catch_unwind(|| window[0]).expect_err("a lost window");
             println!("refused {}", panic.downcast_ref::<String>().map_or("?", |why| why));
             return called;
         }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::interface::Choice;
-use ringfold_bootstrap::{Aborter, Complaint, Control, Verdict, Who};
+use ringfold_bootstrap::{Aborter, Complaint, Control, Verdict, Who, show_connections};
 use ringfold_collectives::select::Constraints;
 use ringfold_reduce::scale;
 use ringfold_topology::Layout;
-use ringfold_transport::Window;
+use ringfold_transport::{Window, close_in_children};
 use ringfold_types::{Call, Collective, Rank, ReduceOp};
 
 use crate::config::{Config, LONGEST};
@@ -90,6 +90,7 @@ impl Communicator {
     /// # Errors
     /// [`Error::Init`].
     pub fn init_with(config: &Config) -> Result<Self, Error> {
+        show_connections(close_in_children);
         Ok(Self::new(join(config)?))
     }
 

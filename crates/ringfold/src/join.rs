@@ -7,13 +7,12 @@ use std::time::Instant;
 
 use ringfold_bootstrap::interface::{Choice, ChooseError, Family, Filter, choose, interfaces};
 use ringfold_bootstrap::{
-    Control, DiscoverError, Identity, JoinError, Options, Rendezvous, Secret, SecretError,
-    discover, show_connections,
+    Control, DiscoverError, Identity, JoinError, Options, Rendezvous, Secret, SecretError, discover,
 };
 use ringfold_topology::{Crowd, Layout, discover as machine};
 use ringfold_transport::rdma::{self, Rails, Rdma};
 use ringfold_transport::shm::{self, Shm};
-use ringfold_transport::{Transport, close_in_children, tcp};
+use ringfold_transport::{Transport, tcp};
 use ringfold_types::Rank;
 use ringfold_types::limits::{CHANNELS_MAX, LANES_MAX, TCP_CHANNELS};
 
@@ -144,7 +143,6 @@ pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
         host: Some(host.name.clone()),
         ..Options::default()
     };
-    show_connections(close_in_children);
     let (control, cards) = Control::join(identity, secret, card.encode(), options)?;
     let cards: Vec<Card> = cards
         .iter()
