@@ -1,5 +1,8 @@
 //! Ranks as threads: the calls a user makes first, and what they get when they make them wrong.
 
+use std::sync::Barrier;
+use std::time::Duration;
+
 use ringfold::{
     Buffers, Call, Collective, Communicator, DataType, Error, Rank, ReduceOp, Verdict, local,
 };
@@ -34,6 +37,32 @@ fn wrong_lengths_are_told_before_anything_moves() {
         assert_eq!(value, [2], "the communicator is as before");
     })
     .unwrap();
+}
+
+#[test]
+fn a_waiting_call_ends_when_another_thread_gives_up() {
+    let (done, wait) = (Barrier::new(2), Duration::from_millis(100));
+    let outcome = local::run(2, |comm| {
+        if comm.rank() == Rank(0) {
+            let aborter = comm.aborter();
+            let thread = std::thread::spawn(move || {
+                std::thread::sleep(wait);
+                aborter.clone().abort("on purpose");
+                aborter.abort("once more, which changes nothing");
+            });
+            // Rank 1 makes no call before this one has ended.
+            let failed = comm.barrier().unwrap_err().to_string();
+            thread.join().unwrap();
+            done.wait();
+            assert!(failed.contains("barrier #1") && failed.ends_with("on purpose"), "{failed}");
+        } else {
+            done.wait();
+        }
+        let error = comm.all_reduce(&mut [1.0_f32], ReduceOp::Sum).unwrap_err();
+        let Error::Failed(failure) = &error else { panic!("{error}") };
+        assert_eq!(failure.verdict.culprits(), [Rank(0)], "{error}");
+    });
+    outcome.unwrap();
 }
 
 #[test]
