@@ -171,7 +171,7 @@ mod tests {
         fn any_cut_gives_the_same_messages(lines in vec(any::<u8>(), 0..50), cut in 1..40_usize) {
             let sent = || vec![
                 Up::Started { rank: 1, pid: 70_000 },
-                Up::Output { rank: 1, stream: Stream::Err, lines: lines.clone() },
+                Up::Output { rank: 1, stream: Stream::Err, bytes: lines.clone() },
                 Up::Exited { rank: 1, status: Status::Killed(9) },
             ];
             let bytes = sent().iter().flat_map(|up| encode(up).unwrap()).collect::<Vec<_>>();

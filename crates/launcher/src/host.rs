@@ -139,9 +139,9 @@ async fn read_reports(
 
 async fn pass_on(report: Up, lines: &Lines) {
     let event = match report {
-        Up::Output { rank, stream, lines: text } => {
+        Up::Output { rank, stream, bytes } => {
             // Fails only when the job is being given up.
-            lines.pieces.send(Piece { rank, stream, text }).await.ok();
+            lines.pieces.send(Piece { rank, stream, bytes }).await.ok();
             return;
         }
         Up::InputTaken => return lines.input_taken.notify_one(),

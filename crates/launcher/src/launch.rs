@@ -1,6 +1,6 @@
 //! Runs a job: starts the keepers, conducts, and cleans up.
 
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 use std::task::Poll;
@@ -61,7 +61,8 @@ pub enum LaunchError {
 
 /// Runs a job until all its processes are gone.
 ///
-/// Ranks write to this process's standard output and error, whole lines at a time. SIGINT, SIGTERM
+/// Ranks write to this process's standard output and error. Every byte arrives as it was written.
+/// Lines of different ranks do not mix, up to `limits::LINE_BYTES_MAX` bytes each. SIGINT, SIGTERM
 /// and SIGHUP, unless they were ignored before, stop the job; their handlers stay installed
 /// afterwards, so call this where nothing but the end of the process follows. While it runs, this
 /// process is a subreaper.
@@ -323,9 +324,16 @@ async fn finish_output(printer: Printer, outcome: &Outcome, signals: &mut Signal
         // A reader may take its time, as a pager does.
         _ => Duration::MAX,
     };
-    tokio::select! {
-        _ = tokio::time::timeout(patience, printer.done) => {}
-        _ = signals.next() => {}
+    let printed = tokio::select! {
+        printed = tokio::time::timeout(patience, printer.done) => printed,
+        _ = signals.next() => return,
+    };
+    if let Ok(Ok(printed)) = printed
+        && printed.unfinished_error_line
+        && !outcome.to_string().is_empty()
+    {
+        // The report of the outcome follows on the same stream, on a line of its own.
+        io::stderr().write_all(b"\n").unwrap_or_default();
     }
 }
 

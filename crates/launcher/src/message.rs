@@ -27,8 +27,8 @@ pub(crate) enum Down {
 pub(crate) enum Up {
     /// A rank's process exists.
     Started { rank: u32, pid: u32 },
-    /// Whole lines that a rank wrote.
-    Output { rank: u32, stream: Stream, lines: Vec<u8> },
+    /// Bytes that a rank wrote: whole lines, or a part of one that is long or unfinished.
+    Output { rank: u32, stream: Stream, bytes: Vec<u8> },
     /// Rank 0's input has room for another piece.
     InputTaken,
     /// A rank ended. Its output may still follow.

@@ -83,7 +83,8 @@ pub const HUBS_MAX: usize = 1_024;
 /// Bytes of one line of a launcher's key-value protocol (PMI-1).
 pub const PMI_LINE_BYTES_MAX: usize = 4_096;
 
-/// Bytes of one line of a rank's output that the launcher keeps together; longer lines are cut.
+/// Bytes of one line of a rank's output that the launcher keeps together. Of a longer line, other
+/// ranks' lines may come between the pieces.
 pub const LINE_BYTES_MAX: usize = 64 * 1024;
 
 /// Calls that a rank remembers, to tell others what it did when something went wrong.

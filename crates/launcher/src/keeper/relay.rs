@@ -101,7 +101,7 @@ pub(super) async fn read_orders(mut stdin: pipe::Receiver, orders: mpsc::Sender<
     }
 }
 
-/// Passes on what a rank writes, in whole lines, until every process that holds its end is gone. A
+/// Passes on what a rank writes, in whole lines where they are not too long, until every process that holds its end is gone. A
 /// stranger to whom a rank gave it is not waited for when the job is over.
 pub(super) async fn read_stream(
     mut from: pipe::Receiver,
@@ -134,7 +134,7 @@ pub(super) async fn read_stream(
         at_start = false;
         let whole = if open { lines.push(&buffer[..count]) } else { lines.finish() };
         if !whole.is_empty() {
-            let output = Up::Output { rank, stream, lines: whole };
+            let output = Up::Output { rank, stream, bytes: whole };
             open &= reports.outputs.send(output).await.is_ok();
         }
     }
