@@ -30,7 +30,9 @@ white space. By default it is `ssh -T -x -o BatchMode=yes -o ServerAliveInterval
 `--agent 'ip netns exec'` takes hosts to be network namespaces of this machine. The secret of the \
 job and the command to run travel over standard input, never in arguments.";
 
-const SSH: [&str; 7] = ["ssh", "-T", "-x", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15"];
+/// The last word ends the options: what follows is the host, whatever it looks like.
+const SSH: [&str; 8] =
+    ["ssh", "-T", "-x", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", "--"];
 
 /// Bytes taken from a keeper at once.
 const READ_BYTES: usize = 64 * 1024;
@@ -189,8 +191,8 @@ mod tests {
         let words = keeper_command(&job, "n1", false).unwrap();
         assert_eq!(words[0], "ssh");
         assert_eq!(
-            words[words.len() - 3..],
-            ["n1", "'/opt/my tools/ringrun'", "--ringfold-keeper"]
+            words[words.len() - 4..],
+            ["--", "n1", "'/opt/my tools/ringrun'", "--ringfold-keeper"]
         );
         job.agent = vec!["ip".into(), "netns".into(), "exec".into()];
         let words = keeper_command(&job, "n1", false).unwrap();

@@ -150,7 +150,7 @@ fn place(job: &Job) -> Result<Placed, LaunchError> {
     }
     let mut hosts = Vec::<Host>::new();
     for host in &job.hosts {
-        let local = rendezvous::is_this_host(&host.name);
+        let local = rendezvous::is_this_host(&host.name)?;
         let name = if local { here.clone() } else { host.name.clone() };
         match hosts.iter_mut().find(|known| known.name == name) {
             Some(known) => known.slots += host.slots,

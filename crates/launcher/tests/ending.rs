@@ -98,6 +98,7 @@ fn impossible_requests_are_refused() {
         (&["-n", "16385", "true"], 125, "1 to 16384 ranks, not 16385"),
         (&["-n", "3", "--host", "localhost:2", "true"], 125, "pass --oversubscribe"),
         (&["--host", "localhost:x", "true"], 125, "'x' is not a number of slots"),
+        (&["--host", "a,[-Fcfg]", "true"], 125, "--host: host 2 of the list: '[-Fcfg]' is not"),
         (&["--hostfile", "/no/such/file", "true"], 125, "host file '/no/such/file'"),
         (&["-x", "SURELY_NOT_SET_ANYWHERE", "true"], 125, "say -x SURELY_NOT_SET_ANYWHERE=VALUE"),
         (&["-n", "4"], 2, "PROGRAM"),
