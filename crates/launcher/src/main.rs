@@ -22,11 +22,12 @@ fn main() -> ExitCode {
         return status;
     }
     log_to_stderr();
-    let (status, last_lines) = match job(Args::parse()).map(|job| run(&job)) {
-        Ok(Ok(outcome)) => (outcome.exit_code(), outcome.to_string()),
-        Ok(Err(error)) => (LAUNCH_FAILED, error.to_string()),
-        Err(error) => (LAUNCH_FAILED, format!("{error:#}")),
-    };
+    let (status, last_lines) =
+        match job(Args::parse_from(Args::normalize(std::env::args_os()))).map(|job| run(&job)) {
+            Ok(Ok(outcome)) => (outcome.exit_code(), outcome.to_string()),
+            Ok(Err(error)) => (LAUNCH_FAILED, error.to_string()),
+            Err(error) => (LAUNCH_FAILED, format!("{error:#}")),
+        };
     for line in last_lines.lines() {
         // Whoever closed our standard error does not want to know.
         writeln!(std::io::stderr(), "ringrun: {line}").unwrap_or_default();
