@@ -168,6 +168,19 @@ fn the_secret_is_in_no_arguments_and_no_environment() {
 }
 
 #[test]
+fn the_secret_cannot_be_altered_and_every_reader_gets_it_whole() {
+    // Writing through the descriptor, beyond its end, and cutting the file must all fail.
+    let script = "fd=$RINGFOLD_SECRET_FD; file=/proc/self/fd/$fd; sum() { cat $file | md5sum; }
+        before=$(sum); size=$(stat -Lc %s $file)
+        (eval \"printf XXXX >&$fd\") 2>/dev/null && echo written
+        (printf X | dd of=$file bs=1 seek=$size conv=notrunc) 2>/dev/null && echo grown
+        (truncate -s 8 $file || : >$file) 2>/dev/null && echo cut
+        [ \"$(sum)\" = \"$before\" ] && [ $(stat -Lc %s $file) = 32 ] && echo intact $size";
+    let done = run(&["-n", "1", "sh", "-c", script]);
+    assert_eq!((done.out.as_str(), done.code), ("intact 32\n", 0), "{done:?}");
+}
+
+#[test]
 fn variables_are_passed_on() {
     let script = "echo \"$A,$B,$RINGFOLD_TRANSPORT\"; pwd";
     let args = ["-n", "1", "-x", "A", "-x", "B=x=y z", "--wdir", "/usr", "sh", "-c", script];
