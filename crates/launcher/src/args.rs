@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Arg, Command, CommandFactory, Parser, ValueEnum};
 use ringfold_launcher::AGENT_HELP;
+use ringfold_types::limits::HOST_SILENCE_MIN_MS;
 
 const AFTER: &str = "\
 Exit status: 0 if every rank returned 0; else that of the first rank that failed, 128 + N if \
@@ -64,6 +65,11 @@ pub(crate) struct Args {
     /// Seconds that the others may go on when a rank has failed
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "5")]
     pub(crate) grace: Duration,
+
+    /// Seconds that another host may be silent before it counts as lost; it ends its ranks when it
+    /// hears nothing from ringrun for as long, as when ringrun is stopped (Ctrl-Z)
+    #[arg(long, value_name = "SECONDS", value_parser = parse_host_timeout, default_value = "120")]
+    pub(crate) host_timeout: Duration,
 
     /// Working directory of the ranks [default: this one]
     #[arg(long, value_name = "DIR")]
@@ -142,11 +148,20 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| "not a time that can pass".to_owned())
 }
 
+fn parse_host_timeout(text: &str) -> Result<Duration, String> {
+    let least = Duration::from_millis(HOST_SILENCE_MIN_MS);
+    let timeout = parse_seconds(text)?;
+    let too_short = || format!("shorter than {} s", least.as_secs_f64());
+    if timeout < least { Err(too_short()) } else { Ok(timeout) }
+}
+
 #[cfg(test)]
 mod tests {
     use std::ffi::OsString;
 
     use clap::{CommandFactory, Parser};
+
+    use ringfold_launcher::Job;
 
     use super::Args;
 
@@ -184,6 +199,10 @@ mod tests {
     #[test]
     fn mistakes_are_refused() {
         assert!(Args::try_parse_from(["ringrun", "--timeout", "-1", "prog"]).is_err());
+        assert!(Args::try_parse_from(["ringrun", "--host-timeout", "0.9", "prog"]).is_err());
         assert!(Args::try_parse_from(["ringrun", "-n", "2"]).is_err());
+        // The help says what the library has.
+        let args = Args::parse_from(["ringrun", "prog"]);
+        assert_eq!(args.host_timeout, Job::new("prog").host_timeout);
     }
 }

@@ -8,7 +8,7 @@ use ringfold_types::limits::CONTROL_BYTES_MAX;
 use serde::{Serialize, de::DeserializeOwned};
 
 /// What a keeper writes first; the digit is the version of these messages.
-pub(crate) const GREETING: &[u8] = b"\n\x01ringfold keeper 1\n";
+pub(crate) const GREETING: &[u8] = b"\n\x01ringfold keeper 2\n";
 
 /// Bytes that may come before the greeting.
 const CHATTER_MAX: usize = 64 * 1024;

@@ -72,6 +72,7 @@ fn job(args: Args) -> anyhow::Result<Job> {
     job.forward_input = true;
     job.time_limit = args.timeout;
     job.grace = args.grace;
+    job.host_timeout = args.host_timeout;
     job.agent = words(args.agent.as_deref())?;
     job.remote_keeper = args.remote_ringrun;
     job.rendezvous = args.rendezvous_addr;

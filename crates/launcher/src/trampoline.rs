@@ -20,8 +20,9 @@ use std::process::{Command, ExitCode, Stdio};
 use ringfold_types::limits::CONTROL_BYTES_MAX;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use rustix::process::Signal;
 
+use crate::family;
 use crate::frame::encode;
 use crate::message::{REFUSAL_MARK, RankOrder, Refusal};
 
@@ -34,7 +35,7 @@ const TEXT_BYTES_MAX: usize = 1024;
 /// Becomes the rank that standard input orders. If it cannot, it tells its keeper, and is killed.
 pub(crate) fn jump() -> ExitCode {
     let refusal = match read_order() {
-        Ok(order) => match die_with(order.keeper) {
+        Ok(order) => match family::die_with(order.keeper, Signal::KILL) {
             Ok(()) => become_rank(order),
             Err(_) => return ExitCode::FAILURE,
         },
@@ -99,17 +100,6 @@ fn become_rank(order: RankOrder) -> Refusal {
     match error.kind() {
         io::ErrorKind::NotFound => Refusal::NotFound(program),
         _ => Refusal::NotExecutable { program, error: error.to_string() },
-    }
-}
-
-/// Asks to be killed when the keeper dies, and makes sure that it has not died before.
-fn die_with(keeper: u32) -> io::Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    let parent = getppid().map(|parent| parent.as_raw_nonzero().get());
-    if parent.and_then(|parent| u32::try_from(parent).ok()) == Some(keeper) {
-        Ok(())
-    } else {
-        Err(io::Error::other("the keeper is gone"))
     }
 }
 
