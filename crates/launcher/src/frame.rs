@@ -8,7 +8,7 @@ use ringfold_types::limits::CONTROL_BYTES_MAX;
 use serde::{Serialize, de::DeserializeOwned};
 
 /// What a keeper writes first; the digit is the version of these messages.
-pub(crate) const GREETING: &[u8] = b"\n\x01ringfold keeper 1\n";
+pub(crate) const GREETING: &[u8] = b"\n\x01ringfold keeper 2\n";
 
 /// Bytes that may come before the greeting.
 const CHATTER_MAX: usize = 64 * 1024;
@@ -171,7 +171,7 @@ mod tests {
         fn any_cut_gives_the_same_messages(lines in vec(any::<u8>(), 0..50), cut in 1..40_usize) {
             let sent = || vec![
                 Up::Started { rank: 1, pid: 70_000 },
-                Up::Output { rank: 1, stream: Stream::Err, lines: lines.clone() },
+                Up::Output { rank: 1, stream: Stream::Err, bytes: lines.clone() },
                 Up::Exited { rank: 1, status: Status::Killed(9) },
             ];
             let bytes = sent().iter().flat_map(|up| encode(up).unwrap()).collect::<Vec<_>>();

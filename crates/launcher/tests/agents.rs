@@ -6,6 +6,7 @@ mod support;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::Signal;
 use support::{Finished, Running, assert_gone, children, kill, mark, ringrun, run};
@@ -197,6 +198,23 @@ fn network_namespaces_are_hosts() {
     assert_gone(&mark);
 }
 
+#[test]
+fn an_address_that_sockets_would_take_is_not_this_host() {
+    let Some(net) = Namespaces::new() else { return };
+    // There every bind succeeds, so only the interfaces tell which addresses are the host's own.
+    let [inside, elsewhere] = [net.inside[0].as_str(), "192.0.2.7"];
+    let agent = Script::agent("nonlocal");
+    let script = "exec \"$0\" --agent \"$1\" --rendezvous-addr 127.0.0.1 --host \"$2,$3\" \
+                  sh -c 'echo $RINGFOLD_RANK ${PLAYED:-here}'";
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", &net.names[0], "sh", "-c"]);
+    command.arg(format!("echo 1 >/proc/sys/net/ipv4/ip_nonlocal_bind && {script}"));
+    command.args([env!("CARGO_BIN_EXE_ringrun"), agent.path(), inside, elsewhere]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let done = Running::start(&mut command).finish();
+    assert_eq!(done.lines(), ["0 here", "1 192.0.2.7"], "{done:?}");
+}
+
 /// Two namespaces, each with `eth0`, and a bridge of this host between them.
 struct Namespaces {
     names: [String; 2],
@@ -210,7 +228,9 @@ impl Namespaces {
     fn new() -> Option<Self> {
         #[expect(clippy::disallowed_methods, reason = "asks whether a skip is a failure")]
         let required = std::env::var("RINGFOLD_TEST_REQUIRE").unwrap_or_default();
-        let id = std::process::id();
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        // Two tests of a process may have some at the same time.
+        let id = 2 * std::process::id() + COUNT.fetch_add(1, Ordering::Relaxed) % 2;
         let net = format!("10.{}.{}", 64 + id / 256 % 64, id % 256);
         let this = Self {
             names: [format!("rf{id}a"), format!("rf{id}b")],

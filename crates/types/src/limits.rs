@@ -83,7 +83,19 @@ pub const HUBS_MAX: usize = 1_024;
 /// Bytes of one line of a launcher's key-value protocol (PMI-1).
 pub const PMI_LINE_BYTES_MAX: usize = 4_096;
 
-/// Bytes of one line of a rank's output that the launcher keeps together; longer lines are cut.
+/// Time without a word from another host after which `ringrun` takes the host for lost, and after
+/// which a host that hears nothing from `ringrun` ends its ranks, in milliseconds. So `ringrun` may
+/// be stopped, as by a debugger, for nearly two minutes. `--host-timeout` sets another time.
+pub const HOST_SILENCE_MS: u64 = 120_000;
+
+/// The shortest that may be set,
+pub const HOST_SILENCE_MIN_MS: u64 = 1_000;
+
+/// and the longest time between two signs of life.
+pub const HOST_BEAT_MS: u64 = 5_000;
+
+/// Bytes of one line of a rank's output that the launcher keeps together. Of a longer line, other
+/// ranks' lines may come between the pieces.
 pub const LINE_BYTES_MAX: usize = 64 * 1024;
 
 /// Calls that a rank remembers, to tell others what it did when something went wrong.
@@ -177,6 +189,7 @@ const _: () = assert!(FRAME_BYTES_MAX >= LINK_BYTES_MIN);
 const _: () = assert!(RANKS_MAX * CARD_BYTES_MAX <= CONTROL_BYTES_MAX);
 const _: () = assert!(HUB_SILENCE_MS >= 2 * (ANSWER_MS + LINK_GRACE_MS));
 const _: () = assert!(CALLS_REMEMBERED.is_power_of_two());
+const _: () = assert!(HOST_SILENCE_MS >= 4 * HOST_BEAT_MS);
 const _: () = assert!(4 * LINE_BYTES_MAX <= CONTROL_BYTES_MAX);
 const _: () = assert!(POSTED_MAX > SOURCES_MAX);
 const _: () = assert!(TELLS_MAX.is_power_of_two());

@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use zeroize::Zeroizing;
 
 use super::relay::{Reports, read_stream, write_input};
+use crate::family;
 use crate::frame::encode;
 use crate::intercept::TRAMPOLINE;
 use crate::message::{HostOrder, RankOrder, Refusal, Stream, Up};
@@ -30,7 +31,7 @@ pub(super) struct Ranks {
 impl Ranks {
     /// Starts every rank of `order`, or says which could not be started and why; the caller kills
     /// those that were.
-    pub(super) fn start(
+    pub(super) async fn start(
         &mut self,
         order: &HostOrder,
         reports: &Reports,
@@ -43,6 +44,8 @@ impl Ranks {
                 (*rank, Refusal::System(format!("cannot start a process: {error}")))
             })?;
             reports.event(Up::Started { rank: *rank, pid });
+            // Many ranks take their time, in which the launcher must hear of this keeper.
+            tokio::task::yield_now().await;
         }
         Ok(())
     }
@@ -56,7 +59,7 @@ impl Ranks {
     ) -> io::Result<u32> {
         let mut child = command(order, rank, local_rank).spawn()?;
         let pid = child.id();
-        if let Some(raw) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        if let Some(raw) = family::pid_of(pid) {
             self.running.insert(raw, rank);
         }
         let (Some(stdin), Some(stdout), Some(stderr)) =

@@ -169,6 +169,20 @@ pub(crate) fn assert_gone(mark: &str) {
     }
 }
 
+/// Waits until none of these processes lives.
+pub(crate) fn assert_ended(pids: &[u32]) {
+    let until = Instant::now() + Duration::from_secs(20);
+    let lives = |pid: &&u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // A zombie's parent is not ours to wake.
+        stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
+    };
+    while let Some(pid) = pids.iter().find(lives) {
+        assert!(Instant::now() < until, "still lives: {pid} {}", arguments(*pid));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// Children of a process.
 pub(crate) fn children(pid: u32) -> Vec<u32> {
     let path = format!("/proc/{pid}/task/{pid}/children");
