@@ -286,7 +286,7 @@ fn lanes_that_depend_on_each_other_are_seen() {
         steps.lane(1).reduce(OUT, &[Source::Local(scratch)]);
     });
     let slice = Slice::new(Buffer::Scratch, 0, COUNT);
-    assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Unwritten { rank: Rank(0), slice });
+    assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Race { rank: Rank(0), of: Rank(0), slice });
 }
 
 #[test]
