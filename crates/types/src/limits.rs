@@ -161,6 +161,10 @@ pub const RDMA_LAST_PROOF_MS: u64 = 10_000;
 /// Time that a device has to say what became of a failed queue pair's work, in milliseconds.
 pub const RDMA_FLUSH_MS: u64 = 500;
 
+/// Time that a device may take to destroy a queue pair by which the peer may still write, before
+/// the link to the peer ends, in milliseconds.
+pub const RDMA_DESTROY_MS: u64 = 10_000;
+
 /// Time after which a lost queue pair is made again, in milliseconds; it doubles each time in vain,
 pub const RDMA_RETRY_MS: u64 = 1_000;
 

@@ -141,6 +141,14 @@ pub(super) const fn network(kind: GidKind) -> &'static str {
     }
 }
 
+/// What it means that the device of a rail does not destroy a queue pair.
+pub(super) fn destruction(rail: &str, error: &io::Error) -> String {
+    format!(
+        "{rail} cannot destroy a queue pair ({error}), by which the peer may still write; see \
+         `dmesg`, and reset the device"
+    )
+}
+
 /// Why a connection cannot be set up.
 pub(super) fn connection(error: &io::Error) -> String {
     let advice = match error.raw_os_error() {

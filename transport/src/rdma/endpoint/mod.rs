@@ -80,7 +80,7 @@ pub struct Rdma {
     /// Some contact holds bytes back, or owes credit.
     is_busy: bool,
     /// How many peers send data by TCP, those with a contact included.
-    by_tcp: usize,
+    pub(super) by_tcp: usize,
     /// Something may have happened on a connection.
     is_stirred: bool,
     /// Some rail is iWARP: connections are made there, and peers watched for silence.

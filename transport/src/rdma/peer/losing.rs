@@ -131,7 +131,16 @@ impl Peer {
     /// Tells the peer what has arrived by paths that are over, once nothing more can.
     pub(in crate::rdma) fn tell(&mut self, own: &Own<'_>) {
         for path in 0..self.paths.len() {
-            if self.fault.is_none() && self.paths[path].must_tell() {
+            let must_tell = match self.paths[path].must_tell() {
+                _ if self.fault.is_some() => return,
+                Ok(must_tell) => must_tell,
+                Err(error) => {
+                    let why = words::destruction(&self.cables[self.paths[path].cable].name, &error);
+                    return self
+                        .end(Fault::Lost(format!("path {path} to rank {}: {why}", self.rank)));
+                }
+            };
+            if must_tell {
                 self.paths[path].tell();
                 let heard = |inbound: &Option<Inbound>| {
                     inbound.as_ref().map(Inbound::state).unwrap_or_default()

@@ -120,7 +120,7 @@ impl Peer {
                 self.news.push(News::Lost { rail, what });
             }
             let plate = Nameplate::default();
-            self.cables.push(Cable { rail, pd: pd.ok(), theirs, name, plate });
+            self.cables.push(Cable { rail, pd: pd.ok(), is_stuck: false, theirs, name, plate });
             for _ in 0..each {
                 let path = self.paths.len();
                 self.paths.push(Path::new(self.rank, path, self.cables.len() - 1));
