@@ -65,6 +65,12 @@ pub(super) fn silence(timeout: u8, retries: u8) -> Duration {
     Duration::from_nanos(4096 << timeout.min(31)) * (u32::from(retries) + 1)
 }
 
+/// How long a device with a wait of that encoded length may take to send a lost packet again: up to
+/// four times as long, by InfiniBand's rules.
+pub(super) fn retransmission(timeout: u8) -> Duration {
+    4 * silence(timeout, 0)
+}
+
 /// How to let more memory be locked.
 pub(super) const MEMLOCK: &str = "`ulimit -l unlimited`, memlock in /etc/security/limits.conf, \
                                   LimitMEMLOCK=infinity for a service";

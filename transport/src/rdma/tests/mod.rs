@@ -4,6 +4,7 @@
 //! Every test runs itself again in a child process, whose loader finds the fake libibverbs first.
 
 mod exchange;
+mod flap;
 mod flush;
 
 use std::fs;
