@@ -164,14 +164,19 @@ pub const RDMA_LEND_BYTES: usize = 32 * 1024;
 /// Bytes of registered memory that nobody uses any more and that is kept for who asks next.
 pub const RDMA_IDLE_BYTES: usize = 256 * 1024 * 1024;
 
-/// Time after which a queue pair by which no packet has passed is given up, in milliseconds,
+/// Time after which a queue pair by which no packet has passed is given up, in milliseconds. The time
+/// that a device may take to send a lost packet again comes on top of it.
 pub const RDMA_PROOF_MS: u64 = 2_000;
 
-/// and where TCP may not take its place.
+/// The least such time where TCP may not take its place, in milliseconds.
 pub const RDMA_LAST_PROOF_MS: u64 = 10_000;
 
 /// Time that a device has to say what became of a failed queue pair's work, in milliseconds.
 pub const RDMA_FLUSH_MS: u64 = 500;
+
+/// Time that a device may take to destroy a queue pair by which the peer may still write, before
+/// the link to the peer ends, in milliseconds.
+pub const RDMA_DESTROY_MS: u64 = 10_000;
 
 /// Time after which a lost queue pair is made again, in milliseconds; it doubles each time in vain,
 pub const RDMA_RETRY_MS: u64 = 1_000;

@@ -54,6 +54,8 @@ mod restraint;
 mod ring_tests;
 mod sys;
 mod talk;
+#[cfg(test)]
+mod tests;
 mod words;
 
 pub use endpoint::{Config, Rdma};
