@@ -90,11 +90,13 @@ async fn until_finished(writer: &mut JoinHandle<()>) -> io::Result<()> {
 
 /// Returns when the launcher has been silent for too long and its last report has had its time.
 async fn silence(already: bool, orders: &mut mpsc::Receiver<Result<Down, Unheard>>) {
-    while !already {
-        match orders.recv().await {
-            Some(Err(Unheard::Silent(_))) => break,
-            Some(_) => {}
-            None => std::future::pending().await,
+    if !already {
+        loop {
+            match orders.recv().await {
+                Some(Err(Unheard::Silent(_))) => break,
+                Some(_) => {}
+                None => std::future::pending().await,
+            }
         }
     }
     tokio::time::sleep(LAST_WORDS).await;

@@ -80,6 +80,12 @@ impl Running {
         lines
     }
 
+    /// Waits for so many more lines on standard error, which `finish` will lack.
+    pub(crate) fn error_lines(&mut self, count: usize) -> Vec<String> {
+        let next = || self.err.recv_timeout(DEADLINE).expect("ringrun has more to complain of");
+        (0..count).map(|_| next().trim_end().to_owned()).collect()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill(self.pid(), signal);
     }
