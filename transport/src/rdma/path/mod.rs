@@ -17,11 +17,12 @@ use ringfold_types::limits::{
 };
 
 use super::Settings;
+use super::address::Address;
 use super::geometry::LINE_BYTES;
 use super::invitation::PLACES;
 use super::message::RailCard;
 use super::rail::Rail;
-use super::sys::{Connection, Cq, LinkLayer, Pd, Qp, Route, Sizes, Target, Ticket};
+use super::sys::{Connection, Cq, Pd, Qp, Route, Sizes, Target, Ticket};
 use super::words;
 use destruction::Destruction;
 pub(super) use id::{Id, Work};
@@ -245,7 +246,7 @@ impl Path {
     pub(super) fn connect(
         &mut self,
         rail: &Rail,
-        theirs: &RailCard,
+        (theirs, address): (&RailCard, Address),
         settings: &Settings,
         target: Target,
     ) -> io::Result<bool> {
@@ -254,16 +255,11 @@ impl Path {
             self.meet(rail, theirs, &target)?;
             return Ok(false);
         }
-        let same_subnet = rail.gid.bytes[..8] == theirs.gid[..8];
-        // Some Ethernet devices have a LID, which means nothing there.
-        let is_infiniband = rail.port.link_layer == LinkLayer::InfiniBand;
-        let has_lids = rail.port.lid != 0 && theirs.lid != 0;
-        let by_lid = is_infiniband && has_lids && same_subnet;
         let route = Route {
             port: rail.port.number,
             gid_index: rail.gid.index,
-            gid: (!by_lid).then_some(theirs.gid),
-            lid: if by_lid { theirs.lid } else { 0 },
+            gid: address.gid,
+            lid: address.lid,
             mtu: rail.port.mtu.min(theirs.mtu),
             service_level: settings.service_level,
             traffic_class: settings.traffic_class,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use ringfold_types::limits::{PATHS_MAX, RDMA_LAST_PROOF_MS, RDMA_PROOF_MS, RDMA_RING_BYTES};
 
 use super::{Cable, Fault, Own, Peer, Stage, Way};
+use crate::rdma::address::Address;
 use crate::rdma::budget;
 use crate::rdma::geometry::Number;
 use crate::rdma::inbound::Inbound;
@@ -228,7 +229,15 @@ impl Peer {
         {
             tracing::info!("rdma: path {path} to {whose} by {}: {what}", rail.name());
         }
-        match it.connect(rail, &theirs, own.settings, target) {
+        let address = match Address::new(&rail.card(), &theirs) {
+            Ok(address) => address,
+            Err(why) => {
+                let why = why.tell(&rail.name(), &whose);
+                self.lose(path, &why);
+                return Ok(());
+            }
+        };
+        match it.connect(rail, (&theirs, address), own.settings, target) {
             Ok(is_ready) => {
                 let (name, to) = (rail.name(), target.number);
                 let what = match (is_ready, it.calls()) {

@@ -59,8 +59,9 @@ pub(in crate::rdma) struct Route {
     /// Own port, and the index of its GID.
     pub(in crate::rdma) port: u8,
     pub(in crate::rdma) gid_index: u32,
-    /// By GID across routers and on Ethernet, by LID within a subnet.
+    /// The peer's, where packets have a global header;
     pub(in crate::rdma) gid: Option<[u8; 16]>,
+    /// and by which switches of InfiniBand go, 0 on Ethernet.
     pub(in crate::rdma) lid: u16,
     /// As verbs count them.
     pub(in crate::rdma) mtu: u8,

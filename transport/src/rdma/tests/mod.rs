@@ -6,6 +6,7 @@
 mod exchange;
 mod flap;
 mod flush;
+mod routes;
 
 use std::fs;
 use std::io::Write as _;
