@@ -48,7 +48,7 @@ pub use address::{default_source, source_toward};
 pub use call_log::{CallLog, CallName, History, IN_WINDOWS, Logged};
 pub use control::{Control, ExchangeError};
 pub use discover::{DiscoverError, InvalidHostList, discover, expand_hosts, started_as_rank};
-pub use identity::{Identity, Launcher, Rendezvous};
+pub use identity::{Carrier, Identity, Launcher, Rendezvous};
 pub use join::{JoinError, Options};
 pub use judge::{Action, Complaint, Judge};
 pub use secret::{Secret, SecretError};

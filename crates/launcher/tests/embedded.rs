@@ -94,9 +94,9 @@ fn agrees() {
 #[expect(clippy::disallowed_methods, reason = "a rank is found in its environment")]
 fn rank() -> ExitCode {
     let variable = |name: &str| std::env::var(name).ok();
-    let identity = discover(&variable).unwrap();
+    let mut identity = discover(&variable).unwrap();
     let (rank, size) = (identity.rank, identity.size);
-    let secret = Secret::find(&variable).unwrap();
+    let secret = identity.secret(&variable, Options::default().timeout).unwrap();
     let card = rank.0.to_le_bytes().to_vec();
     let (control, cards) = Control::join(identity, secret, card, Options::default()).unwrap();
     assert!((0..size).all(|at| cards[at] == Rank::at(at).0.to_le_bytes()));

@@ -101,9 +101,13 @@ impl Control {
         let (job, hub) = (identity.job, JoinSet::new());
         let mut joiner = Joiner { rank, size, job, secret, options, deadline, hub };
         let (ours, rendezvous) = (Arc::clone(&seat), identity.rendezvous);
+        // A log of the calling thread alone shall hear of the ranks' meeting, too.
+        let log = tracing::dispatcher::get_default(Clone::clone);
         let work = move || {
             runtime.block_on(async {
+                let heard = tracing::dispatcher::set_default(&log);
                 let enrolled = joiner.enrol(rendezvous, card).await;
+                drop(heard);
                 let told = match enrolled {
                     Ok((line, cards)) => {
                         let told = tell.send(Ok(cards));

@@ -10,7 +10,9 @@ use std::thread;
 use std::time::Duration;
 
 use ringfold_bootstrap::rendezvous::{Report, serve};
-use ringfold_bootstrap::{Control, Identity, Launcher, Options, Rendezvous, Secret, discover, pmi};
+use ringfold_bootstrap::{
+    Carrier, Control, Identity, Launcher, Options, Rendezvous, Secret, discover, pmi,
+};
 use ringfold_types::Rank;
 use tokio::sync::mpsc;
 
@@ -60,6 +62,7 @@ fn asks(place: SocketAddr, rank: u32, size: usize) -> Identity {
         job: "j".into(),
         rendezvous: Rendezvous::Ask { address: place.to_string() },
         launcher: Launcher::Ringrun,
+        carrier: Carrier::None,
     }
 }
 

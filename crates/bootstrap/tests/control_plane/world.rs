@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use ringfold_bootstrap::{
-    Control, Identity, JoinError, Launcher, Options, Rendezvous, Secret, Verdict,
+    Carrier, Control, Identity, JoinError, Launcher, Options, Rendezvous, Secret, Verdict,
 };
 use ringfold_types::Rank;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -50,6 +50,7 @@ impl Job {
                 ports: self.ports.clone(),
             },
             launcher: Launcher::Torchrun,
+            carrier: Carrier::None,
         }
     }
 
