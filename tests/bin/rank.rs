@@ -8,6 +8,7 @@
 //!   broadcasts them to the others; rank 0 says when each turn began and how long it took, in
 //!   microseconds;
 //! * `window BYTES`: as `allreduce`, in a window;
+//! * `mixed SEED CALLS`: so many calls of all kinds, 0 for without end, with results that are known;
 //! * `half`: rank 1 takes a window, the others a slice of theirs;
 //! * `other`: rank 1 takes another window than the others;
 //! * `differ COUNT TIMES`: all all-reduce so many, so many times; then rank 1 broadcasts while the
@@ -22,6 +23,8 @@
 //! * `twice BYTES`: broadcasts so many bytes from rank 0, twice;
 //! * `again TIMES`: makes so many more communicators, each other one before it leaves the last.
 #![expect(clippy::print_stdout, reason = "standard output is how it reports")]
+
+mod mixed;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -73,6 +76,10 @@ fn run(args: &[String]) -> Result<(), Error> {
             loop {
                 comm.all_reduce_window(&mut window, .., ReduceOp::Max)?;
             }
+        }
+        Some("mixed") => {
+            println!("started");
+            mixed::mixed(&mut comm, number(1) as u64, number(2))
         }
         Some("twice") => {
             let mut buffer = vec![0_u8; number(1)];
