@@ -8,7 +8,7 @@ mod support;
 
 use std::process::{Command, ExitCode};
 
-use ringfold_bootstrap::{Control, Options, Secret, discover};
+use ringfold_bootstrap::{Control, Options, discover};
 use ringfold_launcher::{End, Job, Status, Verdict, intercept, run};
 use ringfold_types::Rank;
 use rustix::event::{PollFd, PollFlags, poll};
