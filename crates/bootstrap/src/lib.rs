@@ -27,6 +27,7 @@ mod channel;
 mod control;
 #[doc(hidden)]
 pub mod decode;
+mod descriptors;
 mod dial;
 mod discover;
 mod hub;
@@ -39,6 +40,7 @@ pub mod local;
 mod member;
 mod message;
 pub mod pmi;
+mod relay;
 pub mod rendezvous;
 mod secret;
 mod turned_away;
