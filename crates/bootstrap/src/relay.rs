@@ -53,8 +53,8 @@ pub(crate) fn children(rank: Rank, size: usize) -> std::ops::Range<usize> {
 }
 
 /// The rank from which `rank`, which is not 0, gets the roster.
-pub(crate) const fn parent(rank: Rank) -> Rank {
-    Rank((rank.0 - 1) / FAN_OUT as u32)
+pub(crate) fn parent(rank: Rank) -> Rank {
+    Rank::at((rank.index() - 1) / FAN_OUT)
 }
 
 /// Where the parent is, as the coordinator sees it: `child` and `parent` are the addresses from

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
-use ringfold_bootstrap::{ExchangeError, Identity, JoinError, Secret};
+use ringfold_bootstrap::{Control, ExchangeError, Identity, JoinError, Secret};
 use ringfold_types::{Rank, limits};
 use rustix::process::Signal;
 
@@ -63,7 +63,7 @@ fn ranks_meet_again_at_the_same_port() {
 
 #[test]
 fn alone_there_is_nobody_to_meet() {
-    let (control, all) = ringfold_bootstrap::Control::join(
+    let (control, all) = Control::join(
         Identity::alone(),
         Secret::generate().unwrap(),
         b"me".to_vec(),
@@ -213,7 +213,7 @@ fn what_cannot_be_a_rank_is_refused_at_once() {
     assert!(matches!(job.join(2), Err(JoinError::Invalid { rank: Rank(2), size: 2 })));
     let card = vec![0; limits::CARD_BYTES_MAX + 1];
     let options = job.options.clone();
-    let joined = ringfold_bootstrap::Control::join(job.identity(0), job.secret, card, options);
+    let joined = Control::join(job.identity(0), job.secret, card, options);
     assert!(matches!(joined, Err(JoinError::CardTooLong { .. })));
 }
 
@@ -237,15 +237,26 @@ fn rank_0_names_the_limit_of_open_files_that_is_too_low() {
     assert!(error.contains("ulimit -Hn"), "{error}");
 }
 
-/// Bytes that pass between rank 0 and the others, who meet it through a proxy.
+/// Bytes that pass between rank 0 and the others, who meet it through a proxy, and have cards of the
+/// greatest length.
 fn bytes_through_rank_0(size: u32) -> usize {
     let mut job = Job::new(size as usize);
-    let hub = job.spawn(0);
+    let join = |job: Job, rank| {
+        thread::spawn(move || {
+            let card = vec![7; limits::CARD_BYTES_MAX];
+            let options = job.options.clone();
+            let joined = Control::join(job.identity(rank), job.secret, card, options);
+            let (control, cards) = joined.unwrap();
+            assert_eq!(cards.len(), size as usize);
+            control
+        })
+    };
+    let mut threads = vec![join(job.clone(), 0)];
     let proxy = Proxy::new(job.ports[0], Vec::new());
     job.ports = vec![proxy.port];
-    let mut controls = job.joined(&(1..size).collect::<Vec<_>>());
+    threads.extend((1..size).map(|rank| join(job.clone(), rank)));
+    let controls: Vec<_> = threads.into_iter().map(|t| t.join().unwrap()).collect();
     let bytes = proxy.bytes();
-    controls.push(hub.join().unwrap().unwrap().0);
     leave(controls);
     bytes
 }
