@@ -2,6 +2,7 @@
 //! and hands out the verdict.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,11 +11,14 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::gate::{Guest, Strangers};
+use crate::acceptor::Member as Guest;
 use crate::judge::{Action, Judge};
 use crate::member::{Heard, Line};
 use crate::message::{FromHub, Joining, Refusal, ToHub, decode, encode};
+use crate::relay::{self, Parent};
 use crate::rendezvous::Report;
+use crate::turned_away::TurnedAway;
+use crate::verdict::RankList;
 
 /// What is under way to ranks that are left behind may take this long to leave.
 const FLUSH: Duration = Duration::from_secs(1);
@@ -25,6 +29,12 @@ const EVENTS_MAX: usize = 1024;
 pub(crate) struct Hub {
     hosts: Vec<String>,
     cards: Vec<Vec<u8>>,
+    /// Those that hand on the roster: where they came from, and their ports.
+    relays: BTreeMap<u32, (IpAddr, u16)>,
+    /// Those that get the roster from another rank: where they came from. They may still ask.
+    fetching: BTreeMap<u32, IpAddr>,
+    /// The cards of all, as a message.
+    roster: Arc<[u8]>,
     /// Those that are connected.
     seats: BTreeMap<u32, mpsc::UnboundedSender<Arc<[u8]>>>,
     events: mpsc::Receiver<Event>,
@@ -45,13 +55,15 @@ enum Event {
     Closed(u32),
 }
 
-/// Those who knock, and when to stop waiting for them.
+/// The connections of ranks that join, and when to stop waiting for them.
 pub(crate) struct Entrance {
     pub(crate) guests: mpsc::Receiver<Guest>,
-    pub(crate) strangers: Arc<Strangers>,
+    pub(crate) turned_away: Arc<TurnedAway>,
     pub(crate) deadline: Instant,
-    /// What lets them in; it is stopped when nobody is missing any more.
-    pub(crate) door: JoinHandle<()>,
+    /// The port or address where the coordinator listens, for messages.
+    pub(crate) place: String,
+    /// The acceptor; it is stopped when no rank is missing any more.
+    pub(crate) acceptor: JoinHandle<()>,
 }
 
 impl Hub {
@@ -85,6 +97,9 @@ impl Hub {
         let mut hub = Self {
             hosts: vec![String::new(); size],
             cards: vec![Vec::new(); size],
+            relays: BTreeMap::new(),
+            fetching: BTreeMap::new(),
+            roster: Arc::new([]),
             seats: BTreeMap::new(),
             events,
             tell,
@@ -103,17 +118,16 @@ impl Hub {
     /// Brings the ranks together, then watches until rank 0 has left.
     pub(crate) async fn run(mut self, mut entrance: Entrance) {
         let gathered = self.gather(&mut entrance).await;
-        // With nobody to wait for there is no port for strangers either. It is closed before anyone
-        // hears that all are there: who then knocks for the next communicator must not knock here.
-        entrance.door.abort();
-        if entrance.door.await.is_err_and(|e| e.is_panic()) {
-            tracing::error!("what let the ranks in has panicked");
+        // With no rank to wait for the port is closed, and before any rank hears that all are
+        // there: a rank that dials for its next communicator must not reach this one.
+        entrance.acceptor.abort();
+        if entrance.acceptor.await.is_err_and(|e| e.is_panic()) {
+            tracing::error!("the coordinator's accept task panicked");
         }
         match gathered {
             Err(refusal) => self.tell_all(&FromHub::Refused(refusal)),
             Ok(()) => {
-                let roster = FromHub::Roster(std::mem::take(&mut self.cards));
-                self.tell_all(&roster);
+                self.hand_out_roster();
                 self.report(Report::Joined);
                 self.watch().await;
             }
@@ -122,6 +136,8 @@ impl Hub {
     }
 
     async fn gather(&mut self, entrance: &mut Entrance) -> Result<(), Refusal> {
+        let mut pause = Duration::from_millis(limits::JOIN_WARNING_MS);
+        let mut warn_at = Instant::now() + pause;
         while self.seats.len() < self.hosts.len() {
             tokio::select! {
                 Some(guest) = entrance.guests.recv() => self.welcome(guest),
@@ -135,15 +151,40 @@ impl Hub {
                     }
                 },
                 () = sleep_until(entrance.deadline) => {
-                    let all = (0..self.hosts.len()).map(|i| Rank::at(i).0);
                     return Err(Refusal::Missing {
-                        ranks: all.filter(|rank| !self.seats.contains_key(rank)).collect(),
-                        wrong_secret: entrance.strangers.wrong_secret(),
+                        ranks: self.missing(),
+                        turned_away: entrance.turned_away.explanation(),
                     });
+                }
+                () = sleep_until(warn_at) => {
+                    self.warn_of_missing(entrance);
+                    pause *= 2;
+                    warn_at += pause;
                 }
             }
         }
         Ok(())
+    }
+
+    fn missing(&self) -> Vec<u32> {
+        let all = (0..self.hosts.len()).map(|i| Rank::at(i).0);
+        all.filter(|rank| !self.seats.contains_key(rank)).collect()
+    }
+
+    fn warn_of_missing(&self, entrance: &Entrance) {
+        let missing: Vec<Rank> = self.missing().into_iter().map(Rank).collect();
+        let (joined, size) = (self.seats.len(), self.hosts.len());
+        let why = match entrance.turned_away.explanation() {
+            none if none.is_empty() => "no other connection has come that explains it".into(),
+            explanation => explanation,
+        };
+        tracing::warn!(
+            "rank 0 listens at {} and has waited {:.0?} for {}; {joined} of {size} ranks have \
+             joined; {why}",
+            entrance.place,
+            self.began.elapsed(),
+            RankList(&missing),
+        );
     }
 
     fn welcome(&mut self, guest: Guest) {
@@ -152,9 +193,14 @@ impl Hub {
             Some(ToHub::Join(joining)) => match self.objection(&joining) {
                 None => {
                     let rank = joining.rank;
+                    if let Some(port) = joining.relay {
+                        self.relays.insert(rank, (from.ip(), port));
+                    }
+                    self.fetching.insert(rank, from.ip());
                     let (outbox, mut inbox) = mpsc::unbounded_channel::<Arc<[u8]>>();
                     tracing::debug!("rank {rank} joined from {from}");
                     self.seat(joining, outbox);
+                    self.tell(rank, &FromHub::Seated);
                     self.writers.spawn(async move {
                         while let Some(bytes) = inbox.recv().await {
                             if writer.send(&bytes).await.is_err() {
@@ -192,7 +238,7 @@ impl Hub {
     }
 
     fn objection(&self, joining: &Joining) -> Option<Refusal> {
-        let Joining { rank, host, card } = joining;
+        let Joining { rank, host, card, .. } = joining;
         let fits = card.len() <= limits::CARD_BYTES_MAX && host.len() <= limits::CAUSE_BYTES_MAX;
         if !fits || self.hosts.len() <= Rank(*rank).index() {
             Some(Refusal::Invalid)
@@ -204,11 +250,27 @@ impl Hub {
     }
 
     fn seat(&mut self, joining: Joining, outbox: mpsc::UnboundedSender<Arc<[u8]>>) {
-        let Joining { rank, host, card } = joining;
+        let Joining { rank, host, card, .. } = joining;
         let index = Rank(rank).index();
         if let (Some(h), Some(c)) = (self.hosts.get_mut(index), self.cards.get_mut(index)) {
             (*h, *c) = (host, card);
             self.seats.insert(rank, outbox);
+        }
+    }
+
+    /// Sends the roster to this rank's children, and to the others where they find it.
+    fn hand_out_roster(&mut self) {
+        self.roster = encode(&FromHub::Roster(std::mem::take(&mut self.cards))).into();
+        for rank in self.seats.keys().copied().collect::<Vec<_>>() {
+            let parent = if rank == 0 { 0 } else { relay::parent(Rank(rank)).0 };
+            let place = self.relays.get(&parent).zip(self.fetching.get(&rank));
+            if let Some(((ip, port), child)) = place {
+                let (ip, port) = (relay::address(*child, *ip), *port);
+                self.tell(rank, &FromHub::Fetch(Parent { rank: parent, ip, port }));
+            } else {
+                self.fetching.remove(&rank);
+                self.send(rank, &self.roster);
+            }
         }
     }
 
@@ -268,6 +330,13 @@ impl Hub {
                 if self.offers.len() == judge.size() {
                     let all = std::mem::take(&mut self.offers);
                     self.tell_all(&FromHub::Offers(all.into_values().collect()));
+                }
+                None
+            }
+            Event::Said(rank, ToHub::NoRoster) => {
+                // Once: a rank that asks again has it under way.
+                if self.fetching.remove(&rank).is_some() {
+                    self.send(rank, &self.roster);
                 }
                 None
             }

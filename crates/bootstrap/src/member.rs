@@ -212,7 +212,10 @@ impl Post {
                     self.conclude_alone(complaint);
                 }
             }
-            Some(FromHub::Roster(_) | FromHub::Refused(_)) | None => {
+            Some(
+                FromHub::Roster(_) | FromHub::Refused(_) | FromHub::Seated | FromHub::Fetch(_),
+            )
+            | None => {
                 self.lose(Verdict::HubLost { cause: "rank 0 sent an unexpected message".into() });
             }
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ringfold_types::Rank;
 
 use super::{DiscoverError, Vars, expand_hosts};
-use crate::identity::{Identity, Launcher, Rendezvous};
+use crate::identity::{Carrier, Identity, Launcher, Rendezvous};
 use crate::{inherited, pmi};
 
 /// Ports that are tried from the first one on; a few of them may be somebody else's.
@@ -32,6 +32,7 @@ pub(super) fn ringrun(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
         job: need.text("RINGFOLD_JOB", "")?,
         rendezvous: Rendezvous::Ask { address },
         launcher: Launcher::Ringrun,
+        carrier: Carrier::None,
     })
 }
 
@@ -57,8 +58,13 @@ pub(super) fn torch(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
         rank,
         size,
         job: format!("torch:{run}:{attempt}:{host}:{port}"),
-        rendezvous: Rendezvous::Ports { host, ports: ports_from(port, u16::from(taken)) },
+        rendezvous: Rendezvous::Ports {
+            host,
+            named_by: "MASTER_ADDR",
+            ports: ports_from(port, u16::from(taken)),
+        },
         launcher: Launcher::Torchrun,
+        carrier: Carrier::None,
     })
 }
 
@@ -70,14 +76,16 @@ pub(super) fn hydra(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     let fd = need.number("PMI_FD")?;
     let socket = inherited::duplicate(fd);
     let socket = socket.map_err(|source| DiscoverError::Socket { fd, source })?;
-    if let Some(pmi::Met { space, hub }) = pmi::met(&socket) {
+    if let Some(pmi::Met { space, hub, secret }) = pmi::met(&socket) {
         let meet = |hub: SocketAddr| Rendezvous::Ports {
             host: hub.ip().to_string(),
+            named_by: "the launcher's key-value space",
             ports: ports_from(hub.port(), 0),
         };
         let rendezvous = hub.map_or(Rendezvous::Alone, meet);
         let job = format!("pmi:{space}");
-        return Ok(Identity { rank, size, job, rendezvous, launcher: Launcher::Hydra });
+        let (launcher, carrier) = (Launcher::Hydra, secret.map_or(Carrier::None, Carrier::Known));
+        return Ok(Identity { rank, size, job, rendezvous, launcher, carrier });
     }
     let client = pmi::Client::open(socket, PMI_PATIENCE)?;
     let job = format!("pmi:{}", client.space());
@@ -88,7 +96,8 @@ pub(super) fn hydra(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     } else {
         Rendezvous::Kvs(client)
     };
-    Ok(Identity { rank, size, job, rendezvous, launcher: Launcher::Hydra })
+    let (launcher, carrier) = (Launcher::Hydra, Carrier::None);
+    Ok(Identity { rank, size, job, rendezvous, launcher, carrier })
 }
 
 /// `OMPI_COMM_WORLD_*`; the meeting place is `MASTER_ADDR`, or here if every rank is.
@@ -120,8 +129,9 @@ pub(super) fn open_mpi(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
         rank,
         size,
         job: format!("ompi:{job}"),
-        rendezvous: Rendezvous::Ports { host, ports },
+        rendezvous: Rendezvous::Ports { host, named_by: "MASTER_ADDR", ports },
         launcher: Launcher::OpenMpi,
+        carrier: Carrier::None,
     })
 }
 
@@ -138,8 +148,8 @@ pub(super) fn slurm(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     let size = slurm_tasks(vars)?.ok_or_else(|| need.unset("SLURM_NTASKS", ""))?;
     let job = need.text("SLURM_JOB_ID", "")?;
     let step = slurm_step(vars).unwrap_or_default();
-    let host = match vars.get("MASTER_ADDR") {
-        Some(host) => host,
+    let (named_by, host) = match vars.get("MASTER_ADDR") {
+        Some(host) => ("MASTER_ADDR", host),
         None => first_node(&need)?,
     };
     let job = format!("slurm:{job}.{step}");
@@ -147,8 +157,9 @@ pub(super) fn slurm(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
         Some(port) => ports_from(port, 0),
         None => ports_of(&job),
     };
-    let rendezvous = Rendezvous::Ports { host, ports };
-    Ok(Identity { rank, size, job, rendezvous, launcher: Launcher::Slurm })
+    let rendezvous = Rendezvous::Ports { host, named_by, ports };
+    let (launcher, carrier) = (Launcher::Slurm, Carrier::None);
+    Ok(Identity { rank, size, job, rendezvous, launcher, carrier })
 }
 
 pub(super) fn slurm_tasks(vars: &Vars<'_>) -> Result<Option<usize>, DiscoverError> {
@@ -159,7 +170,8 @@ fn slurm_step(vars: &Vars<'_>) -> Option<String> {
     vars.get("SLURM_STEP_ID").or_else(|| vars.get("SLURM_STEPID"))
 }
 
-fn first_node(need: &Need<'_>) -> Result<String, DiscoverError> {
+/// The first node of Slurm's list, and the variable that holds it.
+fn first_node(need: &Need<'_>) -> Result<(&'static str, String), DiscoverError> {
     let names = ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"];
     let found = names.into_iter().find_map(|name| Some((name, need.vars.get(name)?)));
     let Some((variable, value)) = found else {
@@ -170,10 +182,11 @@ fn first_node(need: &Need<'_>) -> Result<String, DiscoverError> {
         value: value.clone(),
         source,
     })?;
-    Ok(match hosts.as_slice() {
+    let host = match hosts.as_slice() {
         [] | [_] => "127.0.0.1".into(),
         [first, ..] => first.clone(),
-    })
+    };
+    Ok((variable, host))
 }
 
 /// The port and those after it, from the one `skipped` after it.

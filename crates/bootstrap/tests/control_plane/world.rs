@@ -8,11 +8,11 @@ use std::thread;
 use std::time::Duration;
 
 use ringfold_bootstrap::{
-    Control, Identity, JoinError, Launcher, Options, Rendezvous, Secret, Verdict,
+    Carrier, Control, Identity, JoinError, Launcher, Options, Rendezvous, Secret, Verdict,
 };
 use ringfold_types::Rank;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::Signal;
+use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 
 /// Long enough for a machine under load; nothing waits for it unless a test fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,8 +44,13 @@ impl Job {
             rank: Rank(rank),
             size: self.size,
             job: "test".into(),
-            rendezvous: Rendezvous::Ports { host: "127.0.0.1".into(), ports: self.ports.clone() },
+            rendezvous: Rendezvous::Ports {
+                host: "127.0.0.1".into(),
+                named_by: "the test",
+                ports: self.ports.clone(),
+            },
             launcher: Launcher::Torchrun,
+            carrier: Carrier::None,
         }
     }
 
@@ -67,6 +72,11 @@ impl Job {
 
     /// The rank as a process, which joins and then waits for a verdict.
     pub(crate) fn process(&self, rank: u32) -> Process {
+        self.process_with(rank, "", "")
+    }
+
+    /// The same with limits of open files, the soft and the hard one.
+    pub(crate) fn process_with(&self, rank: u32, soft: &str, hard: &str) -> Process {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "world::as_a_process", "--ignored", "--nocapture"])
             .stdin(Stdio::piped())
@@ -74,7 +84,8 @@ impl Job {
             .spawn()
             .unwrap();
         let hex = self.secret.to_hex();
-        let line = format!("{rank} {} {} {}\n", self.size, self.ports[0], hex.as_str());
+        let line =
+            format!("{rank} {} {} {} {soft} {hard}\n", self.size, self.ports[0], hex.as_str());
         child.stdin.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
         Process(child)
     }
@@ -130,7 +141,14 @@ fn as_a_process() {
     let mut job = Job::new(words[1].parse().unwrap());
     job.ports = vec![words[2].parse().unwrap()];
     job.secret = Secret::parse(words[3].as_bytes()).unwrap();
-    let (control, _) = job.join(words[0].parse().unwrap()).unwrap();
+    if let [_, _, _, _, soft, hard] = words[..] {
+        let [current, maximum] = [soft, hard].map(|limit| Some(limit.parse().unwrap()));
+        setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
+    }
+    let (control, _) = match job.join(words[0].parse().unwrap()) {
+        Ok(joined) => joined,
+        Err(e) => return println!("verdict: {e}"),
+    };
     println!("verdict: {}", verdict(&control));
     control.leave().unwrap_err();
 }
