@@ -11,6 +11,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::gate::{Guest, Strangers};
+use crate::inbound::{Inbound, Mark, receive};
 use crate::judge::{Action, Judge};
 use crate::member::{Heard, Line};
 use crate::message::{FromHub, Joining, Refusal, ToHub, decode, encode};
@@ -26,7 +27,7 @@ pub(crate) struct Hub {
     hosts: Vec<String>,
     cards: Vec<Vec<u8>>,
     /// Those that are connected.
-    seats: BTreeMap<u32, mpsc::UnboundedSender<Arc<[u8]>>>,
+    seats: BTreeMap<u32, Seat>,
     events: mpsc::Receiver<Event>,
     tell: mpsc::Sender<Event>,
     writers: JoinSet<()>,
@@ -39,10 +40,21 @@ pub(crate) struct Hub {
     is_over: bool,
 }
 
+/// The ways to a connected rank.
+struct Seat {
+    outbox: mpsc::UnboundedSender<Heard>,
+    /// Where marks go, to come back behind whatever the rank sent; rank 0 has no connection.
+    marks: Option<mpsc::UnboundedSender<Mark>>,
+}
+
 /// What happens on the connection of a rank.
 enum Event {
     Said(u32, ToHub),
     Closed(u32),
+    /// Rank 0 wants to hear of all that has arrived.
+    CatchUp(Mark),
+    /// So much of it as one connection had.
+    CaughtUp(Mark),
 }
 
 /// Those who knock, and when to stop waiting for them.
@@ -54,6 +66,24 @@ pub(crate) struct Entrance {
     pub(crate) door: JoinHandle<()>,
 }
 
+impl Seat {
+    /// Whether there is anybody to hear it.
+    fn say(&self, bytes: &Arc<[u8]>) -> bool {
+        self.outbox.send(Heard::Message(Arc::clone(bytes))).is_ok()
+    }
+
+    /// Sends a mark the way of what was received, or for rank 0 the way of what it is told.
+    fn mark(&self, mark: Mark) {
+        let sent = match &self.marks {
+            Some(marks) => marks.send(mark).is_ok(),
+            None => self.outbox.send(Heard::Mark(mark)).is_ok(),
+        };
+        if !sent {
+            tracing::trace!("nobody is left to catch up");
+        }
+    }
+}
+
 impl Hub {
     /// A hub for `size` ranks, and the line of rank 0, who is the first member.
     pub(crate) fn new(
@@ -63,21 +93,18 @@ impl Hub {
         reports: Option<mpsc::UnboundedSender<Report>>,
     ) -> (Self, Line) {
         let (tell, events) = mpsc::channel(EVENTS_MAX);
-        let (outbox, mut inbox) = mpsc::unbounded_channel::<Arc<[u8]>>();
         let (hear, heard) = mpsc::unbounded_channel();
         let (say, mut said) = mpsc::unbounded_channel();
-        let mut writers = JoinSet::new();
-        writers.spawn(async move {
-            while let Some(bytes) = inbox.recv().await {
-                if hear.send(Heard::Message(bytes)).is_err() {
-                    return;
-                }
-            }
-        });
+        let (mark, mut marks) = mpsc::unbounded_channel();
         let own = tell.clone();
         tokio::spawn(async move {
-            while let Some(message) = said.recv().await {
-                if own.send(Event::Said(0, message)).await.is_err() {
+            loop {
+                let event = tokio::select! {
+                    Some(message) = said.recv() => Event::Said(0, message),
+                    Some(mark) = marks.recv() => Event::CatchUp(mark),
+                    else => return,
+                };
+                if own.send(event).await.is_err() {
                     return;
                 }
             }
@@ -88,7 +115,7 @@ impl Hub {
             seats: BTreeMap::new(),
             events,
             tell,
-            writers,
+            writers: JoinSet::new(),
             offers: BTreeMap::new(),
             reports,
             linger,
@@ -96,8 +123,8 @@ impl Hub {
             leaving: BTreeMap::new(),
             is_over: false,
         };
-        hub.seat(first, outbox);
-        (hub, Line { heard, say })
+        hub.seat(first, Seat { outbox: hear, marks: None });
+        (hub, Line { heard, say, mark })
     }
 
     /// Brings the ranks together, then watches until rank 0 has left.
@@ -133,6 +160,7 @@ impl Hub {
                     Event::Said(rank, _) => {
                         tracing::warn!("rank {rank} speaks before the job has begun");
                     }
+                    Event::CatchUp(_) | Event::CaughtUp(_) => {}
                 },
                 () = sleep_until(entrance.deadline) => {
                     let all = (0..self.hosts.len()).map(|i| Rank::at(i).0);
@@ -152,11 +180,12 @@ impl Hub {
             Some(ToHub::Join(joining)) => match self.objection(&joining) {
                 None => {
                     let rank = joining.rank;
-                    let (outbox, mut inbox) = mpsc::unbounded_channel::<Arc<[u8]>>();
+                    let (outbox, mut inbox) = mpsc::unbounded_channel();
+                    let (mark, marks) = mpsc::unbounded_channel();
                     tracing::debug!("rank {rank} joined from {from}");
-                    self.seat(joining, outbox);
+                    self.seat(joining, Seat { outbox, marks: Some(mark) });
                     self.writers.spawn(async move {
-                        while let Some(bytes) = inbox.recv().await {
+                        while let Some(Heard::Message(bytes)) = inbox.recv().await {
                             if writer.send(&bytes).await.is_err() {
                                 return;
                             }
@@ -165,16 +194,16 @@ impl Hub {
                         writer.close().await.unwrap_or_default();
                     });
                     let tell = self.tell.clone();
-                    tokio::spawn(async move {
-                        while let Ok(Some(bytes)) = reader.next().await {
-                            let Some(message) = decode(&bytes) else { break };
-                            if tell.send(Event::Said(rank, message)).await.is_err() {
-                                return;
+                    tokio::spawn(receive(reader, marks, async move |inbound| {
+                        let event = match inbound {
+                            Inbound::Message(bytes) => {
+                                decode(&bytes).map_or(Event::Closed(rank), |m| Event::Said(rank, m))
                             }
-                        }
-                        // Nobody listens after the end of the hub.
-                        tell.send(Event::Closed(rank)).await.unwrap_or_default();
-                    });
+                            Inbound::Closed(_) => Event::Closed(rank),
+                            Inbound::Mark(mark) => Event::CaughtUp(mark),
+                        };
+                        tell.send(event).await.is_ok()
+                    }));
                     return;
                 }
                 Some(refusal) => refusal,
@@ -203,12 +232,12 @@ impl Hub {
         }
     }
 
-    fn seat(&mut self, joining: Joining, outbox: mpsc::UnboundedSender<Arc<[u8]>>) {
+    fn seat(&mut self, joining: Joining, seat: Seat) {
         let Joining { rank, host, card } = joining;
         let index = Rank(rank).index();
         if let (Some(h), Some(c)) = (self.hosts.get_mut(index), self.cards.get_mut(index)) {
             (*h, *c) = (host, card);
-            self.seats.insert(rank, outbox);
+            self.seats.insert(rank, seat);
         }
     }
 
@@ -280,6 +309,15 @@ impl Hub {
                 self.leaving.remove(&rank);
                 judge.closed(Rank(rank))
             }
+            Event::CatchUp(mark) => {
+                self.seats.values().for_each(|seat| seat.mark(mark.clone()));
+                None
+            }
+            Event::CaughtUp(mark) => {
+                // Behind the verdict, if there is one.
+                self.seats.get(&0).into_iter().for_each(|seat| seat.mark(mark.clone()));
+                None
+            }
         }
     }
 
@@ -320,21 +358,13 @@ impl Hub {
         }
         self.seats.clear();
         self.reports = None;
-        // Everybody else first: with the farewell the process may end. Rank 0's own pump is the one
-        // that is left.
-        let others = async {
-            while self.writers.len() > 1 {
-                self.writers.join_next().await;
-            }
-        };
+        // Everybody else first: with the farewell the process may end.
+        let others = async { while self.writers.join_next().await.is_some() {} };
         if timeout(FLUSH, others).await.is_err() {
             tracing::debug!("some ranks do not take what is sent to them");
         }
         if let Some(own) = own {
-            own.send(encode(&FromHub::Farewell).into()).unwrap_or_default();
-        }
-        if timeout(FLUSH, self.writers.join_next()).await.is_err() {
-            tracing::debug!("rank 0 does not take its farewell");
+            own.say(&encode(&FromHub::Farewell).into());
         }
     }
 
@@ -348,8 +378,7 @@ impl Hub {
     }
 
     fn send(&self, rank: u32, bytes: &Arc<[u8]>) {
-        let sent = self.seats.get(&rank).map(|outbox| outbox.send(Arc::clone(bytes)));
-        if !matches!(sent, Some(Ok(()))) {
+        if !self.seats.get(&rank).is_some_and(|seat| seat.say(bytes)) {
             tracing::debug!("rank {rank} is not there to be told");
         }
     }

@@ -30,6 +30,7 @@ mod discover;
 mod gate;
 mod hub;
 mod identity;
+mod inbound;
 mod inherited;
 pub mod interface;
 mod join;

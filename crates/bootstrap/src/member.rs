@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::call_log::Logged;
 use crate::control::{ExchangeError, Seat};
+use crate::inbound::Mark;
 use crate::judge::Complaint;
 use crate::message::{FromHub, ToHub, decode};
 use crate::verdict::{Place, Verdict, Whereabouts, Who};
@@ -32,6 +33,7 @@ pub(crate) struct Member {
 pub(crate) enum Command {
     Complain(Complaint),
     Offer(Vec<u8>),
+    CatchUp(Mark),
     Leave,
     Abandon(String),
 }
@@ -48,6 +50,8 @@ pub(crate) struct Orders {
 pub(crate) struct Line {
     pub(crate) heard: mpsc::UnboundedReceiver<Heard>,
     pub(crate) say: mpsc::UnboundedSender<ToHub>,
+    /// A mark comes back behind whatever was received before it.
+    pub(crate) mark: mpsc::UnboundedSender<Mark>,
 }
 
 /// What comes out of a line.
@@ -56,6 +60,7 @@ pub(crate) enum Heard {
     Message(Arc<[u8]>),
     /// The connection ended; with an error where it was not an ordinary end.
     Closed(Option<String>),
+    Mark(Mark),
 }
 
 impl Member {
@@ -86,6 +91,15 @@ impl Member {
             Ok(Some(all)) => Ok(all),
             Err(std_mpsc::RecvTimeoutError::Timeout) => Err(ExchangeError::Timeout(timeout)),
             Ok(None) | Err(std_mpsc::RecvTimeoutError::Disconnected) => Err(ExchangeError::HubGone),
+        }
+    }
+
+    /// Waits until what was received up to now is handled.
+    pub(crate) fn catch_up(&self, limit: Duration) {
+        let (mark, passed) = Mark::new();
+        self.order(Command::CatchUp(mark));
+        if passed.recv_timeout(limit) == Err(std_mpsc::RecvTimeoutError::Timeout) {
+            tracing::warn!("the control thread has not caught up within {limit:?}");
         }
     }
 
@@ -157,6 +171,11 @@ impl Post {
                         self.say(ToHub::Offer(bytes));
                     }
                     Some(Command::Offer(_)) => self.end_exchange(None),
+                    // Where the hub is gone the mark is dropped: nothing more will come.
+                    Some(Command::CatchUp(mark)) if self.hub == Hub::Watching => {
+                        self.line.mark.send(mark).unwrap_or_default();
+                    }
+                    Some(Command::CatchUp(_)) => {}
                     Some(Command::Abandon(reason)) => return Some(reason),
                     Some(Command::Leave) | None => return None,
                 },
@@ -182,7 +201,7 @@ impl Post {
         while self.hub == Hub::Watching {
             tokio::select! {
                 heard = self.line.heard.recv() => match heard {
-                    Some(Heard::Message(_)) => self.hear(heard),
+                    Some(Heard::Message(_) | Heard::Mark(_)) => self.hear(heard),
                     // That is how it should be after a goodbye; there is nobody left to tell.
                     Some(Heard::Closed(_)) | None => return,
                 },
@@ -194,6 +213,7 @@ impl Post {
     fn hear(&mut self, heard: Option<Heard>) {
         let bytes = match heard {
             Some(Heard::Message(bytes)) => bytes,
+            Some(Heard::Mark(mark)) => return drop(mark),
             Some(Heard::Closed(Some(cause))) => return self.lose(Verdict::HubLost { cause }),
             Some(Heard::Closed(None)) | None => {
                 return self.lose(Verdict::Died { who: Who { rank: Rank(0), host: None } });

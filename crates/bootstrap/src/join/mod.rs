@@ -18,6 +18,7 @@ use crate::control::{Control, Link, Seat};
 use crate::gate::{Strangers, admit};
 use crate::hub::{Entrance, Hub};
 use crate::identity::{Identity, Rendezvous};
+use crate::inbound::{Inbound, receive};
 use crate::local;
 use crate::member::{Heard, Line, Member, tend};
 use crate::message::{FromHub, Joining, Refusal, ToHub, decode, encode};
@@ -250,23 +251,19 @@ impl Joiner {
 
     /// Turns a channel into a line, after the words that make us a member.
     fn knocked(&self, channel: Channel, joining: Joining) -> Line {
-        let Channel { mut reader, mut writer } = channel;
+        let Channel { reader, mut writer } = channel;
         let (hear, heard) = mpsc::unbounded_channel();
         let (say, mut said) = mpsc::unbounded_channel();
-        tokio::spawn(async move {
-            loop {
-                let next = match reader.next().await {
-                    Ok(Some(bytes)) => Heard::Message(bytes.into()),
-                    Ok(None) => Heard::Closed(None),
-                    Err(e) if is_hang_up(&e) => Heard::Closed(None),
-                    Err(e) => Heard::Closed(Some(e.to_string())),
-                };
-                let is_end = matches!(next, Heard::Closed(_));
-                if hear.send(next).is_err() || is_end {
-                    return;
-                }
-            }
-        });
+        let (mark, marks) = mpsc::unbounded_channel();
+        tokio::spawn(receive(reader, marks, async move |inbound| {
+            let next = match inbound {
+                Inbound::Message(bytes) => Heard::Message(bytes.into()),
+                Inbound::Closed(Some(e)) if !is_hang_up(&e) => Heard::Closed(Some(e.to_string())),
+                Inbound::Closed(_) => Heard::Closed(None),
+                Inbound::Mark(mark) => Heard::Mark(mark),
+            };
+            hear.send(next).is_ok()
+        }));
         tokio::spawn(async move {
             let mut next = Some(ToHub::Join(joining));
             while let Some(message) = next {
@@ -276,7 +273,7 @@ impl Joiner {
                 next = said.recv().await;
             }
         });
-        Line { heard, say }
+        Line { heard, say, mark }
     }
 
     async fn first_word(&self, line: &mut Line) -> Result<Cards, JoinError> {
@@ -286,7 +283,9 @@ impl Joiner {
         let bytes = match word {
             Ok(Some(Heard::Message(bytes))) => bytes,
             Ok(Some(Heard::Closed(Some(cause)))) => return Err(lost(&cause)),
-            Ok(Some(Heard::Closed(None)) | None) => return Err(lost("it hung up")),
+            Ok(Some(Heard::Closed(None) | Heard::Mark(_)) | None) => {
+                return Err(lost("it hung up"));
+            }
             Err(_) => return Err(lost("it said nothing in time")),
         };
         match decode(&bytes) {

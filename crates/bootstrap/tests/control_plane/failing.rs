@@ -6,7 +6,7 @@ use ringfold_bootstrap::{CallName, Complaint, Verdict};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 use rustix::process::Signal;
 
-use crate::world::{Job, common_verdict, leave, verdict};
+use crate::world::{Job, STOPPED, common_verdict, leave, verdict};
 
 fn call(count: usize) -> Call {
     Call {
@@ -58,6 +58,24 @@ fn a_stopped_rank_is_silent_and_hears_it_when_it_goes_on() {
     victim.signal(Signal::CONT);
     assert_eq!(victim.verdict(), verdict.to_string());
     leave(controls);
+}
+
+#[test]
+fn a_rank_that_was_stopped_catches_up_with_the_verdict() {
+    // Rank 0 hears it from its own coordinator, which has been stopped with it.
+    for rank in [0, 1] {
+        let job = Job::new(3);
+        let mut victim = job.stopped_process(rank);
+        let others: Vec<u32> = (0..3).filter(|other| *other != rank).collect();
+        let controls = job.joined(&others);
+        victim.wait_until_it_spins();
+        victim.stop();
+        controls[1].complain(Complaint::Abort { reason: "enough".into() });
+        std::thread::sleep(STOPPED);
+        victim.signal(Signal::CONT);
+        assert_eq!(victim.verdict(), "rank 2 gave up: enough");
+        leave(controls);
+    }
 }
 
 #[test]
