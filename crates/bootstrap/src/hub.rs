@@ -10,12 +10,14 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::gate::{Guest, Strangers};
+use crate::acceptor::Member as Guest;
 use crate::inbound::{Inbound, Mark, receive};
 use crate::judge::{Action, Judge};
 use crate::member::{Heard, Line};
 use crate::message::{FromHub, Joining, Refusal, ToHub, decode, encode};
 use crate::rendezvous::Report;
+use crate::turned_away::TurnedAway;
+use crate::verdict::RankList;
 
 /// What is under way to ranks that are left behind may take this long to leave.
 const FLUSH: Duration = Duration::from_secs(1);
@@ -57,13 +59,15 @@ enum Event {
     CaughtUp(Mark),
 }
 
-/// Those who knock, and when to stop waiting for them.
+/// The connections of ranks that join, and when to stop waiting for them.
 pub(crate) struct Entrance {
     pub(crate) guests: mpsc::Receiver<Guest>,
-    pub(crate) strangers: Arc<Strangers>,
+    pub(crate) turned_away: Arc<TurnedAway>,
     pub(crate) deadline: Instant,
-    /// What lets them in; it is stopped when nobody is missing any more.
-    pub(crate) door: JoinHandle<()>,
+    /// The port or address where the coordinator listens, for messages.
+    pub(crate) place: String,
+    /// The acceptor; it is stopped when no rank is missing any more.
+    pub(crate) acceptor: JoinHandle<()>,
 }
 
 impl Seat {
@@ -130,11 +134,11 @@ impl Hub {
     /// Brings the ranks together, then watches until rank 0 has left.
     pub(crate) async fn run(mut self, mut entrance: Entrance) {
         let gathered = self.gather(&mut entrance).await;
-        // With nobody to wait for there is no port for strangers either. It is closed before anyone
-        // hears that all are there: who then knocks for the next communicator must not knock here.
-        entrance.door.abort();
-        if entrance.door.await.is_err_and(|e| e.is_panic()) {
-            tracing::error!("what let the ranks in has panicked");
+        // With no rank to wait for the port is closed, and before any rank hears that all are
+        // there: a rank that dials for its next communicator must not reach this one.
+        entrance.acceptor.abort();
+        if entrance.acceptor.await.is_err_and(|e| e.is_panic()) {
+            tracing::error!("the coordinator's accept task panicked");
         }
         match gathered {
             Err(refusal) => self.tell_all(&FromHub::Refused(refusal)),
@@ -149,6 +153,8 @@ impl Hub {
     }
 
     async fn gather(&mut self, entrance: &mut Entrance) -> Result<(), Refusal> {
+        let mut pause = Duration::from_millis(limits::JOIN_WARNING_MS);
+        let mut warn_at = Instant::now() + pause;
         while self.seats.len() < self.hosts.len() {
             tokio::select! {
                 Some(guest) = entrance.guests.recv() => self.welcome(guest),
@@ -163,15 +169,40 @@ impl Hub {
                     Event::CatchUp(_) | Event::CaughtUp(_) => {}
                 },
                 () = sleep_until(entrance.deadline) => {
-                    let all = (0..self.hosts.len()).map(|i| Rank::at(i).0);
                     return Err(Refusal::Missing {
-                        ranks: all.filter(|rank| !self.seats.contains_key(rank)).collect(),
-                        wrong_secret: entrance.strangers.wrong_secret(),
+                        ranks: self.missing(),
+                        turned_away: entrance.turned_away.explanation(),
                     });
+                }
+                () = sleep_until(warn_at) => {
+                    self.warn_of_missing(entrance);
+                    pause *= 2;
+                    warn_at += pause;
                 }
             }
         }
         Ok(())
+    }
+
+    fn missing(&self) -> Vec<u32> {
+        let all = (0..self.hosts.len()).map(|i| Rank::at(i).0);
+        all.filter(|rank| !self.seats.contains_key(rank)).collect()
+    }
+
+    fn warn_of_missing(&self, entrance: &Entrance) {
+        let missing: Vec<Rank> = self.missing().into_iter().map(Rank).collect();
+        let (joined, size) = (self.seats.len(), self.hosts.len());
+        let why = match entrance.turned_away.explanation() {
+            none if none.is_empty() => "no other connection has come that explains it".into(),
+            explanation => explanation,
+        };
+        tracing::warn!(
+            "rank 0 listens at {} and has waited {:.0?} for {}; {joined} of {size} ranks have \
+             joined; {why}",
+            entrance.place,
+            self.began.elapsed(),
+            RankList(&missing),
+        );
     }
 
     fn welcome(&mut self, guest: Guest) {
@@ -184,6 +215,7 @@ impl Hub {
                     let (mark, marks) = mpsc::unbounded_channel();
                     tracing::debug!("rank {rank} joined from {from}");
                     self.seat(joining, Seat { outbox, marks: Some(mark) });
+                    self.tell(rank, &FromHub::Seated);
                     self.writers.spawn(async move {
                         while let Some(Heard::Message(bytes)) = inbox.recv().await {
                             if writer.send(&bytes).await.is_err() {

@@ -32,6 +32,8 @@ pub enum Rendezvous {
     Ports {
         /// Rank 0's host: a name or an address.
         host: String,
+        /// What names that host, as in `MASTER_ADDR`; for messages.
+        named_by: &'static str,
         /// Candidates, in order.
         ports: Vec<u16>,
     },

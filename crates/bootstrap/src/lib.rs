@@ -20,14 +20,15 @@
 //! - A process that is stopped is told from one that is cut off by nothing: both are `Silent`.
 #![forbid(unsafe_code)]
 
+mod acceptor;
 mod address;
 mod call_log;
 mod channel;
 mod control;
 #[doc(hidden)]
 pub mod decode;
+mod dial;
 mod discover;
-mod gate;
 mod hub;
 mod identity;
 mod inbound;
@@ -41,7 +42,7 @@ mod message;
 pub mod pmi;
 pub mod rendezvous;
 mod secret;
-mod seek;
+mod turned_away;
 mod verdict;
 
 pub use address::{default_source, source_toward};

@@ -1,6 +1,7 @@
 //! One rank's life on the control thread once it has joined: it answers questions, passes on
 //! complaints, and hears the verdict.
 
+use std::io;
 use std::sync::mpsc as std_mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -12,9 +13,10 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::call_log::Logged;
 use crate::control::{ExchangeError, Seat};
-use crate::inbound::Mark;
+use crate::dial::Channel;
+use crate::inbound::{Inbound, Mark, receive};
 use crate::judge::Complaint;
-use crate::message::{FromHub, ToHub, decode};
+use crate::message::{FromHub, ToHub, decode, encode};
 use crate::verdict::{Place, Verdict, Whereabouts, Who};
 
 /// How long a goodbye waits for the hub's farewell: as long as that waits for others, and a little.
@@ -58,9 +60,43 @@ pub(crate) struct Line {
 #[derive(Debug)]
 pub(crate) enum Heard {
     Message(Arc<[u8]>),
-    /// The connection ended; with an error where it was not an ordinary end.
-    Closed(Option<String>),
+    /// The connection ended; with an error where the far end did not close it.
+    Closed(Option<io::Error>),
     Mark(Mark),
+}
+
+impl Line {
+    /// The line over a channel, on which `first` is said first.
+    pub(crate) fn over(channel: Channel, first: ToHub) -> Self {
+        let Channel { reader, mut writer, .. } = channel;
+        let (hear, heard) = mpsc::unbounded_channel();
+        let (say, mut said) = mpsc::unbounded_channel();
+        let (mark, marks) = mpsc::unbounded_channel();
+        tokio::spawn(receive(reader, marks, async move |inbound| {
+            let next = match inbound {
+                Inbound::Message(bytes) => Heard::Message(bytes.into()),
+                Inbound::Closed(e) => Heard::Closed(e.filter(|e| !is_hang_up(e))),
+                Inbound::Mark(mark) => Heard::Mark(mark),
+            };
+            hear.send(next).is_ok()
+        }));
+        tokio::spawn(async move {
+            let mut next = Some(first);
+            while let Some(message) = next {
+                if writer.send(&encode(&message)).await.is_err() {
+                    return;
+                }
+                next = said.recv().await;
+            }
+        });
+        Self { heard, say, mark }
+    }
+}
+
+/// The end of a process looks like this from the other side.
+fn is_hang_up(e: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(e.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
 
 impl Member {
@@ -214,7 +250,9 @@ impl Post {
         let bytes = match heard {
             Some(Heard::Message(bytes)) => bytes,
             Some(Heard::Mark(mark)) => return drop(mark),
-            Some(Heard::Closed(Some(cause))) => return self.lose(Verdict::HubLost { cause }),
+            Some(Heard::Closed(Some(cause))) => {
+                return self.lose(Verdict::HubLost { cause: cause.to_string() });
+            }
             Some(Heard::Closed(None)) | None => {
                 return self.lose(Verdict::Died { who: Who { rank: Rank(0), host: None } });
             }
@@ -232,7 +270,7 @@ impl Post {
                     self.conclude_alone(complaint);
                 }
             }
-            Some(FromHub::Roster(_) | FromHub::Refused(_)) | None => {
+            Some(FromHub::Roster(_) | FromHub::Refused(_) | FromHub::Seated) | None => {
                 self.lose(Verdict::HubLost { cause: "rank 0 sent an unexpected message".into() });
             }
         }

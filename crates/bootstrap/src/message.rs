@@ -46,6 +46,8 @@ pub(crate) enum FromHub {
     Farewell,
     /// Rank 0 leaves, in peace; nobody watches any more.
     Closing,
+    /// The answer to `ToHub::Join`: the rank has its place, and waits for the others.
+    Seated,
 }
 
 /// Why a rank is not in the job.
@@ -55,8 +57,8 @@ pub(crate) enum Refusal {
     Duplicate,
     /// The rank is not below the size, or its card is too long.
     Invalid,
-    /// These had not joined in time; so many connections had another secret.
-    Missing { ranks: Vec<u32>, wrong_secret: u32 },
+    /// These had not joined in time; what the coordinator turned away may explain it.
+    Missing { ranks: Vec<u32>, turned_away: String },
     /// One joined and went away before all were there.
     Lost { rank: u32 },
 }

@@ -53,12 +53,22 @@ pub const CONTROL_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Bytes that one rank says of itself when it joins (addresses, host, version).
 pub const CARD_BYTES_MAX: usize = 480;
 
-/// Connections that have not yet proven themselves, per listening port; one more, and the oldest is
-/// dropped.
+/// Connections that have not yet proven themselves, per listening port; further ones wait in the
+/// kernel.
 pub const HANDSHAKES_MAX: usize = 256;
+
+/// Time that a connection keeps its place without a sign that it knows the secret, in milliseconds,
+/// where all places are taken,
+pub const HANDSHAKE_MUTE_MS: u64 = 200;
+
+/// and with that sign, but without its first message.
+pub const HANDSHAKE_OPENED_MS: u64 = 1_000;
 
 /// Time that a connection has to prove itself, in milliseconds.
 pub const HANDSHAKE_MS: u64 = 5_000;
+
+/// Time that ranks wait for each other before the log says for whom and why, in milliseconds.
+pub const JOIN_WARNING_MS: u64 = 2_000;
 
 /// Bytes of a text that one rank sends to explain a failure to the others; longer ones are cut.
 pub const CAUSE_BYTES_MAX: usize = 1024;
@@ -179,6 +189,8 @@ const _: () = assert!(LINK_BYTES_MIN.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(FRAME_BYTES_MAX.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(FRAME_BYTES_MAX >= LINK_BYTES_MIN);
 const _: () = assert!(RANKS_MAX * CARD_BYTES_MAX <= CONTROL_BYTES_MAX);
+const _: () = assert!(HANDSHAKE_MUTE_MS < HANDSHAKE_OPENED_MS);
+const _: () = assert!(HANDSHAKE_OPENED_MS < HANDSHAKE_MS);
 const _: () = assert!(HUB_SILENCE_MS >= 2 * (ANSWER_MS + LINK_GRACE_MS));
 const _: () = assert!(CALLS_REMEMBERED.is_power_of_two());
 const _: () = assert!(4 * LINE_BYTES_MAX <= CONTROL_BYTES_MAX);

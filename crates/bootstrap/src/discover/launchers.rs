@@ -57,7 +57,11 @@ pub(super) fn torch(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
         rank,
         size,
         job: format!("torch:{run}:{attempt}:{host}:{port}"),
-        rendezvous: Rendezvous::Ports { host, ports: ports_from(port, u16::from(taken)) },
+        rendezvous: Rendezvous::Ports {
+            host,
+            named_by: "MASTER_ADDR",
+            ports: ports_from(port, u16::from(taken)),
+        },
         launcher: Launcher::Torchrun,
     })
 }
@@ -73,6 +77,7 @@ pub(super) fn hydra(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     if let Some(pmi::Met { space, hub }) = pmi::met(&socket) {
         let meet = |hub: SocketAddr| Rendezvous::Ports {
             host: hub.ip().to_string(),
+            named_by: "the launcher's key-value space",
             ports: ports_from(hub.port(), 0),
         };
         let rendezvous = hub.map_or(Rendezvous::Alone, meet);
@@ -120,7 +125,7 @@ pub(super) fn open_mpi(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
         rank,
         size,
         job: format!("ompi:{job}"),
-        rendezvous: Rendezvous::Ports { host, ports },
+        rendezvous: Rendezvous::Ports { host, named_by: "MASTER_ADDR", ports },
         launcher: Launcher::OpenMpi,
     })
 }
@@ -138,8 +143,8 @@ pub(super) fn slurm(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     let size = slurm_tasks(vars)?.ok_or_else(|| need.unset("SLURM_NTASKS", ""))?;
     let job = need.text("SLURM_JOB_ID", "")?;
     let step = slurm_step(vars).unwrap_or_default();
-    let host = match vars.get("MASTER_ADDR") {
-        Some(host) => host,
+    let (named_by, host) = match vars.get("MASTER_ADDR") {
+        Some(host) => ("MASTER_ADDR", host),
         None => first_node(&need)?,
     };
     let job = format!("slurm:{job}.{step}");
@@ -147,7 +152,7 @@ pub(super) fn slurm(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
         Some(port) => ports_from(port, 0),
         None => ports_of(&job),
     };
-    let rendezvous = Rendezvous::Ports { host, ports };
+    let rendezvous = Rendezvous::Ports { host, named_by, ports };
     Ok(Identity { rank, size, job, rendezvous, launcher: Launcher::Slurm })
 }
 
@@ -159,7 +164,8 @@ fn slurm_step(vars: &Vars<'_>) -> Option<String> {
     vars.get("SLURM_STEP_ID").or_else(|| vars.get("SLURM_STEPID"))
 }
 
-fn first_node(need: &Need<'_>) -> Result<String, DiscoverError> {
+/// The first node of Slurm's list, and the variable that holds it.
+fn first_node(need: &Need<'_>) -> Result<(&'static str, String), DiscoverError> {
     let names = ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"];
     let found = names.into_iter().find_map(|name| Some((name, need.vars.get(name)?)));
     let Some((variable, value)) = found else {
@@ -170,10 +176,11 @@ fn first_node(need: &Need<'_>) -> Result<String, DiscoverError> {
         value: value.clone(),
         source,
     })?;
-    Ok(match hosts.as_slice() {
+    let host = match hosts.as_slice() {
         [] | [_] => "127.0.0.1".into(),
         [first, ..] => first.clone(),
-    })
+    };
+    Ok((variable, host))
 }
 
 /// The port and those after it, from the one `skipped` after it.

@@ -43,7 +43,7 @@ fn what_starts_ranks_itself_learns_that_it_is_one() {
 
 fn place(identity: &Identity) -> (String, Vec<u16>) {
     match &identity.rendezvous {
-        Rendezvous::Ports { host, ports } => (host.clone(), ports.clone()),
+        Rendezvous::Ports { host, ports, .. } => (host.clone(), ports.clone()),
         other => panic!("{other:?}"),
     }
 }

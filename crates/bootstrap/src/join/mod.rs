@@ -12,20 +12,20 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
+use crate::acceptor::accept;
 use crate::address;
 use crate::channel::{Greeting, Purpose};
 use crate::control::{Control, Link, Seat};
-use crate::gate::{Strangers, admit};
+use crate::dial::{Dial, Target};
 use crate::hub::{Entrance, Hub};
 use crate::identity::{Identity, Rendezvous};
-use crate::inbound::{Inbound, receive};
 use crate::local;
 use crate::member::{Heard, Line, Member, tend};
-use crate::message::{FromHub, Joining, Refusal, ToHub, decode, encode};
+use crate::message::{FromHub, Joining, Refusal, ToHub, decode};
 use crate::pmi;
 use crate::rendezvous::{self, Report};
 use crate::secret::Secret;
-use crate::seek::{Channel, Search};
+use crate::turned_away::TurnedAway;
 
 mod error;
 
@@ -151,30 +151,44 @@ impl Joiner {
         let host = self.options.host.clone();
         let host = host.unwrap_or_else(address::host_name);
         let joining = Joining { rank: self.rank.0, host, card };
-        let mut line = if self.rank == Rank(0) {
-            self.preside(rendezvous, joining).await?
-        } else {
-            let (host, ports) = self.find(rendezvous).await?;
-            let channel = self.search(Purpose::Control, &host, &ports).await?;
-            self.knocked(channel, joining)
-        };
-        let cards = self.first_word(&mut line).await?;
-        Ok((line, cards))
+        if self.rank == Rank(0) {
+            let mut line = self.preside(rendezvous, joining).await?;
+            let cards = self.first_word(&mut line).await?;
+            return Ok((line, cards));
+        }
+        let place = self.find(rendezvous).await?;
+        let greeting = self.greeting(Purpose::Control);
+        let mut dial = self.dial(&greeting, &place);
+        loop {
+            let channel = dial.connect().await?;
+            let peer = channel.peer;
+            let mut line = Line::over(channel, ToHub::Join(joining.clone()));
+            match self.seated(&mut line).await? {
+                Ok(()) => {
+                    let cards = self.first_word(&mut line).await?;
+                    return Ok((line, cards));
+                }
+                // The coordinator has not taken this rank in, so that it may come again.
+                Err(cause) => dial.lost(peer, cause).await?,
+            }
+        }
     }
 
     /// Rank 0: listens, says where, and runs the hub.
     async fn preside(&mut self, rendezvous: Rendezvous, first: Joining) -> Result<Line, JoinError> {
         let (listener, report) = self.open(rendezvous).await?;
+        let place = listener.local_addr().map_or_else(|e| e.to_string(), |at| at.to_string());
         let (hub, line) = Hub::new(self.size, first, self.options.linger, report);
         let (admitted, guests) = mpsc::channel(GUESTS_MAX);
-        let strangers = Arc::new(Strangers::default());
-        let greeting = self.greeting(Purpose::Control);
-        let door = admit(listener, greeting, self.secret.clone(), Arc::clone(&strangers), admitted);
+        let turned_away = Arc::new(TurnedAway::default());
+        let (greeting, noted) = (self.greeting(Purpose::Control), Arc::clone(&turned_away));
+        let acceptor = accept(listener, greeting, self.secret.clone(), noted, admitted);
         self.hub.spawn(hub.run(Entrance {
             guests,
-            strangers,
+            turned_away,
             deadline: self.deadline,
-            door: tokio::spawn(door),
+            place,
+            acceptor: tokio::spawn(acceptor),
         }));
         Ok(line)
     }
@@ -187,7 +201,7 @@ impl Joiner {
         match rendezvous {
             // `join` has dealt with that.
             Rendezvous::Alone => Err(JoinError::Invalid { rank: self.rank, size: self.size }),
-            Rendezvous::Ports { host, ports } => {
+            Rendezvous::Ports { host, ports, .. } => {
                 let here = address::is_loopback(&host).then_some(Ipv4Addr::LOCALHOST.into());
                 let place = match ports.as_slice() {
                     [first, .., last] => format!("any port from {first} to {last}"),
@@ -201,11 +215,18 @@ impl Joiner {
                 let here = bind.map_or_else(toward, Ok).map_err(self.unroutable(&launcher))?;
                 let listener = self.listen(Some(here), &[0], here.to_string())?;
                 let hub = self.advertised(&listener, here)?;
-                let (host, port) = self.split(&launcher)?;
-                let channel = self.search(Purpose::Rendezvous, host, &[port]).await?;
-                let answer = timeout_at(self.deadline, rendezvous::publish(channel, hub)).await;
-                let late = |_| Err(io::Error::other("the launcher does not answer"));
-                let reports = answer.unwrap_or_else(late).map_err(self.unroutable(&launcher))?;
+                let place = self.launcher(&launcher)?;
+                let greeting = self.greeting(Purpose::Rendezvous);
+                let mut dial = self.dial(&greeting, &place);
+                let reports = loop {
+                    let channel = dial.connect().await?;
+                    let peer = channel.peer;
+                    let published = rendezvous::publish(channel, hub);
+                    match timeout_at(self.deadline, published).await.unwrap_or_else(late) {
+                        Ok(reports) => break reports,
+                        Err(cause) => dial.lost(peer, cause).await?,
+                    }
+                };
                 Ok((listener, Some(reports.ok_or(JoinError::TooMany)?)))
             }
             Rendezvous::Kvs(mut client) => {
@@ -225,18 +246,24 @@ impl Joiner {
         }
     }
 
-    /// The others: where to look for the hub.
-    async fn find(&self, rendezvous: Rendezvous) -> Result<(String, Vec<u16>), JoinError> {
+    /// The others: where to look for the coordinator.
+    async fn find(&self, rendezvous: Rendezvous) -> Result<Place, JoinError> {
         match rendezvous {
             Rendezvous::Alone => Err(JoinError::Invalid { rank: self.rank, size: self.size }),
-            Rendezvous::Ports { host, ports } => Ok((host, ports)),
+            Rendezvous::Ports { host, named_by, ports } => Ok(Place { host, named_by, ports }),
             Rendezvous::Ask { address: launcher } => {
-                let (host, port) = self.split(&launcher)?;
-                let channel = self.search(Purpose::Rendezvous, host, &[port]).await?;
-                let asked = timeout_at(self.deadline, rendezvous::ask(channel, self.rank.0)).await;
-                let late = |_| Err(io::Error::other("rank 0 has not told the launcher its place"));
-                let hub = asked.unwrap_or_else(late).map_err(self.unroutable(&launcher))?;
-                Ok((hub.ip().to_string(), vec![hub.port()]))
+                let place = self.launcher(&launcher)?;
+                let greeting = self.greeting(Purpose::Rendezvous);
+                let mut dial = self.dial(&greeting, &place);
+                loop {
+                    let channel = dial.connect().await?;
+                    let peer = channel.peer;
+                    let asked = rendezvous::ask(channel, self.rank.0);
+                    match timeout_at(self.deadline, asked).await.unwrap_or_else(late) {
+                        Ok(hub) => return Ok(Place::at(hub, "the launcher")),
+                        Err(cause) => dial.lost(peer, cause).await?,
+                    }
+                }
             }
             Rendezvous::Kvs(mut client) => {
                 self.barrier(&mut client)?;
@@ -244,45 +271,33 @@ impl Joiner {
                 let hub: SocketAddr = hub.parse().map_err(|_| self.no_hub(&hub, "no address"))?;
                 client.led_to(hub);
                 client.finalize()?;
-                Ok((hub.ip().to_string(), vec![hub.port()]))
+                Ok(Place::at(hub, "the launcher's key-value space"))
             }
         }
     }
 
-    /// Turns a channel into a line, after the words that make us a member.
-    fn knocked(&self, channel: Channel, joining: Joining) -> Line {
-        let Channel { reader, mut writer } = channel;
-        let (hear, heard) = mpsc::unbounded_channel();
-        let (say, mut said) = mpsc::unbounded_channel();
-        let (mark, marks) = mpsc::unbounded_channel();
-        tokio::spawn(receive(reader, marks, async move |inbound| {
-            let next = match inbound {
-                Inbound::Message(bytes) => Heard::Message(bytes.into()),
-                Inbound::Closed(Some(e)) if !is_hang_up(&e) => Heard::Closed(Some(e.to_string())),
-                Inbound::Closed(_) => Heard::Closed(None),
-                Inbound::Mark(mark) => Heard::Mark(mark),
-            };
-            hear.send(next).is_ok()
-        }));
-        tokio::spawn(async move {
-            let mut next = Some(ToHub::Join(joining));
-            while let Some(message) = next {
-                if writer.send(&encode(&message)).await.is_err() {
-                    return;
-                }
-                next = said.recv().await;
-            }
-        });
-        Line { heard, say, mark }
+    /// Waits until the coordinator has taken this rank in. The inner error is that the connection
+    /// ended before.
+    async fn seated(&self, line: &mut Line) -> Result<io::Result<()>, JoinError> {
+        let hung_up = || io::Error::other("it hung up before it had taken this rank in");
+        match timeout_at(self.deadline + LAST_WORD, line.heard.recv()).await {
+            Ok(Some(Heard::Message(bytes))) => match decode(&bytes) {
+                Some(FromHub::Seated) => Ok(Ok(())),
+                Some(FromHub::Refused(refusal)) => Err(self.refused(refusal)),
+                _ => Err(self.lost("it sent an unexpected message")),
+            },
+            Ok(Some(Heard::Closed(Some(cause)))) => Ok(Err(cause)),
+            Ok(Some(Heard::Closed(None) | Heard::Mark(_)) | None) => Ok(Err(hung_up())),
+            Err(_) => Err(self.lost("it said nothing in time")),
+        }
     }
 
     async fn first_word(&self, line: &mut Line) -> Result<Cards, JoinError> {
-        let rank = self.rank;
-        let lost = |cause: &str| JoinError::HubLost { rank, cause: cause.into() };
+        let lost = |cause: &str| self.lost(cause);
         let word = timeout_at(self.deadline + LAST_WORD, line.heard.recv()).await;
         let bytes = match word {
             Ok(Some(Heard::Message(bytes))) => bytes,
-            Ok(Some(Heard::Closed(Some(cause)))) => return Err(lost(&cause)),
+            Ok(Some(Heard::Closed(Some(cause)))) => return Err(lost(&cause.to_string())),
             Ok(Some(Heard::Closed(None) | Heard::Mark(_)) | None) => {
                 return Err(lost("it hung up"));
             }
@@ -301,24 +316,28 @@ impl Joiner {
             Refusal::Duplicate => JoinError::Duplicate { rank },
             Refusal::Invalid => JoinError::Invalid { rank, size },
             Refusal::Lost { rank } => JoinError::Lost { rank: Rank(rank) },
-            Refusal::Missing { mut ranks, wrong_secret } => {
+            Refusal::Missing { mut ranks, turned_away } => {
                 ranks.truncate(size);
                 let missing = ranks.into_iter().map(Rank).collect();
-                JoinError::Missing { size, missing, timeout, wrong_secret }
+                let turned_away = crate::judge::cut(turned_away);
+                JoinError::Missing { size, missing, timeout, turned_away }
             }
         }
     }
 
-    async fn search(
-        &self,
-        purpose: Purpose,
-        host: &str,
-        ports: &[u16],
-    ) -> Result<Channel, JoinError> {
+    fn dial<'a>(&'a self, greeting: &'a Greeting, place: &'a Place) -> Dial<'a> {
         let Self { rank, size, secret, deadline, .. } = self;
-        let (greeting, timeout) = (&self.greeting(purpose), self.options.timeout);
-        let (rank, size, deadline) = (*rank, *size, *deadline);
-        Search { rank, size, host, ports, greeting, secret, timeout, deadline }.run().await
+        Dial::new(Target {
+            rank: *rank,
+            size: *size,
+            host: &place.host,
+            named_by: place.named_by,
+            ports: &place.ports,
+            greeting,
+            secret,
+            timeout: self.options.timeout,
+            deadline: *deadline,
+        })
     }
 
     fn greeting(&self, purpose: Purpose) -> Greeting {
@@ -352,10 +371,16 @@ impl Joiner {
         Ok(client.barrier()?)
     }
 
-    fn split<'a>(&self, address: &'a str) -> Result<(&'a str, u16), JoinError> {
+    /// Where the launcher answers, from its `host:port`.
+    fn launcher(&self, address: &str) -> Result<Place, JoinError> {
         let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
         let port = port.parse().map_err(|_| self.no_hub(address, "expected host:port"))?;
-        Ok((host.trim_start_matches('[').trim_end_matches(']'), port))
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        Ok(Place { host, named_by: "RINGFOLD_RENDEZVOUS", ports: vec![port] })
+    }
+
+    fn lost(&self, cause: &str) -> JoinError {
+        JoinError::HubLost { rank: self.rank, cause: cause.into() }
     }
 
     fn no_hub(&self, place: &str, cause: &str) -> JoinError {
@@ -368,8 +393,23 @@ impl Joiner {
     }
 }
 
-/// The end of a process looks like this from the other side.
-fn is_hang_up(e: &io::Error) -> bool {
-    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
-    matches!(e.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+/// Where the coordinator, or the launcher, may listen.
+struct Place {
+    /// A name or an address.
+    host: String,
+    /// What names that host.
+    named_by: &'static str,
+    /// Candidates, in order.
+    ports: Vec<u16>,
+}
+
+impl Place {
+    fn at(address: SocketAddr, named_by: &'static str) -> Self {
+        Self { host: address.ip().to_string(), named_by, ports: vec![address.port()] }
+    }
+}
+
+/// The error of a launcher that took a connection and did not answer until the deadline.
+fn late<T>(_: tokio::time::error::Elapsed) -> io::Result<T> {
+    Err(io::Error::other("the launcher does not answer, or does not know of rank 0 yet"))
 }

@@ -20,6 +20,12 @@ const SECRET_BYTES: usize = 32;
 /// More than a secret in hex and a newline; what is longer is not one.
 const TEXT_BYTES_MAX: u64 = 128;
 
+/// What to do where ranks hold different secrets.
+pub(crate) const WAYS_TO_SHARE: &str = "give every rank the same one, by RINGFOLD_SECRET_FILE (a \
+    file that each host can read), by RINGFOLD_SECRET (its 64 hexadecimal digits), or by a \
+    launcher that carries one (ringrun, mpiexec of MPICH); without those it is ~/.ringfold/secret, \
+    which hosts share only if they share the home directory";
+
 /// Why there is no secret.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

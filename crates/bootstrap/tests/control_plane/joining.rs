@@ -119,8 +119,12 @@ fn another_secret_is_told_on_both_sides() {
     let error = stranger.join(1).unwrap_err();
     assert!(matches!(error, JoinError::WrongSecret { rank: Rank(1), .. }), "{error}");
     let error = hub.join().unwrap().unwrap_err();
-    let JoinError::Missing { wrong_secret: 1, missing, .. } = &error else { panic!("{error}") };
+    let JoinError::Missing { turned_away, missing, .. } = &error else { panic!("{error}") };
     assert_eq!(*missing, [Rank(1)]);
+    assert!(turned_away.contains("from 127.0.0.1 held another secret"), "{error}");
+    for way in ["RINGFOLD_SECRET_FILE", "RINGFOLD_SECRET (", "ringrun", "mpiexec"] {
+        assert!(turned_away.contains(way), "{error}");
+    }
 }
 
 #[test]
@@ -137,7 +141,7 @@ fn another_size_is_told() {
 #[test]
 fn another_version_is_told() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let mut job = Job::new(2);
+    let mut job = Job::new(2).timeout(Duration::from_millis(500));
     job.ports = vec![listener.local_addr().unwrap().port()];
     let hub = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
@@ -145,6 +149,7 @@ fn another_version_is_told() {
         stream.read_exact(&mut opening).unwrap();
         // The same greeting, but for the version.
         opening[8..10].copy_from_slice(&999_u16.to_le_bytes());
+        opening[11] = 1;
         stream.write_all(&opening[..32]).unwrap();
     });
     let error = job.join(1).unwrap_err().to_string();

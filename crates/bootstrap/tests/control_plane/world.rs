@@ -47,7 +47,11 @@ impl Job {
             rank: Rank(rank),
             size: self.size,
             job: "test".into(),
-            rendezvous: Rendezvous::Ports { host: "127.0.0.1".into(), ports: self.ports.clone() },
+            rendezvous: Rendezvous::Ports {
+                host: "127.0.0.1".into(),
+                named_by: "the test",
+                ports: self.ports.clone(),
+            },
             launcher: Launcher::Torchrun,
         }
     }
