@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::acceptor::Member as Guest;
 use crate::inbound::{Inbound, Mark, receive};
-use crate::judge::{Action, Judge};
+use crate::judge::{Arbiter, Judge, Step};
 use crate::member::{Heard, Line};
 use crate::message::{FromHub, Joining, Refusal, ToHub, decode, encode};
 use crate::rendezvous::Report;
@@ -23,6 +23,9 @@ use crate::verdict::RankList;
 const FLUSH: Duration = Duration::from_secs(1);
 /// Messages of ranks that wait until the hub has time; then their connections have to.
 const EVENTS_MAX: usize = 1024;
+
+/// A connection that never rests is waited for so long before the hub decides something.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// The hub of one job.
 pub(crate) struct Hub {
@@ -39,7 +42,22 @@ pub(crate) struct Hub {
     began: Instant,
     /// Those that have said goodbye and wait for the others to, and how long they may.
     leaving: BTreeMap<u32, Instant>,
+    /// What is waited for before the arbiter decides.
+    look: Option<Look>,
+    looks: u64,
+    /// Callers who wait until nothing is left to announce.
+    callers: Vec<Mark>,
     is_over: bool,
+}
+
+/// The hub waits until every connection has delivered what the kernel had of it: a process that was
+/// stopped finds the time over, and the answers unread.
+struct Look {
+    /// The mark that every connection delivers.
+    number: u64,
+    /// How many have not delivered it.
+    left: usize,
+    until: Instant,
 }
 
 /// The ways to a connected rank.
@@ -125,6 +143,9 @@ impl Hub {
             linger,
             began: Instant::now(),
             leaving: BTreeMap::new(),
+            look: None,
+            looks: 0,
+            callers: Vec::new(),
             is_over: false,
         };
         hub.seat(first, Seat { outbox: hear, marks: None });
@@ -275,32 +296,45 @@ impl Hub {
 
     /// Until rank 0 has left and so have the others, or they have had time to.
     async fn watch(&mut self) {
-        let mut judge = Judge::new(std::mem::take(&mut self.hosts));
+        let mut arbiter = Arbiter::new(Judge::new(std::mem::take(&mut self.hosts)));
         let mut end: Option<Instant> = None;
         loop {
+            // Nobody goes while there is something to announce.
+            let is_settled = !arbiter.is_pending();
             let alone = self.seats.keys().all(|rank| *rank == 0);
-            if end.is_some() && alone {
+            if end.is_some() && alone && is_settled {
                 return;
             }
-            let tick = judge.deadline_ms().map(|ms| self.began + Duration::from_millis(ms));
-            let parting = self.leaving.values().min().copied();
+            let due = |ms| self.began + Duration::from_millis(ms);
+            let tick = self.look.as_ref().map(|look| look.until);
+            let tick = tick.or_else(|| arbiter.deadline_ms().map(due));
+            let parting = self.leaving.values().min().copied().filter(|_| is_settled);
             let now = Instant::now();
             tokio::select! {
                 Some(event) = self.events.recv() => {
                     if let Event::Said(0, ToHub::Goodbye(_)) = &event {
                         end = Some(now + self.linger);
                     }
-                    let action = self.take(&mut judge, event);
-                    self.act(action);
+                    let steps = self.take(&mut arbiter, event);
+                    self.act(steps);
                 }
                 () = sleep_until(tick.unwrap_or(now)), if tick.is_some() => {
-                    let action = judge.tick(self.now_ms());
-                    self.act(action);
+                    if self.look.take().is_some() || !self.look_around() {
+                        self.act(arbiter.tick(self.now_ms()));
+                    }
                 }
                 () = sleep_until(parting.unwrap_or(now)), if parting.is_some() => {}
-                () = sleep_until(end.unwrap_or(now)), if end.is_some() => return,
+                () = sleep_until(end.unwrap_or(now)), if end.is_some() && is_settled => return,
             }
-            self.part(judge.have_all_left());
+            if !arbiter.is_pending() {
+                // Behind the verdict, if there is one.
+                let callers = std::mem::take(&mut self.callers);
+                let own = self.seats.get(&0);
+                callers
+                    .into_iter()
+                    .for_each(|mark| own.iter().for_each(|it| it.mark(mark.clone())));
+                self.part(arbiter.have_all_left());
+            }
             // After a verdict nobody works on; those who can hear it have heard it soon.
             if self.is_over {
                 end = end.map(|end| end.min(Instant::now() + FLUSH));
@@ -308,66 +342,105 @@ impl Hub {
         }
     }
 
-    fn take(&mut self, judge: &mut Judge, event: Event) -> Option<Action> {
+    /// Sends a mark to every connection; whether there is any.
+    fn look_around(&mut self) -> bool {
+        self.looks += 1;
+        let connected = || self.seats.values().filter(|seat| seat.marks.is_some());
+        connected().for_each(|seat| seat.mark(Mark::Task(self.looks)));
+        let until = Instant::now() + LOOK;
+        let look = Look { number: self.looks, left: connected().count(), until };
+        self.look = Some(look).filter(|look| look.left > 0);
+        self.look.is_some()
+    }
+
+    fn take(&mut self, arbiter: &mut Arbiter, event: Event) -> Vec<Step> {
         let now_ms = self.now_ms();
         match event {
             Event::Said(rank, ToHub::Complain(complaint)) => {
                 tracing::debug!("rank {rank} complains: {complaint:?}");
-                judge.complain(Rank(rank), complaint, now_ms)
+                arbiter.complain(Rank(rank), complaint, now_ms)
             }
-            Event::Said(rank, ToHub::Answer(history)) => judge.answer(Rank(rank), history, now_ms),
+            Event::Said(rank, ToHub::Answer(history)) => {
+                arbiter.answer(Rank(rank), history, now_ms)
+            }
+            Event::Said(rank, ToHub::Holds) => {
+                arbiter.holds(Rank(rank));
+                Vec::new()
+            }
+            Event::Said(rank, ToHub::Stated(verdict)) => {
+                tracing::info!("rank {rank} could not wait: {verdict}");
+                arbiter.stated(Rank(rank), verdict, now_ms)
+            }
             Event::Said(rank, ToHub::Goodbye(history)) => {
                 self.report(Report::Left { rank });
                 if rank != 0 {
                     let until = Instant::now() + Duration::from_millis(limits::PARTING_MS);
                     self.leaving.insert(rank, until);
                 }
-                judge.left(Rank(rank), history, now_ms)
+                arbiter.left(Rank(rank), history, now_ms)
             }
             Event::Said(rank, ToHub::Offer(bytes)) => {
                 self.offers.insert(rank, bytes);
-                if self.offers.len() == judge.size() {
+                if self.offers.len() == arbiter.size() {
                     let all = std::mem::take(&mut self.offers);
                     self.tell_all(&FromHub::Offers(all.into_values().collect()));
                 }
-                None
+                Vec::new()
             }
             Event::Said(rank, ToHub::Join(_)) => {
                 tracing::warn!("rank {rank} joins again");
-                None
+                Vec::new()
             }
             Event::Closed(rank) => {
                 self.seats.remove(&rank);
                 self.leaving.remove(&rank);
-                judge.closed(Rank(rank))
+                arbiter.closed(Rank(rank), now_ms)
             }
+            // Each connection hands its copy back.
             Event::CatchUp(mark) => {
-                self.seats.values().for_each(|seat| seat.mark(mark.clone()));
-                None
+                self.callers.push(mark.clone());
+                let connected = self.seats.values().filter(|seat| seat.marks.is_some());
+                connected.for_each(|seat| seat.mark(mark.clone()));
+                Vec::new()
+            }
+            Event::CaughtUp(Mark::Task(number)) => {
+                let look = self.look.as_mut().filter(|look| look.number == number);
+                let is_last = look.is_some_and(|look| {
+                    look.left -= 1;
+                    look.left == 0
+                });
+                if is_last {
+                    self.look = None;
+                    return arbiter.tick(now_ms);
+                }
+                Vec::new()
             }
             Event::CaughtUp(mark) => {
-                // Behind the verdict, if there is one.
-                self.seats.get(&0).into_iter().for_each(|seat| seat.mark(mark.clone()));
-                None
+                self.callers.push(mark);
+                Vec::new()
             }
         }
     }
 
-    fn act(&mut self, action: Option<Action>) {
-        match action {
-            None => {}
-            Some(Action::Ask(ranks)) => {
-                let question: Arc<[u8]> = encode(&FromHub::Ask).into();
-                ranks.iter().for_each(|rank| self.send(rank.0, &question));
-            }
-            Some(Action::Pronounce(verdict)) => {
-                tracing::info!("verdict: {verdict}");
-                self.is_over = true;
-                let culprits = verdict.culprits().iter().map(|r| r.0).collect();
-                self.report(Report::Verdict { text: verdict.to_string(), culprits });
-                self.tell_all(&FromHub::Verdict(verdict));
+    fn act(&mut self, steps: Vec<Step>) {
+        for step in steps {
+            match step {
+                Step::Ask(ranks) => self.ask(&ranks, &FromHub::Ask),
+                Step::Hold(ranks) => self.ask(&ranks, &FromHub::Hold),
+                Step::Announce(verdict) => {
+                    tracing::info!("verdict: {verdict}");
+                    self.is_over = true;
+                    let culprits = verdict.culprits().iter().map(|r| r.0).collect();
+                    self.report(Report::Verdict { text: verdict.to_string(), culprits });
+                    self.tell_all(&FromHub::Verdict(verdict));
+                }
             }
         }
+    }
+
+    fn ask(&self, ranks: &[Rank], question: &FromHub) {
+        let question: Arc<[u8]> = encode(question).into();
+        ranks.iter().for_each(|rank| self.send(rank.0, &question));
     }
 
     /// Lets go who has nothing more to hear, or has waited long enough.
