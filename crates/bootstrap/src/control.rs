@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ringfold_types::Rank;
+use ringfold_types::{Rank, limits};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::call_log::{CallLog, CallName};
@@ -115,6 +115,17 @@ impl Control {
         match &self.link {
             Link::Local(room) => room.complain(self.rank, complaint),
             Link::Member(member) => member.complain(complaint),
+        }
+    }
+
+    /// Waits until everything that had arrived on the control connection is handled: a verdict among
+    /// it is returned by `verdict` from then on. A rank that was stopped calls it before it touches
+    /// memory that its peers share. Takes microseconds where all is well; in rank 0 it also waits
+    /// until a failure that was reported has its verdict. Blocks for `limits::CATCH_UP_MS` at most;
+    /// where the control thread has ended, not at all.
+    pub fn catch_up(&self) {
+        if let Link::Member(member) = &self.link {
+            member.catch_up(Duration::from_millis(limits::CATCH_UP_MS));
         }
     }
 

@@ -32,6 +32,7 @@ mod dial;
 mod discover;
 mod hub;
 mod identity;
+mod inbound;
 mod inherited;
 pub mod interface;
 mod join;

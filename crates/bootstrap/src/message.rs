@@ -19,6 +19,10 @@ pub(crate) enum ToHub {
     Answer(History),
     /// This rank's part of an exchange.
     Offer(Vec<u8>),
+    /// The answer to `FromHub::Hold`.
+    Holds,
+    /// The hub was silent for too long: this rank has returned this cause.
+    Stated(Verdict),
     /// The last message.
     Goodbye(History),
     /// The rank that `FromHub::Fetch` named did not hand on the roster.
@@ -44,6 +48,8 @@ pub(crate) enum FromHub {
     Refused(Refusal),
     /// Say where you are.
     Ask,
+    /// There is a verdict, which follows: go on waiting for it.
+    Hold,
     Verdict(Verdict),
     /// Everyone's part of an exchange, by rank.
     Offers(Vec<Vec<u8>>),

@@ -90,6 +90,10 @@ pub const LINK_GRACE_MS: u64 = 300;
 /// milliseconds.
 pub const HUB_SILENCE_MS: u64 = 2_000;
 
+/// Time that a rank waits at most until its control thread has handled what has arrived, in
+/// milliseconds. It is that long only in rank 0, and only while a failure is looked into.
+pub const CATCH_UP_MS: u64 = 1_000;
+
 /// Time that a rank which leaves waits for the others to leave too, so that all hear whether their
 /// calls were the same, in milliseconds.
 pub const PARTING_MS: u64 = 1_000;

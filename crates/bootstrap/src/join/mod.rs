@@ -20,12 +20,12 @@ use crate::call_log::History;
 use crate::channel::{Greeting, Purpose};
 use crate::control::{Control, Link, Seat};
 use crate::descriptors;
-use crate::dial::{Channel, Dial, Target};
+use crate::dial::{Dial, Target};
 use crate::hub::{Entrance, Hub};
 use crate::identity::{Identity, Rendezvous};
 use crate::local;
 use crate::member::{Heard, Line, Member, tend};
-use crate::message::{FromHub, Joining, Refusal, ToHub, decode, encode};
+use crate::message::{FromHub, Joining, Refusal, ToHub, decode};
 use crate::pmi;
 use crate::relay::{self, Parent, Relay};
 use crate::rendezvous::{self, Report};
@@ -175,7 +175,7 @@ impl Joiner {
             let peer = channel.peer;
             let relay = self.open_relay(channel.local.ip(), &place);
             joining.relay = relay.as_ref().map(|(port, _)| *port);
-            let mut line = knocked(channel, joining.clone());
+            let mut line = Line::over(channel, ToHub::Join(joining.clone()));
             match self.seated(&mut line).await? {
                 Ok(()) => {
                     self.relay = relay.map(|(_, relay)| relay);
@@ -304,8 +304,8 @@ impl Joiner {
                 Some(FromHub::Refused(refusal)) => Err(self.refused(refusal)),
                 _ => Err(self.lost("it sent an unexpected message")),
             },
-            Ok(Some(Heard::Closed(Some(cause)))) => Ok(Err(io::Error::other(cause))),
-            Ok(Some(Heard::Closed(None)) | None) => Ok(Err(hung_up())),
+            Ok(Some(Heard::Closed(Some(cause)))) => Ok(Err(cause)),
+            Ok(Some(Heard::Closed(None) | Heard::Mark(_)) | None) => Ok(Err(hung_up())),
             Err(_) => Err(self.lost("it said nothing in time")),
         }
     }
@@ -396,8 +396,8 @@ impl Joiner {
     async fn word(&self, line: &mut Line) -> Result<Arc<[u8]>, JoinError> {
         match timeout_at(self.deadline + LAST_WORD, line.heard.recv()).await {
             Ok(Some(Heard::Message(bytes))) => Ok(bytes),
-            Ok(Some(Heard::Closed(Some(cause)))) => Err(self.lost(&cause)),
-            Ok(Some(Heard::Closed(None)) | None) => Err(self.lost("it hung up")),
+            Ok(Some(Heard::Closed(Some(cause)))) => Err(self.lost(&cause.to_string())),
+            Ok(Some(Heard::Closed(None) | Heard::Mark(_)) | None) => Err(self.lost("it hung up")),
             Err(_) => Err(self.lost("it said nothing in time")),
         }
     }
@@ -505,44 +505,7 @@ impl Place {
     }
 }
 
-/// Turns a channel into a line, after the words that make us a member.
-fn knocked(channel: Channel, joining: Joining) -> Line {
-    let Channel { mut reader, mut writer, .. } = channel;
-    let (hear, heard) = mpsc::unbounded_channel();
-    let (say, mut said) = mpsc::unbounded_channel();
-    tokio::spawn(async move {
-        loop {
-            let next = match reader.next().await {
-                Ok(Some(bytes)) => Heard::Message(bytes.into()),
-                Ok(None) => Heard::Closed(None),
-                Err(e) if is_hang_up(&e) => Heard::Closed(None),
-                Err(e) => Heard::Closed(Some(e.to_string())),
-            };
-            let is_end = matches!(next, Heard::Closed(_));
-            if hear.send(next).is_err() || is_end {
-                return;
-            }
-        }
-    });
-    tokio::spawn(async move {
-        let mut next = Some(ToHub::Join(joining));
-        while let Some(message) = next {
-            if writer.send(&encode(&message)).await.is_err() {
-                return;
-            }
-            next = said.recv().await;
-        }
-    });
-    Line { heard, say }
-}
-
 /// The error of a launcher that took a connection and did not answer until the deadline.
 fn late<T>(_: tokio::time::error::Elapsed) -> io::Result<T> {
     Err(io::Error::other("the launcher does not answer, or does not know of rank 0 yet"))
-}
-
-/// The end of a process looks like this from the other side.
-fn is_hang_up(e: &io::Error) -> bool {
-    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
-    matches!(e.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
