@@ -25,4 +25,6 @@ pub use contract::{
 };
 pub use rdma::Pages;
 pub use shm::{OwnPart, PeerParts, Window};
-pub use sys::{copy, copy_past, hand_over};
+#[doc(hidden)]
+pub use sys::fork_for_test;
+pub use sys::{Process, close_in_children, copy, copy_past, hand_over};

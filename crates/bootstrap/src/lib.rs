@@ -20,6 +20,7 @@
 //! - A process that is stopped is told from one that is cut off by nothing: both are `Silent`.
 #![forbid(unsafe_code)]
 
+mod aborter;
 mod acceptor;
 mod address;
 mod call_log;
@@ -47,8 +48,9 @@ mod secret;
 mod turned_away;
 mod verdict;
 
-pub use address::{default_source, source_toward};
-pub use call_log::{CallLog, CallName, History, IN_WINDOWS, Logged};
+pub use aborter::Aborter;
+pub use address::{default_source, show_connections, source_toward};
+pub use call_log::{CallLog, CallName, History, Logged, Windows};
 pub use control::{Control, ExchangeError};
 pub use discover::{DiscoverError, InvalidHostList, discover, expand_hosts, started_as_rank};
 pub use identity::{Carrier, Identity, Launcher, Rendezvous};

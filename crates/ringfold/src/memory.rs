@@ -201,6 +201,13 @@ impl<'a> Memory<'a> {
         Self { input, user, scratch, reach, stage, past: false, handed_bytes: 0, map }
     }
 
+    /// Peers have written all that they write.
+    pub(crate) fn complete(&mut self) {
+        if let Some(reach) = &mut self.reach {
+            reach.is_complete = true;
+        }
+    }
+
     /// The windows, if the call is in some, and scratch.
     #[inline]
     pub(crate) fn reach(&mut self) -> Option<(&mut Reach<'a>, &mut [u8])> {

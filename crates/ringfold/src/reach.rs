@@ -33,6 +33,25 @@ pub(crate) struct Reach<'a> {
     pub(crate) spreads: bool,
     /// Whether these results are written past the caches.
     pub(crate) past: bool,
+    /// Whether peers are done with these windows. If not, this rank takes its parts away from them
+    /// when it drops this: a peer that was stopped may go on with the call at any time.
+    pub(crate) is_complete: bool,
+}
+
+impl Drop for Reach<'_> {
+    fn drop(&mut self) {
+        if self.is_complete {
+            return;
+        }
+        for window in self.input.into_iter().chain([&*self.output]) {
+            if let Err(error) = window.own.detach() {
+                let bytes = window.own.bytes();
+                tracing::error!(
+                    "a window of {bytes} bytes is lost, as its copy is refused: {error}"
+                );
+            }
+        }
+    }
 }
 
 /// Whether every result is combined of the inputs at its place into the output, and stored to all

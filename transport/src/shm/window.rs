@@ -2,7 +2,9 @@
 //! write where it lies.
 #![allow(unsafe_code)]
 
+use std::io;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ringfold_types::Rank;
 
@@ -28,7 +30,10 @@ pub struct Window {
 impl Window {
     /// A window of mapped parts; `peers` by rank.
     pub(super) const fn new(own: Mapping, peers: Vec<Option<Mapping>>) -> Self {
-        Self { own: OwnPart(own), peers: PeerParts(peers) }
+        Self {
+            own: OwnPart { memory: own, is_lost: AtomicBool::new(false) },
+            peers: PeerParts(peers),
+        }
     }
 
     /// Of two ranks: takes the other's part for this rank's own from now on, and its own for the
@@ -36,14 +41,18 @@ impl Window {
     #[inline]
     pub fn trade(&mut self) {
         if let Some(part) = self.peers.0.iter_mut().flatten().next() {
-            std::mem::swap(&mut self.own.0, part);
+            std::mem::swap(&mut self.own.memory, part);
         }
     }
 }
 
 /// The part of a window that belongs to this rank.
 #[derive(Debug)]
-pub struct OwnPart(Mapping);
+pub struct OwnPart {
+    memory: Mapping,
+    /// Whether peers may still write to it while this rank may not use it.
+    is_lost: AtomicBool,
+}
 
 /// The parts of a window that belong to others.
 #[derive(Debug)]
@@ -53,31 +62,58 @@ impl OwnPart {
     /// Its length in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.0.bytes()
+        self.memory.bytes()
+    }
+
+    /// Takes the part away from the peers: from now on this rank has the bytes for itself, in
+    /// private memory at the same addresses. The peers keep what they have mapped, and what they
+    /// still write there is lost. It costs as much memory as the part has, and a copy of it. Where
+    /// the system refuses that memory, nobody may use this part any more.
+    ///
+    /// # Errors
+    /// The system refuses the memory.
+    pub fn detach(&self) -> io::Result<()> {
+        let detached = self.memory.make_private();
+        if detached.is_err() {
+            self.is_lost.store(true, Ordering::Relaxed);
+        }
+        detached
     }
 
     /// The bytes of `range`, to be read.
     ///
     /// # Panics
-    /// If the range is not within the part.
+    /// If the range is not within the part, or a `detach` has failed.
     #[must_use]
     #[inline]
     pub fn read(&self, range: Range<usize>) -> &[u8] {
-        lend(&self.0, range)
+        self.assert_is_there();
+        lend(&self.memory, range)
     }
 
     /// The bytes of `range`, to be written.
     ///
     /// # Panics
-    /// If the range is not within the part.
+    /// As `read`.
     #[must_use]
     #[inline]
     pub fn write(&mut self, range: Range<usize>) -> &mut [u8] {
-        let len = within(&self.0, &range);
+        self.assert_is_there();
+        let len = within(&self.memory, &range);
         // SAFETY: within the mapping, which is writable and lives as long as the loan. Nobody else
         // of this process has it, by `&mut`; a peer uses these bytes only where the users' protocol
         // lets it, and not during the loan (see `Window`).
-        unsafe { std::slice::from_raw_parts_mut(self.0.base().add(range.start).as_ptr(), len) }
+        unsafe { std::slice::from_raw_parts_mut(self.memory.base().add(range.start).as_ptr(), len) }
+    }
+
+    #[inline]
+    fn assert_is_there(&self) {
+        assert!(
+            !self.is_lost.load(Ordering::Relaxed),
+            "a window of {} bytes is lost: the job failed while peers wrote to it, and this \
+             process got no memory to copy it to",
+            self.bytes()
+        );
     }
 }
 

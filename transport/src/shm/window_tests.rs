@@ -73,6 +73,37 @@ fn two_trade_their_parts() {
 }
 
 #[test]
+fn peers_do_not_reach_a_detached_part() {
+    for bytes in [1, 4096, 5001, (3 << 20) + 1] {
+        let mut windows = windows(&mut meet_all(2), bytes);
+        windows[0].own.write(0..bytes).fill(3);
+        let at = windows[0].own.read(0..bytes).as_ptr();
+        let last = windows[0].own.read(bytes - 1..bytes);
+        windows[0].own.detach().unwrap();
+        assert_eq!((last, windows[0].own.read(0..1).as_ptr()), (&[3][..], at), "it stays there");
+        windows[1].peers.put(Rank(0), bytes - 1, &[4]);
+        assert!(windows[0].own.read(0..bytes).iter().all(|byte| *byte == 3));
+        windows[0].own.write(0..bytes).fill(5);
+        assert_eq!(windows[1].peers.read(Rank(0), bytes - 1..bytes), [4], "nor the other way");
+    }
+}
+
+#[test]
+fn a_part_is_read_while_it_is_detached() {
+    const BYTES: usize = 8 << 20;
+    let mut windows = windows(&mut meet_all(2), BYTES);
+    windows[0].own.write(0..BYTES).fill(3);
+    let own = &windows[0].own;
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| (0..20).all(|_| own.read(0..BYTES).iter().all(|it| *it == 3)));
+        while !reader.is_finished() {
+            own.detach().unwrap();
+        }
+        assert!(reader.join().unwrap());
+    });
+}
+
+#[test]
 fn a_window_waits_for_all() {
     let mut ends = meet_all(3);
     ends[0].begin(100).unwrap();
