@@ -26,8 +26,8 @@
 //! * `late SECONDS`: rank 1 sleeps before the second call;
 //! * `exit`: rank 1 leaves without a word after the first call;
 //! * `abort`: rank 1 gives up from another thread, while it waits for the last rank, which sleeps;
-//! * `forked RANK`: that rank forks a child that tries its communicator, drops it and sleeps; all all-reduce
-//!   again and again until they fail;
+//! * `forked RANK`: that rank forks a child that tries its communicator, drops it and sleeps; all
+//!   all-reduce again and again until they fail;
 //! * `twice BYTES`: broadcasts so many bytes from rank 0, twice;
 //! * `again TIMES`: makes so many more communicators, each other one before it leaves the last.
 #![expect(clippy::print_stdout, reason = "standard output is how it reports")]

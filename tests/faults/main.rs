@@ -112,8 +112,8 @@ fn killed_in_the_middle_of(transport: &str, what: &str, bytes: usize) {
     }
 }
 
-/// A rank is stopped while it stores into the windows of others, which give the call up, and goes on
-/// with it when they use their windows for something else.
+/// A rank is stopped while it stores into the windows of others, which give the call up, and goes
+/// on with it when they use their windows for something else.
 #[test]
 fn a_window_stays_as_its_rank_left_it_after_a_failure() {
     let stop = std::env::temp_dir().join(format!("ringfold-refill-{}", std::process::id()));

@@ -15,6 +15,7 @@ const DOORS: &[&str] = &[
     "transport/src/shm/",
     "transport/src/rdma/sys/",
     "crates/reduce/src/simd/",
+    "crates/lend/",
     "crates/capi/",
     "crates/python/",
 ];

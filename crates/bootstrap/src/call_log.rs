@@ -155,8 +155,8 @@ impl Entry {
 pub struct Logged {
     /// Which call of the communicator, counted from 0.
     pub seq: u64,
-    /// The call, as `Call::to_words`, and its windows, as the log has them; off the wire they may be
-    /// anything.
+    /// The call, as `Call::to_words`, and its windows, as the log has them; off the wire they may
+    /// be anything.
     pub words: [u64; WORDS],
     /// The algorithm that ran it, by the code of the caller.
     pub algorithm: u8,
@@ -171,8 +171,8 @@ impl Logged {
         format!("by algorithm {}", self.algorithm)
     }
 
-    /// The call in words, as in `allreduce [f32 x 1024, sum]`, and with `in window 2 from byte 0` or
-    /// `from window 1 into window 2 from byte 64` after it.
+    /// The call in words, as in `allreduce [f32 x 1024, sum]`, and with `in window 2 from byte 0`
+    /// or `from window 1 into window 2 from byte 64` after it.
     #[must_use]
     pub fn text(&self) -> String {
         let [kinds, count, root, numbers, begin] = self.words;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use ringfold_bootstrap::interface::Choice;
 use ringfold_bootstrap::{Aborter, Complaint, Control, Verdict, Who, show_connections};
 use ringfold_collectives::select::Constraints;
+use ringfold_lend::expose;
 use ringfold_reduce::scale;
 use ringfold_topology::Layout;
 use ringfold_transport::{Window, close_in_children};
@@ -313,6 +314,7 @@ impl Communicator {
         let (element, accumulator) = entry.element_bytes;
         let scratch = self.scratch.exactly(entry.scratch_bytes());
         let stage = self.stage.as_mut().filter(|_| entry.is_staged);
+        let stage = stage.map(|stage| expose(&entry.schedule, stage));
         let staging = entry.staging(self.is_stage_turned, self.layout.size());
         let mut memory =
             Memory::new(user, scratch, element, accumulator).with_stage(stage, staging);
@@ -342,6 +344,7 @@ impl Communicator {
         let (element, accumulator) = entry.element_bytes;
         let scratch = self.scratch.exactly(entry.scratch_bytes());
         let stage = self.stage.as_mut().filter(|_| entry.is_staged);
+        let stage = stage.map(|stage| expose(&entry.schedule, stage));
         let staging = entry.staging(self.is_stage_turned, self.layout.size());
         let mut memory =
             Memory::new(user, scratch, element, accumulator).with_stage(stage, staging);

@@ -352,7 +352,8 @@ impl Entry {
         if self.in_rows { bytes.next_multiple_of(64) + TAKEN_BYTES } else { bytes }
     }
 
-    /// Begins the call as number `seq`, in `windows` if it is in some. Returns the tag of its bytes.
+    /// Begins the call as number `seq`, in `windows` if it is in some. Returns the tag of its
+    /// bytes.
     pub(crate) fn begin(&self, control: &Control, seq: u64, windows: Option<Windows>) -> u32 {
         tracing::trace!("{} #{seq} by {}", self.call, self.schedule.algorithm());
         self.mark.begin(control, seq, windows)

@@ -50,7 +50,7 @@ impl Store {
     /// Its first `bytes` bytes.
     pub(crate) fn front(&self, bytes: usize) -> &[u8] {
         match self {
-            Self::Shared(window) => window.own.read(0..bytes),
+            Self::Shared(window) => window.read(0..bytes),
             Self::Own(own) => own.front(bytes),
             Self::Registered(pages) => pages.front(bytes),
         }
@@ -59,7 +59,7 @@ impl Store {
     /// Likewise, to be written.
     pub(crate) fn front_mut(&mut self, bytes: usize) -> &mut [u8] {
         match self {
-            Self::Shared(window) => window.own.write(0..bytes),
+            Self::Shared(window) => window.write(0..bytes),
             Self::Own(own) => own.exactly(bytes),
             Self::Registered(pages) => pages.front_mut(bytes),
         }

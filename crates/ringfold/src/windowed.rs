@@ -4,6 +4,7 @@ use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
 use ringfold_bootstrap::Windows as Named;
+use ringfold_lend::{expose, expose_to_readers};
 use ringfold_reduce::{Element, scale};
 use ringfold_transport::Window as Shared;
 use ringfold_types::{Call, Collective, Rank, ReduceOp};
@@ -189,18 +190,19 @@ impl Communicator {
                 let (at, spreads) = (range.start, entry.spreads);
                 let all = range.len() * self.layout.size();
                 let past = input.is_some() && goes_past(range.len(), all);
-                let is_complete = false;
-                let reach =
-                    Reach { input, output, at, element, accumulator, spreads, past, is_complete };
+                let input = input.map(|input| expose_to_readers(&entry.schedule, input));
+                let output = expose(&entry.schedule, output);
+                let reach = Reach { input, output, at, element, accumulator, spreads, past };
                 Memory::in_windows(reach, scratch)
             }
             Place::Shared { input, output } => {
-                let output = output.own.write(range.clone());
+                let output = output.write(range.clone());
                 let user = match input {
-                    Some(input) => User::Apart { input: input.own.read(range.clone()), output },
+                    Some(input) => User::Apart { input: input.read(range.clone()), output },
                     None => User::Together { bytes: output, input_at: 0, output_at: 0 },
                 };
                 let stage = self.stage.as_mut().filter(|_| entry.is_staged);
+                let stage = stage.map(|stage| expose(&entry.schedule, stage));
                 let staging = entry.staging(self.is_stage_turned, self.layout.size());
                 Memory::new(user, scratch, element, accumulator).with_stage(stage, staging)
             }
@@ -253,8 +255,8 @@ fn prescaled<'a>(call: &Call, place: Place<'a>, range: &Range<usize>) -> Place<'
     let (data_type, factor) = (call.data_type, factor.factor());
     match place {
         Place::Shared { input, output } => {
-            let from = input.map(|input| input.own.read(range.clone()));
-            scale(data_type, output.own.write(range.clone()), from, factor);
+            let from = input.map(|input| input.read(range.clone()));
+            scale(data_type, output.write(range.clone()), from, factor);
             Place::Shared { input: None, output }
         }
         Place::Apart(User::Apart { input, output }) => {

@@ -83,8 +83,8 @@ pub const CAUSE_BYTES_MAX: usize = 1024;
 /// Time that every rank has to say where it is, once one has complained, in milliseconds.
 pub const ANSWER_MS: u64 = 500;
 
-/// Time without a check of the control connection, in milliseconds, after which a rank may have been
-/// stopped: it then reads the connection before it goes on with a call.
+/// Time without a check of the control connection, in milliseconds, after which a rank may have
+/// been stopped: it then reads the connection before it goes on with a call.
 pub const PAUSE_MS: i64 = 100;
 
 /// Time that a broken link waits for the news that its far end has died, in milliseconds.

@@ -46,7 +46,7 @@ use rustix::event::{Timespec, epoll};
 pub use address::same_host;
 pub use connect::{Config, Offers, Pending};
 pub use error::ConnectError;
-pub use window::{OwnPart, PeerParts, Window};
+pub use window::{Exposure, OwnPart, PeerParts, ReadExposure, Window};
 
 use self::attach::Process;
 use self::error::{broken, error, unknown};

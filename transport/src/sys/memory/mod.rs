@@ -156,9 +156,9 @@ impl Mapping {
             for (into, from) in into.iter_mut().zip(from) {
                 *into = from.load(Ordering::Relaxed);
             }
-            // SAFETY: the old place is the fresh mapping, which nobody uses from now on. The new one
-            // is within `_kept`, holds the same bytes before and after, and is replaced by one call
-            // of the kernel, so that references into it stay valid.
+            // SAFETY: the old place is the fresh mapping, which nobody uses from now on. The new
+            // one is within `_kept`, holds the same bytes before and after, and is replaced by one
+            // call of the kernel, so that references into it stay valid.
             unsafe {
                 mremap_fixed(copy, bytes, bytes, MremapFlags::MAYMOVE, self.base.as_ptr().cast())
             }?;
