@@ -159,6 +159,15 @@ fn counting_an_input_twice_is_seen() {
 }
 
 #[test]
+fn one_wire_as_two_sources_is_seen() {
+    let schedules = pair(|other, steps| {
+        steps.send(other, IN);
+        steps.reduce(OUT, &[Source::Local(IN), wire(other), wire(other)]);
+    });
+    assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Twice { rank: Rank(1), slice: OUT });
+}
+
+#[test]
 fn leaving_an_input_out_is_seen() {
     let half = COUNT / 2;
     let schedules = pair(|other, steps| {

@@ -315,6 +315,17 @@ impl<'s> World<'s> {
             return Ok(0);
         }
         let dst = dst.take(elements);
+        // Two sources would read the same elements of one wire.
+        let wire = |source: &Source| match source {
+            Source::Wire(from, _) => Some(*from),
+            Source::Local(_) | Source::Peer(..) => None,
+        };
+        for (at, source) in sources.iter().enumerate() {
+            let from = wire(source);
+            if from.is_some() && sources[..at].iter().any(|before| wire(before) == from) {
+                return Err(Flaw::Twice { rank, slice: dst });
+            }
+        }
         let mut total: Option<Vec<Run>> = None;
         for source in sources {
             let values = match *source {
