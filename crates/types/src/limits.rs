@@ -189,8 +189,8 @@ pub const RDMA_LEND_BYTES: usize = 32 * 1024;
 /// Bytes of registered memory that nobody uses any more and that is kept for who asks next.
 pub const RDMA_IDLE_BYTES: usize = 256 * 1024 * 1024;
 
-/// Time after which a queue pair by which no packet has passed is given up, in milliseconds. The time
-/// that a device may take to send a lost packet again comes on top of it.
+/// Time after which a queue pair by which no packet has passed is given up, in milliseconds. The
+/// time that a device may take to send a lost packet again comes on top of it.
 pub const RDMA_PROOF_MS: u64 = 2_000;
 
 /// The least such time where TCP may not take its place, in milliseconds.

@@ -57,7 +57,8 @@ fake_test! {
 
 fake_test! {
     fn a_port_that_stays_down_ends_the_link_when_the_device_gives_up() {
-        let mut world = world(1, &Settings { timeout: 14, retries: 3, ..Settings::default() }, false);
+        let hasty = Settings { timeout: 14, retries: 3, ..Settings::default() };
+        let mut world = world(1, &hasty, false);
         world.devices[0][0].port(false);
         world.offer(b"to nobody");
         let mut error = None;

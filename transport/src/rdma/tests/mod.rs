@@ -61,7 +61,8 @@ macro_rules! fake_test {
         $(#[$note])*
         #[test]
         fn $name() {
-            $crate::rdma::tests::with_fake(concat!(module_path!(), "::", stringify!($name)), || $body);
+            let name = concat!(module_path!(), "::", stringify!($name));
+            $crate::rdma::tests::with_fake(name, || $body);
         }
     };
 }
