@@ -27,7 +27,7 @@ ranks of all hosts; others need -x.";
 #[command(name = "ringrun", version, after_help = AFTER)]
 #[command(override_usage = "ringrun [OPTIONS] PROGRAM [ARGS]...")]
 pub(crate) struct Args {
-    /// Ranks to start, also written `-np` or `-c` [default: the sum of the hosts' slots, or this
+    /// Ranks to start, also written `-np` [default: the sum of the hosts' slots, or this
     /// host's cores]
     #[arg(short = 'n', long = "np", visible_short_alias = 'c', value_name = "RANKS")]
     #[arg(value_parser = parse_ranks)]

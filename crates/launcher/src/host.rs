@@ -13,6 +13,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
+use crate::admit::{Admission, printable};
 use crate::conduct::Event;
 use crate::family::{self, DYING};
 use crate::frame::{Decoder, encode};
@@ -115,7 +116,7 @@ pub(crate) fn start(
     };
     let mut agent = Agent { child };
     let command = program.display().to_string();
-    let silence = order.silence;
+    let (silence, admission) = (order.silence, Admission::of(&order.ranks));
     let (orders, orders_rx) = mpsc::unbounded_channel();
     // The receiver is in the next line's task, which has not begun.
     orders.send(Down::Start(Box::new(order))).ok();
@@ -123,9 +124,10 @@ pub(crate) fn start(
     let hung_up = Arc::clone(&hang_up);
     let task = tokio::spawn(async move {
         let greeted = AtomicBool::new(false);
+        let reports = read_reports(stdout, silence, admission, &greeted, &lines);
         // What ends first closes the pipes of the others.
         let farewell = tokio::select! {
-            farewell = read_reports(stdout, silence, &greeted, &lines) => farewell,
+            farewell = reports => farewell,
             () = write_orders(stdin, orders_rx, silence, &greeted) => Farewell::Closed,
             () = hung_up.notified() => Farewell::Closed,
         };
@@ -135,8 +137,8 @@ pub(crate) fn start(
             let why = farewell.explain(&command, status);
             events.send(Event::HostLost { host, why })
         };
-        // Nobody listens when the job is over.
-        if let Farewell::Silent(_) = farewell {
+        // Nobody listens when the job is over. An agent that may not end is not waited for.
+        if let Farewell::Silent(_) | Farewell::Nonsense(_) = farewell {
             lost("").ok();
             agent.end().await;
         } else {
@@ -196,6 +198,7 @@ enum Farewell {
 async fn read_reports(
     mut stdout: ChildStdout,
     limit: Option<Duration>,
+    mut admission: Admission,
     greeted: &AtomicBool,
     lines: &Lines,
 ) -> Farewell {
@@ -215,17 +218,21 @@ async fn read_reports(
         }
         decoder.push(&buffer[..count]);
         loop {
-            match decoder.next() {
-                Ok(Some(Up::Leaving { why })) => left = Some(why),
-                Ok(Some(report)) => pass_on(report, lines).await,
+            let report = match decoder.next() {
+                Ok(Some(report)) => report,
                 Ok(None) => break,
+                Err(error) => return Farewell::Nonsense(error.to_string()),
+            };
+            match admission.admit(report) {
+                Ok(Up::Leaving { why }) => left = Some(why),
+                Ok(report) => pass_on(report, lines).await,
                 Err(error) => return Farewell::Nonsense(error.to_string()),
             }
         }
         greeted.store(decoder.chatter().is_none(), Ordering::Relaxed);
     }
     match (decoder.chatter(), left) {
-        (Some(said), _) => Farewell::NotStarted(said),
+        (Some(said), _) => Farewell::NotStarted(printable(&said)),
         (None, Some(why)) => Farewell::Left(why),
         (None, None) => Farewell::Closed,
     }
@@ -261,9 +268,8 @@ impl Farewell {
             Self::NotStarted(said) if said.is_empty() => {
                 format!("'{command}' ended ({status}) before ringrun answered there")
             }
-            Self::NotStarted(said) | Self::Nonsense(said) => {
-                format!("'{command}' ended ({status}) after: {said}")
-            }
+            Self::NotStarted(said) => format!("'{command}' ended ({status}) after: {said}"),
+            Self::Nonsense(said) => format!("'{command}' has brought nonsense from it: {said}"),
             Self::Left(why) => format!("ringrun there ended its ranks: {why}"),
             Self::Silent(limit) => format!(
                 "'{command}' has brought no word from it for {} s; if it is only slow, say \

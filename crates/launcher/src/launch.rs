@@ -22,7 +22,7 @@ use crate::outcome::{Outcome, Verdict};
 use crate::plan::{Plan, PlanError, Share};
 use crate::printer::{self, Printer};
 use crate::rendezvous::{self, RendezvousError};
-use crate::{affinity, family};
+use crate::{affinity, descriptors, family};
 
 /// Time for keepers to go when the job is over.
 const PARTING: Duration = Duration::from_secs(8);
@@ -84,6 +84,8 @@ pub fn run(job: &Job) -> Result<Outcome, LaunchError> {
 
 async fn launch(job: &Job) -> Result<Outcome, LaunchError> {
     let Placed { plan, here } = place(job)?;
+    // Three files for each host while its agent is started, and two connections for each rank.
+    descriptors::allow(3 * plan.hosts.len() + 2 * plan.size);
     let remote = plan.hosts.iter().map(|share| &*share.host).find(|host| *host != here);
     let (given, interfaces) = (job.rendezvous.as_deref(), job.interfaces.as_deref());
     let meeting = rendezvous::open(remote, given, interfaces).await?;

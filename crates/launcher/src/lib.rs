@@ -6,9 +6,9 @@
 //! * `plan`, `hosts`: which rank runs where. `conduct`: when to stop whom. Both are pure.
 //! * `keeper`: the process that holds the ranks of one host; `guardian`: the process above it;
 //!   `trampoline`: what a rank is before it is the program; `family`: what descends from a process;
-//!   `affinity`: cores.
+//!   `affinity`: cores; `descriptors`: open files.
 //! * `host`: the launcher's line to a keeper; `message`, `frame`: what is said on it; `silence`:
-//!   how a line that was cut is noticed.
+//!   how a line that was cut is noticed; `admit`: what a host may report.
 //! * `output`, `printer`, `feed`: the ranks' lines and rank 0's input.
 //! * `rendezvous`: where the ranks meet.
 //!
@@ -31,8 +31,10 @@
 //! `RINGFOLD_SECRET_FD`, the number of an open file that holds the 32 bytes of the job's secret.
 #![forbid(unsafe_code)]
 
+mod admit;
 mod affinity;
 mod conduct;
+mod descriptors;
 mod family;
 mod feed;
 mod frame;
@@ -67,8 +69,11 @@ pub use ringfold_bootstrap::started_as_rank;
 #[doc(hidden)]
 pub fn decode_anything(bytes: &[u8]) {
     let mut decoder = frame::Decoder::plain();
+    let mut host = admit::Admission::of(&[0, 7]);
     decoder.push(bytes);
-    while let Ok(Some(_)) = decoder.next::<message::Up>() {}
+    while let Ok(Some(report)) = decoder.next::<message::Up>() {
+        drop(host.admit(report));
+    }
     let mut decoder = frame::Decoder::after_greeting();
     for piece in bytes.chunks(7) {
         decoder.push(piece);

@@ -10,12 +10,13 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process_group, setrlimit};
+use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 use zeroize::Zeroizing;
 
 use super::relay::{Reports, read_stream, write_input};
+use crate::descriptors;
 use crate::family;
 use crate::frame::encode;
 use crate::intercept::TRAMPOLINE;
@@ -38,7 +39,8 @@ impl Ranks {
     ) -> Result<(), (u32, Refusal)> {
         let first = order.ranks.first().copied().unwrap_or_default();
         check(order).map_err(|refusal| (first, refusal))?;
-        allow_open_files(order.ranks.len());
+        // Three pipes each.
+        descriptors::allow(3 * order.ranks.len());
         for (rank, local_rank) in order.ranks.iter().zip(0..) {
             let pid = self.start_one(order, *rank, local_rank, reports).map_err(|error| {
                 (*rank, Refusal::System(format!("cannot start a process: {error}")))
@@ -149,16 +151,4 @@ fn rank_order(order: &HostOrder, rank: u32, local_rank: u32) -> RankOrder {
 fn check(order: &HostOrder) -> Result<(), Refusal> {
     let wdir = PathBuf::from(OsString::from_vec(order.wdir.clone()));
     if wdir.is_dir() { Ok(()) } else { Err(Refusal::Directory(wdir.display().to_string())) }
-}
-
-/// Three descriptors a rank may be more than a shell allows by default.
-fn allow_open_files(ranks: usize) {
-    let limit = getrlimit(Resource::Nofile);
-    let needed = u64::try_from(3 * ranks + 64).unwrap_or(u64::MAX);
-    if limit.current.is_some_and(|current| current < needed) {
-        // If this is refused, starting a rank will say so.
-        let wanted = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
-        let raised = Rlimit { current: Some(wanted), maximum: limit.maximum };
-        setrlimit(Resource::Nofile, raised).unwrap_or_default();
-    }
 }
