@@ -33,7 +33,7 @@ pub enum Carrier {
     /// It does not, or not otherwise than by `Rendezvous::Kvs`.
     #[default]
     None,
-    /// It has done so for an earlier communicator of this process.
+    /// It has done so, in the environment or for an earlier communicator of this process.
     Known(Secret),
 }
 
@@ -44,8 +44,8 @@ pub enum Rendezvous {
     Alone,
     /// Rank 0 listens on the first of `ports` that is free on its host; the others try each.
     Ports {
-        /// Rank 0's host: a name or an address.
-        host: String,
+        /// Rank 0's host: a name, or an address, or several addresses of it.
+        hosts: Vec<String>,
         /// What names that host, as in `MASTER_ADDR`; for messages.
         named_by: &'static str,
         /// Candidates, in order.
@@ -124,11 +124,13 @@ impl Identity {
         let toward = |place: &str| source_toward(place).unwrap_or_else(|_| default_source());
         match &self.rendezvous {
             Rendezvous::Alone => HERE,
-            Rendezvous::Ports { host, .. } if is_loopback(host) => HERE,
-            Rendezvous::Ports { host, .. } => match toward(&format!("{host}:9")) {
-                // On its own host a name may well lead to the loopback address.
-                ip if ip.is_loopback() => default_source(),
-                ip => ip,
+            Rendezvous::Ports { hosts, .. } => match hosts.first() {
+                Some(host) if !is_loopback(host) => match toward(&format!("{host}:9")) {
+                    // On its own host a name may well lead to the loopback address.
+                    ip if ip.is_loopback() => default_source(),
+                    ip => ip,
+                },
+                _ => HERE,
             },
             Rendezvous::Ask { address } => toward(address),
             Rendezvous::Kvs(client) if client.is_one_host() => HERE,
