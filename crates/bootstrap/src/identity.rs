@@ -9,6 +9,7 @@ use ringfold_types::Rank;
 use crate::address::{default_source, is_loopback, source_toward};
 use crate::pmi;
 use crate::secret::{Secret, SecretError};
+use crate::torch_store::TorchStore;
 
 /// What a launcher says of a rank.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub enum Carrier {
     None,
     /// It has done so, in the environment or for an earlier communicator of this process.
     Known(Secret),
+    /// torchrun's store.
+    TorchStore(TorchStore),
 }
 
 /// How the ranks learn where rank 0's hub listens.
@@ -111,6 +114,20 @@ impl Identity {
                 client.share_secret(self.rank, given.is_none(), timeout)?
             }
             (_, Carrier::Known(secret)) => Some(secret.clone()),
+            (_, Carrier::TorchStore(store)) if given.is_none() => {
+                let shared = store.share_secret(timeout);
+                let TorchStore { host, port, .. } = store;
+                shared
+                    .inspect_err(|e| {
+                        tracing::warn!(
+                            "rank {} cannot share a secret by torchrun's store at {host}:{port}, \
+                             and takes the one in its home directory: {e}",
+                            self.rank
+                        );
+                    })
+                    .ok()
+            }
+            (_, Carrier::TorchStore(_)) => None,
             (_, Carrier::None) => None,
         };
         given.or(carried).map_or_else(|| Secret::at_home(variable), Ok)

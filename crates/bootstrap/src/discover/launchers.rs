@@ -8,6 +8,7 @@ use ringfold_types::Rank;
 use super::{DiscoverError, Vars, expand_hosts};
 use crate::identity::{Carrier, Identity, Launcher, Rendezvous};
 use crate::secret::Secret;
+use crate::torch_store::TorchStore;
 use crate::{inherited, pmi};
 
 /// Ports that are tried from the first one on; a few of them may be somebody else's.
@@ -61,17 +62,20 @@ pub(super) fn torch(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     let attempt = vars.get("TORCHELASTIC_RESTART_COUNT").unwrap_or_default();
     let store = vars.get("TORCHELASTIC_USE_AGENT_STORE");
     let taken = store.is_some_and(|v| v.eq_ignore_ascii_case("true") || v == "1");
+    let job = format!("torch:{run}:{attempt}:{host}:{port}");
+    let store = |key| TorchStore { host: host.clone(), port, key };
+    let carrier = taken.then(|| Carrier::TorchStore(store(format!("ringfold-secret:{job}"))));
     Ok(Identity {
         rank,
         size,
-        job: format!("torch:{run}:{attempt}:{host}:{port}"),
+        job,
         rendezvous: Rendezvous::Ports {
             hosts: vec![host],
             named_by: "MASTER_ADDR",
             ports: ports_from(port, u16::from(taken)),
         },
         launcher: Launcher::Torchrun,
-        carrier: Carrier::None,
+        carrier: carrier.unwrap_or_default(),
     })
 }
 

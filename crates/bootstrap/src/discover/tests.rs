@@ -5,6 +5,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
 use super::*;
+use crate::identity::Carrier;
 use crate::secret::Secret;
 
 fn found(vars: &[(&str, &str)]) -> Result<Identity, DiscoverError> {
@@ -106,8 +107,11 @@ fn torchrun_with_and_without_its_store() {
     let me = found(&TORCHRUN).unwrap();
     assert_eq!((me.rank, me.size, me.launcher), (Rank(2), 4, Launcher::Torchrun));
     assert_eq!(place(&me), ("node7".into(), (29501..29516).collect()));
+    let Carrier::TorchStore(store) = &me.carrier else { panic!("{me:?}") };
+    assert_eq!((store.host.as_str(), store.port), ("node7", 29500));
     let me = found(&TORCHRUN[..4]).unwrap();
     assert_eq!(place(&me), ("node7".into(), (29500..29516).collect()));
+    assert!(matches!(me.carrier, Carrier::None));
     for missing in 0..4 {
         let mut fewer = TORCHRUN.to_vec();
         let (name, _) = fewer.remove(missing);
