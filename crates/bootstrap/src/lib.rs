@@ -45,6 +45,7 @@ pub mod pmi;
 mod relay;
 pub mod rendezvous;
 mod secret;
+mod torch_store;
 mod turned_away;
 mod verdict;
 
@@ -57,4 +58,5 @@ pub use identity::{Carrier, Identity, Launcher, Rendezvous};
 pub use join::{JoinError, Options};
 pub use judge::{Action, Complaint, Judge};
 pub use secret::{Secret, SecretError};
+pub use torch_store::TorchStore;
 pub use verdict::{Place, RankList, Said, Verdict, Whereabouts, Who};

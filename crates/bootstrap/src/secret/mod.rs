@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
+use sha2::{Digest, Sha256};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::inherited;
@@ -24,7 +24,7 @@ const TEXT_BYTES_MAX: usize = 128;
 /// What to do where ranks hold different secrets.
 pub(crate) const WAYS_TO_SHARE: &str = "give every rank the same one, by RINGFOLD_SECRET_FILE (a \
     file that each host can read), by RINGFOLD_SECRET (its 64 hexadecimal digits), or by a \
-    launcher that carries one (ringrun, mpiexec of MPICH); without those it is ~/.ringfold/secret, \
+    launcher that carries one (ringrun, torchrun, mpiexec of MPICH, mpirun of Open MPI 4); without those it is ~/.ringfold/secret, \
     which hosts share only if they share the home directory";
 
 /// Why there is no secret.
@@ -84,6 +84,18 @@ impl Secret {
     #[must_use]
     pub const fn new(bytes: [u8; SECRET_BYTES]) -> Self {
         Self(bytes)
+    }
+
+    /// The secret that follows from a key which a launcher has given to the ranks of a job alone.
+    #[must_use]
+    pub fn of_key(key: &str) -> Self {
+        Self(
+            Sha256::new()
+                .chain_update(b"ringfold launcher key")
+                .chain_update(key)
+                .finalize()
+                .into(),
+        )
     }
 
     /// A fresh secret.
