@@ -2,6 +2,7 @@
 //! and hands out the verdict.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use crate::inbound::{Inbound, Mark, receive};
 use crate::judge::{Arbiter, Judge, Step};
 use crate::member::{Heard, Line};
 use crate::message::{FromHub, Joining, Refusal, ToHub, decode, encode};
+use crate::relay::{self, Parent};
 use crate::rendezvous::Report;
 use crate::turned_away::TurnedAway;
 use crate::verdict::RankList;
@@ -31,6 +33,12 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(crate) struct Hub {
     hosts: Vec<String>,
     cards: Vec<Vec<u8>>,
+    /// Those that hand on the roster: where they came from, and their ports.
+    relays: BTreeMap<u32, (IpAddr, u16)>,
+    /// Those that get the roster from another rank: where they came from. They may still ask.
+    fetching: BTreeMap<u32, IpAddr>,
+    /// The cards of all, as a message.
+    roster: Arc<[u8]>,
     /// Those that are connected.
     seats: BTreeMap<u32, Seat>,
     events: mpsc::Receiver<Event>,
@@ -134,6 +142,9 @@ impl Hub {
         let mut hub = Self {
             hosts: vec![String::new(); size],
             cards: vec![Vec::new(); size],
+            relays: BTreeMap::new(),
+            fetching: BTreeMap::new(),
+            roster: Arc::new([]),
             seats: BTreeMap::new(),
             events,
             tell,
@@ -164,8 +175,7 @@ impl Hub {
         match gathered {
             Err(refusal) => self.tell_all(&FromHub::Refused(refusal)),
             Ok(()) => {
-                let roster = FromHub::Roster(std::mem::take(&mut self.cards));
-                self.tell_all(&roster);
+                self.hand_out_roster();
                 self.report(Report::Joined);
                 self.watch().await;
             }
@@ -232,6 +242,10 @@ impl Hub {
             Some(ToHub::Join(joining)) => match self.objection(&joining) {
                 None => {
                     let rank = joining.rank;
+                    if let Some(port) = joining.relay {
+                        self.relays.insert(rank, (from.ip(), port));
+                    }
+                    self.fetching.insert(rank, from.ip());
                     let (outbox, mut inbox) = mpsc::unbounded_channel();
                     let (mark, marks) = mpsc::unbounded_channel();
                     tracing::debug!("rank {rank} joined from {from}");
@@ -274,7 +288,7 @@ impl Hub {
     }
 
     fn objection(&self, joining: &Joining) -> Option<Refusal> {
-        let Joining { rank, host, card } = joining;
+        let Joining { rank, host, card, .. } = joining;
         let fits = card.len() <= limits::CARD_BYTES_MAX && host.len() <= limits::CAUSE_BYTES_MAX;
         if !fits || self.hosts.len() <= Rank(*rank).index() {
             Some(Refusal::Invalid)
@@ -286,11 +300,27 @@ impl Hub {
     }
 
     fn seat(&mut self, joining: Joining, seat: Seat) {
-        let Joining { rank, host, card } = joining;
+        let Joining { rank, host, card, .. } = joining;
         let index = Rank(rank).index();
         if let (Some(h), Some(c)) = (self.hosts.get_mut(index), self.cards.get_mut(index)) {
             (*h, *c) = (host, card);
             self.seats.insert(rank, seat);
+        }
+    }
+
+    /// Sends the roster to this rank's children, and to the others where they find it.
+    fn hand_out_roster(&mut self) {
+        self.roster = encode(&FromHub::Roster(std::mem::take(&mut self.cards))).into();
+        for rank in self.seats.keys().copied().collect::<Vec<_>>() {
+            let parent = if rank == 0 { 0 } else { relay::parent(Rank(rank)).0 };
+            let place = self.relays.get(&parent).zip(self.fetching.get(&rank));
+            if let Some(((ip, port), child)) = place {
+                let (ip, port) = (relay::address(*child, *ip), *port);
+                self.tell(rank, &FromHub::Fetch(Parent { rank: parent, ip, port }));
+            } else {
+                self.fetching.remove(&rank);
+                self.send(rank, &self.roster);
+            }
         }
     }
 
@@ -384,6 +414,13 @@ impl Hub {
                 if self.offers.len() == arbiter.size() {
                     let all = std::mem::take(&mut self.offers);
                     self.tell_all(&FromHub::Offers(all.into_values().collect()));
+                }
+                Vec::new()
+            }
+            Event::Said(rank, ToHub::NoRoster) => {
+                // Once: a rank that asks again has it under way.
+                if self.fetching.remove(&rank).is_some() {
+                    self.send(rank, &self.roster);
                 }
                 Vec::new()
             }

@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
 use ringfold_types::Rank;
 
 use crate::address::{default_source, is_loopback, source_toward};
 use crate::pmi;
+use crate::secret::{Secret, SecretError};
 
 /// What a launcher says of a rank.
 #[derive(Debug)]
@@ -21,6 +23,18 @@ pub struct Identity {
     pub rendezvous: Rendezvous,
     /// Who started the rank.
     pub launcher: Launcher,
+    /// How the launcher hands on the job's secret, if it does.
+    pub carrier: Carrier,
+}
+
+/// How a launcher hands on the job's secret, where the user names none.
+#[derive(Debug, Default)]
+pub enum Carrier {
+    /// It does not, or not otherwise than by `Rendezvous::Kvs`.
+    #[default]
+    None,
+    /// It has done so for an earlier communicator of this process.
+    Known(Secret),
 }
 
 /// How the ranks learn where rank 0's hub listens.
@@ -74,7 +88,32 @@ impl Identity {
             job: "alone".into(),
             rendezvous: Rendezvous::Alone,
             launcher: Launcher::Alone,
+            carrier: Carrier::None,
         }
+    }
+
+    /// The job's secret: the one that the user names (`Secret::given`), or else the one that the
+    /// launcher carries, or else the one in the home directory. To be called by every rank: over a
+    /// launcher's key-value space it blocks until all have, for at most `timeout`.
+    ///
+    /// # Errors
+    /// What the user names does not hold a secret, the launcher fails, or there is no home
+    /// directory.
+    pub fn secret(
+        &mut self,
+        variable: &dyn Fn(&str) -> Option<String>,
+        timeout: Duration,
+    ) -> Result<Secret, SecretError> {
+        let given = Secret::given(variable)?;
+        let carried = match (&mut self.rendezvous, &self.carrier) {
+            // All ranks take part, whatever they were given: a barrier waits for each.
+            (Rendezvous::Kvs(client), _) => {
+                client.share_secret(self.rank, given.is_none(), timeout)?
+            }
+            (_, Carrier::Known(secret)) => Some(secret.clone()),
+            (_, Carrier::None) => None,
+        };
+        given.or(carried).map_or_else(|| Secret::at_home(variable), Ok)
     }
 
     /// The address under which the other ranks most likely reach this one: that of the route to the

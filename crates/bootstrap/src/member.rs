@@ -289,7 +289,10 @@ impl Post {
                     self.sentence(left_hub());
                 }
             }
-            Some(FromHub::Roster(_) | FromHub::Refused(_) | FromHub::Seated) | None => {
+            Some(
+                FromHub::Roster(_) | FromHub::Refused(_) | FromHub::Seated | FromHub::Fetch(_),
+            )
+            | None => {
                 self.lose(Verdict::HubLost { cause: "rank 0 sent an unexpected message".into() });
             }
         }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::call_log::History;
 use crate::judge::Complaint;
+use crate::relay::Parent;
 use crate::verdict::Verdict;
 
 /// What a rank says to the hub.
@@ -24,6 +25,8 @@ pub(crate) enum ToHub {
     Stated(Verdict),
     /// The last message.
     Goodbye(History),
+    /// The rank that `FromHub::Fetch` named did not hand on the roster.
+    NoRoster,
 }
 
 /// What a rank says of itself when it joins.
@@ -32,6 +35,8 @@ pub(crate) struct Joining {
     pub(crate) rank: u32,
     pub(crate) host: String,
     pub(crate) card: Vec<u8>,
+    /// The port where it hands on the roster, if it may have to.
+    pub(crate) relay: Option<u16>,
 }
 
 /// What the hub says to a rank.
@@ -54,6 +59,8 @@ pub(crate) enum FromHub {
     Closing,
     /// The answer to `ToHub::Join`: the rank has its place, and waits for the others.
     Seated,
+    /// Everyone is here; this rank has the roster.
+    Fetch(Parent),
 }
 
 /// Why a rank is not in the job.

@@ -67,6 +67,13 @@ pub const HANDSHAKE_OPENED_MS: u64 = 1_000;
 /// Time that a connection has to prove itself, in milliseconds.
 pub const HANDSHAKE_MS: u64 = 5_000;
 
+/// Ranks to which one rank hands on the roster (the cards of all ranks) when a job forms.
+pub const ROSTER_FAN_OUT: usize = 32;
+
+/// Time that a rank has to get the roster from the rank that hands it on, before it asks rank 0, in
+/// milliseconds.
+pub const RELAY_MS: u64 = 10_000;
+
 /// Time that ranks wait for each other before the log says for whom and why, in milliseconds.
 pub const JOIN_WARNING_MS: u64 = 2_000;
 

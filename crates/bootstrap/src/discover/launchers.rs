@@ -6,7 +6,7 @@ use std::time::Duration;
 use ringfold_types::Rank;
 
 use super::{DiscoverError, Vars, expand_hosts};
-use crate::identity::{Identity, Launcher, Rendezvous};
+use crate::identity::{Carrier, Identity, Launcher, Rendezvous};
 use crate::{inherited, pmi};
 
 /// Ports that are tried from the first one on; a few of them may be somebody else's.
@@ -32,6 +32,7 @@ pub(super) fn ringrun(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
         job: need.text("RINGFOLD_JOB", "")?,
         rendezvous: Rendezvous::Ask { address },
         launcher: Launcher::Ringrun,
+        carrier: Carrier::None,
     })
 }
 
@@ -63,6 +64,7 @@ pub(super) fn torch(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
             ports: ports_from(port, u16::from(taken)),
         },
         launcher: Launcher::Torchrun,
+        carrier: Carrier::None,
     })
 }
 
@@ -74,7 +76,7 @@ pub(super) fn hydra(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     let fd = need.number("PMI_FD")?;
     let socket = inherited::duplicate(fd);
     let socket = socket.map_err(|source| DiscoverError::Socket { fd, source })?;
-    if let Some(pmi::Met { space, hub }) = pmi::met(&socket) {
+    if let Some(pmi::Met { space, hub, secret }) = pmi::met(&socket) {
         let meet = |hub: SocketAddr| Rendezvous::Ports {
             host: hub.ip().to_string(),
             named_by: "the launcher's key-value space",
@@ -82,7 +84,8 @@ pub(super) fn hydra(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
         };
         let rendezvous = hub.map_or(Rendezvous::Alone, meet);
         let job = format!("pmi:{space}");
-        return Ok(Identity { rank, size, job, rendezvous, launcher: Launcher::Hydra });
+        let (launcher, carrier) = (Launcher::Hydra, secret.map_or(Carrier::None, Carrier::Known));
+        return Ok(Identity { rank, size, job, rendezvous, launcher, carrier });
     }
     let client = pmi::Client::open(socket, PMI_PATIENCE)?;
     let job = format!("pmi:{}", client.space());
@@ -93,7 +96,8 @@ pub(super) fn hydra(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     } else {
         Rendezvous::Kvs(client)
     };
-    Ok(Identity { rank, size, job, rendezvous, launcher: Launcher::Hydra })
+    let (launcher, carrier) = (Launcher::Hydra, Carrier::None);
+    Ok(Identity { rank, size, job, rendezvous, launcher, carrier })
 }
 
 /// `OMPI_COMM_WORLD_*`; the meeting place is `MASTER_ADDR`, or here if every rank is.
@@ -127,6 +131,7 @@ pub(super) fn open_mpi(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
         job: format!("ompi:{job}"),
         rendezvous: Rendezvous::Ports { host, named_by: "MASTER_ADDR", ports },
         launcher: Launcher::OpenMpi,
+        carrier: Carrier::None,
     })
 }
 
@@ -153,7 +158,8 @@ pub(super) fn slurm(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
         None => ports_of(&job),
     };
     let rendezvous = Rendezvous::Ports { host, named_by, ports };
-    Ok(Identity { rank, size, job, rendezvous, launcher: Launcher::Slurm })
+    let (launcher, carrier) = (Launcher::Slurm, Carrier::None);
+    Ok(Identity { rank, size, job, rendezvous, launcher, carrier })
 }
 
 pub(super) fn slurm_tasks(vars: &Vars<'_>) -> Result<Option<usize>, DiscoverError> {

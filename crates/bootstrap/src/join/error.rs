@@ -126,6 +126,28 @@ pub enum JoinError {
         /// What happened.
         cause: String,
     },
+    /// The job failed after every rank had come, and before this one knew all of them.
+    #[error("rank {rank} was about to know every rank when the job failed: {verdict}")]
+    Failed {
+        /// This rank.
+        rank: Rank,
+        /// The verdict in words.
+        verdict: String,
+    },
+    /// Rank 0 may not open as many files as it needs.
+    #[error(
+        "rank 0 needs {needed} file descriptors to connect {size} ranks, and its limit is {limit} \
+         (RLIMIT_NOFILE, the hard one): raise it where the job is started, as by `ulimit -Hn \
+         {needed}`, LimitNOFILE= of a service, or /etc/security/limits.conf"
+    )]
+    Descriptors {
+        /// How many ranks there are.
+        size: usize,
+        /// Descriptors that rank 0 needs.
+        needed: u64,
+        /// Descriptors that it may have.
+        limit: u64,
+    },
     /// Rank 0 cannot listen.
     #[error("rank 0 cannot listen on {place}: {source}")]
     Listen {

@@ -1,7 +1,9 @@
 //! Meeting the other ranks: from an identity and a secret to a `Control` and everyone's card.
 
+use std::future::pending;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::Pin;
 use std::sync::{Arc, mpsc as std_mpsc};
 use std::thread;
 use std::time::Duration;
@@ -14,8 +16,10 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::acceptor::accept;
 use crate::address;
+use crate::call_log::History;
 use crate::channel::{Greeting, Purpose};
 use crate::control::{Control, Link, Seat};
+use crate::descriptors;
 use crate::dial::{Dial, Target};
 use crate::hub::{Entrance, Hub};
 use crate::identity::{Identity, Rendezvous};
@@ -23,6 +27,7 @@ use crate::local;
 use crate::member::{Heard, Line, Member, tend};
 use crate::message::{FromHub, Joining, Refusal, ToHub, decode};
 use crate::pmi;
+use crate::relay::{self, Parent, Relay};
 use crate::rendezvous::{self, Report};
 use crate::secret::Secret;
 use crate::turned_away::TurnedAway;
@@ -99,11 +104,15 @@ impl Control {
         let (tell, told) = std_mpsc::sync_channel(1);
         let deadline = Instant::now() + options.timeout;
         let (job, hub) = (identity.job, JoinSet::new());
-        let mut joiner = Joiner { rank, size, job, secret, options, deadline, hub };
+        let mut joiner = Joiner { rank, size, job, secret, options, deadline, hub, relay: None };
         let (ours, rendezvous) = (Arc::clone(&seat), identity.rendezvous);
+        // A log of the calling thread alone shall hear of the ranks' meeting, too.
+        let log = tracing::dispatcher::get_default(Clone::clone);
         let work = move || {
             runtime.block_on(async {
+                let heard = tracing::dispatcher::set_default(&log);
                 let enrolled = joiner.enrol(rendezvous, card).await;
+                drop(heard);
                 let told = match enrolled {
                     Ok((line, cards)) => {
                         let told = tell.send(Ok(cards));
@@ -140,6 +149,8 @@ struct Joiner {
     deadline: Instant,
     /// In rank 0, the task that is the hub.
     hub: JoinSet<()>,
+    /// Where other ranks get the roster from this one.
+    relay: Option<Relay>,
 }
 
 impl Joiner {
@@ -150,10 +161,10 @@ impl Joiner {
     ) -> Result<(Line, Cards), JoinError> {
         let host = self.options.host.clone();
         let host = host.unwrap_or_else(address::host_name);
-        let joining = Joining { rank: self.rank.0, host, card };
+        let mut joining = Joining { rank: self.rank.0, host, card, relay: None };
         if self.rank == Rank(0) {
             let mut line = self.preside(rendezvous, joining).await?;
-            let cards = self.first_word(&mut line).await?;
+            let cards = self.roster(&mut line, None).await?;
             return Ok((line, cards));
         }
         let place = self.find(rendezvous).await?;
@@ -162,10 +173,13 @@ impl Joiner {
         loop {
             let channel = dial.connect().await?;
             let peer = channel.peer;
+            let relay = self.open_relay(channel.local.ip(), &place);
+            joining.relay = relay.as_ref().map(|(port, _)| *port);
             let mut line = Line::over(channel, ToHub::Join(joining.clone()));
             match self.seated(&mut line).await? {
                 Ok(()) => {
-                    let cards = self.first_word(&mut line).await?;
+                    self.relay = relay.map(|(_, relay)| relay);
+                    let cards = self.roster(&mut line, Some(peer.ip())).await?;
                     return Ok((line, cards));
                 }
                 // The coordinator has not taken this rank in, so that it may come again.
@@ -176,6 +190,10 @@ impl Joiner {
 
     /// Rank 0: listens, says where, and runs the hub.
     async fn preside(&mut self, rendezvous: Rendezvous, first: Joining) -> Result<Line, JoinError> {
+        let size = self.size;
+        descriptors::provide(size).map_err(|descriptors::TooFew { needed, limit }| {
+            JoinError::Descriptors { size, needed, limit }
+        })?;
         let (listener, report) = self.open(rendezvous).await?;
         let place = listener.local_addr().map_or_else(|e| e.to_string(), |at| at.to_string());
         let (hub, line) = Hub::new(self.size, first, self.options.linger, report);
@@ -292,21 +310,95 @@ impl Joiner {
         }
     }
 
-    async fn first_word(&self, line: &mut Line) -> Result<Cards, JoinError> {
-        let lost = |cause: &str| self.lost(cause);
-        let word = timeout_at(self.deadline + LAST_WORD, line.heard.recv()).await;
-        let bytes = match word {
-            Ok(Some(Heard::Message(bytes))) => bytes,
-            Ok(Some(Heard::Closed(Some(cause)))) => return Err(lost(&cause.to_string())),
-            Ok(Some(Heard::Closed(None) | Heard::Mark(_)) | None) => {
-                return Err(lost("it hung up"));
+    /// Listens for the ranks to which this one hands on the roster, if there are any; the port. If
+    /// that fails, the coordinator serves them.
+    fn open_relay(&self, local: IpAddr, place: &Place) -> Option<(u16, Relay)> {
+        let children = relay::children(self.rank, self.size);
+        if children.is_empty() {
+            return None;
+        }
+        // On the host of rank 0 a name may well lead to the loopback address.
+        let is_reached_there = !local.is_loopback() || address::is_loopback(&place.host);
+        let listening = address::listen(is_reached_there.then_some(local), &[0]);
+        let listening = listening.and_then(|l| Ok((l.local_addr()?.port(), l)));
+        let (port, listener) = listening
+            .inspect_err(|e| tracing::debug!("rank {} hands on no roster: {e}", self.rank))
+            .ok()?;
+        let (greeting, secret) = (self.greeting(Purpose::Relay), self.secret.clone());
+        let until = self.deadline + LAST_WORD;
+        Some((port, Relay::serve(listener, greeting, secret, children, until)))
+    }
+
+    /// Waits until every rank is there, gets everyone's card, and hands it on. `coordinator` is the
+    /// address at which this rank reached rank 0.
+    async fn roster(
+        &self,
+        line: &mut Line,
+        mut coordinator: Option<IpAddr>,
+    ) -> Result<Cards, JoinError> {
+        let mut fetching = None;
+        loop {
+            let fetched = async {
+                match &mut fetching {
+                    Some(fetching) => Pin::new(fetching).await,
+                    None => pending().await,
+                }
+            };
+            let bytes = tokio::select! {
+                word = self.word(line) => word?,
+                fetched = fetched => {
+                    fetching = None;
+                    match fetched {
+                        Ok(roster) => Arc::from(roster),
+                        Err(e) => {
+                            tracing::debug!("rank {} asks rank 0 for the roster: {e}", self.rank);
+                            line.say.send(ToHub::NoRoster).unwrap_or_default();
+                            continue;
+                        }
+                    }
+                }
+            };
+            match decode(&bytes) {
+                Some(FromHub::Roster(cards)) if cards.len() == self.size => {
+                    if let Some(relay) = &self.relay {
+                        relay.give(bytes);
+                    }
+                    return Ok(cards);
+                }
+                Some(FromHub::Refused(refusal)) => return Err(self.refused(refusal)),
+                Some(FromHub::Fetch(parent)) => match coordinator.take() {
+                    Some(coordinator) => {
+                        fetching = Some(Box::pin(self.fetch(parent, coordinator)));
+                    }
+                    None => return Err(self.lost("it named two ranks that have the roster")),
+                },
+                // Ranks that have the roster may be at work already, and in trouble.
+                Some(FromHub::Ask) => {
+                    line.say.send(ToHub::Answer(History::default())).unwrap_or_default();
+                }
+                Some(FromHub::Verdict(verdict)) => {
+                    let (rank, verdict) = (self.rank, verdict.to_string());
+                    return Err(JoinError::Failed { rank, verdict });
+                }
+                _ => return Err(self.lost("it sent an unexpected message")),
             }
-            Err(_) => return Err(lost("it said nothing in time")),
-        };
-        match decode(&bytes) {
-            Some(FromHub::Roster(cards)) if cards.len() == self.size => Ok(cards),
-            Some(FromHub::Refused(refusal)) => Err(self.refused(refusal)),
-            _ => Err(lost("it sent an unexpected message")),
+        }
+    }
+
+    async fn fetch(&self, parent: Parent, coordinator: IpAddr) -> io::Result<Vec<u8>> {
+        let at = SocketAddr::new(parent.ip.unwrap_or(coordinator), parent.port);
+        let (greeting, place) = (self.greeting(Purpose::Relay), Place::at(at, "rank 0"));
+        let latest = self.deadline + LAST_WORD / 2;
+        relay::fetch(self.target(&greeting, &place), at, latest).await
+    }
+
+    /// The coordinator's next message.
+    async fn word(&self, line: &mut Line) -> Result<Arc<[u8]>, JoinError> {
+        match timeout_at(self.deadline + LAST_WORD, line.heard.recv()).await {
+            Ok(Some(Heard::Message(bytes))) => Ok(bytes),
+            Ok(Some(Heard::Closed(Some(cause)))) => Err(self.lost(&cause.to_string())),
+            Ok(Some(Heard::Closed(None) | Heard::Mark(_)) | None) => Err(self.lost("it hung up")),
+            Err(_) => Err(self.lost("it said nothing in time")),
         }
     }
 
@@ -326,8 +418,12 @@ impl Joiner {
     }
 
     fn dial<'a>(&'a self, greeting: &'a Greeting, place: &'a Place) -> Dial<'a> {
+        Dial::new(self.target(greeting, place))
+    }
+
+    fn target<'a>(&'a self, greeting: &'a Greeting, place: &'a Place) -> Target<'a> {
         let Self { rank, size, secret, deadline, .. } = self;
-        Dial::new(Target {
+        Target {
             rank: *rank,
             size: *size,
             host: &place.host,
@@ -337,7 +433,7 @@ impl Joiner {
             secret,
             timeout: self.options.timeout,
             deadline: *deadline,
-        })
+        }
     }
 
     fn greeting(&self, purpose: Purpose) -> Greeting {

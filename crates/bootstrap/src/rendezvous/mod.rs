@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 
 use crate::acceptor::{Member as Guest, accept};
 use crate::channel::{Greeting, Purpose};
+use crate::descriptors::{TooFew, provide};
 use crate::dial::Channel;
 use crate::message::{decode, encode};
 use crate::secret::Secret;
@@ -76,6 +77,12 @@ pub async fn serve(
     size: usize,
     reports: mpsc::UnboundedSender<Report>,
 ) {
+    if let Err(TooFew { needed, limit }) = provide(size) {
+        tracing::warn!(
+            "{needed} file descriptors are needed for {size} ranks, and the hard limit is {limit} \
+             (RLIMIT_NOFILE): raise it, as by `ulimit -Hn {needed}`"
+        );
+    }
     let (admitted, mut guests) = mpsc::channel(size.clamp(1, 1024));
     let greeting = Greeting::new(Purpose::Rendezvous, job, size);
     let mut tasks = JoinSet::new();

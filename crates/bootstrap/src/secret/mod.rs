@@ -11,6 +11,7 @@ use sha2::Sha256;
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::inherited;
+use crate::pmi::PmiError;
 
 /// The job's secret. Never printed, overwritten when dropped.
 #[derive(Clone, PartialEq, Eq)]
@@ -70,6 +71,9 @@ pub enum SecretError {
         /// What the system says.
         source: io::Error,
     },
+    /// The launcher's key-value space, which hands on a secret, failed.
+    #[error("cannot share a secret by the launcher's key-value space (PMI-1): {0}")]
+    Carrier(#[from] PmiError),
     /// Neither a secret nor a home directory is set.
     #[error("no secret: set RINGFOLD_SECRET_FILE (or HOME, to keep one in ~/.ringfold/secret)")]
     NoHome,
@@ -92,23 +96,28 @@ impl Secret {
         Ok(Self(bytes))
     }
 
-    /// The job's secret, from the first of these that is set: `RINGFOLD_SECRET_FD` (an inherited
-    /// file descriptor, read to its end), `RINGFOLD_SECRET` (hex), `RINGFOLD_SECRET_FILE` (hex;
-    /// ours and closed to others), and at last `.ringfold/secret` below `HOME`, made on first use.
+    /// The secret that the user, or `ringrun`, names: the first of `RINGFOLD_SECRET_FD` (an
+    /// inherited file descriptor, read to its end), `RINGFOLD_SECRET` (hex) and
+    /// `RINGFOLD_SECRET_FILE` (hex; ours and closed to others) that is set. `None` if none is.
     ///
     /// # Errors
     /// What is set does not hold a secret, or holds it where others can read it.
-    pub fn find(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, SecretError> {
+    pub fn given(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>, SecretError> {
         if let Some(number) = variable("RINGFOLD_SECRET_FD") {
-            return Self::from_fd(&number);
+            return Self::from_fd(&number).map(Some);
         }
         if let Some(hex) = variable("RINGFOLD_SECRET").map(Zeroizing::new) {
             let malformed = || SecretError::Malformed { place: "RINGFOLD_SECRET".into() };
-            return Self::parse(hex.as_bytes()).ok_or_else(malformed);
+            return Self::parse(hex.as_bytes()).ok_or_else(malformed).map(Some);
         }
-        if let Some(path) = variable("RINGFOLD_SECRET_FILE") {
-            return Self::from_file(Path::new(&path));
-        }
+        variable("RINGFOLD_SECRET_FILE").map(|path| Self::from_file(Path::new(&path))).transpose()
+    }
+
+    /// The secret in `.ringfold/secret` below `HOME`, made on first use.
+    ///
+    /// # Errors
+    /// `HOME` is not set, or the file cannot be made, or others can read it.
+    pub fn at_home(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, SecretError> {
         let home = variable("HOME").filter(|h| !h.is_empty()).ok_or(SecretError::NoHome)?;
         Self::from_home(Path::new(&home))
     }
