@@ -236,14 +236,14 @@ fn what_cannot_be_a_rank_is_refused_at_once() {
 fn rank_0_raises_its_limit_of_open_files() {
     const SIZE: u32 = 60;
     let job = Job::new(SIZE as usize);
-    let hub = job.process_limited(0, "40", "4096");
+    let hub = job.process_with(0, "40", "4096");
     leave(job.joined(&(1..SIZE).collect::<Vec<_>>()));
     drop(hub);
 }
 
 #[test]
 fn rank_0_names_the_limit_of_open_files_that_is_too_low() {
-    let mut hub = Job::new(60).process_limited(0, "40", "50");
+    let mut hub = Job::new(60).process_with(0, "40", "50");
     let error = hub.verdict();
     assert!(
         error.contains(" file descriptors to connect 60 ranks, and its limit is 50"),

@@ -75,20 +75,20 @@ impl Job {
 
     /// The rank as a process, which joins and then waits for a verdict.
     pub(crate) fn process(&self, rank: u32) -> Process {
-        self.process_with("waits", rank, "", "")
+        self.process_that(rank, "waits")
+    }
+
+    /// The same with limits of open files, the soft and the hard one.
+    pub(crate) fn process_with(&self, rank: u32, soft: &str, hard: &str) -> Process {
+        self.process_that(rank, &format!("waits {soft} {hard}"))
     }
 
     /// The rank as a process, which joins and then catches up once it has been stopped.
     pub(crate) fn stopped_process(&self, rank: u32) -> Process {
-        self.process_with("catches-up", rank, "", "")
+        self.process_that(rank, "catches-up")
     }
 
-    /// As `process`, with limits of open files, the soft and the hard one.
-    pub(crate) fn process_limited(&self, rank: u32, soft: &str, hard: &str) -> Process {
-        self.process_with("waits", rank, soft, hard)
-    }
-
-    fn process_with(&self, what: &str, rank: u32, soft: &str, hard: &str) -> Process {
+    fn process_that(&self, rank: u32, what: &str) -> Process {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "world::as_a_process", "--ignored", "--nocapture"])
             .stdin(Stdio::piped())
@@ -96,8 +96,7 @@ impl Job {
             .spawn()
             .unwrap();
         let hex = self.secret.to_hex();
-        let (size, port) = (self.size, self.ports[0]);
-        let line = format!("{rank} {size} {port} {} {what} {soft} {hard}\n", hex.as_str());
+        let line = format!("{rank} {} {} {} {what}\n", self.size, self.ports[0], hex.as_str());
         child.stdin.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         Process { child, output }

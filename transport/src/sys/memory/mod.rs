@@ -2,9 +2,11 @@
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
+use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::Arc;
@@ -45,7 +47,7 @@ pub(crate) struct Mapping {
 }
 
 /// What a part of a mapping keeps alive besides.
-pub(crate) trait Lease: std::fmt::Debug + Send + Sync {}
+pub(crate) trait Lease: fmt::Debug + Send + Sync + UnwindSafe + RefUnwindSafe {}
 
 /// Addresses to which nobody else maps anything, until dropped: then what is mapped there ends.
 #[derive(Debug)]
