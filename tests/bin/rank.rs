@@ -12,6 +12,7 @@
 //!   once there is a file STOP says how many elements have another;
 //! * `refuse BYTES`: as `window`, where no rank has memory left; a rank whose call failed says how
 //!   its window then panics;
+//! * `mixed SEED CALLS`: so many calls of all kinds, 0 for without end, with results that are known;
 //! * `half`: rank 1 takes a window, the others a slice of theirs;
 //! * `other`: rank 1 takes another window than the others;
 //! * `range`: rank 1 takes another part of the window than the others;
@@ -28,8 +29,12 @@
 //! * `forked RANK`: that rank forks a child that tries its communicator, drops it and sleeps; all
 //!   all-reduce again and again until they fail;
 //! * `twice BYTES`: broadcasts so many bytes from rank 0, twice;
+//! * `footprint BYTES`: all-reduces so many bytes once, and says what this process has open, mapped
+//!   and in memory;
 //! * `again TIMES`: makes so many more communicators, each other one before it leaves the last.
 #![expect(clippy::print_stdout, reason = "standard output is how it reports")]
+
+mod mixed;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -83,6 +88,10 @@ fn run(args: &[String]) -> Result<(), Error> {
                 comm.all_reduce_window(&mut window, .., ReduceOp::Max)?;
             }
         }
+        Some("mixed") => {
+            println!("started");
+            mixed::mixed(&mut comm, number(1) as u64, number(2))
+        }
         Some("refuse") => refuse(&mut comm, number(1) / 4),
         Some("refill") => refill(&mut comm, number(1) / 4, &args[2]),
         Some("abort") => abort(&mut comm),
@@ -121,6 +130,7 @@ fn run(args: &[String]) -> Result<(), Error> {
             std::thread::sleep(Duration::from_secs(number(1) as u64));
             comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum)
         }
+        Some("footprint") => footprint(&mut comm, number(1) / 4),
         Some("again") => again(comm, number(1)),
         Some("exit") if is_odd_one => {
             println!("started");
@@ -129,6 +139,31 @@ fn run(args: &[String]) -> Result<(), Error> {
         }
         _ => comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum),
     }
+}
+
+/// See above. Prints the numbers of descriptors and mappings, then kilobytes.
+fn footprint(comm: &mut Communicator, count: usize) -> Result<(), Error> {
+    let mut buffer = vec![1.0_f32; count];
+    comm.all_reduce(&mut buffer, ReduceOp::Sum)?;
+    let sum = comm.size() as f32;
+    println!("sums {}", buffer.iter().all(|it| *it == sum));
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/self/{name}"));
+    let (status, maps) = (read("status").unwrap_or_default(), read("maps").unwrap_or_default());
+    let of = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|line| line.split_whitespace().next()).unwrap_or("?")
+    };
+    let descriptors = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    println!(
+        "footprint descriptors {descriptors} mappings {} rss {} shared {} tables {} threads {}",
+        maps.lines().count(),
+        of("VmRSS:"),
+        of("RssShmem:"),
+        of("VmPTE:"),
+        of("Threads:"),
+    );
+    // Nobody leaves while another counts.
+    comm.barrier()
 }
 
 /// See above.

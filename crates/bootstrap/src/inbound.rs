@@ -15,20 +15,23 @@ use tokio::task::yield_now;
 
 use crate::channel::Reader;
 
-/// One copy of a request to catch up; the caller waits until the last copy is dropped.
+/// A request to catch up.
 #[derive(Clone, Debug)]
-pub(crate) struct Mark {
-    _caller: std_mpsc::Sender<Infallible>,
+pub(crate) enum Mark {
+    /// By a caller, who waits until the last copy is dropped.
+    Caller(std_mpsc::Sender<Infallible>),
+    /// By a task of the control thread, which counts what comes back of this number.
+    Task(u64),
 }
 
 /// The caller's end of a mark.
 pub(crate) type Passed = std_mpsc::Receiver<Infallible>;
 
 impl Mark {
-    /// A mark, and what disconnects once all copies of it are dropped.
+    /// A caller's mark, and what disconnects once all copies of it are dropped.
     pub(crate) fn new() -> (Self, Passed) {
         let (caller, passed) = std_mpsc::channel();
-        (Self { _caller: caller }, passed)
+        (Self::Caller(caller), passed)
     }
 }
 

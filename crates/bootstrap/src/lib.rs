@@ -21,14 +21,16 @@
 #![forbid(unsafe_code)]
 
 mod aborter;
+mod acceptor;
 mod address;
 mod call_log;
 mod channel;
 mod control;
 #[doc(hidden)]
 pub mod decode;
+mod descriptors;
+mod dial;
 mod discover;
-mod gate;
 mod hub;
 mod identity;
 mod inbound;
@@ -40,9 +42,11 @@ pub mod local;
 mod member;
 mod message;
 pub mod pmi;
+mod relay;
 pub mod rendezvous;
 mod secret;
-mod seek;
+mod torch_store;
+mod turned_away;
 mod verdict;
 
 pub use aborter::Aborter;
@@ -50,8 +54,9 @@ pub use address::{default_source, show_connections, source_toward};
 pub use call_log::{CallLog, CallName, History, Logged, Windows};
 pub use control::{Control, ExchangeError};
 pub use discover::{DiscoverError, InvalidHostList, discover, expand_hosts, started_as_rank};
-pub use identity::{Identity, Launcher, Rendezvous};
+pub use identity::{Carrier, Identity, Launcher, Rendezvous};
 pub use join::{JoinError, Options};
 pub use judge::{Action, Complaint, Judge};
 pub use secret::{Secret, SecretError};
+pub use torch_store::TorchStore;
 pub use verdict::{Place, RankList, Said, Verdict, Whereabouts, Who};

@@ -10,7 +10,7 @@ use ringfold_lend::expose;
 use ringfold_reduce::scale;
 use ringfold_topology::Layout;
 use ringfold_transport::{Window, close_in_children};
-use ringfold_types::{Call, Collective, Rank, ReduceOp};
+use ringfold_types::{Call, Collective, Rank, ReduceOp, limits};
 
 use crate::config::{Config, LONGEST};
 use crate::engine::{Engine, Trouble};
@@ -66,8 +66,9 @@ pub(crate) struct Parts {
     pub(crate) interface: Option<Choice>,
 }
 
-/// How long a rank that noticed trouble waits for the others' judgement before it states its own.
-const JUDGEMENT: Duration = Duration::from_secs(5);
+/// How long a rank that noticed trouble waits for the verdict before it states its own. The control
+/// thread has a verdict far sooner, whatever becomes of rank 0, so only a rank without one waits.
+const JUDGEMENT: Duration = Duration::from_millis(5 * limits::HUB_SILENCE_MS);
 
 impl Communicator {
     /// Joins the group of ranks that the launcher started this process in, with the settings of the

@@ -102,8 +102,10 @@ impl Windowing {
     }
 }
 
-/// How long to wait for peers' parts between two looks.
+/// How long to wait for peers' parts before the second look, and at most between two: the time
+/// doubles, since many ranks that look often keep each other from making their parts.
 const GLANCE: Duration = Duration::from_micros(200);
+const GLANCE_MAX: Duration = Duration::from_millis(20);
 
 impl Communicator {
     /// Makes a window of `len` elements, all zero. To be called by every rank, with the same type
@@ -201,6 +203,7 @@ impl Communicator {
         };
         let deadline = Instant::now() + self.timeout;
         windows.begin(bytes)?;
+        let mut glance = GLANCE;
         loop {
             if let Some(made) = windows.finish()? {
                 return Ok(made);
@@ -211,7 +214,8 @@ impl Communicator {
             if Instant::now() >= deadline {
                 return Err(Trouble::Overdue);
             }
-            park(&[Some(control.wake_fd())], GLANCE);
+            park(&[Some(control.wake_fd())], glance);
+            glance = GLANCE_MAX.min(glance * 2);
         }
     }
 

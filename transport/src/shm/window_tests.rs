@@ -3,18 +3,14 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use ringfold_types::{Lane, Rank};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use super::Shm;
-use super::opening::encode;
 use super::tests::meet_all;
 use super::window::{Exposure, Window};
 use crate::contract::{LinkError, LinkFault, Transport as _, Windows as _};
-use crate::sys::{sealed_memory, transmit};
 
 /// Polls until there is an outcome.
 fn finished(end: &mut Shm) -> Result<io::Result<Window>, LinkError> {
@@ -142,6 +138,7 @@ fn a_window_waits_for_all() {
     // Windows and messages do not disturb each other.
     let link = |peer| crate::contract::Link { peer: Rank(peer), lane: Lane(0) };
     assert_eq!(ends[0].send(link(1), 3, b"after").unwrap(), 5);
+    ends[1].poll().unwrap();
     assert_eq!(ends[1].readable(link(0)).unwrap().unwrap().bytes, b"after");
 }
 
@@ -161,34 +158,50 @@ fn nobody_puts_where_there_is_no_part() {
     expose(&mut windows[0]).peers.put(Rank(0), 0, &[1]);
 }
 
-/// A peer that knows the secret and hands over something else: an error on its link, no more.
+/// A peer that says something else of its window: an error on its link, no more.
 #[test]
 fn what_is_no_window_is_refused() {
-    let open = |bytes| {
-        let file = memfd_create(c"ringfold-test", MemfdFlags::ALLOW_SEALING).unwrap();
-        ftruncate(&file, bytes).unwrap();
-        file
-    };
-    let sealed = |bytes| sealed_memory(c"ringfold-test", bytes).unwrap();
-    let cases = [
-        ("unfit", encode(1, 4096).to_vec(), vec![open(4096)]),
-        ("unfit", encode(1, 4096).to_vec(), vec![sealed(4095)]),
-        ("without its memory", encode(1, 4096).to_vec(), vec![]),
-        ("without its memory", encode(1, 4096).to_vec(), vec![sealed(4096), sealed(4096)]),
-        ("another window", encode(2, 4096).to_vec(), vec![sealed(4096)]),
-        ("another window", encode(1, 8192).to_vec(), vec![sealed(8192)]),
-        ("another window", b"hello".to_vec(), vec![]),
-        ("oversized", vec![0; 100], vec![]),
-    ];
-    for (why, message, files) in cases {
+    for (number, bytes, is_made) in
+        [(1, 8192, true), (1, 8192, false), (3, 4096, true), (9, 0, true)]
+    {
         let mut ends = meet_all(2);
-        let files: Vec<_> = files.iter().map(|file| file.as_fd()).collect();
-        transmit(ends[1].peers[0].socket.as_ref().unwrap(), &message, &files).unwrap();
+        ends[1].slot.say_made(number, bytes, is_made);
         ends[0].begin(4096).unwrap();
         let error = finished(&mut ends[0]).unwrap_err();
         assert_eq!(error.link.peer, Rank(1));
         assert!(matches!(error.fault, LinkFault::Protocol(_)), "{error}");
-        assert!(error.to_string().contains(why), "{error} for {why}");
+        assert!(error.to_string().contains("another window"), "{error}");
+    }
+}
+
+#[test]
+fn who_is_ahead_has_said_what_became_of_the_last_window() {
+    for is_made in [true, false] {
+        let mut ends = meet_all(2);
+        ends[1].slot.say_made(1, 4096, is_made);
+        ends[1].slot.say_made(2, 100, true);
+        ends[0].begin(4096).unwrap();
+        assert_eq!(finished(&mut ends[0]).unwrap().is_ok(), is_made);
+    }
+}
+
+/// Bytes of the shared files of this process that have pages.
+fn taken(end: &Shm) -> u64 {
+    let blocks = rustix::fs::fstat(end.segment.file()).unwrap().st_blocks;
+    u64::try_from(blocks).unwrap() * 512
+}
+
+#[test]
+fn the_last_that_drops_a_window_frees_it() {
+    for bytes in [100_000, 5 << 20] {
+        let mut ends = meet_all(3);
+        let before = taken(&ends[0]);
+        let mut windows = windows(&mut ends, bytes);
+        while let Some(window) = windows.pop() {
+            assert!(taken(&ends[0]) >= before + 3 * bytes as u64, "parts live on");
+            drop(window);
+        }
+        assert_eq!(taken(&ends[0]), before);
     }
 }
 

@@ -12,8 +12,8 @@ mod handover;
 mod memory;
 mod outgoing;
 
-pub(crate) use attach::{process_behind, read_process};
-pub(crate) use bell::Bell;
+pub(crate) use attach::read_process;
+pub(crate) use bell::{Bell, NamedBell};
 pub use cache::hand_over;
 pub(crate) use cache::will_write;
 pub(crate) use copy::copy_bytes;
@@ -21,5 +21,5 @@ pub use copy::{copy, copy_past};
 pub(crate) use descriptors::{receive, transmit};
 pub use fork::{Process, close_in_children, fork_for_test};
 pub(crate) use handover::Handover;
-pub(crate) use memory::{Access, Mapping, sealed_memory};
+pub(crate) use memory::{Lease, Mapping, sealed_memory};
 pub(crate) use outgoing::outgoing;

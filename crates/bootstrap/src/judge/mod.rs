@@ -11,6 +11,10 @@ use serde::{Deserialize, Serialize};
 use crate::call_log::{History, Logged};
 use crate::verdict::{Place, Said, Verdict, Whereabouts, Who};
 
+mod arbiter;
+
+pub(crate) use arbiter::{Arbiter, Step};
+
 /// What a rank has to complain about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Complaint {
@@ -419,5 +423,7 @@ pub(crate) fn cut(mut text: String) -> String {
     text
 }
 
+#[cfg(test)]
+mod arbiter_tests;
 #[cfg(test)]
 mod tests;

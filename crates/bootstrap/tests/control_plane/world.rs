@@ -8,11 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::{
-    Control, Identity, JoinError, Launcher, Options, Rendezvous, Secret, Verdict,
+    Carrier, Control, Identity, JoinError, Launcher, Options, Rendezvous, Secret, Verdict,
 };
 use ringfold_types::Rank;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::Signal;
+use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 
 /// Long enough for a machine under load; nothing waits for it unless a test fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -47,8 +47,13 @@ impl Job {
             rank: Rank(rank),
             size: self.size,
             job: "test".into(),
-            rendezvous: Rendezvous::Ports { host: "127.0.0.1".into(), ports: self.ports.clone() },
+            rendezvous: Rendezvous::Ports {
+                hosts: vec!["127.0.0.1".into()],
+                named_by: "the test",
+                ports: self.ports.clone(),
+            },
             launcher: Launcher::Torchrun,
+            carrier: Carrier::None,
         }
     }
 
@@ -70,15 +75,20 @@ impl Job {
 
     /// The rank as a process, which joins and then waits for a verdict.
     pub(crate) fn process(&self, rank: u32) -> Process {
-        self.process_that("waits", rank)
+        self.process_that(rank, "waits")
+    }
+
+    /// The same with limits of open files, the soft and the hard one.
+    pub(crate) fn process_with(&self, rank: u32, soft: &str, hard: &str) -> Process {
+        self.process_that(rank, &format!("waits {soft} {hard}"))
     }
 
     /// The rank as a process, which joins and then catches up once it has been stopped.
     pub(crate) fn stopped_process(&self, rank: u32) -> Process {
-        self.process_that("catches-up", rank)
+        self.process_that(rank, "catches-up")
     }
 
-    fn process_that(&self, what: &str, rank: u32) -> Process {
+    fn process_that(&self, rank: u32, what: &str) -> Process {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "world::as_a_process", "--ignored", "--nocapture"])
             .stdin(Stdio::piped())
@@ -154,7 +164,14 @@ fn as_a_process() {
     let mut job = Job::new(words[1].parse().unwrap());
     job.ports = vec![words[2].parse().unwrap()];
     job.secret = Secret::parse(words[3].as_bytes()).unwrap();
-    let (control, _) = job.join(words[0].parse().unwrap()).unwrap();
+    if let [_, _, _, _, _, soft, hard] = words[..] {
+        let [current, maximum] = [soft, hard].map(|limit| Some(limit.parse().unwrap()));
+        setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
+    }
+    let (control, _) = match job.join(words[0].parse().unwrap()) {
+        Ok(joined) => joined,
+        Err(e) => return println!("verdict: {e}"),
+    };
     if words[4] == "catches-up" {
         return catch_up_after_a_stop(&control);
     }
