@@ -98,7 +98,7 @@ fn a_difference_that_nobody_waited_for_is_found_by_the_next_call() {
 
 #[test]
 fn a_difference_that_no_call_found_is_found_on_leaving() {
-    let both_called = std::sync::Barrier::new(2);
+    let both_called = Barrier::new(2);
     let result = local::run(2, |comm| {
         let root = comm.rank();
         comm.broadcast(&mut [root.0; 3], root).unwrap();
