@@ -195,12 +195,22 @@ struct Meeting<'a> {
     met: Vec<bool>,
     /// Whether the system lacks descriptors for more conversations.
     is_full: bool,
+    /// Whether the log says why peers have to wait.
+    has_warned: bool,
 }
 
 impl<'a> Meeting<'a> {
     fn new(host: &'a Host, listener: OwnedFd, segment: &'a Segment) -> Self {
         let met = host.ranks.iter().map(|rank| *rank == host.rank).collect();
-        Self { host, listener, segment, handshakes: Vec::new(), met, is_full: false }
+        Self {
+            host,
+            listener,
+            segment,
+            handshakes: Vec::new(),
+            met,
+            is_full: false,
+            has_warned: false,
+        }
     }
 
     fn run(&mut self, deadline: Instant) -> Result<(), ConnectError> {
@@ -229,7 +239,17 @@ impl<'a> Meeting<'a> {
                 continue;
             }
             match handshake.step(self.host, Some(self.segment.file().as_fd())) {
-                Ok(Outcome::Waiting(handshake)) => waiting.push(handshake),
+                Ok(Outcome::Waiting(handshake)) => {
+                    if handshake.is_owing() && !self.has_warned {
+                        self.has_warned = true;
+                        tracing::warn!(
+                            "ranks of this host wait for their shared memory, since this user has \
+                             too many descriptors on their way between processes; `ulimit -n` \
+                             limits them"
+                        );
+                    }
+                    waiting.push(handshake);
+                }
                 Ok(Outcome::Welcomed(peer)) => self.meet(peer),
                 Ok(Outcome::Welcome(_)) => {}
                 Err(flaw) => {

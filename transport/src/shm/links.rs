@@ -11,6 +11,7 @@ use std::sync::atomic::{Ordering, fence};
 use ringfold_types::Lane;
 use ringfold_types::limits::LANES_MAX;
 use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
 
 use super::address::Address;
 use super::attach::{Namespace, Process, watch};
@@ -165,11 +166,14 @@ impl Shm {
                     let added = epoll::add(&self.wake, &process, datum, epoll::EventFlags::IN);
                     peer.watched = added.is_ok().then_some(process);
                 }
+                Some(Err(why)) if why.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {
+                    peer.end(&self.wake);
+                }
                 Some(Err(why)) if !self.is_blind => {
                     self.is_blind = true;
                     tracing::warn!(
-                        "the end of some ranks of this host will be noticed by the control plane \
-                         only: {why}; raise the limit with `ulimit -n`"
+                        "only the control plane will tell of the end of some ranks of this host: \
+                         {why}; where descriptors are short, raise `ulimit -n`"
                     );
                 }
                 _ => {}

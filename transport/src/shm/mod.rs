@@ -406,7 +406,9 @@ impl Transport for Shm {
 
 impl Drop for Shm {
     fn drop(&mut self) {
-        self.withdraw();
-        self.depart();
+        if self.segment.is_ours() {
+            self.withdraw();
+            self.depart();
+        }
     }
 }

@@ -51,6 +51,8 @@ pub(super) struct Segment {
     /// Header and slots.
     memory: Arc<Mapping>,
     geometry: Geometry,
+    /// The process that is this rank.
+    process: u32,
 }
 
 impl Geometry {
@@ -104,7 +106,7 @@ impl Segment {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a file that is too short"));
         }
         let memory = Mapping::new(&file, 0, geometry.slots_bytes())?;
-        Ok(Self { file, memory: Arc::new(memory), geometry })
+        Ok(Self { file, memory: Arc::new(memory), geometry, process: std::process::id() })
     }
 
     pub(super) const fn file(&self) -> &OwnedFd {
@@ -113,6 +115,12 @@ impl Segment {
 
     pub(super) const fn geometry(&self) -> Geometry {
         self.geometry
+    }
+
+    /// Whether this is the process that met the others. A child that was forked is not: what it drops
+    /// is its parent's still.
+    pub(super) fn is_ours(&self) -> bool {
+        self.process == std::process::id()
     }
 
     /// The slot number `index`.
