@@ -61,6 +61,31 @@ fn the_next_program_of_a_script_meets_anew() {
 }
 
 #[test]
+fn ranks_with_homes_of_their_own_say_early_what_is_wrong() {
+    let homes = std::env::temp_dir().join(format!("ringfold-homes-{}", std::process::id()));
+    let outcomes = by_hand(2, |rank, command| {
+        let home = homes.join(rank.to_string());
+        std::fs::create_dir_all(&home).unwrap();
+        command.env_remove("RINGFOLD_SECRET").env_remove("RINGFOLD_DEBUG").env("HOME", home);
+        command.env("RINGFOLD_JOIN_TIMEOUT", "4").args(["again", "1"]);
+    });
+    std::fs::remove_dir_all(&homes).unwrap();
+    let ways = ["RINGFOLD_SECRET_FILE", "RINGFOLD_SECRET (", "a launcher that carries one"];
+    for (rank, outcome) in outcomes.iter().enumerate() {
+        assert!(!outcome.status.success(), "{outcome:?}");
+        let warning = outcome.stderr.lines().find(|line| line.contains("WARN"));
+        let warning = warning.unwrap_or_else(|| panic!("rank {rank} has not warned: {outcome:?}"));
+        let error = outcome.stderr.lines().last().unwrap();
+        for text in [warning, error] {
+            assert!(ways.iter().all(|way| text.contains(way)), "{text}");
+        }
+    }
+    let [zero, one] = &outcomes[..] else { panic!("{outcomes:?}") };
+    assert!(zero.stderr.contains(" has waited 2s for rank 1; 1 of 2 ranks have joined; "));
+    assert!(one.stderr.contains("rank 1 has not joined: 127.0.0.1:"), "{one:?}");
+}
+
+#[test]
 fn ranks_with_different_settings_do_not_begin() {
     for (name, value, has) in [
         ("RINGFOLD_CHUNK", "64K", "65536"),

@@ -5,17 +5,18 @@ use std::error::Error;
 use std::io::Write;
 use std::time::Duration;
 
-use ringfold_bootstrap::{Control, Options, Secret, discover};
+use ringfold_bootstrap::{Control, Options, discover};
 
 #[expect(clippy::disallowed_methods, reason = "a program, which reads its environment")]
 fn main() -> Result<(), Box<dyn Error>> {
     let variable = |name: &str| std::env::var(name).ok();
-    let identity = discover(&variable)?;
-    let secret = Secret::find(&variable)?;
+    let timeout = Duration::from_secs(20);
+    let mut identity = discover(&variable)?;
+    let secret = identity.secret(&variable, timeout)?;
     let mut out = std::io::stdout();
     let (launcher, job, source) = (identity.launcher, identity.job.clone(), identity.source());
     let card = format!("{source} pid {}", std::process::id()).into_bytes();
-    let options = Options { timeout: Duration::from_secs(20), ..Options::default() };
+    let options = Options { timeout, ..Options::default() };
     let (control, cards) = Control::join(identity, secret, card, options)?;
     if control.rank().0 == 0 {
         writeln!(out, "{} ranks, started by {launcher}, job {job}", control.size())?;

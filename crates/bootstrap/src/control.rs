@@ -6,9 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ringfold_types::Rank;
+use ringfold_types::{Rank, limits};
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::aborter::{Aborter, Way};
 use crate::call_log::{CallLog, CallName};
 use crate::judge::Complaint;
 use crate::local::Room;
@@ -116,6 +117,27 @@ impl Control {
             Link::Local(room) => room.complain(self.rank, complaint),
             Link::Member(member) => member.complain(complaint),
         }
+    }
+
+    /// Waits until everything that had arrived on the control connection is handled: a verdict among
+    /// it is returned by `verdict` from then on. A rank that was stopped calls it before it touches
+    /// memory that its peers share. Takes microseconds where all is well; in rank 0 it also waits
+    /// until a failure that was reported has its verdict. Blocks for `limits::CATCH_UP_MS` at most;
+    /// where the control thread has ended, not at all.
+    pub fn catch_up(&self) {
+        if let Link::Member(member) = &self.link {
+            member.catch_up(Duration::from_millis(limits::CATCH_UP_MS));
+        }
+    }
+
+    /// What gives this rank up from any thread.
+    #[must_use]
+    pub fn aborter(&self) -> Aborter {
+        let way = match &self.link {
+            Link::Local(room) => Way::Local(Arc::clone(room)),
+            Link::Member(member) => Way::Member(member.commands()),
+        };
+        Aborter { rank: self.rank, way }
     }
 
     /// Gives `bytes` to every rank and returns everyone's, in rank order. All ranks must call it,

@@ -2,6 +2,7 @@
 //! and hands out the verdict.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,23 +11,36 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::gate::{Guest, Strangers};
-use crate::judge::{Action, Judge};
+use crate::acceptor::Member as Guest;
+use crate::inbound::{Inbound, Mark, receive};
+use crate::judge::{Arbiter, Judge, Step};
 use crate::member::{Heard, Line};
 use crate::message::{FromHub, Joining, Refusal, ToHub, decode, encode};
+use crate::relay::{self, Parent};
 use crate::rendezvous::Report;
+use crate::turned_away::TurnedAway;
+use crate::verdict::RankList;
 
 /// What is under way to ranks that are left behind may take this long to leave.
 const FLUSH: Duration = Duration::from_secs(1);
 /// Messages of ranks that wait until the hub has time; then their connections have to.
 const EVENTS_MAX: usize = 1024;
 
+/// A connection that never rests is waited for so long before the hub decides something.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// The hub of one job.
 pub(crate) struct Hub {
     hosts: Vec<String>,
     cards: Vec<Vec<u8>>,
+    /// Those that hand on the roster: where they came from, and their ports.
+    relays: BTreeMap<u32, (IpAddr, u16)>,
+    /// Those that get the roster from another rank: where they came from. They may still ask.
+    fetching: BTreeMap<u32, IpAddr>,
+    /// The cards of all, as a message.
+    roster: Arc<[u8]>,
     /// Those that are connected.
-    seats: BTreeMap<u32, mpsc::UnboundedSender<Arc<[u8]>>>,
+    seats: BTreeMap<u32, Seat>,
     events: mpsc::Receiver<Event>,
     tell: mpsc::Sender<Event>,
     writers: JoinSet<()>,
@@ -36,22 +50,68 @@ pub(crate) struct Hub {
     began: Instant,
     /// Those that have said goodbye and wait for the others to, and how long they may.
     leaving: BTreeMap<u32, Instant>,
+    /// What is waited for before the arbiter decides.
+    look: Option<Look>,
+    looks: u64,
+    /// Callers who wait until nothing is left to announce.
+    callers: Vec<Mark>,
     is_over: bool,
+}
+
+/// The hub waits until every connection has delivered what the kernel had of it: a process that was
+/// stopped finds the time over, and the answers unread.
+struct Look {
+    /// The mark that every connection delivers.
+    number: u64,
+    /// How many have not delivered it.
+    left: usize,
+    until: Instant,
+}
+
+/// The ways to a connected rank.
+struct Seat {
+    outbox: mpsc::UnboundedSender<Heard>,
+    /// Where marks go, to come back behind whatever the rank sent; rank 0 has no connection.
+    marks: Option<mpsc::UnboundedSender<Mark>>,
 }
 
 /// What happens on the connection of a rank.
 enum Event {
     Said(u32, ToHub),
     Closed(u32),
+    /// Rank 0 wants to hear of all that has arrived.
+    CatchUp(Mark),
+    /// So much of it as one connection had.
+    CaughtUp(Mark),
 }
 
-/// Those who knock, and when to stop waiting for them.
+/// The connections of ranks that join, and when to stop waiting for them.
 pub(crate) struct Entrance {
     pub(crate) guests: mpsc::Receiver<Guest>,
-    pub(crate) strangers: Arc<Strangers>,
+    pub(crate) turned_away: Arc<TurnedAway>,
     pub(crate) deadline: Instant,
-    /// What lets them in; it is stopped when nobody is missing any more.
-    pub(crate) door: JoinHandle<()>,
+    /// The port or address where the coordinator listens, for messages.
+    pub(crate) place: String,
+    /// The acceptor; it is stopped when no rank is missing any more.
+    pub(crate) acceptor: JoinHandle<()>,
+}
+
+impl Seat {
+    /// Whether there is anybody to hear it.
+    fn say(&self, bytes: &Arc<[u8]>) -> bool {
+        self.outbox.send(Heard::Message(Arc::clone(bytes))).is_ok()
+    }
+
+    /// Sends a mark the way of what was received, or for rank 0 the way of what it is told.
+    fn mark(&self, mark: Mark) {
+        let sent = match &self.marks {
+            Some(marks) => marks.send(mark).is_ok(),
+            None => self.outbox.send(Heard::Mark(mark)).is_ok(),
+        };
+        if !sent {
+            tracing::trace!("nobody is left to catch up");
+        }
+    }
 }
 
 impl Hub {
@@ -63,21 +123,18 @@ impl Hub {
         reports: Option<mpsc::UnboundedSender<Report>>,
     ) -> (Self, Line) {
         let (tell, events) = mpsc::channel(EVENTS_MAX);
-        let (outbox, mut inbox) = mpsc::unbounded_channel::<Arc<[u8]>>();
         let (hear, heard) = mpsc::unbounded_channel();
         let (say, mut said) = mpsc::unbounded_channel();
-        let mut writers = JoinSet::new();
-        writers.spawn(async move {
-            while let Some(bytes) = inbox.recv().await {
-                if hear.send(Heard::Message(bytes)).is_err() {
-                    return;
-                }
-            }
-        });
+        let (mark, mut marks) = mpsc::unbounded_channel();
         let own = tell.clone();
         tokio::spawn(async move {
-            while let Some(message) = said.recv().await {
-                if own.send(Event::Said(0, message)).await.is_err() {
+            loop {
+                let event = tokio::select! {
+                    Some(message) = said.recv() => Event::Said(0, message),
+                    Some(mark) = marks.recv() => Event::CatchUp(mark),
+                    else => return,
+                };
+                if own.send(event).await.is_err() {
                     return;
                 }
             }
@@ -85,35 +142,40 @@ impl Hub {
         let mut hub = Self {
             hosts: vec![String::new(); size],
             cards: vec![Vec::new(); size],
+            relays: BTreeMap::new(),
+            fetching: BTreeMap::new(),
+            roster: Arc::new([]),
             seats: BTreeMap::new(),
             events,
             tell,
-            writers,
+            writers: JoinSet::new(),
             offers: BTreeMap::new(),
             reports,
             linger,
             began: Instant::now(),
             leaving: BTreeMap::new(),
+            look: None,
+            looks: 0,
+            callers: Vec::new(),
             is_over: false,
         };
-        hub.seat(first, outbox);
-        (hub, Line { heard, say })
+        hub.seat(first, Seat { outbox: hear, marks: None });
+        (hub, Line { heard, say, mark })
     }
 
     /// Brings the ranks together, then watches until rank 0 has left.
     pub(crate) async fn run(mut self, mut entrance: Entrance) {
         let gathered = self.gather(&mut entrance).await;
-        // With nobody to wait for there is no port for strangers either. It is closed before anyone
-        // hears that all are there: who then knocks for the next communicator must not knock here.
-        entrance.door.abort();
-        if entrance.door.await.is_err_and(|e| e.is_panic()) {
-            tracing::error!("what let the ranks in has panicked");
+        // With no rank to wait for the port is closed, and before any rank hears that all are
+        // there: a rank that dials for its next communicator must not reach this one.
+        entrance.acceptor.abort();
+        if entrance.acceptor.await.is_err_and(|e| e.is_panic()) {
+            tracing::error!("the coordinator's accept task panicked");
         }
         match gathered {
             Err(refusal) => self.tell_all(&FromHub::Refused(refusal)),
             Ok(()) => {
-                let roster = FromHub::Roster(std::mem::take(&mut self.cards));
-                self.tell_all(&roster);
+                self.hand_out_roster();
                 self.report(Report::Joined);
                 self.watch().await;
             }
@@ -122,6 +184,8 @@ impl Hub {
     }
 
     async fn gather(&mut self, entrance: &mut Entrance) -> Result<(), Refusal> {
+        let mut pause = Duration::from_millis(limits::JOIN_WARNING_MS);
+        let mut warn_at = Instant::now() + pause;
         while self.seats.len() < self.hosts.len() {
             tokio::select! {
                 Some(guest) = entrance.guests.recv() => self.welcome(guest),
@@ -133,17 +197,43 @@ impl Hub {
                     Event::Said(rank, _) => {
                         tracing::warn!("rank {rank} speaks before the job has begun");
                     }
+                    Event::CatchUp(_) | Event::CaughtUp(_) => {}
                 },
                 () = sleep_until(entrance.deadline) => {
-                    let all = (0..self.hosts.len()).map(|i| Rank::at(i).0);
                     return Err(Refusal::Missing {
-                        ranks: all.filter(|rank| !self.seats.contains_key(rank)).collect(),
-                        wrong_secret: entrance.strangers.wrong_secret(),
+                        ranks: self.missing(),
+                        turned_away: entrance.turned_away.explanation(),
                     });
+                }
+                () = sleep_until(warn_at) => {
+                    self.warn_of_missing(entrance);
+                    pause *= 2;
+                    warn_at += pause;
                 }
             }
         }
         Ok(())
+    }
+
+    fn missing(&self) -> Vec<u32> {
+        let all = (0..self.hosts.len()).map(|i| Rank::at(i).0);
+        all.filter(|rank| !self.seats.contains_key(rank)).collect()
+    }
+
+    fn warn_of_missing(&self, entrance: &Entrance) {
+        let missing: Vec<Rank> = self.missing().into_iter().map(Rank).collect();
+        let (joined, size) = (self.seats.len(), self.hosts.len());
+        let why = match entrance.turned_away.explanation() {
+            none if none.is_empty() => "no other connection has come that explains it".into(),
+            explanation => explanation,
+        };
+        tracing::warn!(
+            "rank 0 listens at {} and has waited {:.0?} for {}; {joined} of {size} ranks have \
+             joined; {why}",
+            entrance.place,
+            self.began.elapsed(),
+            RankList(&missing),
+        );
     }
 
     fn welcome(&mut self, guest: Guest) {
@@ -152,11 +242,17 @@ impl Hub {
             Some(ToHub::Join(joining)) => match self.objection(&joining) {
                 None => {
                     let rank = joining.rank;
-                    let (outbox, mut inbox) = mpsc::unbounded_channel::<Arc<[u8]>>();
+                    if let Some(port) = joining.relay {
+                        self.relays.insert(rank, (from.ip(), port));
+                    }
+                    self.fetching.insert(rank, from.ip());
+                    let (outbox, mut inbox) = mpsc::unbounded_channel();
+                    let (mark, marks) = mpsc::unbounded_channel();
                     tracing::debug!("rank {rank} joined from {from}");
-                    self.seat(joining, outbox);
+                    self.seat(joining, Seat { outbox, marks: Some(mark) });
+                    self.tell(rank, &FromHub::Seated);
                     self.writers.spawn(async move {
-                        while let Some(bytes) = inbox.recv().await {
+                        while let Some(Heard::Message(bytes)) = inbox.recv().await {
                             if writer.send(&bytes).await.is_err() {
                                 return;
                             }
@@ -165,16 +261,16 @@ impl Hub {
                         writer.close().await.unwrap_or_default();
                     });
                     let tell = self.tell.clone();
-                    tokio::spawn(async move {
-                        while let Ok(Some(bytes)) = reader.next().await {
-                            let Some(message) = decode(&bytes) else { break };
-                            if tell.send(Event::Said(rank, message)).await.is_err() {
-                                return;
+                    tokio::spawn(receive(reader, marks, async move |inbound| {
+                        let event = match inbound {
+                            Inbound::Message(bytes) => {
+                                decode(&bytes).map_or(Event::Closed(rank), |m| Event::Said(rank, m))
                             }
-                        }
-                        // Nobody listens after the end of the hub.
-                        tell.send(Event::Closed(rank)).await.unwrap_or_default();
-                    });
+                            Inbound::Closed(_) => Event::Closed(rank),
+                            Inbound::Mark(mark) => Event::CaughtUp(mark),
+                        };
+                        tell.send(event).await.is_ok()
+                    }));
                     return;
                 }
                 Some(refusal) => refusal,
@@ -192,7 +288,7 @@ impl Hub {
     }
 
     fn objection(&self, joining: &Joining) -> Option<Refusal> {
-        let Joining { rank, host, card } = joining;
+        let Joining { rank, host, card, .. } = joining;
         let fits = card.len() <= limits::CARD_BYTES_MAX && host.len() <= limits::CAUSE_BYTES_MAX;
         if !fits || self.hosts.len() <= Rank(*rank).index() {
             Some(Refusal::Invalid)
@@ -203,43 +299,72 @@ impl Hub {
         }
     }
 
-    fn seat(&mut self, joining: Joining, outbox: mpsc::UnboundedSender<Arc<[u8]>>) {
-        let Joining { rank, host, card } = joining;
+    fn seat(&mut self, joining: Joining, seat: Seat) {
+        let Joining { rank, host, card, .. } = joining;
         let index = Rank(rank).index();
         if let (Some(h), Some(c)) = (self.hosts.get_mut(index), self.cards.get_mut(index)) {
             (*h, *c) = (host, card);
-            self.seats.insert(rank, outbox);
+            self.seats.insert(rank, seat);
+        }
+    }
+
+    /// Sends the roster to this rank's children, and to the others where they find it.
+    fn hand_out_roster(&mut self) {
+        self.roster = encode(&FromHub::Roster(std::mem::take(&mut self.cards))).into();
+        for rank in self.seats.keys().copied().collect::<Vec<_>>() {
+            let parent = if rank == 0 { 0 } else { relay::parent(Rank(rank)).0 };
+            let place = self.relays.get(&parent).zip(self.fetching.get(&rank));
+            if let Some(((ip, port), child)) = place {
+                let (ip, port) = (relay::address(*child, *ip), *port);
+                self.tell(rank, &FromHub::Fetch(Parent { rank: parent, ip, port }));
+            } else {
+                self.fetching.remove(&rank);
+                self.send(rank, &self.roster);
+            }
         }
     }
 
     /// Until rank 0 has left and so have the others, or they have had time to.
     async fn watch(&mut self) {
-        let mut judge = Judge::new(std::mem::take(&mut self.hosts));
+        let mut arbiter = Arbiter::new(Judge::new(std::mem::take(&mut self.hosts)));
         let mut end: Option<Instant> = None;
         loop {
+            // Nobody goes while there is something to announce.
+            let is_settled = !arbiter.is_pending();
             let alone = self.seats.keys().all(|rank| *rank == 0);
-            if end.is_some() && alone {
+            if end.is_some() && alone && is_settled {
                 return;
             }
-            let tick = judge.deadline_ms().map(|ms| self.began + Duration::from_millis(ms));
-            let parting = self.leaving.values().min().copied();
+            let due = |ms| self.began + Duration::from_millis(ms);
+            let tick = self.look.as_ref().map(|look| look.until);
+            let tick = tick.or_else(|| arbiter.deadline_ms().map(due));
+            let parting = self.leaving.values().min().copied().filter(|_| is_settled);
             let now = Instant::now();
             tokio::select! {
                 Some(event) = self.events.recv() => {
                     if let Event::Said(0, ToHub::Goodbye(_)) = &event {
                         end = Some(now + self.linger);
                     }
-                    let action = self.take(&mut judge, event);
-                    self.act(action);
+                    let steps = self.take(&mut arbiter, event);
+                    self.act(steps);
                 }
                 () = sleep_until(tick.unwrap_or(now)), if tick.is_some() => {
-                    let action = judge.tick(self.now_ms());
-                    self.act(action);
+                    if self.look.take().is_some() || !self.look_around() {
+                        self.act(arbiter.tick(self.now_ms()));
+                    }
                 }
                 () = sleep_until(parting.unwrap_or(now)), if parting.is_some() => {}
-                () = sleep_until(end.unwrap_or(now)), if end.is_some() => return,
+                () = sleep_until(end.unwrap_or(now)), if end.is_some() && is_settled => return,
             }
-            self.part(judge.have_all_left());
+            if !arbiter.is_pending() {
+                // Behind the verdict, if there is one.
+                let callers = std::mem::take(&mut self.callers);
+                let own = self.seats.get(&0);
+                callers
+                    .into_iter()
+                    .for_each(|mark| own.iter().for_each(|it| it.mark(mark.clone())));
+                self.part(arbiter.have_all_left());
+            }
             // After a verdict nobody works on; those who can hear it have heard it soon.
             if self.is_over {
                 end = end.map(|end| end.min(Instant::now() + FLUSH));
@@ -247,57 +372,112 @@ impl Hub {
         }
     }
 
-    fn take(&mut self, judge: &mut Judge, event: Event) -> Option<Action> {
+    /// Sends a mark to every connection; whether there is any.
+    fn look_around(&mut self) -> bool {
+        self.looks += 1;
+        let connected = || self.seats.values().filter(|seat| seat.marks.is_some());
+        connected().for_each(|seat| seat.mark(Mark::Task(self.looks)));
+        let until = Instant::now() + LOOK;
+        let look = Look { number: self.looks, left: connected().count(), until };
+        self.look = Some(look).filter(|look| look.left > 0);
+        self.look.is_some()
+    }
+
+    fn take(&mut self, arbiter: &mut Arbiter, event: Event) -> Vec<Step> {
         let now_ms = self.now_ms();
         match event {
             Event::Said(rank, ToHub::Complain(complaint)) => {
                 tracing::debug!("rank {rank} complains: {complaint:?}");
-                judge.complain(Rank(rank), complaint, now_ms)
+                arbiter.complain(Rank(rank), complaint, now_ms)
             }
-            Event::Said(rank, ToHub::Answer(history)) => judge.answer(Rank(rank), history, now_ms),
+            Event::Said(rank, ToHub::Answer(history)) => {
+                arbiter.answer(Rank(rank), history, now_ms)
+            }
+            Event::Said(rank, ToHub::Holds) => {
+                arbiter.holds(Rank(rank));
+                Vec::new()
+            }
+            Event::Said(rank, ToHub::Stated(verdict)) => {
+                tracing::info!("rank {rank} could not wait: {verdict}");
+                arbiter.stated(Rank(rank), verdict, now_ms)
+            }
             Event::Said(rank, ToHub::Goodbye(history)) => {
                 self.report(Report::Left { rank });
                 if rank != 0 {
                     let until = Instant::now() + Duration::from_millis(limits::PARTING_MS);
                     self.leaving.insert(rank, until);
                 }
-                judge.left(Rank(rank), history, now_ms)
+                arbiter.left(Rank(rank), history, now_ms)
             }
             Event::Said(rank, ToHub::Offer(bytes)) => {
                 self.offers.insert(rank, bytes);
-                if self.offers.len() == judge.size() {
+                if self.offers.len() == arbiter.size() {
                     let all = std::mem::take(&mut self.offers);
                     self.tell_all(&FromHub::Offers(all.into_values().collect()));
                 }
-                None
+                Vec::new()
+            }
+            Event::Said(rank, ToHub::NoRoster) => {
+                // Once: a rank that asks again has it under way.
+                if self.fetching.remove(&rank).is_some() {
+                    self.send(rank, &self.roster);
+                }
+                Vec::new()
             }
             Event::Said(rank, ToHub::Join(_)) => {
                 tracing::warn!("rank {rank} joins again");
-                None
+                Vec::new()
             }
             Event::Closed(rank) => {
                 self.seats.remove(&rank);
                 self.leaving.remove(&rank);
-                judge.closed(Rank(rank))
+                arbiter.closed(Rank(rank), now_ms)
+            }
+            // Each connection hands its copy back.
+            Event::CatchUp(mark) => {
+                self.callers.push(mark.clone());
+                let connected = self.seats.values().filter(|seat| seat.marks.is_some());
+                connected.for_each(|seat| seat.mark(mark.clone()));
+                Vec::new()
+            }
+            Event::CaughtUp(Mark::Task(number)) => {
+                let look = self.look.as_mut().filter(|look| look.number == number);
+                let is_last = look.is_some_and(|look| {
+                    look.left -= 1;
+                    look.left == 0
+                });
+                if is_last {
+                    self.look = None;
+                    return arbiter.tick(now_ms);
+                }
+                Vec::new()
+            }
+            Event::CaughtUp(mark) => {
+                self.callers.push(mark);
+                Vec::new()
             }
         }
     }
 
-    fn act(&mut self, action: Option<Action>) {
-        match action {
-            None => {}
-            Some(Action::Ask(ranks)) => {
-                let question: Arc<[u8]> = encode(&FromHub::Ask).into();
-                ranks.iter().for_each(|rank| self.send(rank.0, &question));
-            }
-            Some(Action::Pronounce(verdict)) => {
-                tracing::info!("verdict: {verdict}");
-                self.is_over = true;
-                let culprits = verdict.culprits().iter().map(|r| r.0).collect();
-                self.report(Report::Verdict { text: verdict.to_string(), culprits });
-                self.tell_all(&FromHub::Verdict(verdict));
+    fn act(&mut self, steps: Vec<Step>) {
+        for step in steps {
+            match step {
+                Step::Ask(ranks) => self.ask(&ranks, &FromHub::Ask),
+                Step::Hold(ranks) => self.ask(&ranks, &FromHub::Hold),
+                Step::Announce(verdict) => {
+                    tracing::info!("verdict: {verdict}");
+                    self.is_over = true;
+                    let culprits = verdict.culprits().iter().map(|r| r.0).collect();
+                    self.report(Report::Verdict { text: verdict.to_string(), culprits });
+                    self.tell_all(&FromHub::Verdict(verdict));
+                }
             }
         }
+    }
+
+    fn ask(&self, ranks: &[Rank], question: &FromHub) {
+        let question: Arc<[u8]> = encode(question).into();
+        ranks.iter().for_each(|rank| self.send(rank.0, &question));
     }
 
     /// Lets go who has nothing more to hear, or has waited long enough.
@@ -320,21 +500,13 @@ impl Hub {
         }
         self.seats.clear();
         self.reports = None;
-        // Everybody else first: with the farewell the process may end. Rank 0's own pump is the one
-        // that is left.
-        let others = async {
-            while self.writers.len() > 1 {
-                self.writers.join_next().await;
-            }
-        };
+        // Everybody else first: with the farewell the process may end.
+        let others = async { while self.writers.join_next().await.is_some() {} };
         if timeout(FLUSH, others).await.is_err() {
             tracing::debug!("some ranks do not take what is sent to them");
         }
         if let Some(own) = own {
-            own.send(encode(&FromHub::Farewell).into()).unwrap_or_default();
-        }
-        if timeout(FLUSH, self.writers.join_next()).await.is_err() {
-            tracing::debug!("rank 0 does not take its farewell");
+            own.say(&encode(&FromHub::Farewell).into());
         }
     }
 
@@ -348,8 +520,7 @@ impl Hub {
     }
 
     fn send(&self, rank: u32, bytes: &Arc<[u8]>) {
-        let sent = self.seats.get(&rank).map(|outbox| outbox.send(Arc::clone(bytes)));
-        if !matches!(sent, Some(Ok(()))) {
+        if !self.seats.get(&rank).is_some_and(|seat| seat.say(bytes)) {
             tracing::debug!("rank {rank} is not there to be told");
         }
     }

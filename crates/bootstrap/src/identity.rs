@@ -2,11 +2,14 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
 use ringfold_types::Rank;
 
 use crate::address::{default_source, is_loopback, source_toward};
 use crate::pmi;
+use crate::secret::{Secret, SecretError};
+use crate::torch_store::TorchStore;
 
 /// What a launcher says of a rank.
 #[derive(Debug)]
@@ -21,6 +24,20 @@ pub struct Identity {
     pub rendezvous: Rendezvous,
     /// Who started the rank.
     pub launcher: Launcher,
+    /// How the launcher hands on the job's secret, if it does.
+    pub carrier: Carrier,
+}
+
+/// How a launcher hands on the job's secret, where the user names none.
+#[derive(Debug, Default)]
+pub enum Carrier {
+    /// It does not, or not otherwise than by `Rendezvous::Kvs`.
+    #[default]
+    None,
+    /// It has done so, in the environment or for an earlier communicator of this process.
+    Known(Secret),
+    /// torchrun's store.
+    TorchStore(TorchStore),
 }
 
 /// How the ranks learn where rank 0's hub listens.
@@ -30,8 +47,10 @@ pub enum Rendezvous {
     Alone,
     /// Rank 0 listens on the first of `ports` that is free on its host; the others try each.
     Ports {
-        /// Rank 0's host: a name or an address.
-        host: String,
+        /// Rank 0's host: a name, or an address, or several addresses of it.
+        hosts: Vec<String>,
+        /// What names that host, as in `MASTER_ADDR`; for messages.
+        named_by: &'static str,
         /// Candidates, in order.
         ports: Vec<u16>,
     },
@@ -72,7 +91,46 @@ impl Identity {
             job: "alone".into(),
             rendezvous: Rendezvous::Alone,
             launcher: Launcher::Alone,
+            carrier: Carrier::None,
         }
+    }
+
+    /// The job's secret: the one that the user names (`Secret::given`), or else the one that the
+    /// launcher carries, or else the one in the home directory. To be called by every rank: over a
+    /// launcher's key-value space it blocks until all have, for at most `timeout`.
+    ///
+    /// # Errors
+    /// What the user names does not hold a secret, the launcher fails, or there is no home
+    /// directory.
+    pub fn secret(
+        &mut self,
+        variable: &dyn Fn(&str) -> Option<String>,
+        timeout: Duration,
+    ) -> Result<Secret, SecretError> {
+        let given = Secret::given(variable)?;
+        let carried = match (&mut self.rendezvous, &self.carrier) {
+            // All ranks take part, whatever they were given: a barrier waits for each.
+            (Rendezvous::Kvs(client), _) => {
+                client.share_secret(self.rank, given.is_none(), timeout)?
+            }
+            (_, Carrier::Known(secret)) => Some(secret.clone()),
+            (_, Carrier::TorchStore(store)) if given.is_none() => {
+                let shared = store.share_secret(timeout);
+                let TorchStore { host, port, .. } = store;
+                shared
+                    .inspect_err(|e| {
+                        tracing::warn!(
+                            "rank {} cannot share a secret by torchrun's store at {host}:{port}, \
+                             and takes the one in its home directory: {e}",
+                            self.rank
+                        );
+                    })
+                    .ok()
+            }
+            (_, Carrier::TorchStore(_)) => None,
+            (_, Carrier::None) => None,
+        };
+        given.or(carried).map_or_else(|| Secret::at_home(variable), Ok)
     }
 
     /// The address under which the other ranks most likely reach this one: that of the route to the
@@ -83,11 +141,13 @@ impl Identity {
         let toward = |place: &str| source_toward(place).unwrap_or_else(|_| default_source());
         match &self.rendezvous {
             Rendezvous::Alone => HERE,
-            Rendezvous::Ports { host, .. } if is_loopback(host) => HERE,
-            Rendezvous::Ports { host, .. } => match toward(&format!("{host}:9")) {
-                // On its own host a name may well lead to the loopback address.
-                ip if ip.is_loopback() => default_source(),
-                ip => ip,
+            Rendezvous::Ports { hosts, .. } => match hosts.first() {
+                Some(host) if !is_loopback(host) => match toward(&format!("{host}:9")) {
+                    // On its own host a name may well lead to the loopback address.
+                    ip if ip.is_loopback() => default_source(),
+                    ip => ip,
+                },
+                _ => HERE,
             },
             Rendezvous::Ask { address } => toward(address),
             Rendezvous::Kvs(client) if client.is_one_host() => HERE,

@@ -1,6 +1,7 @@
 //! One rank's life on the control thread once it has joined: it answers questions, passes on
 //! complaints, and hears the verdict.
 
+use std::io;
 use std::sync::mpsc as std_mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -10,14 +11,17 @@ use ringfold_types::{Rank, limits};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use crate::call_log::Logged;
 use crate::control::{ExchangeError, Seat};
+use crate::dial::Channel;
+use crate::inbound::{Inbound, Mark, receive};
 use crate::judge::Complaint;
-use crate::message::{FromHub, ToHub, decode};
-use crate::verdict::{Place, Verdict, Whereabouts, Who};
+use crate::message::{FromHub, ToHub, decode, encode};
+use crate::verdict::{Verdict, Who};
 
 /// How long a goodbye waits for the hub's farewell: as long as that waits for others, and a little.
 const GOODBYE: Duration = Duration::from_millis(2 * limits::PARTING_MS);
+/// How long a rank that complained waits for a word of the hub.
+const SILENCE: Duration = Duration::from_millis(limits::HUB_SILENCE_MS);
 
 /// The caller's side: a handle on the control thread.
 #[derive(Debug)]
@@ -32,6 +36,7 @@ pub(crate) struct Member {
 pub(crate) enum Command {
     Complain(Complaint),
     Offer(Vec<u8>),
+    CatchUp(Mark),
     Leave,
     Abandon(String),
 }
@@ -48,14 +53,51 @@ pub(crate) struct Orders {
 pub(crate) struct Line {
     pub(crate) heard: mpsc::UnboundedReceiver<Heard>,
     pub(crate) say: mpsc::UnboundedSender<ToHub>,
+    /// A mark comes back behind whatever was received before it.
+    pub(crate) mark: mpsc::UnboundedSender<Mark>,
 }
 
 /// What comes out of a line.
 #[derive(Debug)]
 pub(crate) enum Heard {
     Message(Arc<[u8]>),
-    /// The connection ended; with an error where it was not an ordinary end.
-    Closed(Option<String>),
+    /// The connection ended; with an error where the far end did not close it.
+    Closed(Option<io::Error>),
+    Mark(Mark),
+}
+
+impl Line {
+    /// The line over a channel, on which `first` is said first.
+    pub(crate) fn over(channel: Channel, first: ToHub) -> Self {
+        let Channel { reader, mut writer, .. } = channel;
+        let (hear, heard) = mpsc::unbounded_channel();
+        let (say, mut said) = mpsc::unbounded_channel();
+        let (mark, marks) = mpsc::unbounded_channel();
+        tokio::spawn(receive(reader, marks, async move |inbound| {
+            let next = match inbound {
+                Inbound::Message(bytes) => Heard::Message(bytes.into()),
+                Inbound::Closed(e) => Heard::Closed(e.filter(|e| !is_hang_up(e))),
+                Inbound::Mark(mark) => Heard::Mark(mark),
+            };
+            hear.send(next).is_ok()
+        }));
+        tokio::spawn(async move {
+            let mut next = Some(first);
+            while let Some(message) = next {
+                if writer.send(&encode(&message)).await.is_err() {
+                    return;
+                }
+                next = said.recv().await;
+            }
+        });
+        Self { heard, say, mark }
+    }
+}
+
+/// The end of a process looks like this from the other side.
+fn is_hang_up(e: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(e.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
 
 impl Member {
@@ -75,6 +117,11 @@ impl Member {
         self.order(Command::Complain(complaint));
     }
 
+    /// What the control thread takes commands from, for another thread.
+    pub(crate) fn commands(&self) -> mpsc::UnboundedSender<Command> {
+        self.commands.clone()
+    }
+
     pub(crate) fn exchange(
         &self,
         bytes: Vec<u8>,
@@ -86,6 +133,15 @@ impl Member {
             Ok(Some(all)) => Ok(all),
             Err(std_mpsc::RecvTimeoutError::Timeout) => Err(ExchangeError::Timeout(timeout)),
             Ok(None) | Err(std_mpsc::RecvTimeoutError::Disconnected) => Err(ExchangeError::HubGone),
+        }
+    }
+
+    /// Waits until what was received up to now is handled.
+    pub(crate) fn catch_up(&self, limit: Duration) {
+        let (mark, passed) = Mark::new();
+        self.order(Command::CatchUp(mark));
+        if passed.recv_timeout(limit) == Err(std_mpsc::RecvTimeoutError::Timeout) {
+            tracing::warn!("the control thread has not caught up within {limit:?}");
         }
     }
 
@@ -117,7 +173,7 @@ impl Member {
 pub(crate) async fn tend(rank: Rank, seat: Arc<Seat>, line: Line, orders: Orders) {
     let Orders { mut commands, exchanged } = orders;
     let mut post =
-        Post { rank, seat, line, hub: Hub::Watching, exchanged, silence: None, pending: None };
+        Post { rank, seat, line, hub: Hub::Watching, exchanged, patience: Patience::Unlimited };
     let last_words = post.watch(&mut commands).await;
     post.depart(last_words).await;
 }
@@ -138,17 +194,28 @@ struct Post {
     line: Line,
     hub: Hub,
     exchanged: std_mpsc::Sender<Option<Vec<Vec<u8>>>>,
-    /// When a complaint without a verdict means that the hub is silent.
-    silence: Option<Instant>,
-    /// A complaint that had no verdict yet.
-    pending: Option<Complaint>,
+    patience: Patience,
+}
+
+/// How long a rank that complained waits for the verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patience {
+    /// It has not complained, or has its verdict, or carries the hub itself.
+    Unlimited,
+    Until(Instant),
+    /// It is over, unless what has arrived meanwhile says otherwise.
+    Over,
 }
 
 impl Post {
     /// Until the rank leaves; yields a reason if it fails.
     async fn watch(&mut self, commands: &mut mpsc::UnboundedReceiver<Command>) -> Option<String> {
         loop {
-            let deadline = self.silence.unwrap_or_else(Instant::now);
+            let deadline = match self.patience {
+                Patience::Until(deadline) => Some(deadline),
+                Patience::Unlimited | Patience::Over => None,
+            };
+            let bound = deadline.unwrap_or_else(Instant::now);
             tokio::select! {
                 heard = self.line.heard.recv(), if self.hub == Hub::Watching => self.hear(heard),
                 command = commands.recv() => match command {
@@ -157,12 +224,17 @@ impl Post {
                         self.say(ToHub::Offer(bytes));
                     }
                     Some(Command::Offer(_)) => self.end_exchange(None),
+                    // Where the hub is gone the mark is dropped: nothing more will come.
+                    Some(Command::CatchUp(mark)) if self.hub == Hub::Watching => {
+                        self.line.mark.send(mark).unwrap_or_default();
+                    }
+                    Some(Command::CatchUp(_)) => {}
                     Some(Command::Abandon(reason)) => return Some(reason),
                     Some(Command::Leave) | None => return None,
                 },
-                () = sleep_until(deadline), if self.silence.is_some() => {
-                    let ranks = vec![Who { rank: Rank(0), host: None }];
-                    self.sentence(Verdict::Silent { ranks, for_ms: limits::HUB_SILENCE_MS });
+                () = sleep_until(bound), if deadline.is_some() => {
+                    self.patience = Patience::Over;
+                    self.line.mark.send(Mark::Task(0)).unwrap_or_default();
                 }
             }
         }
@@ -182,7 +254,7 @@ impl Post {
         while self.hub == Hub::Watching {
             tokio::select! {
                 heard = self.line.heard.recv() => match heard {
-                    Some(Heard::Message(_)) => self.hear(heard),
+                    Some(Heard::Message(_) | Heard::Mark(_)) => self.hear(heard),
                     // That is how it should be after a goodbye; there is nobody left to tell.
                     Some(Heard::Closed(_)) | None => return,
                 },
@@ -194,25 +266,38 @@ impl Post {
     fn hear(&mut self, heard: Option<Heard>) {
         let bytes = match heard {
             Some(Heard::Message(bytes)) => bytes,
-            Some(Heard::Closed(Some(cause))) => return self.lose(Verdict::HubLost { cause }),
+            Some(Heard::Mark(Mark::Caller(caller))) => return drop(caller),
+            Some(Heard::Mark(Mark::Task(_))) => return self.state_silence(),
+            Some(Heard::Closed(Some(e))) if is_cut(&e) => return self.lose(silent_hub()),
+            Some(Heard::Closed(Some(cause))) => {
+                return self.lose(Verdict::HubLost { cause: cause.to_string() });
+            }
             Some(Heard::Closed(None)) | None => {
                 return self.lose(Verdict::Died { who: Who { rank: Rank(0), host: None } });
             }
         };
         match decode(&bytes) {
+            Some(FromHub::Hold) => {
+                if self.seat.verdict().is_none() {
+                    self.patience = Patience::Until(Instant::now() + SILENCE);
+                    self.say(ToHub::Holds);
+                }
+            }
             Some(FromHub::Ask) => self.say(ToHub::Answer(self.seat.calls.history())),
             Some(FromHub::Verdict(verdict)) => self.sentence(verdict),
             Some(FromHub::Offers(all)) => self.end_exchange(Some(all)),
             Some(FromHub::Farewell | FromHub::Closing) => {
                 self.hub = Hub::Departed;
-                self.silence = None;
                 self.end_exchange(None);
                 // It left before it heard of it.
-                if let Some(complaint) = self.pending.take() {
-                    self.conclude_alone(complaint);
+                if self.patience != Patience::Unlimited {
+                    self.sentence(left_hub());
                 }
             }
-            Some(FromHub::Roster(_) | FromHub::Refused(_)) | None => {
+            Some(
+                FromHub::Roster(_) | FromHub::Refused(_) | FromHub::Seated | FromHub::Fetch(_),
+            )
+            | None => {
                 self.lose(Verdict::HubLost { cause: "rank 0 sent an unexpected message".into() });
             }
         }
@@ -221,32 +306,30 @@ impl Post {
     fn complain(&mut self, complaint: Complaint) {
         match self.hub {
             Hub::Watching => {
-                let bound = Duration::from_millis(limits::HUB_SILENCE_MS);
-                if self.seat.verdict().is_none() {
-                    self.silence.get_or_insert_with(|| Instant::now() + bound);
-                    self.pending.get_or_insert_with(|| complaint.clone());
+                let is_patient = self.patience == Patience::Unlimited;
+                if is_patient && self.seat.verdict().is_none() && self.rank != Rank(0) {
+                    self.patience = Patience::Until(Instant::now() + SILENCE);
                 }
                 self.say(ToHub::Complain(complaint));
             }
-            Hub::Departed => self.conclude_alone(complaint),
+            Hub::Departed => self.sentence(match complaint {
+                Complaint::Abort { reason } => {
+                    let who = Who { rank: self.rank, host: None };
+                    Verdict::Aborted { who, reason }
+                }
+                // Nobody compares what ranks know any more, so it is the same for all.
+                _ => left_hub(),
+            }),
             Hub::Lost => {}
         }
     }
 
-    /// Nobody judges after the hub has left; what is known here has to do.
-    fn conclude_alone(&self, complaint: Complaint) {
-        let who = |rank: u32| Who { rank: Rank(rank), host: None };
-        let me = who(self.rank.0);
-        self.sentence_as(match complaint {
-            Complaint::Overdue { seq } | Complaint::Mismatch { seq, .. } => {
-                let history = self.seat.calls.history();
-                let call = history.at(seq).map_or_else(|| "a call".into(), Logged::text);
-                let ranks = vec![Whereabouts { who: who(0), place: Place::Gone }];
-                Verdict::Absent { seq, call, ranks }
-            }
-            Complaint::Link { peer, cause } => Verdict::Link { from: me, to: who(peer), cause },
-            Complaint::Abort { reason } => Verdict::Aborted { who: me, reason },
-        });
+    /// The hub has been silent for too long. This rank returns that, so it is the verdict for all.
+    fn state_silence(&mut self) {
+        if self.patience == Patience::Over {
+            self.sentence(silent_hub());
+            self.say(ToHub::Stated(silent_hub()));
+        }
     }
 
     fn lose(&mut self, verdict: Verdict) {
@@ -255,12 +338,7 @@ impl Post {
     }
 
     fn sentence(&mut self, verdict: Verdict) {
-        self.silence = None;
-        self.pending = None;
-        self.sentence_as(verdict);
-    }
-
-    fn sentence_as(&self, verdict: Verdict) {
+        self.patience = Patience::Unlimited;
         tracing::debug!(rank = self.rank.0, "verdict: {verdict}");
         self.seat.sentence(&Arc::new(verdict));
         self.end_exchange(None);
@@ -277,4 +355,21 @@ impl Post {
             tracing::debug!("the line to rank 0 is closed");
         }
     }
+}
+
+/// What every rank says whose hub does not answer, however it noticed: all say the same.
+fn silent_hub() -> Verdict {
+    let ranks = vec![Who { rank: Rank(0), host: None }];
+    Verdict::Silent { ranks, for_ms: limits::HUB_SILENCE_MS }
+}
+
+/// What every rank says that fails after the hub has left.
+const fn left_hub() -> Verdict {
+    Verdict::Left { who: Who { rank: Rank(0), host: None } }
+}
+
+/// The far end's host, or the network to it, is gone without a word.
+fn is_cut(e: &io::Error) -> bool {
+    use io::ErrorKind::{HostUnreachable, NetworkDown, NetworkUnreachable, TimedOut};
+    matches!(e.kind(), HostUnreachable | NetworkDown | NetworkUnreachable | TimedOut)
 }

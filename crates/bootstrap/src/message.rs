@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::call_log::History;
 use crate::judge::Complaint;
+use crate::relay::Parent;
 use crate::verdict::Verdict;
 
 /// What a rank says to the hub.
@@ -18,8 +19,14 @@ pub(crate) enum ToHub {
     Answer(History),
     /// This rank's part of an exchange.
     Offer(Vec<u8>),
+    /// The answer to `FromHub::Hold`.
+    Holds,
+    /// The hub was silent for too long: this rank has returned this cause.
+    Stated(Verdict),
     /// The last message.
     Goodbye(History),
+    /// The rank that `FromHub::Fetch` named did not hand on the roster.
+    NoRoster,
 }
 
 /// What a rank says of itself when it joins.
@@ -28,6 +35,8 @@ pub(crate) struct Joining {
     pub(crate) rank: u32,
     pub(crate) host: String,
     pub(crate) card: Vec<u8>,
+    /// The port where it hands on the roster, if it may have to.
+    pub(crate) relay: Option<u16>,
 }
 
 /// What the hub says to a rank.
@@ -39,6 +48,8 @@ pub(crate) enum FromHub {
     Refused(Refusal),
     /// Say where you are.
     Ask,
+    /// There is a verdict, which follows: go on waiting for it.
+    Hold,
     Verdict(Verdict),
     /// Everyone's part of an exchange, by rank.
     Offers(Vec<Vec<u8>>),
@@ -46,6 +57,10 @@ pub(crate) enum FromHub {
     Farewell,
     /// Rank 0 leaves, in peace; nobody watches any more.
     Closing,
+    /// The answer to `ToHub::Join`: the rank has its place, and waits for the others.
+    Seated,
+    /// Everyone is here; this rank has the roster.
+    Fetch(Parent),
 }
 
 /// Why a rank is not in the job.
@@ -55,8 +70,8 @@ pub(crate) enum Refusal {
     Duplicate,
     /// The rank is not below the size, or its card is too long.
     Invalid,
-    /// These had not joined in time; so many connections had another secret.
-    Missing { ranks: Vec<u32>, wrong_secret: u32 },
+    /// These had not joined in time; what the coordinator turned away may explain it.
+    Missing { ranks: Vec<u32>, turned_away: String },
     /// One joined and went away before all were there.
     Lost { rank: u32 },
 }

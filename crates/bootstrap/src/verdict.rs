@@ -63,6 +63,12 @@ pub enum Verdict {
         /// Its reason.
         reason: String,
     },
+    /// A rank has left the job, and with it nobody finds out what went wrong: rank 0, which
+    /// carries the control plane.
+    Left {
+        /// The rank that left.
+        who: Who,
+    },
     /// The control connection to rank 0 failed, though rank 0 may live.
     HubLost {
         /// What happened to the connection.
@@ -76,7 +82,7 @@ impl Verdict {
     #[must_use]
     pub fn culprits(&self) -> Vec<Rank> {
         match self {
-            Self::Died { who } | Self::Aborted { who, .. } => vec![who.rank],
+            Self::Died { who } | Self::Left { who } | Self::Aborted { who, .. } => vec![who.rank],
             Self::Silent { ranks, .. } => ranks.iter().map(|w| w.rank).collect(),
             Self::Absent { ranks, .. } => ranks.iter().map(|w| w.who.rank).collect(),
             Self::Mismatch { said, .. } => {
@@ -117,6 +123,9 @@ impl fmt::Display for Verdict {
                 write!(f, "{} still inside", RankList(ranks))
             }
             Self::Aborted { who, reason } => write!(f, "{who} gave up: {reason}"),
+            Self::Left { who } => {
+                write!(f, "{who} has left the job, and with it the control plane")
+            }
             Self::HubLost { cause } => {
                 write!(f, "lost the control connection to rank 0: {cause}")
             }

@@ -8,7 +8,7 @@ mod support;
 
 use std::process::{Command, ExitCode};
 
-use ringfold_bootstrap::{Control, Options, Secret, discover};
+use ringfold_bootstrap::{Control, Options, discover};
 use ringfold_launcher::{End, Job, Status, Verdict, intercept, run};
 use ringfold_types::Rank;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -94,9 +94,9 @@ fn agrees() {
 #[expect(clippy::disallowed_methods, reason = "a rank is found in its environment")]
 fn rank() -> ExitCode {
     let variable = |name: &str| std::env::var(name).ok();
-    let identity = discover(&variable).unwrap();
+    let mut identity = discover(&variable).unwrap();
     let (rank, size) = (identity.rank, identity.size);
-    let secret = Secret::find(&variable).unwrap();
+    let secret = identity.secret(&variable, Options::default().timeout).unwrap();
     let card = rank.0.to_le_bytes().to_vec();
     let (control, cards) = Control::join(identity, secret, card, Options::default()).unwrap();
     assert!((0..size).all(|at| cards[at] == Rank::at(at).0.to_le_bytes()));

@@ -1,13 +1,13 @@
 //! Bringing the ranks together: who they are, where they are, and how they reach each other.
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::net::IpAddr;
 use std::sync::Once;
 use std::time::Instant;
 
 use ringfold_bootstrap::interface::{Choice, ChooseError, Family, Filter, choose, interfaces};
 use ringfold_bootstrap::{
-    Control, DiscoverError, Identity, JoinError, Options, Rendezvous, Secret, SecretError, discover,
+    Control, DiscoverError, Identity, JoinError, Options, Rendezvous, SecretError, discover,
 };
 use ringfold_topology::{Crowd, Layout, discover as machine};
 use ringfold_transport::rdma::{self, Rails, Rdma};
@@ -15,6 +15,7 @@ use ringfold_transport::shm::{self, Shm};
 use ringfold_transport::{Transport, tcp};
 use ringfold_types::Rank;
 use ringfold_types::limits::{CHANNELS_MAX, LANES_MAX, TCP_CHANNELS};
+use tracing::subscriber::NoSubscriber;
 
 use crate::card::{Card, UnreadableCard, crowds};
 use crate::communicator::Parts;
@@ -107,8 +108,18 @@ pub enum InitError {
 /// Joins the job that the environment describes. Blocks until all ranks are there.
 pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
     start_log(config);
+    if tracing::dispatcher::get_default(|log| !log.is::<NoSubscriber>()) {
+        return meet(config);
+    }
+    // Ranks that wait for each other in vain say why, also in a program that keeps no log.
+    let log = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN);
+    let log = log.with_ansi(io::stderr().is_terminal()).with_writer(io::stderr);
+    tracing::subscriber::with_default(log.finish(), || meet(config))
+}
+
+fn meet(config: &Config) -> Result<Parts, InitError> {
     let variable = |name: &str| config.environment.get(name).cloned();
-    let identity = discover(&variable)?;
+    let mut identity = discover(&variable)?;
     let (rank, size) = (identity.rank, identity.size);
     let host = machine::Host::this();
     let (launcher, version) = (identity.launcher, env!("CARGO_PKG_VERSION"));
@@ -116,7 +127,7 @@ pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
     if size == 1 {
         return alone(config);
     }
-    let secret = Secret::find(&variable)?;
+    let secret = identity.secret(&variable, config.join_timeout)?;
     let key = secret.data_key(&identity.job);
     let choice = interface(config, &identity)?;
     let rails = open_rails(config, rank, choice.as_ref())?;
@@ -285,7 +296,7 @@ fn meets_locally(rendezvous: &Rendezvous) -> bool {
     };
     match rendezvous {
         Rendezvous::Alone => true,
-        Rendezvous::Ports { host, .. } => is_loopback(host),
+        Rendezvous::Ports { hosts, .. } => hosts.iter().all(|host| is_loopback(host)),
         Rendezvous::Ask { address } => address
             .rsplit_once(':')
             .is_some_and(|(host, _)| is_loopback(host.trim_matches(['[', ']']))),

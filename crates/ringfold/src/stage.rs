@@ -55,7 +55,8 @@ impl Communicator {
         let mut staged = vec![0; schedule.scratch_len()];
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         let (schedule, kernel, timeout) = (&schedule, &kernel, self.timeout);
-        let task = Task { schedule, kernel, in_lines: false, offers: false, tag, timeout, control };
+        let task =
+            Task { schedule, kernel, in_lines: false, offers: false, tag, timeout, watch: control };
         let mut all = vec![0; size * own.len()];
         let input_at = rank.index() * own.len();
         all[input_at..][..own.len()].copy_from_slice(own);

@@ -53,12 +53,29 @@ pub const CONTROL_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Bytes that one rank says of itself when it joins (addresses, host, version).
 pub const CARD_BYTES_MAX: usize = 480;
 
-/// Connections that have not yet proven themselves, per listening port; one more, and the oldest is
-/// dropped.
+/// Connections that have not yet proven themselves, per listening port; further ones wait in the
+/// kernel.
 pub const HANDSHAKES_MAX: usize = 256;
+
+/// Time that a connection keeps its place without a sign that it knows the secret, in milliseconds,
+/// where all places are taken,
+pub const HANDSHAKE_MUTE_MS: u64 = 200;
+
+/// and with that sign, but without its first message.
+pub const HANDSHAKE_OPENED_MS: u64 = 1_000;
 
 /// Time that a connection has to prove itself, in milliseconds.
 pub const HANDSHAKE_MS: u64 = 5_000;
+
+/// Ranks to which one rank hands on the roster (the cards of all ranks) when a job forms.
+pub const ROSTER_FAN_OUT: usize = 32;
+
+/// Time that a rank has to get the roster from the rank that hands it on, before it asks rank 0, in
+/// milliseconds.
+pub const RELAY_MS: u64 = 10_000;
+
+/// Time that ranks wait for each other before the log says for whom and why, in milliseconds.
+pub const JOIN_WARNING_MS: u64 = 2_000;
 
 /// Bytes of a text that one rank sends to explain a failure to the others; longer ones are cut.
 pub const CAUSE_BYTES_MAX: usize = 1024;
@@ -66,12 +83,20 @@ pub const CAUSE_BYTES_MAX: usize = 1024;
 /// Time that every rank has to say where it is, once one has complained, in milliseconds.
 pub const ANSWER_MS: u64 = 500;
 
+/// Time without a check of the control connection, in milliseconds, after which a rank may have
+/// been stopped: it then reads the connection before it goes on with a call.
+pub const PAUSE_MS: i64 = 100;
+
 /// Time that a broken link waits for the news that its far end has died, in milliseconds.
 pub const LINK_GRACE_MS: u64 = 300;
 
 /// Time after which a complaint without a verdict means that the hub itself is silent, in
 /// milliseconds.
 pub const HUB_SILENCE_MS: u64 = 2_000;
+
+/// Time that a rank waits at most until its control thread has handled what has arrived, in
+/// milliseconds. It is that long only in rank 0, and only while a failure is looked into.
+pub const CATCH_UP_MS: u64 = 1_000;
 
 /// Time that a rank which leaves waits for the others to leave too, so that all hear whether their
 /// calls were the same, in milliseconds.
@@ -83,7 +108,19 @@ pub const HUBS_MAX: usize = 1_024;
 /// Bytes of one line of a launcher's key-value protocol (PMI-1).
 pub const PMI_LINE_BYTES_MAX: usize = 4_096;
 
-/// Bytes of one line of a rank's output that the launcher keeps together; longer lines are cut.
+/// Time without a word from another host after which `ringrun` takes the host for lost, and after
+/// which a host that hears nothing from `ringrun` ends its ranks, in milliseconds. So `ringrun` may
+/// be stopped, as by a debugger, for nearly two minutes. `--host-timeout` sets another time.
+pub const HOST_SILENCE_MS: u64 = 120_000;
+
+/// The shortest that may be set,
+pub const HOST_SILENCE_MIN_MS: u64 = 1_000;
+
+/// and the longest time between two signs of life.
+pub const HOST_BEAT_MS: u64 = 5_000;
+
+/// Bytes of one line of a rank's output that the launcher keeps together. Of a longer line, other
+/// ranks' lines may come between the pieces.
 pub const LINE_BYTES_MAX: usize = 64 * 1024;
 
 /// Calls that a rank remembers, to tell others what it did when something went wrong.
@@ -152,14 +189,19 @@ pub const RDMA_LEND_BYTES: usize = 32 * 1024;
 /// Bytes of registered memory that nobody uses any more and that is kept for who asks next.
 pub const RDMA_IDLE_BYTES: usize = 256 * 1024 * 1024;
 
-/// Time after which a queue pair by which no packet has passed is given up, in milliseconds,
+/// Time after which a queue pair by which no packet has passed is given up, in milliseconds. The
+/// time that a device may take to send a lost packet again comes on top of it.
 pub const RDMA_PROOF_MS: u64 = 2_000;
 
-/// and where TCP may not take its place.
+/// The least such time where TCP may not take its place, in milliseconds.
 pub const RDMA_LAST_PROOF_MS: u64 = 10_000;
 
 /// Time that a device has to say what became of a failed queue pair's work, in milliseconds.
 pub const RDMA_FLUSH_MS: u64 = 500;
+
+/// Time that a device may take to destroy a queue pair by which the peer may still write, before
+/// the link to the peer ends, in milliseconds.
+pub const RDMA_DESTROY_MS: u64 = 10_000;
 
 /// Time after which a lost queue pair is made again, in milliseconds; it doubles each time in vain,
 pub const RDMA_RETRY_MS: u64 = 1_000;
@@ -175,8 +217,11 @@ const _: () = assert!(LINK_BYTES_MIN.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(FRAME_BYTES_MAX.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(FRAME_BYTES_MAX >= LINK_BYTES_MIN);
 const _: () = assert!(RANKS_MAX * CARD_BYTES_MAX <= CONTROL_BYTES_MAX);
+const _: () = assert!(HANDSHAKE_MUTE_MS < HANDSHAKE_OPENED_MS);
+const _: () = assert!(HANDSHAKE_OPENED_MS < HANDSHAKE_MS);
 const _: () = assert!(HUB_SILENCE_MS >= 2 * (ANSWER_MS + LINK_GRACE_MS));
 const _: () = assert!(CALLS_REMEMBERED.is_power_of_two());
+const _: () = assert!(HOST_SILENCE_MS >= 4 * HOST_BEAT_MS);
 const _: () = assert!(4 * LINE_BYTES_MAX <= CONTROL_BYTES_MAX);
 const _: () = assert!(POSTED_MAX > SOURCES_MAX);
 const _: () = assert!(TELLS_MAX.is_power_of_two());

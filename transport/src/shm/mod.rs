@@ -49,7 +49,7 @@ use rustix::net::SocketAddrUnix;
 pub use address::same_host;
 pub use connect::{Config, Offers, Pending};
 pub use error::ConnectError;
-pub use window::{OwnPart, PeerParts, Window};
+pub use window::{Exposure, OwnPart, PeerParts, ReadExposure, Window};
 
 use self::attach::Namespace;
 use self::error::{broken, error, unknown};

@@ -1,13 +1,15 @@
 //! Windows: handed around, seen by all, refused where they are not what they should be.
+#![allow(unsafe_code)]
 
 use std::io;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use ringfold_types::{Lane, Rank};
 
 use super::Shm;
 use super::tests::meet_all;
-use super::window::Window;
+use super::window::{Exposure, Window};
 use crate::contract::{LinkError, LinkFault, Transport as _, Windows as _};
 
 /// Polls until there is an outcome.
@@ -28,29 +30,42 @@ fn windows(ends: &mut [Shm], bytes: usize) -> Vec<Window> {
     ends.iter_mut().map(|end| finished(end).unwrap().unwrap()).collect()
 }
 
+/// The ends of an exposure belong to this thread alone.
+fn expose(window: &mut Window) -> Exposure<'_> {
+    // SAFETY: one thread has the parts of all ranks and uses them in turn.
+    let mut exposure = unsafe { window.expose() };
+    exposure.complete();
+    exposure
+}
+
+/// The bytes `range` that `window` has of the part of `peer`.
+fn peers(window: &mut Window, peer: u32, range: Range<usize>) -> Vec<u8> {
+    expose(window).peers.read(Rank(peer), range).to_vec()
+}
+
 #[test]
 fn what_one_puts_the_others_read() {
     let mut ends = meet_all(4);
     for bytes in [1, 4096, 5000, 3 << 20] {
         let mut windows = windows(&mut ends, bytes);
         for window in &mut windows {
-            assert_eq!(window.own.bytes(), bytes);
-            assert!(window.own.read(0..bytes).iter().all(|byte| *byte == 0));
+            assert!(window.read(0..bytes).iter().all(|byte| *byte == 0));
         }
-        windows[2].own.write(bytes - 1..bytes)[0] = 7;
-        windows[3].peers.put(Rank(1), 0, &[9]);
-        assert_eq!(windows[0].peers.read(Rank(2), bytes - 1..bytes), [7]);
-        let place = windows[3].peers.place(Rank(2));
-        let mut parts: Vec<_> = windows[3].peers.write_all(&(0..1)).collect();
+        windows[2].write(bytes - 1..bytes)[0] = 7;
+        expose(&mut windows[3]).peers.put(Rank(1), 0, &[9]);
+        assert_eq!(peers(&mut windows[0], 2, bytes - 1..bytes), [7]);
+        let exposure = expose(&mut windows[3]);
+        let place = exposure.peers.place(Rank(2));
+        let mut parts: Vec<_> = exposure.peers.write_all(&(0..1)).collect();
         assert_eq!((place, parts.len()), (2, 3));
         parts[place][0] = 5;
-        assert_eq!(windows[2].own.read(0..1)[0], 5);
-        windows[2].own.write(bytes - 1..bytes)[0] = 7;
-        let ninth = windows[1].own.read(0..1)[0];
-        assert!(ninth == 9);
+        drop(exposure);
+        assert_eq!(windows[2].read(0..1)[0], 5);
+        windows[2].write(bytes - 1..bytes)[0] = 7;
+        assert_eq!(windows[1].read(0..1)[0], 9);
         // Who leaves takes nothing from the others.
         drop(windows.remove(2));
-        assert_eq!(windows[0].peers.read(Rank(2), bytes - 1..bytes), [7]);
+        assert_eq!(peers(&mut windows[0], 2, bytes - 1..bytes), [7]);
     }
 }
 
@@ -58,14 +73,58 @@ fn what_one_puts_the_others_read() {
 fn two_trade_their_parts() {
     let mut windows = windows(&mut meet_all(2), 100);
     for (rank, window) in windows.iter_mut().enumerate() {
-        window.own.write(0..1)[0] = if rank == 0 { 3 } else { 4 };
-        window.trade();
+        window.write(0..1)[0] = if rank == 0 { 3 } else { 4 };
+        expose(window).trade();
     }
-    assert_eq!([&windows[0], &windows[1]].map(|window| window.own.read(0..1)[0]), [4, 3]);
-    windows[1].own.write(1..2)[0] = 5;
-    assert_eq!(windows[0].peers.read(Rank(1), 0..2), [3, 5]);
-    windows[0].trade();
-    assert_eq!(windows[0].own.read(0..2), [3, 5], "its own again");
+    assert_eq!([&windows[0], &windows[1]].map(|window| window.read(0..1)[0]), [4, 3]);
+    windows[1].write(1..2)[0] = 5;
+    assert_eq!(peers(&mut windows[0], 1, 0..2), [3, 5]);
+    expose(&mut windows[0]).trade();
+    assert_eq!(windows[0].read(0..2), [3, 5], "its own again");
+}
+
+/// A rank gives up while it exposes its window to peers that write to it, or only read it.
+#[test]
+fn peers_do_not_reach_a_window_whose_exposure_did_not_complete() {
+    for bytes in [1, 4096, 5001, (3 << 20) + 1] {
+        let mut windows = windows(&mut meet_all(4), bytes);
+        for (rank, window) in windows[..2].iter_mut().enumerate() {
+            window.write(0..bytes).fill(3);
+            let at = window.read(0..bytes).as_ptr();
+            if rank == 0 {
+                // SAFETY: as in `expose`.
+                drop(unsafe { window.expose() });
+            } else {
+                // SAFETY: as in `expose`.
+                drop(unsafe { window.expose_to_readers() });
+            }
+            assert_eq!(window.read(0..1).as_ptr(), at, "it stays there");
+        }
+        for rank in 0..2 {
+            expose(&mut windows[3]).peers.put(Rank::at(rank), bytes - 1, &[4]);
+            assert!(windows[rank].read(0..bytes).iter().all(|byte| *byte == 3));
+            windows[rank].write(0..bytes).fill(5);
+            let left = peers(&mut windows[3], u32::try_from(rank).unwrap(), bytes - 1..bytes);
+            assert_eq!(left, [4], "nor the other way");
+        }
+    }
+}
+
+#[test]
+fn a_window_is_read_while_it_is_taken_from_peers() {
+    const BYTES: usize = 8 << 20;
+    let mut windows = windows(&mut meet_all(2), BYTES);
+    windows[0].write(0..BYTES).fill(3);
+    let window = &windows[0];
+    std::thread::scope(|scope| {
+        let reader =
+            scope.spawn(|| (0..20).all(|_| window.read(0..BYTES).iter().all(|it| *it == 3)));
+        while !reader.is_finished() {
+            // SAFETY: all threads only read.
+            drop(unsafe { window.expose_to_readers() });
+        }
+        assert!(reader.join().unwrap());
+    });
 }
 
 #[test]
@@ -87,8 +146,8 @@ fn a_window_waits_for_all() {
 #[should_panic(expected = "beyond the window")]
 fn nothing_beyond_a_window_is_lent() {
     let mut ends = meet_all(2);
-    let windows = windows(&mut ends, 100);
-    let _ = windows[0].peers.read(Rank(1), 50..101);
+    let mut windows = windows(&mut ends, 100);
+    drop(peers(&mut windows[0], 1, 50..101));
 }
 
 #[test]
@@ -96,7 +155,7 @@ fn nothing_beyond_a_window_is_lent() {
 fn nobody_puts_where_there_is_no_part() {
     let mut ends = meet_all(2);
     let mut windows = windows(&mut ends, 100);
-    windows[0].peers.put(Rank(0), 0, &[1]);
+    expose(&mut windows[0]).peers.put(Rank(0), 0, &[1]);
 }
 
 /// A peer that says something else of its window: an error on its link, no more.

@@ -6,12 +6,17 @@
 use std::io;
 use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use snow::StatelessTransportState;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::OwnedReadHalf;
 
 /// Noise carries at most this, tag included.
 const CIPHER_BYTES_MAX: usize = 65_535;
 const TAG_BYTES: usize = 16;
+/// The length of a fragment's ciphertext.
+const HEAD_BYTES: usize = 2;
 const LENGTH_BYTES: usize = 4;
 
 /// The receiving half of a connection.
@@ -19,7 +24,9 @@ pub(crate) struct Reader<R> {
     from: R,
     session: Arc<StatelessTransportState>,
     nonce: u64,
+    /// The fragment that arrives, with its length, and how much of that has arrived.
     cipher: Vec<u8>,
+    arrived: usize,
     plain: Vec<u8>,
     assembler: Assembler,
 }
@@ -35,8 +42,8 @@ pub(crate) struct Writer<W> {
 impl<R: AsyncRead + Unpin> Reader<R> {
     /// Takes messages of up to `bytes_max` bytes.
     pub(crate) fn new(from: R, session: Arc<StatelessTransportState>, bytes_max: usize) -> Self {
-        let assembler = Assembler::new(bytes_max);
-        Self { from, session, nonce: 0, cipher: Vec::new(), plain: Vec::new(), assembler }
+        let (assembler, cipher) = (Assembler::new(bytes_max), vec![0; HEAD_BYTES]);
+        Self { from, session, nonce: 0, cipher, arrived: 0, plain: Vec::new(), assembler }
     }
 
     /// From now on takes messages of up to `bytes_max` bytes.
@@ -44,35 +51,63 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         self.assembler.bytes_max = bytes_max;
     }
 
-    /// The next message; `None` where the sender has hung up between two. Not to be cancelled.
+    /// The next message; `None` where the sender has hung up between two. Cancel safe: what has
+    /// arrived of a message is kept for the next call.
     ///
     /// # Errors
     /// The connection broke, or what comes was not sent by who shook hands.
     pub(crate) async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let garbled = |e| io::Error::new(io::ErrorKind::InvalidData, e);
         loop {
-            let length = match self.from.read_u16_le().await {
-                Ok(length) => usize::from(length),
-                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof && self.assembler.is_empty() => {
-                    return Ok(None);
-                }
-                Err(e) => return Err(e),
-            };
-            self.cipher.resize(length, 0);
-            self.from.read_exact(&mut self.cipher).await?;
-            self.plain.resize(length, 0);
-            let n = self
-                .session
-                .read_message(self.nonce, &self.cipher, &mut self.plain)
-                .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+            if !self.fill().await? {
+                return Ok(None);
+            }
+            let cipher = self.cipher.get(HEAD_BYTES..).unwrap_or_default();
+            self.plain.resize(cipher.len(), 0);
+            let read = self.session.read_message(self.nonce, cipher, &mut self.plain);
+            let n = read.map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
             self.nonce += 1;
+            self.cipher.truncate(HEAD_BYTES);
+            self.arrived = 0;
             let fragment = self.plain.get(..n).unwrap_or_default();
-            let message = self.assembler.push(fragment);
-            if let Some(message) =
-                message.map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?
-            {
+            if let Some(message) = self.assembler.push(fragment).map_err(garbled)? {
                 return Ok(Some(message));
             }
         }
+    }
+
+    /// Reads one whole fragment into `cipher`; false where the sender has hung up between two
+    /// messages.
+    async fn fill(&mut self) -> io::Result<bool> {
+        loop {
+            while self.arrived < self.cipher.len() {
+                let n = self.from.read(&mut self.cipher[self.arrived..]).await?;
+                if n == 0 && self.arrived == 0 && self.assembler.is_empty() {
+                    return Ok(false);
+                } else if n == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                self.arrived += n;
+            }
+            let Some((head, body)) = self.cipher.split_first_chunk::<HEAD_BYTES>() else {
+                unreachable!("the head is never cut off");
+            };
+            let length = usize::from(u16::from_le_bytes(*head));
+            if body.len() == length {
+                return Ok(true);
+            }
+            self.cipher.resize(HEAD_BYTES + length, 0);
+        }
+    }
+}
+
+impl Reader<OwnedReadHalf> {
+    /// Whether the kernel holds anything that was not read yet: bytes, or the connection's end.
+    pub(crate) fn has_unread(&self) -> bool {
+        let socket: &TcpStream = self.from.as_ref();
+        let mut sockets = [PollFd::new(socket, PollFlags::IN | PollFlags::RDHUP)];
+        // An interrupted look is to be repeated.
+        poll(&mut sockets, Some(&Timespec::default())) != Ok(0)
     }
 }
 

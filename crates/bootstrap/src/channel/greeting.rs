@@ -5,17 +5,23 @@ use sha2::{Digest, Sha256};
 use super::HandshakeError;
 use crate::secret::Secret;
 
-/// The version of the control protocol; ranks of different versions do not talk.
-pub(crate) const VERSION: u16 = 2;
+/// The version of the control protocol; ranks of different versions do not talk. Every version
+/// keeps the layout of the greeting, so that a foreign job is told from another version.
+pub(crate) const VERSION: u16 = 3;
 
 pub(super) const GREETING_BYTES: usize = 32;
 const MAGIC: [u8; 8] = *b"ringfold";
+/// The greeting of the side that connected, and of the side that listened. An echo of our own
+/// greeting is thus no answer.
+const CALL: u8 = 0;
+const ANSWER: u8 = 1;
 
 /// What both ends have to agree on before a secret is of use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Greeting {
     version: u16,
     purpose: u8,
+    side: u8,
     size: u32,
     /// A digest of the job's name.
     job: [u8; 16],
@@ -29,6 +35,8 @@ pub(crate) enum Purpose {
     Control = 1,
     /// Between a rank and the launcher, to find the hub.
     Rendezvous = 2,
+    /// Between two ranks, to hand on the roster.
+    Relay = 3,
 }
 
 impl Greeting {
@@ -36,7 +44,7 @@ impl Greeting {
         let [job @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _]: [u8; 32] =
             Sha256::digest(job.as_bytes()).into();
         let size = u32::try_from(size).unwrap_or(u32::MAX);
-        Self { version: VERSION, purpose: purpose as u8, size, job }
+        Self { version: VERSION, purpose: purpose as u8, side: CALL, size, job }
     }
 
     /// The bytes for the wire.
@@ -46,6 +54,7 @@ impl Greeting {
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..10].copy_from_slice(&self.version.to_le_bytes());
         bytes[10] = self.purpose;
+        bytes[11] = self.side;
         bytes[12..16].copy_from_slice(&self.size.to_le_bytes());
         bytes[16..].copy_from_slice(&self.job);
         bytes
@@ -56,11 +65,17 @@ impl Greeting {
     pub fn decode(bytes: &[u8; GREETING_BYTES]) -> Option<Self> {
         let (magic, rest) = bytes.split_first_chunk()?;
         let (version, rest) = rest.split_first_chunk()?;
-        let ([purpose, _], rest) = rest.split_first_chunk()?;
+        let ([purpose, side], rest) = rest.split_first_chunk()?;
         let (size, rest) = rest.split_first_chunk()?;
         let (version, size) = (u16::from_le_bytes(*version), u32::from_le_bytes(*size));
-        let greeting = Self { version, purpose: *purpose, size, job: rest.try_into().ok()? };
+        let (purpose, side) = (*purpose, *side);
+        let greeting = Self { version, purpose, side, size, job: rest.try_into().ok()? };
         (*magic == MAGIC).then_some(greeting)
+    }
+
+    /// The same greeting, as the side that listened says it.
+    pub(super) fn answer(&self) -> Self {
+        Self { side: ANSWER, ..self.clone() }
     }
 
     /// The key for the handshake.
@@ -68,12 +83,22 @@ impl Greeting {
         secret.derive(&["control"])
     }
 
-    /// In the order in which a mismatch explains the next.
-    pub(super) fn compare(&self, them: &Self) -> Result<(), HandshakeError> {
-        if them.version != self.version {
-            Err(HandshakeError::Version(them.version))
-        } else if (them.job, them.purpose) != (self.job, self.purpose) {
+    /// Compares what the side that connected said with ours.
+    pub(super) fn check_call(&self, them: &Self) -> Result<(), HandshakeError> {
+        if them.side == CALL { self.compare(them) } else { Err(HandshakeError::Stranger) }
+    }
+
+    /// Compares what the side that listened said with ours.
+    pub(super) fn check_answer(&self, them: &Self) -> Result<(), HandshakeError> {
+        if them.side == ANSWER { self.compare(them) } else { Err(HandshakeError::Stranger) }
+    }
+
+    /// The job comes first: what a foreign job differs in besides is no concern of ours.
+    fn compare(&self, them: &Self) -> Result<(), HandshakeError> {
+        if (them.job, them.purpose) != (self.job, self.purpose) {
             Err(HandshakeError::OtherJob)
+        } else if them.version != self.version {
+            Err(HandshakeError::Version(them.version))
         } else if them.size != self.size {
             Err(HandshakeError::Size(them.size))
         } else {

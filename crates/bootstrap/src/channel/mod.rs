@@ -46,6 +46,8 @@ pub(crate) enum HandshakeError {
     Size(u32),
     #[error("it holds another secret")]
     WrongSecret,
+    #[error("it lost its place to newer connections before it had proven itself")]
+    Crowded,
 }
 
 /// The side that connected.
@@ -64,7 +66,7 @@ pub(crate) async fn knock<S: AsyncRead + AsyncWrite + Unpin>(
 
     let mut greeting = [0; GREETING_BYTES];
     stream.read_exact(&mut greeting).await?;
-    us.compare(&Greeting::decode(&greeting).ok_or(HandshakeError::Stranger)?)?;
+    us.check_answer(&Greeting::decode(&greeting).ok_or(HandshakeError::Stranger)?)?;
     if stream.read_u8().await? != WELCOME {
         return Err(HandshakeError::WrongSecret);
     }
@@ -82,11 +84,11 @@ pub(crate) async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
     let mut greeting = [0; GREETING_BYTES];
     stream.read_exact(&mut greeting).await?;
     let them = Greeting::decode(&greeting).ok_or(HandshakeError::Stranger)?;
-    stream.write_all(&us.encode()).await?;
+    stream.write_all(&us.answer().encode()).await?;
     let mut first = [0; HANDSHAKE_BYTES];
     // Read before we may hang up: bytes left unread would turn our answer into a reset.
     stream.read_exact(&mut first).await?;
-    us.compare(&them)?;
+    us.check_call(&them)?;
 
     let key = us.key(secret);
     let mut noise = begin(us, &key, false)?;

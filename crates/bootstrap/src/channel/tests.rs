@@ -58,6 +58,39 @@ fn what_does_not_match_has_a_name() {
         (Err(HandshakeError::Version(theirs)), Err(HandshakeError::Version(VERSION)))
             if theirs == VERSION + 1
     ));
+    // A job of another user concerns nobody here, whatever its version and size.
+    assert!(matches!(
+        meet(job("k", 5).with_version(VERSION + 1), SECRET),
+        (Err(HandshakeError::OtherJob), Err(HandshakeError::OtherJob))
+    ));
+}
+
+#[test]
+#[ignore = "figures, not a check: --ignored --nocapture"]
+fn figures() {
+    let rounds = 1000;
+    let began = std::time::Instant::now();
+    for _ in 0..rounds {
+        let (ours, theirs) = run(meet(job("j", 2), SECRET, job("j", 2), SECRET));
+        assert!(ours.is_ok() && theirs.is_ok());
+    }
+    println!("a handshake takes both sides {:?} together", began.elapsed() / rounds);
+}
+
+#[test]
+fn an_echo_is_no_answer() {
+    run(async {
+        let (mut ours, mut theirs) = duplex(1024);
+        let echo = async move {
+            let mut bytes = [0; GREETING_BYTES + HANDSHAKE_BYTES];
+            theirs.read_exact(&mut bytes).await.unwrap();
+            theirs.write_all(&bytes).await.unwrap();
+        };
+        let us = job("j", 2);
+        let secret = SECRET;
+        let (ended, ()) = tokio::join!(knock(&mut ours, &us, &secret), echo);
+        assert!(matches!(ended, Err(HandshakeError::Stranger)));
+    });
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ringfold_types::{Rank, limits};
 
+use crate::secret::WAYS_TO_SHARE;
 use crate::verdict::RankList;
 
 /// Why the ranks did not come together.
@@ -12,8 +13,8 @@ use crate::verdict::RankList;
 #[non_exhaustive]
 pub enum JoinError {
     /// Some ranks did not come.
-    #[error("{} of {size} ranks joined within {timeout:?}; missing: {}{}",
-        size - missing.len(), RankList(missing), hint(*wrong_secret))]
+    #[error("{} of {size} ranks joined within {timeout:?}; missing: {}{}{turned_away}",
+        size - missing.len(), RankList(missing), if turned_away.is_empty() { "" } else { "; " })]
     Missing {
         /// How many ranks there should be.
         size: usize,
@@ -21,8 +22,8 @@ pub enum JoinError {
         missing: Vec<Rank>,
         /// How long rank 0 waited.
         timeout: Duration,
-        /// Connections that held another secret.
-        wrong_secret: u32,
+        /// Connections that rank 0 turned away, why, and what to do; empty if they explain nothing.
+        turned_away: String,
     },
     /// Rank 0 was not found.
     #[error("rank {rank} did not find rank 0 at {place} within {timeout:?}: {cause}")]
@@ -37,15 +38,29 @@ pub enum JoinError {
         cause: String,
     },
     /// Rank 0, or the launcher, holds another secret.
-    #[error(
-        "{place} holds another secret than rank {rank}: give both the same RINGFOLD_SECRET_FILE, \
-         or copy ~/.ringfold/secret to every host"
-    )]
+    #[error("rank {rank} did not join: {place} holds another secret; {WAYS_TO_SHARE}")]
     WrongSecret {
         /// This rank.
         rank: Rank,
-        /// Who holds another.
+        /// The peer that holds another.
         place: String,
+    },
+    /// The name of rank 0's host, or of the launcher's, has no address.
+    #[error(
+        "rank {rank} cannot resolve the host name {host:?}, which comes from {named_by}, within \
+         {timeout:?}: {source}; correct the name, or give an address"
+    )]
+    UnknownHost {
+        /// This rank.
+        rank: Rank,
+        /// The name.
+        host: String,
+        /// The variable that it comes from.
+        named_by: String,
+        /// How long the rank tried.
+        timeout: Duration,
+        /// What the resolver says.
+        source: io::Error,
     },
     /// Rank 0 speaks another version of the protocol.
     #[error(
@@ -111,6 +126,28 @@ pub enum JoinError {
         /// What happened.
         cause: String,
     },
+    /// The job failed after every rank had come, and before this one knew all of them.
+    #[error("rank {rank} was about to know every rank when the job failed: {verdict}")]
+    Failed {
+        /// This rank.
+        rank: Rank,
+        /// The verdict in words.
+        verdict: String,
+    },
+    /// Rank 0 may not open as many files as it needs.
+    #[error(
+        "rank 0 needs {needed} file descriptors to connect {size} ranks, and its limit is {limit} \
+         (RLIMIT_NOFILE, the hard one): raise it where the job is started, as by `ulimit -Hn \
+         {needed}`, LimitNOFILE= of a service, or /etc/security/limits.conf"
+    )]
+    Descriptors {
+        /// How many ranks there are.
+        size: usize,
+        /// Descriptors that rank 0 needs.
+        needed: u64,
+        /// Descriptors that it may have.
+        limit: u64,
+    },
     /// Rank 0 cannot listen.
     #[error("rank 0 cannot listen on {place}: {source}")]
     Listen {
@@ -138,11 +175,4 @@ pub enum JoinError {
         /// What the system says.
         source: io::Error,
     },
-}
-
-fn hint(wrong_secret: u32) -> String {
-    match wrong_secret {
-        0 => String::new(),
-        n => format!("; {n} attempts to join had another secret"),
-    }
 }

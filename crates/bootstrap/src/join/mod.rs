@@ -1,7 +1,9 @@
 //! Meeting the other ranks: from an identity and a secret to a `Control` and everyone's card.
 
+use std::future::pending;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::Pin;
 use std::sync::{Arc, mpsc as std_mpsc};
 use std::thread;
 use std::time::Duration;
@@ -12,19 +14,23 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
+use crate::acceptor::accept;
 use crate::address;
+use crate::call_log::History;
 use crate::channel::{Greeting, Purpose};
 use crate::control::{Control, Link, Seat};
-use crate::gate::{Strangers, admit};
+use crate::descriptors;
+use crate::dial::{Dial, Target};
 use crate::hub::{Entrance, Hub};
 use crate::identity::{Identity, Rendezvous};
 use crate::local;
 use crate::member::{Heard, Line, Member, tend};
-use crate::message::{FromHub, Joining, Refusal, ToHub, decode, encode};
+use crate::message::{FromHub, Joining, Refusal, ToHub, decode};
 use crate::pmi;
+use crate::relay::{self, Parent, Relay};
 use crate::rendezvous::{self, Report};
 use crate::secret::Secret;
-use crate::seek::{Channel, Search};
+use crate::turned_away::TurnedAway;
 
 mod error;
 
@@ -98,11 +104,15 @@ impl Control {
         let (tell, told) = std_mpsc::sync_channel(1);
         let deadline = Instant::now() + options.timeout;
         let (job, hub) = (identity.job, JoinSet::new());
-        let mut joiner = Joiner { rank, size, job, secret, options, deadline, hub };
+        let mut joiner = Joiner { rank, size, job, secret, options, deadline, hub, relay: None };
         let (ours, rendezvous) = (Arc::clone(&seat), identity.rendezvous);
+        // A log of the calling thread alone shall hear of the ranks' meeting, too.
+        let log = tracing::dispatcher::get_default(Clone::clone);
         let work = move || {
             runtime.block_on(async {
+                let heard = tracing::dispatcher::set_default(&log);
                 let enrolled = joiner.enrol(rendezvous, card).await;
+                drop(heard);
                 let told = match enrolled {
                     Ok((line, cards)) => {
                         let told = tell.send(Ok(cards));
@@ -139,6 +149,8 @@ struct Joiner {
     deadline: Instant,
     /// In rank 0, the task that is the hub.
     hub: JoinSet<()>,
+    /// Where other ranks get the roster from this one.
+    relay: Option<Relay>,
 }
 
 impl Joiner {
@@ -149,31 +161,52 @@ impl Joiner {
     ) -> Result<(Line, Cards), JoinError> {
         let host = self.options.host.clone();
         let host = host.unwrap_or_else(address::host_name);
-        let joining = Joining { rank: self.rank.0, host, card };
-        let mut line = if self.rank == Rank(0) {
-            self.preside(rendezvous, joining).await?
-        } else {
-            let (host, ports) = self.find(rendezvous).await?;
-            let channel = self.search(Purpose::Control, &host, &ports).await?;
-            self.knocked(channel, joining)
-        };
-        let cards = self.first_word(&mut line).await?;
-        Ok((line, cards))
+        let mut joining = Joining { rank: self.rank.0, host, card, relay: None };
+        if self.rank == Rank(0) {
+            let mut line = self.preside(rendezvous, joining).await?;
+            let cards = self.roster(&mut line, None).await?;
+            return Ok((line, cards));
+        }
+        let place = self.find(rendezvous).await?;
+        let greeting = self.greeting(Purpose::Control);
+        let mut dial = self.dial(&greeting, &place);
+        loop {
+            let channel = dial.connect().await?;
+            let peer = channel.peer;
+            let relay = self.open_relay(channel.local.ip(), &place);
+            joining.relay = relay.as_ref().map(|(port, _)| *port);
+            let mut line = Line::over(channel, ToHub::Join(joining.clone()));
+            match self.seated(&mut line).await? {
+                Ok(()) => {
+                    self.relay = relay.map(|(_, relay)| relay);
+                    let cards = self.roster(&mut line, Some(peer.ip())).await?;
+                    return Ok((line, cards));
+                }
+                // The coordinator has not taken this rank in, so that it may come again.
+                Err(cause) => dial.lost(peer, cause).await?,
+            }
+        }
     }
 
     /// Rank 0: listens, says where, and runs the hub.
     async fn preside(&mut self, rendezvous: Rendezvous, first: Joining) -> Result<Line, JoinError> {
+        let size = self.size;
+        descriptors::provide(size).map_err(|descriptors::TooFew { needed, limit }| {
+            JoinError::Descriptors { size, needed, limit }
+        })?;
         let (listener, report) = self.open(rendezvous).await?;
+        let place = listener.local_addr().map_or_else(|e| e.to_string(), |at| at.to_string());
         let (hub, line) = Hub::new(self.size, first, self.options.linger, report);
         let (admitted, guests) = mpsc::channel(GUESTS_MAX);
-        let strangers = Arc::new(Strangers::default());
-        let greeting = self.greeting(Purpose::Control);
-        let door = admit(listener, greeting, self.secret.clone(), Arc::clone(&strangers), admitted);
+        let turned_away = Arc::new(TurnedAway::default());
+        let (greeting, noted) = (self.greeting(Purpose::Control), Arc::clone(&turned_away));
+        let acceptor = accept(listener, greeting, self.secret.clone(), noted, admitted);
         self.hub.spawn(hub.run(Entrance {
             guests,
-            strangers,
+            turned_away,
             deadline: self.deadline,
-            door: tokio::spawn(door),
+            place,
+            acceptor: tokio::spawn(acceptor),
         }));
         Ok(line)
     }
@@ -186,8 +219,9 @@ impl Joiner {
         match rendezvous {
             // `join` has dealt with that.
             Rendezvous::Alone => Err(JoinError::Invalid { rank: self.rank, size: self.size }),
-            Rendezvous::Ports { host, ports } => {
-                let here = address::is_loopback(&host).then_some(Ipv4Addr::LOCALHOST.into());
+            Rendezvous::Ports { hosts, ports, .. } => {
+                let is_here = hosts.iter().all(|host| address::is_loopback(host));
+                let here = is_here.then_some(Ipv4Addr::LOCALHOST.into());
                 let place = match ports.as_slice() {
                     [first, .., last] => format!("any port from {first} to {last}"),
                     [only] => format!("port {only}"),
@@ -200,11 +234,18 @@ impl Joiner {
                 let here = bind.map_or_else(toward, Ok).map_err(self.unroutable(&launcher))?;
                 let listener = self.listen(Some(here), &[0], here.to_string())?;
                 let hub = self.advertised(&listener, here)?;
-                let (host, port) = self.split(&launcher)?;
-                let channel = self.search(Purpose::Rendezvous, host, &[port]).await?;
-                let answer = timeout_at(self.deadline, rendezvous::publish(channel, hub)).await;
-                let late = |_| Err(io::Error::other("the launcher does not answer"));
-                let reports = answer.unwrap_or_else(late).map_err(self.unroutable(&launcher))?;
+                let place = self.launcher(&launcher)?;
+                let greeting = self.greeting(Purpose::Rendezvous);
+                let mut dial = self.dial(&greeting, &place);
+                let reports = loop {
+                    let channel = dial.connect().await?;
+                    let peer = channel.peer;
+                    let published = rendezvous::publish(channel, hub);
+                    match timeout_at(self.deadline, published).await.unwrap_or_else(late) {
+                        Ok(reports) => break reports,
+                        Err(cause) => dial.lost(peer, cause).await?,
+                    }
+                };
                 Ok((listener, Some(reports.ok_or(JoinError::TooMany)?)))
             }
             Rendezvous::Kvs(mut client) => {
@@ -224,18 +265,24 @@ impl Joiner {
         }
     }
 
-    /// The others: where to look for the hub.
-    async fn find(&self, rendezvous: Rendezvous) -> Result<(String, Vec<u16>), JoinError> {
+    /// The others: where to look for the coordinator.
+    async fn find(&self, rendezvous: Rendezvous) -> Result<Place, JoinError> {
         match rendezvous {
             Rendezvous::Alone => Err(JoinError::Invalid { rank: self.rank, size: self.size }),
-            Rendezvous::Ports { host, ports } => Ok((host, ports)),
+            Rendezvous::Ports { hosts, named_by, ports } => Ok(Place { hosts, named_by, ports }),
             Rendezvous::Ask { address: launcher } => {
-                let (host, port) = self.split(&launcher)?;
-                let channel = self.search(Purpose::Rendezvous, host, &[port]).await?;
-                let asked = timeout_at(self.deadline, rendezvous::ask(channel, self.rank.0)).await;
-                let late = |_| Err(io::Error::other("rank 0 has not told the launcher its place"));
-                let hub = asked.unwrap_or_else(late).map_err(self.unroutable(&launcher))?;
-                Ok((hub.ip().to_string(), vec![hub.port()]))
+                let place = self.launcher(&launcher)?;
+                let greeting = self.greeting(Purpose::Rendezvous);
+                let mut dial = self.dial(&greeting, &place);
+                loop {
+                    let channel = dial.connect().await?;
+                    let peer = channel.peer;
+                    let asked = rendezvous::ask(channel, self.rank.0);
+                    match timeout_at(self.deadline, asked).await.unwrap_or_else(late) {
+                        Ok(hub) => return Ok(Place::at(hub, "the launcher")),
+                        Err(cause) => dial.lost(peer, cause).await?,
+                    }
+                }
             }
             Rendezvous::Kvs(mut client) => {
                 self.barrier(&mut client)?;
@@ -243,56 +290,117 @@ impl Joiner {
                 let hub: SocketAddr = hub.parse().map_err(|_| self.no_hub(&hub, "no address"))?;
                 client.led_to(hub);
                 client.finalize()?;
-                Ok((hub.ip().to_string(), vec![hub.port()]))
+                Ok(Place::at(hub, "the launcher's key-value space"))
             }
         }
     }
 
-    /// Turns a channel into a line, after the words that make us a member.
-    fn knocked(&self, channel: Channel, joining: Joining) -> Line {
-        let Channel { mut reader, mut writer } = channel;
-        let (hear, heard) = mpsc::unbounded_channel();
-        let (say, mut said) = mpsc::unbounded_channel();
-        tokio::spawn(async move {
-            loop {
-                let next = match reader.next().await {
-                    Ok(Some(bytes)) => Heard::Message(bytes.into()),
-                    Ok(None) => Heard::Closed(None),
-                    Err(e) if is_hang_up(&e) => Heard::Closed(None),
-                    Err(e) => Heard::Closed(Some(e.to_string())),
-                };
-                let is_end = matches!(next, Heard::Closed(_));
-                if hear.send(next).is_err() || is_end {
-                    return;
-                }
-            }
-        });
-        tokio::spawn(async move {
-            let mut next = Some(ToHub::Join(joining));
-            while let Some(message) = next {
-                if writer.send(&encode(&message)).await.is_err() {
-                    return;
-                }
-                next = said.recv().await;
-            }
-        });
-        Line { heard, say }
+    /// Waits until the coordinator has taken this rank in. The inner error is that the connection
+    /// ended before.
+    async fn seated(&self, line: &mut Line) -> Result<io::Result<()>, JoinError> {
+        let hung_up = || io::Error::other("it hung up before it had taken this rank in");
+        match timeout_at(self.deadline + LAST_WORD, line.heard.recv()).await {
+            Ok(Some(Heard::Message(bytes))) => match decode(&bytes) {
+                Some(FromHub::Seated) => Ok(Ok(())),
+                Some(FromHub::Refused(refusal)) => Err(self.refused(refusal)),
+                _ => Err(self.lost("it sent an unexpected message")),
+            },
+            Ok(Some(Heard::Closed(Some(cause)))) => Ok(Err(cause)),
+            Ok(Some(Heard::Closed(None) | Heard::Mark(_)) | None) => Ok(Err(hung_up())),
+            Err(_) => Err(self.lost("it said nothing in time")),
+        }
     }
 
-    async fn first_word(&self, line: &mut Line) -> Result<Cards, JoinError> {
-        let rank = self.rank;
-        let lost = |cause: &str| JoinError::HubLost { rank, cause: cause.into() };
-        let word = timeout_at(self.deadline + LAST_WORD, line.heard.recv()).await;
-        let bytes = match word {
-            Ok(Some(Heard::Message(bytes))) => bytes,
-            Ok(Some(Heard::Closed(Some(cause)))) => return Err(lost(&cause)),
-            Ok(Some(Heard::Closed(None)) | None) => return Err(lost("it hung up")),
-            Err(_) => return Err(lost("it said nothing in time")),
-        };
-        match decode(&bytes) {
-            Some(FromHub::Roster(cards)) if cards.len() == self.size => Ok(cards),
-            Some(FromHub::Refused(refusal)) => Err(self.refused(refusal)),
-            _ => Err(lost("it sent an unexpected message")),
+    /// Listens for the ranks to which this one hands on the roster, if there are any; the port. If
+    /// that fails, the coordinator serves them.
+    fn open_relay(&self, local: IpAddr, place: &Place) -> Option<(u16, Relay)> {
+        let children = relay::children(self.rank, self.size);
+        if children.is_empty() {
+            return None;
+        }
+        // On the host of rank 0 a name may well lead to the loopback address.
+        let is_one_host = place.hosts.iter().all(|host| address::is_loopback(host));
+        let is_reached_there = !local.is_loopback() || is_one_host;
+        let listening = address::listen(is_reached_there.then_some(local), &[0]);
+        let listening = listening.and_then(|l| Ok((l.local_addr()?.port(), l)));
+        let (port, listener) = listening
+            .inspect_err(|e| tracing::debug!("rank {} hands on no roster: {e}", self.rank))
+            .ok()?;
+        let (greeting, secret) = (self.greeting(Purpose::Relay), self.secret.clone());
+        let until = self.deadline + LAST_WORD;
+        Some((port, Relay::serve(listener, greeting, secret, children, until)))
+    }
+
+    /// Waits until every rank is there, gets everyone's card, and hands it on. `coordinator` is the
+    /// address at which this rank reached rank 0.
+    async fn roster(
+        &self,
+        line: &mut Line,
+        mut coordinator: Option<IpAddr>,
+    ) -> Result<Cards, JoinError> {
+        let mut fetching = None;
+        loop {
+            let fetched = async {
+                match &mut fetching {
+                    Some(fetching) => Pin::new(fetching).await,
+                    None => pending().await,
+                }
+            };
+            let bytes = tokio::select! {
+                word = self.word(line) => word?,
+                fetched = fetched => {
+                    fetching = None;
+                    match fetched {
+                        Ok(roster) => Arc::from(roster),
+                        Err(e) => {
+                            tracing::debug!("rank {} asks rank 0 for the roster: {e}", self.rank);
+                            line.say.send(ToHub::NoRoster).unwrap_or_default();
+                            continue;
+                        }
+                    }
+                }
+            };
+            match decode(&bytes) {
+                Some(FromHub::Roster(cards)) if cards.len() == self.size => {
+                    if let Some(relay) = &self.relay {
+                        relay.give(bytes);
+                    }
+                    return Ok(cards);
+                }
+                Some(FromHub::Refused(refusal)) => return Err(self.refused(refusal)),
+                Some(FromHub::Fetch(parent)) => match coordinator.take() {
+                    Some(coordinator) => {
+                        fetching = Some(Box::pin(self.fetch(parent, coordinator)));
+                    }
+                    None => return Err(self.lost("it named two ranks that have the roster")),
+                },
+                // Ranks that have the roster may be at work already, and in trouble.
+                Some(FromHub::Ask) => {
+                    line.say.send(ToHub::Answer(History::default())).unwrap_or_default();
+                }
+                Some(FromHub::Verdict(verdict)) => {
+                    let (rank, verdict) = (self.rank, verdict.to_string());
+                    return Err(JoinError::Failed { rank, verdict });
+                }
+                _ => return Err(self.lost("it sent an unexpected message")),
+            }
+        }
+    }
+
+    async fn fetch(&self, parent: Parent, coordinator: IpAddr) -> io::Result<Vec<u8>> {
+        let at = SocketAddr::new(parent.ip.unwrap_or(coordinator), parent.port);
+        let (greeting, place) = (self.greeting(Purpose::Relay), Place::at(at, "rank 0"));
+        let latest = self.deadline + LAST_WORD / 2;
+        relay::fetch(self.target(&greeting, &place), at, latest).await
+    }
+
+    /// The coordinator's next message.
+    async fn word(&self, line: &mut Line) -> Result<Arc<[u8]>, JoinError> {
+        match timeout_at(self.deadline + LAST_WORD, line.heard.recv()).await {
+            Ok(Some(Heard::Message(bytes))) => Ok(bytes),
+            Ok(Some(Heard::Closed(Some(cause)))) => Err(self.lost(&cause.to_string())),
+            Ok(Some(Heard::Closed(None) | Heard::Mark(_)) | None) => Err(self.lost("it hung up")),
+            Err(_) => Err(self.lost("it said nothing in time")),
         }
     }
 
@@ -302,24 +410,32 @@ impl Joiner {
             Refusal::Duplicate => JoinError::Duplicate { rank },
             Refusal::Invalid => JoinError::Invalid { rank, size },
             Refusal::Lost { rank } => JoinError::Lost { rank: Rank(rank) },
-            Refusal::Missing { mut ranks, wrong_secret } => {
+            Refusal::Missing { mut ranks, turned_away } => {
                 ranks.truncate(size);
                 let missing = ranks.into_iter().map(Rank).collect();
-                JoinError::Missing { size, missing, timeout, wrong_secret }
+                let turned_away = crate::judge::cut(turned_away);
+                JoinError::Missing { size, missing, timeout, turned_away }
             }
         }
     }
 
-    async fn search(
-        &self,
-        purpose: Purpose,
-        host: &str,
-        ports: &[u16],
-    ) -> Result<Channel, JoinError> {
+    fn dial<'a>(&'a self, greeting: &'a Greeting, place: &'a Place) -> Dial<'a> {
+        Dial::new(self.target(greeting, place))
+    }
+
+    fn target<'a>(&'a self, greeting: &'a Greeting, place: &'a Place) -> Target<'a> {
         let Self { rank, size, secret, deadline, .. } = self;
-        let (greeting, timeout) = (&self.greeting(purpose), self.options.timeout);
-        let (rank, size, deadline) = (*rank, *size, *deadline);
-        Search { rank, size, host, ports, greeting, secret, timeout, deadline }.run().await
+        Target {
+            rank: *rank,
+            size: *size,
+            hosts: &place.hosts,
+            named_by: place.named_by,
+            ports: &place.ports,
+            greeting,
+            secret,
+            timeout: self.options.timeout,
+            deadline: *deadline,
+        }
     }
 
     fn greeting(&self, purpose: Purpose) -> Greeting {
@@ -353,10 +469,16 @@ impl Joiner {
         Ok(client.barrier()?)
     }
 
-    fn split<'a>(&self, address: &'a str) -> Result<(&'a str, u16), JoinError> {
+    /// Where the launcher answers, from its `host:port`.
+    fn launcher(&self, address: &str) -> Result<Place, JoinError> {
         let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
         let port = port.parse().map_err(|_| self.no_hub(address, "expected host:port"))?;
-        Ok((host.trim_start_matches('[').trim_end_matches(']'), port))
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        Ok(Place { hosts: vec![host], named_by: "RINGFOLD_RENDEZVOUS", ports: vec![port] })
+    }
+
+    fn lost(&self, cause: &str) -> JoinError {
+        JoinError::HubLost { rank: self.rank, cause: cause.into() }
     }
 
     fn no_hub(&self, place: &str, cause: &str) -> JoinError {
@@ -369,8 +491,23 @@ impl Joiner {
     }
 }
 
-/// The end of a process looks like this from the other side.
-fn is_hang_up(e: &io::Error) -> bool {
-    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
-    matches!(e.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+/// Where the coordinator, or the launcher, may listen.
+struct Place {
+    /// A name, or an address, or several addresses of one host.
+    hosts: Vec<String>,
+    /// What names that host.
+    named_by: &'static str,
+    /// Candidates, in order.
+    ports: Vec<u16>,
+}
+
+impl Place {
+    fn at(address: SocketAddr, named_by: &'static str) -> Self {
+        Self { hosts: vec![address.ip().to_string()], named_by, ports: vec![address.port()] }
+    }
+}
+
+/// The error of a launcher that took a connection and did not answer until the deadline.
+fn late<T>(_: tokio::time::error::Elapsed) -> io::Result<T> {
+    Err(io::Error::other("the launcher does not answer, or does not know of rank 0 yet"))
 }

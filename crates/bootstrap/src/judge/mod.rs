@@ -11,6 +11,10 @@ use serde::{Deserialize, Serialize};
 use crate::call_log::{History, Logged};
 use crate::verdict::{Place, Said, Verdict, Whereabouts, Who};
 
+mod arbiter;
+
+pub(crate) use arbiter::{Arbiter, Step};
+
 /// What a rank has to complain about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Complaint {
@@ -81,7 +85,7 @@ impl Inquiry {
     /// differed, it is the one in question.
     fn blame_the_first_difference(&mut self, standing: &[Standing]) {
         let asked = Evidence::gather(self, standing).seq.unwrap_or(u64::MAX);
-        let mut said: BTreeMap<u64, (&[u64; 3], u8)> = BTreeMap::new();
+        let mut said: BTreeMap<u64, (&[u64; 5], u8)> = BTreeMap::new();
         let mut first = asked;
         for (answer, standing) in self.answers.iter().zip(standing) {
             let history = match (answer, standing) {
@@ -419,5 +423,7 @@ pub(crate) fn cut(mut text: String) -> String {
     text
 }
 
+#[cfg(test)]
+mod arbiter_tests;
 #[cfg(test)]
 mod tests;

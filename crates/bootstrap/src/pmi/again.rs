@@ -8,6 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::fstat;
 
+use crate::secret::Secret;
+
 /// Which socket, by the system's number for it: a descriptor's own may come again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Which(u64, u64);
@@ -19,6 +21,8 @@ pub(crate) struct Met {
     pub(crate) space: String,
     /// Where the first hub listened; nowhere if there was nobody to meet.
     pub(crate) hub: Option<SocketAddr>,
+    /// The secret that the ranks shared there, if they did.
+    pub(crate) secret: Option<Secret>,
 }
 
 /// A process has few sockets to its launcher: one.

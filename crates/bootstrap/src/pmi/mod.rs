@@ -8,11 +8,17 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use ringfold_types::limits;
+use ringfold_types::{Rank, limits};
+use zeroize::Zeroizing;
+
+use crate::secret::Secret;
 
 mod again;
 
 pub(crate) use again::{Met, met};
+
+/// The key under which rank 0 publishes the job's secret.
+const SECRET_KEY: &str = "ringfold-secret";
 
 /// A connection to the launcher's key-value space.
 #[derive(Debug)]
@@ -23,6 +29,8 @@ pub struct Client {
     value_bytes_max: usize,
     is_one_host: bool,
     hub: Option<SocketAddr>,
+    secret: Option<Secret>,
+    has_shared: bool,
 }
 
 /// Why the key-value space does not serve.
@@ -75,6 +83,8 @@ impl Client {
             value_bytes_max: 0,
             is_one_host: false,
             hub: None,
+            secret: None,
+            has_shared: false,
         };
         client.ask("cmd=init pmi_version=1 pmi_subversion=1", "cmd=response_to_init", &["rc=0"])?;
         let maxes = client.ask("cmd=get_maxes", "cmd=maxes", &[])?;
@@ -141,6 +151,46 @@ impl Client {
         self.ask("cmd=barrier_in", "cmd=barrier_out", &[]).map(drop)
     }
 
+    /// Shares a fresh secret, which rank 0 publishes if it `wants` one and the space takes values
+    /// of that length. To be called by every rank, once or as often as by the others; blocks until
+    /// all have, for at most `timeout`. `None` if none was published.
+    ///
+    /// # Errors
+    /// The launcher fails, or not every rank came in time.
+    pub(crate) fn share_secret(
+        &mut self,
+        rank: Rank,
+        wants: bool,
+        timeout: Duration,
+    ) -> Result<Option<Secret>, PmiError> {
+        if self.has_shared {
+            return Ok(self.secret.clone());
+        }
+        let mut fresh = None;
+        if rank == Rank(0) && wants {
+            let io = |source| PmiError::Io { command: "a random secret".into(), source };
+            let secret = Secret::generate().map_err(io)?;
+            match self.put(SECRET_KEY, &secret.to_hex()) {
+                Ok(()) => fresh = Some(secret),
+                Err(PmiError::ValueTooLong { .. } | PmiError::Unexpected { .. }) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        self.set_patience(timeout.max(Duration::from_millis(1)))?;
+        self.barrier()?;
+        self.secret = if rank == Rank(0) {
+            fresh
+        } else {
+            match self.get(SECRET_KEY) {
+                Ok(hex) => Secret::parse(Zeroizing::new(hex).as_bytes()),
+                Err(PmiError::Unexpected { .. }) => None,
+                Err(e) => return Err(e),
+            }
+        };
+        self.has_shared = true;
+        Ok(self.secret.clone())
+    }
+
     /// Where the hub is that this conversation led to: what remains of it for the next time.
     pub(crate) const fn led_to(&mut self, hub: SocketAddr) {
         self.hub = Some(hub);
@@ -153,7 +203,7 @@ impl Client {
     pub fn finalize(mut self) -> Result<(), PmiError> {
         self.ask("cmd=finalize", "cmd=finalize_ack", &[])?;
         if let Some(which) = again::which(&self.stream) {
-            again::remember(which, Met { space: self.space, hub: self.hub });
+            again::remember(which, Met { space: self.space, hub: self.hub, secret: self.secret });
         }
         Ok(())
     }

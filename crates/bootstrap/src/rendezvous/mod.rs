@@ -16,11 +16,13 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use crate::acceptor::{Member as Guest, accept};
 use crate::channel::{Greeting, Purpose};
-use crate::gate::{Guest, Strangers, admit};
+use crate::descriptors::{TooFew, provide};
+use crate::dial::Channel;
 use crate::message::{decode, encode};
 use crate::secret::Secret;
-use crate::seek::Channel;
+use crate::turned_away::TurnedAway;
 use board::Board;
 
 mod board;
@@ -75,10 +77,16 @@ pub async fn serve(
     size: usize,
     reports: mpsc::UnboundedSender<Report>,
 ) {
+    if let Err(TooFew { needed, limit }) = provide(size) {
+        tracing::warn!(
+            "{needed} file descriptors are needed for {size} ranks, and the hard limit is {limit} \
+             (RLIMIT_NOFILE): raise it, as by `ulimit -Hn {needed}`"
+        );
+    }
     let (admitted, mut guests) = mpsc::channel(size.clamp(1, 1024));
     let greeting = Greeting::new(Purpose::Rendezvous, job, size);
     let mut tasks = JoinSet::new();
-    tasks.spawn(admit(listener, greeting, secret, Arc::new(Strangers::default()), admitted));
+    tasks.spawn(accept(listener, greeting, secret, Arc::new(TurnedAway::default()), admitted));
     let (board, _) = watch::channel(Board::new(size));
     let board = Arc::new(board);
     while let Some(guest) = guests.recv().await {
@@ -168,7 +176,7 @@ pub(crate) async fn publish(
     channel: Channel,
     hub: SocketAddr,
 ) -> std::io::Result<Option<mpsc::UnboundedSender<Report>>> {
-    let Channel { mut writer, mut reader } = channel;
+    let Channel { mut writer, mut reader, .. } = channel;
     writer.send(&encode(&ToLauncher::Publish(hub))).await?;
     match reader.next().await?.and_then(|bytes| decode(&bytes)) {
         Some(FromLauncher::Published) => {}

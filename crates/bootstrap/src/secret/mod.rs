@@ -2,15 +2,16 @@
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
+use sha2::{Digest, Sha256};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::inherited;
+use crate::pmi::PmiError;
 
 /// The job's secret. Never printed, overwritten when dropped.
 #[derive(Clone, PartialEq, Eq)]
@@ -18,7 +19,13 @@ pub struct Secret([u8; SECRET_BYTES]);
 
 const SECRET_BYTES: usize = 32;
 /// More than a secret in hex and a newline; what is longer is not one.
-const TEXT_BYTES_MAX: u64 = 128;
+const TEXT_BYTES_MAX: usize = 128;
+
+/// What to do where ranks hold different secrets.
+pub(crate) const WAYS_TO_SHARE: &str = "give every rank the same one, by RINGFOLD_SECRET_FILE (a \
+    file that each host can read), by RINGFOLD_SECRET (its 64 hexadecimal digits), or by a \
+    launcher that carries one (ringrun, torchrun, mpiexec of MPICH, mpirun of Open MPI 4); without those it is ~/.ringfold/secret, \
+    which hosts share only if they share the home directory";
 
 /// Why there is no secret.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +71,9 @@ pub enum SecretError {
         /// What the system says.
         source: io::Error,
     },
+    /// The launcher's key-value space, which hands on a secret, failed.
+    #[error("cannot share a secret by the launcher's key-value space (PMI-1): {0}")]
+    Carrier(#[from] PmiError),
     /// Neither a secret nor a home directory is set.
     #[error("no secret: set RINGFOLD_SECRET_FILE (or HOME, to keep one in ~/.ringfold/secret)")]
     NoHome,
@@ -76,6 +86,18 @@ impl Secret {
         Self(bytes)
     }
 
+    /// The secret that follows from a key which a launcher has given to the ranks of a job alone.
+    #[must_use]
+    pub fn of_key(key: &str) -> Self {
+        Self(
+            Sha256::new()
+                .chain_update(b"ringfold launcher key")
+                .chain_update(key)
+                .finalize()
+                .into(),
+        )
+    }
+
     /// A fresh secret.
     ///
     /// # Errors
@@ -86,23 +108,28 @@ impl Secret {
         Ok(Self(bytes))
     }
 
-    /// The job's secret, from the first of these that is set: `RINGFOLD_SECRET_FD` (an inherited
-    /// file descriptor, read to its end), `RINGFOLD_SECRET` (hex), `RINGFOLD_SECRET_FILE` (hex;
-    /// ours and closed to others), and at last `.ringfold/secret` below `HOME`, made on first use.
+    /// The secret that the user, or `ringrun`, names: the first of `RINGFOLD_SECRET_FD` (an
+    /// inherited file descriptor, read to its end), `RINGFOLD_SECRET` (hex) and
+    /// `RINGFOLD_SECRET_FILE` (hex; ours and closed to others) that is set. `None` if none is.
     ///
     /// # Errors
     /// What is set does not hold a secret, or holds it where others can read it.
-    pub fn find(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, SecretError> {
+    pub fn given(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>, SecretError> {
         if let Some(number) = variable("RINGFOLD_SECRET_FD") {
-            return Self::from_fd(&number);
+            return Self::from_fd(&number).map(Some);
         }
         if let Some(hex) = variable("RINGFOLD_SECRET").map(Zeroizing::new) {
             let malformed = || SecretError::Malformed { place: "RINGFOLD_SECRET".into() };
-            return Self::parse(hex.as_bytes()).ok_or_else(malformed);
+            return Self::parse(hex.as_bytes()).ok_or_else(malformed).map(Some);
         }
-        if let Some(path) = variable("RINGFOLD_SECRET_FILE") {
-            return Self::from_file(Path::new(&path));
-        }
+        variable("RINGFOLD_SECRET_FILE").map(|path| Self::from_file(Path::new(&path))).transpose()
+    }
+
+    /// The secret in `.ringfold/secret` below `HOME`, made on first use.
+    ///
+    /// # Errors
+    /// `HOME` is not set, or the file cannot be made, or others can read it.
+    pub fn at_home(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, SecretError> {
         let home = variable("HOME").filter(|h| !h.is_empty()).ok_or(SecretError::NoHome)?;
         Self::from_home(Path::new(&home))
     }
@@ -220,13 +247,28 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// The beginning of `file`, up to `TEXT_BYTES_MAX`.
+///
+/// An inherited descriptor shares its offset with other readers, perhaps at this moment: another
+/// program of the same rank, or another communicator. So a file is read by position. A pipe has no
+/// positions and is read once.
 pub(crate) fn contents(mut file: File) -> io::Result<Zeroizing<Vec<u8>>> {
-    // An inherited descriptor shares its place with whoever read it before us: another program of
-    // the same rank, or this one's last communicator. A pipe has no place, and is read once.
-    file.rewind()
-        .or_else(|e| if e.kind() == io::ErrorKind::NotSeekable { Ok(()) } else { Err(e) })?;
-    let mut text = Zeroizing::new(Vec::with_capacity(128));
-    file.take(TEXT_BYTES_MAX).read_to_end(&mut text)?;
+    let mut text = Zeroizing::new(vec![0; TEXT_BYTES_MAX]);
+    let mut filled = 0;
+    while filled < text.len() {
+        let rest = &mut text[filled..];
+        let read = match file.read_at(rest, filled as u64) {
+            Err(error) if error.kind() == io::ErrorKind::NotSeekable => file.read(rest),
+            read => read,
+        };
+        match read {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    text.truncate(filled);
     Ok(text)
 }
 

@@ -1,6 +1,6 @@
 //! Every source of a secret, on real files and descriptors.
 
-use std::io::Write;
+use std::io::{Seek, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::thread;
@@ -25,7 +25,8 @@ impl Drop for Folder {
 }
 
 fn find(name: &str, value: &str) -> Result<Secret, SecretError> {
-    Secret::find(&|n| (n == name).then(|| value.to_owned()))
+    let variable = |n: &str| (n == name).then(|| value.to_owned());
+    Secret::given(&variable)?.map_or_else(|| Secret::at_home(&variable), Ok)
 }
 
 #[test]
@@ -70,6 +71,24 @@ fn an_inherited_pipe() {
 }
 
 #[test]
+fn an_inherited_file_is_read_whole_wherever_another_reader_left_its_offset() {
+    let folder = Folder::new("secret-offset");
+    let secret = Secret::generate().unwrap();
+    let path = folder.0.join("s");
+    fs::write(&path, secret.to_hex().as_bytes()).unwrap();
+    let mut file = File::open(&path).unwrap();
+    let number = file.as_raw_fd().to_string();
+    file.seek(io::SeekFrom::Start(10)).unwrap();
+    assert_eq!(find("RINGFOLD_SECRET_FD", &number).unwrap(), secret);
+    assert_eq!(file.stream_position().unwrap(), 10, "the offset belongs to all readers");
+    thread::scope(|scope| {
+        let read = || (0..500).all(|_| find("RINGFOLD_SECRET_FD", &number).unwrap() == secret);
+        let readers = [(); 4].map(|()| scope.spawn(read));
+        assert!(readers.into_iter().all(|reader| reader.join().unwrap()));
+    });
+}
+
+#[test]
 fn a_file_must_be_closed_to_others() {
     let folder = Folder::new("secret-file");
     let path = folder.0.join("s");
@@ -96,5 +115,5 @@ fn ranks_that_start_at_once_in_a_fresh_home_agree() {
     assert_eq!(files.len(), 1, "drafts are cleared away");
     let mode = files[0].as_ref().unwrap().metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    assert!(matches!(Secret::find(&|_| None), Err(SecretError::NoHome)));
+    assert!(matches!(find("OTHER", "x"), Err(SecretError::NoHome)));
 }

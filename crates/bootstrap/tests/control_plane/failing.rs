@@ -6,7 +6,7 @@ use ringfold_bootstrap::{CallName, Complaint, Verdict};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 use rustix::process::Signal;
 
-use crate::world::{Job, common_verdict, leave, verdict};
+use crate::world::{Job, STOPPED, common_verdict, leave, verdict};
 
 fn call(count: usize) -> Call {
     Call {
@@ -61,6 +61,24 @@ fn a_stopped_rank_is_silent_and_hears_it_when_it_goes_on() {
 }
 
 #[test]
+fn a_rank_that_was_stopped_catches_up_with_the_verdict() {
+    // Rank 0 hears it from its own coordinator, which has been stopped with it.
+    for rank in [0, 1] {
+        let job = Job::new(3);
+        let mut victim = job.stopped_process(rank);
+        let others: Vec<u32> = (0..3).filter(|other| *other != rank).collect();
+        let controls = job.joined(&others);
+        victim.wait_until_it_spins();
+        victim.stop();
+        controls[1].complain(Complaint::Abort { reason: "enough".into() });
+        std::thread::sleep(STOPPED);
+        victim.signal(Signal::CONT);
+        assert_eq!(victim.verdict(), common_verdict(&controls).to_string());
+        leave(controls);
+    }
+}
+
+#[test]
 fn a_stopped_hub_is_silent() {
     let job = Job::new(3);
     let hub = job.process(0);
@@ -70,6 +88,60 @@ fn a_stopped_hub_is_silent() {
     let verdict = common_verdict(&controls);
     assert_eq!(verdict.culprits(), [Rank(0)]);
     assert!(matches!(&*verdict, Verdict::Silent { .. }), "{verdict}");
+    leave(controls);
+}
+
+#[test]
+fn a_hub_that_comes_back_takes_over_what_a_rank_has_said_meanwhile() {
+    let job = Job::new(3);
+    let mut hub = job.process(0);
+    let controls = job.joined(&[1, 2]);
+    controls[0].entered(0, &CallName::new(&call(8), 0));
+    hub.stop();
+    controls[0].complain(Complaint::Overdue { seq: 0 });
+    // Its patience is over before the hub comes back, whose inquiry would say that rank 2 is absent.
+    std::thread::sleep(STOPPED);
+    hub.signal(Signal::CONT);
+    let verdict = common_verdict(&controls);
+    assert_eq!(verdict.culprits(), [Rank(0)]);
+    assert_eq!(hub.verdict(), verdict.to_string());
+    leave(controls);
+}
+
+#[test]
+fn a_hub_that_comes_back_reads_the_answers_before_it_calls_ranks_silent() {
+    let job = Job::new(4);
+    let mut hub = job.process(0);
+    let controls = job.joined(&[1, 2, 3]);
+    controls[..2].iter().for_each(|c| c.entered(0, &CallName::new(&call(8), 0)));
+    controls[0].complain(Complaint::Overdue { seq: 0 });
+    // With luck between the question and its end: then the answers arrive while it is stopped.
+    hub.stop();
+    std::thread::sleep(Duration::from_millis(1200));
+    hub.signal(Signal::CONT);
+    let text = common_verdict(&controls).to_string();
+    assert!(text.starts_with("not every rank has entered"), "{text}");
+    assert_eq!(hub.verdict(), text);
+    leave(controls);
+}
+
+#[test]
+fn after_rank_0_has_left_all_say_the_same() {
+    let mut job = Job::new(5);
+    job.options.linger = Duration::from_millis(200);
+    let mut controls = job.joined(&[0, 1, 2, 3, 4]);
+    controls.remove(0).leave().unwrap();
+    for (seq, control) in controls[..3].iter().enumerate() {
+        control.entered(seq as u64, &CallName::new(&call(seq), 0));
+    }
+    controls[0].complain(Complaint::Overdue { seq: 0 });
+    controls[1].complain(Complaint::Mismatch { seq: 1, peer: 1 });
+    controls[2].complain(Complaint::Overdue { seq: 2 });
+    controls[3].complain(Complaint::Link { peer: 1, cause: "reset".into() });
+    let verdict = common_verdict(&controls);
+    assert_eq!(verdict.culprits(), [Rank(0)]);
+    let text = verdict.to_string();
+    assert!(text.starts_with("rank 0 has left the job"), "{text}");
     leave(controls);
 }
 

@@ -5,10 +5,12 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
-use ringfold_bootstrap::{ExchangeError, Identity, JoinError, Secret};
+use ringfold_bootstrap::{Control, ExchangeError, Identity, JoinError, Rendezvous, Secret};
 use ringfold_types::{Rank, limits};
+use rustix::process::Signal;
 
-use crate::world::{Job, PATIENCE, free_port, leave};
+use crate::foreign::Proxy;
+use crate::world::{Job, PATIENCE, common_verdict, free_port, leave};
 
 fn cards(size: usize) -> Vec<Vec<u8>> {
     (0..size).map(|rank| format!("card {rank}").into_bytes()).collect()
@@ -61,7 +63,7 @@ fn ranks_meet_again_at_the_same_port() {
 
 #[test]
 fn alone_there_is_nobody_to_meet() {
-    let (control, all) = ringfold_bootstrap::Control::join(
+    let (control, all) = Control::join(
         Identity::alone(),
         Secret::generate().unwrap(),
         b"me".to_vec(),
@@ -111,6 +113,21 @@ fn without_rank_0_the_others_say_where_they_looked() {
 }
 
 #[test]
+fn a_host_name_without_an_address_is_told_with_where_it_comes_from() {
+    let job = Job::new(2).timeout(Duration::from_millis(500));
+    let mut identity = job.identity(1);
+    let (hosts, named_by) = (vec!["no such host".to_owned()], "MASTER_ADDR");
+    identity.rendezvous = Rendezvous::Ports { hosts, named_by, ports: vec![1, 2] };
+    let joined = Control::join(identity, job.secret.clone(), vec![], job.options);
+    let error = joined.unwrap_err();
+    assert!(matches!(error, JoinError::UnknownHost { rank: Rank(1), .. }), "{error}");
+    let text = error.to_string();
+    let name =
+        "rank 1 cannot resolve the host name \"no such host\", which comes from MASTER_ADDR,";
+    assert!(text.starts_with(name) && text.ends_with("correct the name, or give an address"));
+}
+
+#[test]
 fn another_secret_is_told_on_both_sides() {
     let job = Job::new(2).timeout(Duration::from_secs(2));
     let mut stranger = job.clone();
@@ -119,8 +136,12 @@ fn another_secret_is_told_on_both_sides() {
     let error = stranger.join(1).unwrap_err();
     assert!(matches!(error, JoinError::WrongSecret { rank: Rank(1), .. }), "{error}");
     let error = hub.join().unwrap().unwrap_err();
-    let JoinError::Missing { wrong_secret: 1, missing, .. } = &error else { panic!("{error}") };
+    let JoinError::Missing { turned_away, missing, .. } = &error else { panic!("{error}") };
     assert_eq!(*missing, [Rank(1)]);
+    assert!(turned_away.contains("from 127.0.0.1 held another secret"), "{error}");
+    for way in ["RINGFOLD_SECRET_FILE", "RINGFOLD_SECRET (", "ringrun", "mpiexec"] {
+        assert!(turned_away.contains(way), "{error}");
+    }
 }
 
 #[test]
@@ -137,7 +158,7 @@ fn another_size_is_told() {
 #[test]
 fn another_version_is_told() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let mut job = Job::new(2);
+    let mut job = Job::new(2).timeout(Duration::from_millis(500));
     job.ports = vec![listener.local_addr().unwrap().port()];
     let hub = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
@@ -145,6 +166,7 @@ fn another_version_is_told() {
         stream.read_exact(&mut opening).unwrap();
         // The same greeting, but for the version.
         opening[8..10].copy_from_slice(&999_u16.to_le_bytes());
+        opening[11] = 1;
         stream.write_all(&opening[..32]).unwrap();
     });
     let error = job.join(1).unwrap_err().to_string();
@@ -206,6 +228,91 @@ fn what_cannot_be_a_rank_is_refused_at_once() {
     assert!(matches!(job.join(2), Err(JoinError::Invalid { rank: Rank(2), size: 2 })));
     let card = vec![0; limits::CARD_BYTES_MAX + 1];
     let options = job.options.clone();
-    let joined = ringfold_bootstrap::Control::join(job.identity(0), job.secret, card, options);
+    let joined = Control::join(job.identity(0), job.secret, card, options);
     assert!(matches!(joined, Err(JoinError::CardTooLong { .. })));
+}
+
+#[test]
+fn rank_0_raises_its_limit_of_open_files() {
+    const SIZE: u32 = 60;
+    let job = Job::new(SIZE as usize);
+    let hub = job.process_with(0, "40", "4096");
+    leave(job.joined(&(1..SIZE).collect::<Vec<_>>()));
+    drop(hub);
+}
+
+#[test]
+fn rank_0_names_the_limit_of_open_files_that_is_too_low() {
+    let mut hub = Job::new(60).process_with(0, "40", "50");
+    let error = hub.verdict();
+    assert!(
+        error.contains(" file descriptors to connect 60 ranks, and its limit is 50"),
+        "{error}"
+    );
+    assert!(error.contains("ulimit -Hn"), "{error}");
+}
+
+/// Bytes that pass between rank 0 and the others, who meet it through a proxy, and have cards of the
+/// greatest length.
+fn bytes_through_rank_0(size: u32) -> usize {
+    let mut job = Job::new(size as usize);
+    let join = |job: Job, rank| {
+        thread::spawn(move || {
+            let card = vec![7; limits::CARD_BYTES_MAX];
+            let options = job.options.clone();
+            let joined = Control::join(job.identity(rank), job.secret, card, options);
+            let (control, cards) = joined.unwrap();
+            assert_eq!(cards.len(), size as usize);
+            control
+        })
+    };
+    let mut threads = vec![join(job.clone(), 0)];
+    let proxy = Proxy::new(job.ports[0], Vec::new());
+    job.ports = vec![proxy.port];
+    threads.extend((1..size).map(|rank| join(job.clone(), rank)));
+    let controls: Vec<_> = threads.into_iter().map(|t| t.join().unwrap()).collect();
+    let bytes = proxy.bytes();
+    leave(controls);
+    bytes
+}
+
+#[test]
+fn bytes_through_rank_0_grow_linearly_with_the_ranks() {
+    let (fewer, more) = (bytes_through_rank_0(40), bytes_through_rank_0(160));
+    println!("{fewer} bytes for 40 ranks, {more} for 160");
+    // Four times as many ranks; sixteen times as many bytes if rank 0 sent the roster to all.
+    assert!(more < 6 * fewer, "{fewer} bytes for 40 ranks, {more} for 160");
+}
+
+#[test]
+fn ranks_whose_parent_is_stopped_get_the_roster_from_rank_0() {
+    const SIZE: u32 = 36;
+    let job = Job::new(SIZE as usize);
+    let hub = job.spawn(0);
+    // It hands the roster on to rank 33 and those after it.
+    let proxy = Proxy::new(job.ports[0], Vec::new());
+    let mut parent = Job { ports: vec![proxy.port], ..job.clone() }.process(1);
+    // It has joined when the coordinator has answered all that it said.
+    let mut passed = 0;
+    while passed < 200 || passed != proxy.bytes() {
+        passed = proxy.bytes();
+        thread::sleep(Duration::from_millis(300));
+    }
+    parent.stop();
+    let mut controls = job.joined(&(2..SIZE).collect::<Vec<_>>());
+    controls.push(hub.join().unwrap().unwrap().0);
+    controls[0].complain(ringfold_bootstrap::Complaint::Abort { reason: "enough".into() });
+    let verdict = common_verdict(&controls).to_string();
+    parent.signal(Signal::CONT);
+    assert_eq!(parent.verdict(), verdict);
+    leave(controls);
+}
+
+#[test]
+#[ignore = "figures, not a check: --ignored --nocapture"]
+fn figures() {
+    for size in [16, 33, 64, 128, 256, 512, 1024] {
+        let bytes = bytes_through_rank_0(size);
+        println!("{size:4} ranks: {bytes} bytes through rank 0, {} a rank", bytes / size as usize);
+    }
 }

@@ -10,7 +10,9 @@ use std::thread;
 use std::time::Duration;
 
 use ringfold_bootstrap::rendezvous::{Report, serve};
-use ringfold_bootstrap::{Control, Identity, Launcher, Options, Rendezvous, Secret, discover, pmi};
+use ringfold_bootstrap::{
+    Carrier, Control, Identity, Launcher, Options, Rendezvous, Secret, discover, pmi,
+};
 use ringfold_types::Rank;
 use tokio::sync::mpsc;
 
@@ -60,6 +62,7 @@ fn asks(place: SocketAddr, rank: u32, size: usize) -> Identity {
         job: "j".into(),
         rendezvous: Rendezvous::Ask { address: place.to_string() },
         launcher: Launcher::Ringrun,
+        carrier: Carrier::None,
     }
 }
 
@@ -163,13 +166,12 @@ fn proxy(socket: UnixStream, space: Arc<Mutex<HashMap<String, String>>>, barrier
     }
 }
 
-#[test]
-fn a_key_value_space_tells_where_the_hub_is() {
-    const SIZE: usize = 4;
+/// A launcher that serves the sockets of `size` ranks, and what they publish.
+fn hydra(size: usize) -> (Vec<UnixStream>, Arc<Mutex<HashMap<String, String>>>) {
     let space = Arc::new(Mutex::new(HashMap::new()));
-    space.lock().unwrap().insert("PMI_process_mapping".into(), format!("(vector,(0,1,{SIZE}))"));
-    let barrier = Arc::new(Barrier::new(SIZE));
-    let sockets: Vec<_> = (0..SIZE)
+    space.lock().unwrap().insert("PMI_process_mapping".into(), format!("(vector,(0,1,{size}))"));
+    let barrier = Arc::new(Barrier::new(size));
+    let sockets = (0..size)
         .map(|_| {
             let (ours, theirs) = UnixStream::pair().unwrap();
             let (space, barrier) = (Arc::clone(&space), Arc::clone(&barrier));
@@ -177,20 +179,54 @@ fn a_key_value_space_tells_where_the_hub_is() {
             ours
         })
         .collect();
-    let identity = |(rank, socket): (usize, &UnixStream)| {
-        let variable = |name: &str| match name {
-            "PMI_FD" => Some(socket.as_raw_fd().to_string()),
-            "PMI_RANK" => Some(rank.to_string()),
-            "PMI_SIZE" => Some(SIZE.to_string()),
-            _ => None,
-        };
-        discover(&variable).unwrap()
-    };
-    let secret = Secret::generate().unwrap();
+    (sockets, space)
+}
+
+/// The ranks of that launcher join, each with a home directory of its own, which has no secret.
+fn join_by_hydra(sockets: &[UnixStream], more: &[(&str, &str)]) -> Vec<Control> {
+    let (size, here) = (sockets.len(), std::process::id());
+    thread::scope(|scope| {
+        let threads: Vec<_> = sockets
+            .iter()
+            .enumerate()
+            .map(|(rank, socket)| {
+                scope.spawn(move || {
+                    let home = std::env::temp_dir().join(format!("ringfold-{here}-{rank}"));
+                    let variable = |name: &str| match name {
+                        "PMI_FD" => Some(socket.as_raw_fd().to_string()),
+                        "PMI_RANK" => Some(rank.to_string()),
+                        "PMI_SIZE" => Some(size.to_string()),
+                        "HOME" => Some(home.to_str().unwrap().into()),
+                        _ => more.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).into()),
+                    };
+                    let mut identity = discover(&variable).unwrap();
+                    let secret = identity.secret(&variable, PATIENCE).unwrap();
+                    assert!(!home.exists(), "no secret was sought at home");
+                    let options = Options { timeout: PATIENCE, ..Options::default() };
+                    Control::join(identity, secret, vec![], options).unwrap().0
+                })
+            })
+            .collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn a_key_value_space_tells_where_the_hub_is_and_carries_the_secret() {
+    let (sockets, space) = hydra(4);
     // The proxy takes one conversation; the second time the ranks know where to meet.
     for _ in 0..2 {
-        leave(join_all(sockets.iter().enumerate().map(identity).collect(), &secret));
+        leave(join_by_hydra(&sockets, &[]));
     }
-    let hub: SocketAddr = space.lock().unwrap()["ringfold-hub"].parse().unwrap();
+    let space = space.lock().unwrap();
+    let hub: SocketAddr = space["ringfold-hub"].parse().unwrap();
     assert!(hub.ip().is_loopback(), "all ranks are on one host");
+    assert!(Secret::parse(space["ringfold-secret"].as_bytes()).is_some());
+}
+
+#[test]
+fn a_secret_that_the_user_names_is_not_published() {
+    let (sockets, space) = hydra(2);
+    leave(join_by_hydra(&sockets, &[("RINGFOLD_SECRET", &"5ec2e7".repeat(11)[..64])]));
+    assert!(!space.lock().unwrap().contains_key("ringfold-secret"));
 }

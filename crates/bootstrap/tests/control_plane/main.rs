@@ -7,6 +7,7 @@
 )]
 
 mod failing;
+mod foreign;
 mod joining;
 mod launchers;
 mod strangers;

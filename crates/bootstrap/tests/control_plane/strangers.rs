@@ -1,14 +1,19 @@
 //! Whoever connects without the secret costs a log line: while a job forms and while it runs.
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
+use ringfold_bootstrap::JoinError;
 
-use crate::world::{Job, PATIENCE, leave};
+use crate::foreign::{Foreign, Proxy, answer_as, echo, http};
+use crate::world::{Job, PATIENCE, free_port, leave};
 
 /// Connects as soon as rank 0 listens.
 fn connect(port: u16) -> TcpStream {
@@ -102,4 +107,110 @@ fn a_running_job_listens_to_nobody() {
     }
     assert_eq!(controls[0].verdict(), None);
     leave(controls);
+}
+
+/// Mute connections that are held, and others that come and go for as long as the value lives.
+struct Flood {
+    stop: Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<usize>>,
+}
+
+impl Flood {
+    /// Holds up to `held` connections; a further one replaces the oldest.
+    fn new(port: u16, held: usize) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let (mut streams, mut count) = (VecDeque::new(), 0);
+            // Bounded, whatever becomes of the test.
+            while !stopped.load(Ordering::Relaxed) && count < 100_000 {
+                // The port closes when the last rank has joined.
+                let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) else { break };
+                count += 1;
+                streams.push_back(stream);
+                if streams.len() > held {
+                    streams.pop_front();
+                }
+            }
+            count
+        });
+        Self { stop, thread: Some(thread) }
+    }
+
+    fn end(mut self) -> usize {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+#[test]
+fn a_flood_of_mute_connections_does_not_keep_a_large_job_from_forming() {
+    const SIZE: u32 = 100;
+    let job = Job::new(SIZE as usize);
+    let hub = job.spawn(0);
+    drop(connect(job.ports[0]));
+    let flood = Flood::new(job.ports[0], 400);
+    thread::sleep(Duration::from_millis(300));
+    let mut controls = job.joined(&(1..SIZE).collect::<Vec<_>>());
+    controls.push(hub.join().unwrap().unwrap().0);
+    println!("joined beside {} mute connections", flood.end());
+    leave(controls);
+}
+
+#[test]
+fn a_rank_that_is_hung_up_on_tries_again() {
+    let mut job = Job::new(2);
+    let hub = job.spawn(0);
+    // A proxy that breaks the first connections: during the handshake, after it, after the first
+    // encrypted message.
+    let proxy = Proxy::new(job.ports[0], vec![Some(40), Some(81), Some(90)]);
+    job.ports = vec![proxy.port];
+    let mut controls = job.joined(&[1]);
+    controls.push(hub.join().unwrap().unwrap().0);
+    assert!(proxy.connections() >= 3, "{}", proxy.connections());
+    leave(controls);
+}
+
+#[test]
+fn foreign_services_on_candidate_ports_do_not_end_the_search() {
+    let mut job = Job::new(2);
+    // Another job of another version, and this job's name with another secret and another size.
+    let foreign = [
+        Foreign::new(echo),
+        Foreign::new(http),
+        Foreign::new(|stream| answer_as(stream, |g| (g[8], g[16]) = (99, !g[16]), 1)),
+        Foreign::new(|stream| answer_as(stream, |g| g[8] = 99, 1)),
+        Foreign::new(|stream| answer_as(stream, |g| g[12] = 77, 1)),
+        Foreign::new(|stream| answer_as(stream, |_| {}, 2)),
+    ];
+    job.ports = foreign.iter().map(|f| f.port).chain([free_port()]).collect();
+    let early = job.spawn(1);
+    thread::sleep(Duration::from_millis(500));
+    assert!(!early.is_finished(), "{:?}", early.join().unwrap().map(|_| ()));
+    // Rank 0 takes the one port that is free.
+    let mut controls = job.joined(&[0]);
+    controls.push(early.join().unwrap().unwrap().0);
+    assert!(foreign.iter().all(|f| f.connections() > 0));
+    leave(controls);
+}
+
+#[test]
+fn the_error_names_the_most_telling_cause() {
+    let cause = |foreign: &[&Foreign]| {
+        let mut job = Job::new(2).timeout(Duration::from_millis(400));
+        job.ports = foreign.iter().map(|f| f.port).chain([free_port()]).collect();
+        job.join(1).unwrap_err()
+    };
+    let (echo, http) = (Foreign::new(echo), Foreign::new(http));
+    let other_job = Foreign::new(|stream| answer_as(stream, |g| (g[8], g[16]) = (99, !g[16]), 1));
+    let other_secret = Foreign::new(|stream| answer_as(stream, |_| {}, 2));
+    let other_version = Foreign::new(|stream| answer_as(stream, |g| g[8] = 99, 1));
+    let error = cause(&[&other_secret, &echo, &http]);
+    assert!(matches!(error, JoinError::WrongSecret { .. }), "{error}");
+    let error = cause(&[&other_version, &other_secret, &other_job]);
+    assert!(matches!(error, JoinError::Version { theirs: 99, .. }), "{error}");
+    let error = cause(&[&other_job, &echo]);
+    assert!(matches!(error, JoinError::NoHub { .. }), "{error}");
+    let error = cause(&[&echo]).to_string();
+    assert!(error.ends_with("it does not speak ringfold's control protocol"), "{error}");
 }

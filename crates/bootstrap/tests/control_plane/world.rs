@@ -1,21 +1,24 @@
 //! Jobs to test with: identities that meet on loopback, ranks in threads and in processes.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::{
-    Control, Identity, JoinError, Launcher, Options, Rendezvous, Secret, Verdict,
+    Carrier, Control, Identity, JoinError, Launcher, Options, Rendezvous, Secret, Verdict,
 };
 use ringfold_types::Rank;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::Signal;
+use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 
 /// Long enough for a machine under load; nothing waits for it unless a test fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a process is stopped: far longer than a busy machine keeps it waiting.
+pub(crate) const STOPPED: Duration = Duration::from_secs(3);
 
 pub(crate) type Joined = Result<(Control, Vec<Vec<u8>>), JoinError>;
 
@@ -44,8 +47,13 @@ impl Job {
             rank: Rank(rank),
             size: self.size,
             job: "test".into(),
-            rendezvous: Rendezvous::Ports { host: "127.0.0.1".into(), ports: self.ports.clone() },
+            rendezvous: Rendezvous::Ports {
+                hosts: vec!["127.0.0.1".into()],
+                named_by: "the test",
+                ports: self.ports.clone(),
+            },
             launcher: Launcher::Torchrun,
+            carrier: Carrier::None,
         }
     }
 
@@ -67,6 +75,20 @@ impl Job {
 
     /// The rank as a process, which joins and then waits for a verdict.
     pub(crate) fn process(&self, rank: u32) -> Process {
+        self.process_that(rank, "waits")
+    }
+
+    /// The same with limits of open files, the soft and the hard one.
+    pub(crate) fn process_with(&self, rank: u32, soft: &str, hard: &str) -> Process {
+        self.process_that(rank, &format!("waits {soft} {hard}"))
+    }
+
+    /// The rank as a process, which joins and then catches up once it has been stopped.
+    pub(crate) fn stopped_process(&self, rank: u32) -> Process {
+        self.process_that(rank, "catches-up")
+    }
+
+    fn process_that(&self, rank: u32, what: &str) -> Process {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "world::as_a_process", "--ignored", "--nocapture"])
             .stdin(Stdio::piped())
@@ -74,18 +96,22 @@ impl Job {
             .spawn()
             .unwrap();
         let hex = self.secret.to_hex();
-        let line = format!("{rank} {} {} {}\n", self.size, self.ports[0], hex.as_str());
+        let line = format!("{rank} {} {} {} {what}\n", self.size, self.ports[0], hex.as_str());
         child.stdin.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
-        Process(child)
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Process { child, output }
     }
 }
 
 /// A child that does not outlive the test.
-pub(crate) struct Process(Child);
+pub(crate) struct Process {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
 
 impl Process {
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = rustix::process::Pid::from_child(&self.0);
+        let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
@@ -96,7 +122,7 @@ impl Process {
             let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
             stat.rsplit_once(") ").unwrap().1.starts_with('T')
         };
-        let tasks = format!("/proc/{}/task", self.0.id());
+        let tasks = format!("/proc/{}/task", self.child.id());
         while !std::fs::read_dir(&tasks).unwrap().all(is_stopped) {
             thread::sleep(Duration::from_millis(1));
         }
@@ -104,17 +130,25 @@ impl Process {
 
     /// The verdict that it printed.
     pub(crate) fn verdict(&mut self) -> String {
-        let lines = BufReader::new(self.0.stdout.take().unwrap()).lines();
-        let lines: Vec<String> = lines.map_while(Result::ok).collect();
-        let verdicts = lines.iter().filter_map(|line| line.split_once("verdict: "));
-        verdicts.map(|(_, verdict)| verdict.to_owned()).next().unwrap()
+        self.line("verdict: ")
+    }
+
+    /// Waits until it has said that it looks at the clock all the time.
+    pub(crate) fn wait_until_it_spins(&mut self) {
+        self.line("spins");
+    }
+
+    /// What follows `words` on the first line that has them.
+    fn line(&mut self, words: &str) -> String {
+        let mut lines = self.output.by_ref().lines().map_while(Result::ok);
+        lines.find_map(|line| Some(line.split_once(words)?.1.to_owned())).unwrap()
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 }
 
@@ -130,9 +164,33 @@ fn as_a_process() {
     let mut job = Job::new(words[1].parse().unwrap());
     job.ports = vec![words[2].parse().unwrap()];
     job.secret = Secret::parse(words[3].as_bytes()).unwrap();
-    let (control, _) = job.join(words[0].parse().unwrap()).unwrap();
+    if let [_, _, _, _, _, soft, hard] = words[..] {
+        let [current, maximum] = [soft, hard].map(|limit| Some(limit.parse().unwrap()));
+        setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
+    }
+    let (control, _) = match job.join(words[0].parse().unwrap()) {
+        Ok(joined) => joined,
+        Err(e) => return println!("verdict: {e}"),
+    };
+    if words[4] == "catches-up" {
+        return catch_up_after_a_stop(&control);
+    }
     println!("verdict: {}", verdict(&control));
     control.leave().unwrap_err();
+}
+
+/// Says whether the verdict that came while this process was stopped is known at once.
+#[expect(clippy::print_stdout, reason = "standard output is how it reports")]
+fn catch_up_after_a_stop(control: &Control) {
+    let began = Instant::now();
+    let (mut now, mut last) = (began, began);
+    println!("spins");
+    while now - last < STOPPED / 2 {
+        assert!(now - began < PATIENCE, "nobody stops this process");
+        (last, now) = (now, Instant::now());
+    }
+    control.catch_up();
+    println!("verdict: {}", control.verdict().map_or_else(|| "none".into(), |v| v.to_string()));
 }
 
 /// Waits for the verdict as a thread does that has nothing else to do.

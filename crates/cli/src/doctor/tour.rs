@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ringfold::{Communicator, Config};
-use ringfold_bootstrap::Secret;
+use ringfold_bootstrap::discover;
 use ringfold_topology::Layout;
 use ringfold_transport::rdma::Port;
 use ringfold_transport::trial::Figures;
@@ -62,7 +62,7 @@ impl Tour<'_> {
     /// time. To be called by all ranks.
     pub(super) fn all(&self, comm: &mut Communicator) -> anyhow::Result<Tried> {
         let variable = |name: &str| self.config.environment.get(name).cloned();
-        let secret = Secret::find(&variable)?;
+        let secret = discover(&variable)?.secret(&variable, self.config.join_timeout)?;
         // So that no two runs have a key in common.
         let mut nonce = [0_u8; 32];
         getrandom::fill(&mut nonce).map_err(std::io::Error::other)?;

@@ -2,16 +2,20 @@
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
+use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::{self, NonNull};
+use std::slice;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
 };
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap, mmap_anonymous, mremap_fixed, munmap};
 
 /// A file of `bytes` zero bytes that exists in memory only, has no name, and can be neither shrunk
 /// nor grown by anyone. Its pages exist once they are touched. `name` is for `/proc/*/maps`.
@@ -43,7 +47,7 @@ pub(crate) struct Mapping {
 }
 
 /// What a part of a mapping keeps alive besides.
-pub(crate) trait Lease: std::fmt::Debug + Send + Sync {}
+pub(crate) trait Lease: fmt::Debug + Send + Sync + UnwindSafe + RefUnwindSafe {}
 
 /// Addresses to which nobody else maps anything, until dropped: then what is mapped there ends.
 #[derive(Debug)]
@@ -130,6 +134,54 @@ impl Mapping {
             // Refused where the system is set to have none.
             self.advise(range, libc::MADV_HUGEPAGE).ok();
         }
+    }
+
+    /// Puts private memory with the same bytes in place of the file, which is mapped for reading
+    /// and writing, at the same addresses. From then on this process has the bytes for itself:
+    /// other processes keep the file. Threads of this process may read meanwhile.
+    ///
+    /// # Errors
+    /// The system has no memory for it. The mapping is as before.
+    pub(crate) fn make_private(&self) -> io::Result<()> {
+        let (both, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // The system maps whole pages, and so whole words.
+        let bytes = self.bytes.next_multiple_of(size_of::<u64>());
+        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing.
+        let copy = unsafe { mmap_anonymous(ptr::null_mut(), bytes, both, flags) }?;
+        let fill = || {
+            // SAFETY: the fresh mapping, of which nobody else knows.
+            if unsafe { libc::madvise(copy, bytes, libc::MADV_POPULATE_WRITE) } != 0 {
+                let error = io::Error::last_os_error();
+                // Before Linux 5.14: pages come when they are touched.
+                if error.kind() != io::ErrorKind::InvalidInput {
+                    return Err(error);
+                }
+            }
+            let words = bytes / size_of::<u64>();
+            // SAFETY: the pages of this mapping, which is page-aligned. Whoever writes there at the
+            // same time is another process, and each word is read by one atomic load.
+            let from =
+                unsafe { slice::from_raw_parts(self.base.as_ptr().cast::<AtomicU64>(), words) };
+            // SAFETY: the fresh mapping, which is page-aligned, as long, and zeroed.
+            let into = unsafe { slice::from_raw_parts_mut(copy.cast::<u64>(), words) };
+            for (into, from) in into.iter_mut().zip(from) {
+                *into = from.load(Ordering::Relaxed);
+            }
+            // SAFETY: the old place is the fresh mapping, which nobody uses from now on. The new
+            // one is within `_kept`, holds the same bytes before and after, and is replaced by one
+            // call of the kernel, so that references into it stay valid.
+            unsafe {
+                mremap_fixed(copy, bytes, bytes, MremapFlags::MAYMOVE, self.base.as_ptr().cast())
+            }?;
+            Ok(())
+        };
+        let moved = fill();
+        if moved.is_err() {
+            // SAFETY: the fresh mapping, which nobody else knows and which was not moved.
+            let unmapped = unsafe { munmap(copy, bytes) };
+            debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+        }
+        moved
     }
 
     /// Tells the system about the pages of `range`. The advice must change nothing that they hold.

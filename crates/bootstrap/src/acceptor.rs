@@ -1,0 +1,275 @@
+//! The authenticated acceptor: a listening port that anybody may connect to and only members pass.
+//!
+//! A connection is *mute* until it has shown that it knows the job's secret, *opened* until its
+//! first encrypted message has come, and then proven. At most `limits::HANDSHAKES_MAX` unproven
+//! connections are served at a time, each for `limits::HANDSHAKE_MS`; further ones wait in the
+//! kernel. When every place is taken, mute connections older than `limits::HANDSHAKE_MUTE_MS` lose
+//! theirs; if there are none, the oldest opened one does after `limits::HANDSHAKE_OPENED_MS`. A
+//! proven connection takes no place and is never dropped.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ringfold_types::limits;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::address;
+use crate::channel::{Greeting, HandshakeError, Reader, Writer, greet};
+use crate::secret::Secret;
+use crate::turned_away::TurnedAway;
+
+/// A member's first message fits into this: its card, its host's name, a little more.
+const FIRST_BYTES_MAX: usize = limits::CARD_BYTES_MAX + limits::CAUSE_BYTES_MAX + 64;
+const MUTE: Duration = Duration::from_millis(limits::HANDSHAKE_MUTE_MS);
+const OPENED: Duration = Duration::from_millis(limits::HANDSHAKE_OPENED_MS);
+/// When no file descriptor is left, connections wait this long for one.
+const BREATHER: Duration = Duration::from_millis(50);
+
+/// A connection that has proven itself.
+pub(crate) struct Member {
+    pub(crate) reader: Reader<OwnedReadHalf>,
+    pub(crate) writer: Writer<OwnedWriteHalf>,
+    pub(crate) from: SocketAddr,
+    /// Its first message.
+    pub(crate) first: Vec<u8>,
+}
+
+/// Sends every connection that proves itself to `members`, until the receiver is dropped.
+pub(crate) async fn accept(
+    listener: TcpListener,
+    greeting: Greeting,
+    secret: Secret,
+    turned_away: Arc<TurnedAway>,
+    members: mpsc::Sender<Member>,
+) {
+    let shared = Arc::new((greeting, secret));
+    let mut unproven = Unproven::default();
+    let mut failures = 0_u32;
+    loop {
+        let (is_full, next_expiry) = (unproven.is_full(), unproven.next_expiry());
+        tokio::select! {
+            accepted = listener.accept(), if !is_full => match accepted {
+                Ok((stream, from)) => unproven.add(stream, from, &shared),
+                Err(e) => {
+                    failures = failures.saturating_add(1);
+                    if failures.is_power_of_two() {
+                        tracing::warn!("cannot accept a connection: {e} ({failures} so far)");
+                    }
+                    // The system may lack descriptors that idle strangers hold.
+                    unproven.make_room(&turned_away);
+                    sleep(BREATHER).await;
+                }
+            },
+            Some(ended) = unproven.handshakes.join_next() => match ended {
+                Ok((_, Ok(member))) => if members.send(member).await.is_err() {
+                    return;
+                },
+                Ok((from, Err(cause))) => turned_away.note(from, &cause),
+                Err(e) if e.is_cancelled() => {}
+                Err(e) => tracing::error!("a handshake panicked: {e}"),
+            },
+            () = sleep_until(next_expiry), if is_full => {
+                unproven.make_room(&turned_away);
+            }
+            () = members.closed() => return,
+        }
+        unproven.places.retain(|place| !place.task.is_finished());
+    }
+}
+
+/// The connections that have not proven themselves yet. To drop it closes them.
+#[derive(Default)]
+struct Unproven {
+    handshakes: JoinSet<(SocketAddr, Result<Member, HandshakeError>)>,
+    /// By age, the oldest first.
+    places: VecDeque<Place>,
+}
+
+struct Place {
+    from: SocketAddr,
+    since: Instant,
+    is_opened: Arc<AtomicBool>,
+    task: AbortHandle,
+}
+
+impl Unproven {
+    fn is_full(&self) -> bool {
+        self.places.len() >= limits::HANDSHAKES_MAX
+    }
+
+    fn add(&mut self, stream: TcpStream, from: SocketAddr, shared: &Arc<(Greeting, Secret)>) {
+        let (shared, is_opened) = (Arc::clone(shared), Arc::new(AtomicBool::new(false)));
+        let opened = Arc::clone(&is_opened);
+        let task = self.handshakes.spawn(async move {
+            let bound = Duration::from_millis(limits::HANDSHAKE_MS);
+            let received = timeout(bound, receive(stream, from, &shared, &opened)).await;
+            let late = |_| Err(io::Error::from(io::ErrorKind::TimedOut).into());
+            (from, received.unwrap_or_else(late))
+        });
+        self.places.push_back(Place { from, since: Instant::now(), is_opened, task });
+    }
+
+    /// When the next place can be taken away, if all are taken until then.
+    fn next_expiry(&self) -> Instant {
+        let mute = self.places.iter().find(|place| place.is_mute()).map(|place| place.since + MUTE);
+        let oldest = self.places.front().map(|place| place.since + OPENED);
+        mute.or(oldest).unwrap_or_else(Instant::now)
+    }
+
+    fn make_room(&mut self, turned_away: &TurnedAway) {
+        let drop_place = |place: &Place| {
+            place.task.abort();
+            turned_away.note(place.from, &HandshakeError::Crowded);
+        };
+        if self.places.iter().any(Place::is_mute) {
+            self.places.retain(|place| {
+                let is_dropped = place.is_mute() && place.since.elapsed() >= MUTE;
+                if is_dropped {
+                    drop_place(place);
+                }
+                !is_dropped
+            });
+        } else if self.places.front().is_some_and(|place| place.since.elapsed() >= OPENED) {
+            self.places.pop_front().iter().for_each(drop_place);
+        }
+    }
+}
+
+impl Place {
+    fn is_mute(&self) -> bool {
+        !self.is_opened.load(Ordering::Relaxed)
+    }
+}
+
+async fn receive(
+    mut stream: TcpStream,
+    from: SocketAddr,
+    (greeting, secret): &(Greeting, Secret),
+    is_opened: &AtomicBool,
+) -> Result<Member, HandshakeError> {
+    address::tune(&stream)?;
+    let session = Arc::new(greet(&mut stream, greeting, secret).await?);
+    is_opened.store(true, Ordering::Relaxed);
+    let (reader, writer) = stream.into_split();
+    let mut reader = Reader::new(reader, Arc::clone(&session), FIRST_BYTES_MAX);
+    let first = reader.next().await?;
+    let first = first.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
+    reader.set_bytes_max(limits::CONTROL_BYTES_MAX);
+    Ok(Member { reader, writer: Writer::new(writer, session), from, first })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::channel::{Purpose, knock};
+
+    const SECRET: Secret = Secret::new([1; 32]);
+
+    struct Open {
+        at: SocketAddr,
+        members: mpsc::Receiver<Member>,
+        turned_away: Arc<TurnedAway>,
+    }
+
+    fn greeting() -> Greeting {
+        Greeting::new(Purpose::Control, "test", 2)
+    }
+
+    fn open() -> Open {
+        let listener = address::listen(Some([127, 0, 0, 1].into()), &[0]).unwrap();
+        let at = listener.local_addr().unwrap();
+        let (admitted, members) = mpsc::channel(1);
+        let turned_away = Arc::new(TurnedAway::default());
+        let noted = Arc::clone(&turned_away);
+        tokio::spawn(accept(listener, greeting(), SECRET, noted, admitted));
+        Open { at, members, turned_away }
+    }
+
+    fn run(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let bounded = async { timeout(Duration::from_secs(60), test).await };
+        runtime.block_on(bounded).expect("the test hangs");
+    }
+
+    /// A client that has proven that it knows the secret, and not yet sent its first message.
+    async fn opened(at: SocketAddr) -> (TcpStream, Arc<snow::StatelessTransportState>) {
+        let mut stream = TcpStream::connect(at).await.unwrap();
+        let session = knock(&mut stream, &greeting(), &SECRET).await.unwrap();
+        (stream, Arc::new(session))
+    }
+
+    async fn mute(at: SocketAddr, count: usize) -> Vec<TcpStream> {
+        let mut streams = Vec::new();
+        for _ in 0..count {
+            streams.push(TcpStream::connect(at).await.unwrap());
+        }
+        streams
+    }
+
+    #[test]
+    fn mute_connections_give_way_before_one_that_knows_the_secret() {
+        run(async {
+            let mut open = open();
+            let (stream, session) = opened(open.at).await;
+            let strangers = mute(open.at, 2 * limits::HANDSHAKES_MAX).await;
+            // Until the first wave of strangers has been dropped, so that the second is served.
+            while (open.turned_away.count() as usize) < limits::HANDSHAKES_MAX {
+                sleep(Duration::from_millis(10)).await;
+            }
+            let mut writer = Writer::new(stream, session);
+            writer.send(b"hello").await.unwrap();
+            assert_eq!(open.members.recv().await.unwrap().first, b"hello");
+            drop(strangers);
+        });
+    }
+
+    #[test]
+    fn proven_connections_wait_for_as_long_as_it_takes() {
+        run(async {
+            let mut open = open();
+            // The channel holds one, and the acceptor the other.
+            let mut clients = Vec::new();
+            for i in 0..2_u8 {
+                let (stream, session) = opened(open.at).await;
+                let mut writer = Writer::new(stream, session);
+                writer.send(&[i]).await.unwrap();
+                clients.push(writer);
+                sleep(Duration::from_millis(50)).await;
+            }
+            let strangers = mute(open.at, limits::HANDSHAKES_MAX + 50).await;
+            sleep(3 * MUTE).await;
+            for i in 0..2_u8 {
+                assert_eq!(open.members.recv().await.unwrap().first, [i]);
+            }
+            drop(strangers);
+        });
+    }
+
+    #[test]
+    fn the_oldest_opened_connection_gives_way_when_there_are_no_others() {
+        run(async {
+            let mut open = open();
+            let mut replays = Vec::new();
+            for _ in 0..limits::HANDSHAKES_MAX {
+                replays.push(opened(open.at).await);
+            }
+            let (stream, session) = opened(open.at).await;
+            Writer::new(stream, session).send(b"last").await.unwrap();
+            assert_eq!(open.members.recv().await.unwrap().first, b"last");
+            let (first, _) = &mut replays[0];
+            let ended = first.read_u8().await.unwrap_err().kind();
+            assert!(matches!(ended, io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset));
+            replays[limits::HANDSHAKES_MAX - 1].0.write_all(b"x").await.unwrap();
+        });
+    }
+}

@@ -1,0 +1,189 @@
+//! The roster goes down a tree: rank 0 sends it to the first `limits::ROSTER_FAN_OUT` ranks, each
+//! of those to as many others, and so on. Thus the bytes through rank 0 grow linearly with the
+//! ranks, and up to 33 ranks rank 0 sends it to all.
+//!
+//! A rank with children in the tree listens for them on a port of its own, where they prove
+//! themselves as they do at the coordinator. A child that does not get the roster there in time
+//! asks rank 0 for it.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfold_types::{Rank, limits};
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::acceptor::{Member, accept};
+use crate::channel::Greeting;
+use crate::dial::Target;
+use crate::message::{decode, encode};
+use crate::secret::Secret;
+use crate::turned_away::TurnedAway;
+
+const FAN_OUT: usize = limits::ROSTER_FAN_OUT;
+/// Children that have proven themselves and wait for their turn.
+const WAITING_MAX: usize = 8;
+
+/// Where a rank finds the roster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Parent {
+    pub(crate) rank: u32,
+    /// `None` if that rank is on rank 0's host: then at the address at which the child reached rank
+    /// 0.
+    pub(crate) ip: Option<IpAddr>,
+    pub(crate) port: u16,
+}
+
+/// What a child says to its parent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Fetch {
+    pub(crate) rank: u32,
+}
+
+/// The ranks to which `rank` hands the roster on, of `size`.
+pub(crate) fn children(rank: Rank, size: usize) -> std::ops::Range<usize> {
+    let first = rank.index() * FAN_OUT + 1;
+    first.min(size)..(first + FAN_OUT).min(size)
+}
+
+/// The rank from which `rank`, which is not 0, gets the roster.
+pub(crate) fn parent(rank: Rank) -> Rank {
+    Rank::at((rank.index() - 1) / FAN_OUT)
+}
+
+/// Where the parent is, as the coordinator sees it: `child` and `parent` are the addresses from
+/// which they came.
+pub(crate) fn address(child: IpAddr, parent: IpAddr) -> Option<IpAddr> {
+    let (child, parent) = (child.to_canonical(), parent.to_canonical());
+    // A loopback address of rank 0's host means another host to a child elsewhere.
+    (!parent.is_loopback() || child.is_loopback()).then_some(parent)
+}
+
+/// A port where children ask for the roster. To drop it closes it.
+pub(crate) struct Relay {
+    roster: watch::Sender<Option<Arc<[u8]>>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Relay {
+    /// Serves the children until each has the roster, or `deadline` has passed.
+    pub(crate) fn serve(
+        listener: TcpListener,
+        greeting: Greeting,
+        secret: Secret,
+        children: std::ops::Range<usize>,
+        deadline: Instant,
+    ) -> Self {
+        let (roster, given) = watch::channel(None);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let (admitted, members) = mpsc::channel(WAITING_MAX);
+            let turned_away = Arc::new(TurnedAway::default());
+            let missing = children.map(|rank| Rank::at(rank).0).collect();
+            let acceptor = accept(listener, greeting, secret, turned_away, admitted);
+            let served = async { tokio::join!(acceptor, hand_on(members, given, missing)) };
+            if timeout_at(deadline, served).await.is_err() {
+                tracing::debug!("not every child came for the roster");
+            }
+        });
+        Self { roster, _tasks: tasks }
+    }
+
+    /// This rank has the roster, as a message.
+    pub(crate) fn give(&self, roster: Arc<[u8]>) {
+        self.roster.send_replace(Some(roster));
+    }
+}
+
+async fn hand_on(
+    mut members: mpsc::Receiver<Member>,
+    given: watch::Receiver<Option<Arc<[u8]>>>,
+    mut missing: BTreeSet<u32>,
+) {
+    let mut sending = JoinSet::new();
+    while !missing.is_empty() || !sending.is_empty() {
+        tokio::select! {
+            Some(Member { mut writer, from, first, reader }) = members.recv(),
+                if !missing.is_empty() =>
+            {
+                let child = decode::<Fetch>(&first).map(|fetch| fetch.rank);
+                // A child that lost its connection asks rank 0, so that nobody comes twice.
+                let Some(child) = child.filter(|rank| missing.remove(rank)) else {
+                    tracing::warn!("{from} asks for the roster and is no child of this rank");
+                    continue;
+                };
+                let mut given = given.clone();
+                sending.spawn(async move {
+                    let _kept_open = reader;
+                    let known = given.wait_for(Option::is_some).await;
+                    let Some(roster) = known.ok().and_then(|known| known.clone()) else { return };
+                    if let Err(e) = writer.send(&roster).await {
+                        tracing::debug!("cannot hand the roster to rank {child}: {e}");
+                    }
+                });
+            }
+            Some(_) = sending.join_next() => {}
+        }
+    }
+}
+
+/// Gets the roster from a parent, as a message. Takes at most `limits::RELAY_MS`, and ends before
+/// `latest`.
+///
+/// # Errors
+/// The parent cannot be reached, or does not have the roster in time.
+pub(crate) async fn fetch(
+    target: Target<'_>,
+    at: SocketAddr,
+    latest: Instant,
+) -> io::Result<Vec<u8>> {
+    let late = |_| Err(io::ErrorKind::TimedOut.into());
+    let fetched = async {
+        let bound = Duration::from_millis(limits::HANDSHAKE_MS);
+        let channel = timeout(bound, target.attempt(at)).await;
+        let channel = channel.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?;
+        let mut channel = channel.map_err(io::Error::other)?;
+        channel.writer.send(&encode(&Fetch { rank: target.rank.0 })).await?;
+        channel.reader.next().await?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    };
+    let until = (Instant::now() + Duration::from_millis(limits::RELAY_MS)).min(latest);
+    timeout_at(until, fetched).await.unwrap_or_else(late)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_reaches_every_rank_once() {
+        for size in [1, 2, 33, 34, 35, 1057, 1058, limits::RANKS_MAX] {
+            let mut reached = vec![0; size];
+            for rank in 0..size {
+                for child in children(Rank::at(rank), size) {
+                    assert_eq!(parent(Rank::at(child)).index(), rank);
+                    assert!(child > rank, "a parent has the roster before its children");
+                    reached[child] += 1;
+                }
+            }
+            assert!(reached[1..].iter().all(|count| *count == 1), "{size} ranks");
+            assert!((1..size).all(|rank| size > 33 || children(Rank::at(rank), size).is_empty()));
+        }
+    }
+
+    #[test]
+    fn parents_on_the_coordinator_s_host_are_where_it_is() {
+        let [here, mapped] = ["127.0.0.1", "::ffff:127.0.0.1"].map(|ip| ip.parse().unwrap());
+        let [one, two] = ["10.0.0.1", "10.0.0.2"].map(|ip| ip.parse().unwrap());
+        assert_eq!(address(one, two), Some(two));
+        assert_eq!(address(one, here), None);
+        assert_eq!(address(one, mapped), None);
+        assert_eq!(address(mapped, here), Some(here));
+        assert_eq!(address(here, two), Some(two));
+    }
+}

@@ -1,0 +1,131 @@
+//! Peers that are no ranks: foreign services on ports where ranks look for rank 0, and a proxy
+//! between ranks and rank 0.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// The bytes that a rank sends first: its greeting and the first message of the handshake.
+const OPENING_BYTES: usize = 80;
+const GREETING_BYTES: usize = 32;
+
+/// A service on a port of the loopback address. Its threads end with the test's process.
+pub(crate) struct Foreign {
+    pub(crate) port: u16,
+    count: Arc<AtomicUsize>,
+}
+
+impl Foreign {
+    pub(crate) fn new(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let count = Arc::new(AtomicUsize::new(0));
+        let (counted, serve) = (Arc::clone(&count), Arc::new(serve));
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                counted.fetch_add(1, Ordering::Relaxed);
+                let (stream, serve) = (stream.unwrap(), Arc::clone(&serve));
+                stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+                thread::spawn(move || serve(stream));
+            }
+        });
+        Self { port, count }
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+}
+
+/// Sends back what it gets.
+pub(crate) fn echo(mut stream: TcpStream) {
+    let mut bytes = [0; 1024];
+    while let Ok(n @ 1..) = stream.read(&mut bytes) {
+        if stream.write_all(&bytes[..n]).is_err() {
+            return;
+        }
+    }
+}
+
+/// Takes anything for a bad request.
+pub(crate) fn http(mut stream: TcpStream) {
+    let mut bytes = [0; OPENING_BYTES];
+    if stream.read_exact(&mut bytes).is_ok() {
+        let answer = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+        stream.write_all(answer).unwrap_or_default();
+    }
+}
+
+/// Answers a rank's greeting with the same one, altered by `alter`, and then with `word`: 1 is a
+/// welcome, 2 says that the secret is wrong.
+pub(crate) fn answer_as(mut stream: TcpStream, alter: impl Fn(&mut [u8]), word: u8) {
+    let mut opening = [0; OPENING_BYTES];
+    if stream.read_exact(&mut opening).is_err() {
+        return;
+    }
+    let greeting = &mut opening[..GREETING_BYTES];
+    greeting[11] = 1;
+    alter(greeting);
+    let answer = [&*greeting, &[word]].concat();
+    stream.write_all(&answer).unwrap_or_default();
+}
+
+/// A proxy to a port of the loopback address.
+pub(crate) struct Proxy {
+    pub(crate) port: u16,
+    count: Arc<AtomicUsize>,
+    bytes: Arc<AtomicUsize>,
+}
+
+impl Proxy {
+    /// `cuts` says after how many bytes from the client the first connections are cut; later ones
+    /// are not.
+    pub(crate) fn new(to: u16, cuts: Vec<Option<usize>>) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let count = Arc::new(AtomicUsize::new(0));
+        let bytes = Arc::new(AtomicUsize::new(0));
+        let (counted, passed) = (Arc::clone(&count), Arc::clone(&bytes));
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let client = client.unwrap();
+                let Ok(server) = TcpStream::connect(("127.0.0.1", to)) else { continue };
+                let cut = cuts.get(counted.fetch_add(1, Ordering::Relaxed)).copied().flatten();
+                let (back, forth) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+                let (up, down) = (Arc::clone(&passed), Arc::clone(&passed));
+                thread::spawn(move || pump(client, server, cut.unwrap_or(usize::MAX), &up));
+                thread::spawn(move || pump(back, forth, usize::MAX, &down));
+            }
+        });
+        Self { port, count, bytes }
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that passed, both ways.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+fn pump(mut from: TcpStream, mut to: TcpStream, mut rest: usize, passed: &AtomicUsize) {
+    let mut bytes = vec![0; 64 * 1024];
+    while let Ok(n @ 1..) = from.read(&mut bytes) {
+        let n_passed = n.min(rest);
+        passed.fetch_add(n_passed, Ordering::Relaxed);
+        if to.write_all(&bytes[..n_passed]).is_err() {
+            break;
+        }
+        rest -= n_passed;
+        if rest == 0 {
+            break;
+        }
+    }
+    to.shutdown(Shutdown::Both).unwrap_or_default();
+    from.shutdown(Shutdown::Both).unwrap_or_default();
+}

@@ -1,0 +1,34 @@
+//! Numbers without a pattern, from a seed that is printed.
+
+use std::hash::{BuildHasher, RandomState};
+
+/// The seed of a test: chosen by the system, or by `RINGFOLD_TEST_SEED` at compile time. Prints it.
+pub(crate) fn seed() -> u64 {
+    let seed = option_env!("RINGFOLD_TEST_SEED").map_or_else(
+        || fresh() >> 34,
+        |seed| seed.parse().expect("RINGFOLD_TEST_SEED is a number"),
+    );
+    println!("RINGFOLD_TEST_SEED={seed}");
+    seed
+}
+
+/// A number of the system's choice.
+pub(crate) fn fresh() -> u64 {
+    RandomState::new().hash_one(0)
+}
+
+/// Knuth's MMIX generator.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A number from 0 to `bound` - 1.
+    pub(crate) const fn below(&mut self, bound: usize) -> usize {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % bound
+    }
+}
