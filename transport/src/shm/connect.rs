@@ -191,7 +191,7 @@ struct Meeting<'a> {
     listener: OwnedFd,
     segment: &'a Segment,
     handshakes: Vec<Handshake>,
-    /// By slot, who has the memory.
+    /// By slot, whether the rank has the memory.
     met: Vec<bool>,
     /// Whether the system lacks descriptors for more conversations.
     is_full: bool,
@@ -280,7 +280,7 @@ impl<'a> Meeting<'a> {
                 Ok(_) => tracing::warn!("refused another user on the shared-memory socket"),
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
-                // As many as there is room for are served, and then the others.
+                // The peers that have come are served first, and then the others.
                 Err(Errno::MFILE | Errno::NFILE) if !self.handshakes.is_empty() => {
                     self.is_full = true;
                 }
@@ -298,7 +298,7 @@ impl<'a> Meeting<'a> {
 
     fn expire(&mut self, now: Instant) {
         let before = self.handshakes.len();
-        // Who has proven itself waits for us.
+        // A peer that has proven itself waits for this rank.
         self.handshakes.retain(|handshake| {
             handshake.is_owing() || handshake.expires.is_none_or(|expires| now < expires)
         });

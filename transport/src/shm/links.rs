@@ -92,7 +92,7 @@ impl Shm {
     /// Maps a link that is not used yet, and introduces this rank to the peer. The link's place.
     #[cold]
     pub(super) fn begin_to_use(&mut self, link: Link) -> Result<usize, LinkError> {
-        // What may be known of it by now.
+        // The peer may have ended by now.
         self.unused(link)?;
         let Some(slot) = self.slot_of(link.peer) else { return Err(unknown(link)) };
         let at = self.link_up(slot, link.lane).map_err(|why| no_memory(link, why))?;
@@ -145,7 +145,7 @@ impl Shm {
                 }
                 self.link_up(slot, link.lane).map_err(|why| no_memory(link, why))?;
                 if self.offers != Offers::Never {
-                    // Who introduced itself may not have known this process yet.
+                    // The peer may not have known this process when it introduced itself.
                     self.introduce(slot, link.lane);
                     self.peers[slot].notify(&self.bell);
                 }
@@ -245,9 +245,9 @@ impl Shm {
         rang || ended
     }
 
-    /// Notices who has left.
+    /// Notices which peers have left.
     pub(super) fn notice_departures(&mut self) -> bool {
-        // Acquire: what those that left did before is seen.
+        // Acquire: all that a peer did before it left is seen.
         let departures = self.segment.departures().load(Ordering::Acquire);
         if departures == self.departures {
             return false;

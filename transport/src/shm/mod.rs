@@ -219,7 +219,7 @@ impl Peer {
 
     #[cold]
     fn wake(&self, bell: &NamedBell) {
-        // One of all peers rings.
+        // One of the peers rings, and no other.
         if self.slot.wake().swap(0, Ordering::Relaxed) != 0 {
             bell.ring(&self.bell);
         }

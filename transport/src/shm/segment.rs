@@ -23,7 +23,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::ring::{Consumer, HEAD_BYTES, Producer, RING_BYTES, Ring};
 use super::slot::{SLOT_BYTES_MIN, Slot};
-use crate::sys::{Mapping, sealed_memory};
+use crate::sys::{Mapping, Process, sealed_memory};
 
 /// Parts of a segment begin at multiples of this, which is one of every page size there is.
 pub(super) const PART_BYTES: usize = 64 * 1024;
@@ -51,8 +51,7 @@ pub(super) struct Segment {
     /// Header and slots.
     memory: Arc<Mapping>,
     geometry: Geometry,
-    /// The process that is this rank.
-    process: u32,
+    process: Process,
 }
 
 impl Geometry {
@@ -106,7 +105,7 @@ impl Segment {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a file that is too short"));
         }
         let memory = Mapping::new(&file, 0, geometry.slots_bytes())?;
-        Ok(Self { file, memory: Arc::new(memory), geometry, process: std::process::id() })
+        Ok(Self { file, memory: Arc::new(memory), geometry, process: Process::this() })
     }
 
     pub(super) const fn file(&self) -> &OwnedFd {
@@ -120,7 +119,7 @@ impl Segment {
     /// Whether this is the process that met the others. A child that was forked is not: what it drops
     /// is its parent's still.
     pub(super) fn is_ours(&self) -> bool {
-        self.process == std::process::id()
+        self.process.is_this()
     }
 
     /// The slot number `index`.
