@@ -108,6 +108,13 @@ impl Algorithm {
         self.name == "hierarchical"
     }
 
+    /// Whether every rank sends to every other.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        let is_attached_gather = self.is_attached() && self.collective == Collective::AllGather;
+        matches!(self.name, "one_shot" | "two_shot" | "direct") || is_attached_gather
+    }
+
     /// Whether it works on ordinary buffers wherever the ranks are.
     #[must_use]
     pub fn works_anywhere(&self) -> bool {

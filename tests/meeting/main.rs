@@ -146,3 +146,55 @@ fn ranks_meet_where_they_are_told() {
     let verdict = "verdict no network interface to use: no interface matches `=nosuch`";
     assert_eq!(outcome.stdout.matches(verdict).count(), 2, "{outcome:?}");
 }
+
+/// What `rank footprint` says, one line per rank: descriptors and mappings.
+fn footprints(outcome: &Outcome) -> Vec<[usize; 2]> {
+    let after = |line: &str, word: &str| {
+        let mut words = line.split(' ').skip_while(|it| *it != word).skip(1);
+        words.next().unwrap().parse().unwrap()
+    };
+    let lines = outcome.stdout.lines().filter(|line| line.starts_with("footprint "));
+    lines.map(|line| ["descriptors", "mappings"].map(|word| after(line, word))).collect()
+}
+
+/// Through staging buffers, and by messages.
+#[test]
+fn a_rank_holds_little_for_each_of_many_peers() {
+    for (bytes, algorithms) in [("1048576", "staged"), ("8", "recursive_doubling")] {
+        let mut command = ringrun(64);
+        command.arg(program::binary("rank")).args(["footprint", bytes]);
+        command.env("RINGFOLD_TRANSPORT", "shm");
+        command.env("RINGFOLD_ALGO", format!("allreduce:{algorithms}"));
+        let outcome = Job::start(&mut command).finish(DEADLINE);
+        assert!(outcome.status.success(), "{outcome:?}");
+        assert_eq!(outcome.stdout.matches("sums true").count(), 64, "{outcome:?}");
+        let mut found = footprints(&outcome);
+        assert_eq!(found.len(), 64);
+        // Rank 0 has everyone's control connection.
+        found.sort_unstable();
+        found.pop();
+        let few = found.iter().all(|[descriptors, mappings]| *descriptors < 64 && *mappings < 150);
+        assert!(few, "{algorithms}: descriptors and mappings {found:?}");
+    }
+}
+
+#[test]
+fn few_descriptors_of_an_ordinary_user_are_enough_for_many_ranks() {
+    let name = "ordinary user";
+    if !needed::is_root(name) || !needed::are_there(name, &["setpriv", "sh"]) {
+        return;
+    }
+    let (ringrun, rank) = (program::binary("ringrun"), program::binary("rank"));
+    let [ringrun, rank] = [ringrun, rank].map(|path| path.display().to_string());
+    let become_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    let may_run = ["test", "-x", &rank];
+    if !needed::succeeds(name, &[&become_nobody[..], &may_run].concat()) {
+        return;
+    }
+    let script = format!("ulimit -n 256; exec {ringrun} -n 64 --timeout 60 {rank} footprint 8");
+    let mut command = Command::new(become_nobody[0]);
+    command.args(&become_nobody[1..]).args(["sh", "-c", &script]);
+    let outcome = Job::start(command.env("RINGFOLD_TRANSPORT", "shm")).finish(DEADLINE);
+    assert!(outcome.status.success(), "{outcome:?}");
+    assert_eq!(outcome.stdout.matches("sums true").count(), 64, "{outcome:?}");
+}

@@ -29,6 +29,10 @@ const RDMA_CHUNK_BYTES: usize = 256 * 1024;
 /// than it saves.
 const STEPS_WANTED: usize = 8192;
 
+/// Ranks up to which each may have links to all others. Each link takes memory and descriptors of
+/// both ends, so that those of all pairs would soon take more than the call is worth.
+const DIRECT_RANKS_MAX: usize = 64;
+
 /// Pieces of a staged call, times ranks: each takes about five steps for each rank.
 const PIECES_MOST: usize = STEPS_WANTED / 5;
 
@@ -48,7 +52,10 @@ pub fn select(
     }
     let possible = |algorithm: &Algorithm| is_possible(algorithm, call, layout);
     let allowed = |algorithm: &Algorithm| possible(algorithm) && constraints.allow(algorithm);
-    let estimated = |algorithm: &Algorithm| allowed(algorithm) && !algorithm.is_attached();
+    let estimated = |algorithm: &Algorithm| {
+        let has_few_links = layout.size() <= DIRECT_RANKS_MAX || !algorithm.is_direct();
+        allowed(algorithm) && has_few_links && !algorithm.is_attached()
+    };
     // Where only algorithms for shared memory are wanted, other calls are free.
     cheapest(call, layout, estimated)
         .or_else(|| cheapest(call, layout, allowed))
@@ -114,7 +121,8 @@ pub fn may_be_attached(call: &Call, ranks: usize) -> bool {
     let message = call.count.saturating_mul(call.data_type.bytes());
     let fits =
         message >= ATTACHED_BYTES_MIN && buffer_bytes(call, ranks) <= ATTACHED_BUFFER_BYTES_MAX;
-    ranks > 1 && is_repeatable && fits
+    let has_few_links = ranks <= DIRECT_RANKS_MAX || call.collective == Collective::Broadcast;
+    ranks > 1 && is_repeatable && fits && has_few_links
 }
 
 /// Elements that are passed on at a time. All ranks choose the same.

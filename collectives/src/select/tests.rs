@@ -9,8 +9,8 @@ use ringfold_types::limits::{FRAME_BYTES_MAX, LINK_BYTES_MIN};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
 use super::{
-    Constraints, InvalidConstraints, Measurements, STEPS_WANTED, chunk_len, is_possible, select,
-    select_in_windows,
+    Constraints, InvalidConstraints, Measurements, STEPS_WANTED, chunk_len, is_possible,
+    may_be_attached, select, select_in_windows,
 };
 use crate::algorithm::{Algorithm, Plan};
 
@@ -376,4 +376,28 @@ fn schedules_stay_short() {
             }
         }
     }
+}
+
+/// Ranks that a rank sends to or hears from by links, in the call that is chosen.
+#[test]
+fn many_ranks_do_not_all_link_to_each_other() {
+    for ranks in [65, 256, 1024] {
+        let layouts = [Layout::one_host(ranks).sharing_memory(true), Layout::one_host(ranks)];
+        for layout in layouts.map(|layout| layout.with_crowd(Crowd { ranks, cpus: 2 })) {
+            for collective in Collective::ALL {
+                for bytes in [4, 1 << 10, 64 << 10, 1 << 20, 16 << 20] {
+                    let call = Call { collective, ..allreduce(DataType::F32, bytes) };
+                    let none = &Constraints::default();
+                    let chosen = select(&call, &layout, none, &Measurements::default());
+                    assert!(!chosen.is_direct(), "{call} on {ranks} ranks by {chosen}");
+                    let may_be = may_be_attached(&call, ranks);
+                    assert!(!may_be || collective == Collective::Broadcast, "{call}");
+                }
+            }
+        }
+    }
+    let wanted: Constraints = "allreduce:two_shot".parse().unwrap();
+    let call = allreduce(DataType::F32, 64 << 10);
+    let chosen = select(&call, &Layout::one_host(256), &wanted, &Measurements::default());
+    assert_eq!(chosen.name, "two_shot", "who asks for it gets it");
 }

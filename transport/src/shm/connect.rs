@@ -191,16 +191,26 @@ struct Meeting<'a> {
     listener: OwnedFd,
     segment: &'a Segment,
     handshakes: Vec<Handshake>,
-    /// By slot, who has the memory.
+    /// By slot, whether the rank has the memory.
     met: Vec<bool>,
     /// Whether the system lacks descriptors for more conversations.
     is_full: bool,
+    /// Whether the log says why peers have to wait.
+    has_warned: bool,
 }
 
 impl<'a> Meeting<'a> {
     fn new(host: &'a Host, listener: OwnedFd, segment: &'a Segment) -> Self {
         let met = host.ranks.iter().map(|rank| *rank == host.rank).collect();
-        Self { host, listener, segment, handshakes: Vec::new(), met, is_full: false }
+        Self {
+            host,
+            listener,
+            segment,
+            handshakes: Vec::new(),
+            met,
+            is_full: false,
+            has_warned: false,
+        }
     }
 
     fn run(&mut self, deadline: Instant) -> Result<(), ConnectError> {
@@ -229,7 +239,17 @@ impl<'a> Meeting<'a> {
                 continue;
             }
             match handshake.step(self.host, Some(self.segment.file().as_fd())) {
-                Ok(Outcome::Waiting(handshake)) => waiting.push(handshake),
+                Ok(Outcome::Waiting(handshake)) => {
+                    if handshake.is_owing() && !self.has_warned {
+                        self.has_warned = true;
+                        tracing::warn!(
+                            "ranks of this host wait for their shared memory, since this user has \
+                             too many descriptors on their way between processes; `ulimit -n` \
+                             limits them"
+                        );
+                    }
+                    waiting.push(handshake);
+                }
                 Ok(Outcome::Welcomed(peer)) => self.meet(peer),
                 Ok(Outcome::Welcome(_)) => {}
                 Err(flaw) => {
@@ -260,7 +280,7 @@ impl<'a> Meeting<'a> {
                 Ok(_) => tracing::warn!("refused another user on the shared-memory socket"),
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
-                // As many as there is room for are served, and then the others.
+                // The peers that have come are served first, and then the others.
                 Err(Errno::MFILE | Errno::NFILE) if !self.handshakes.is_empty() => {
                     self.is_full = true;
                 }
@@ -278,7 +298,7 @@ impl<'a> Meeting<'a> {
 
     fn expire(&mut self, now: Instant) {
         let before = self.handshakes.len();
-        // Who has proven itself waits for us.
+        // A peer that has proven itself waits for this rank.
         self.handshakes.retain(|handshake| {
             handshake.is_owing() || handshake.expires.is_none_or(|expires| now < expires)
         });

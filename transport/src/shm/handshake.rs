@@ -13,7 +13,7 @@ use super::proof::{
 use super::segment::Geometry;
 use crate::sys::{receive, transmit};
 
-/// What this rank brings to every conversation.
+/// What this rank knows of its host.
 #[derive(Debug)]
 pub(super) struct Host {
     pub(super) key: JobKey,
@@ -89,7 +89,7 @@ impl Handshake {
         matches!(self.stage, Stage::Owing { .. })
     }
 
-    /// Takes the next message, if it has arrived; `memory` is what peers get who have proven
+    /// Takes the next message, if it has arrived; `memory` is for peers that have proven
     /// themselves.
     pub(super) fn step(self, host: &Host, memory: Option<BorrowedFd<'_>>) -> Result<Outcome, Flaw> {
         if let Stage::Owing { peer } = self.stage {

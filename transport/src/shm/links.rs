@@ -11,6 +11,7 @@ use std::sync::atomic::{Ordering, fence};
 use ringfold_types::Lane;
 use ringfold_types::limits::LANES_MAX;
 use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
 
 use super::address::Address;
 use super::attach::{Namespace, Process, watch};
@@ -91,7 +92,7 @@ impl Shm {
     /// Maps a link that is not used yet, and introduces this rank to the peer. The link's place.
     #[cold]
     pub(super) fn begin_to_use(&mut self, link: Link) -> Result<usize, LinkError> {
-        // What may be known of it by now.
+        // The peer may have ended by now.
         self.unused(link)?;
         let Some(slot) = self.slot_of(link.peer) else { return Err(unknown(link)) };
         let at = self.link_up(slot, link.lane).map_err(|why| no_memory(link, why))?;
@@ -144,7 +145,7 @@ impl Shm {
                 }
                 self.link_up(slot, link.lane).map_err(|why| no_memory(link, why))?;
                 if self.offers != Offers::Never {
-                    // Who introduced itself may not have known this process yet.
+                    // The peer may not have known this process when it introduced itself.
                     self.introduce(slot, link.lane);
                     self.peers[slot].notify(&self.bell);
                 }
@@ -165,11 +166,14 @@ impl Shm {
                     let added = epoll::add(&self.wake, &process, datum, epoll::EventFlags::IN);
                     peer.watched = added.is_ok().then_some(process);
                 }
+                Some(Err(why)) if why.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {
+                    peer.end(&self.wake);
+                }
                 Some(Err(why)) if !self.is_blind => {
                     self.is_blind = true;
                     tracing::warn!(
-                        "the end of some ranks of this host will be noticed by the control plane \
-                         only: {why}; raise the limit with `ulimit -n`"
+                        "only the control plane will tell of the end of some ranks of this host: \
+                         {why}; where descriptors are short, raise `ulimit -n`"
                     );
                 }
                 _ => {}
@@ -241,9 +245,9 @@ impl Shm {
         rang || ended
     }
 
-    /// Notices who has left.
+    /// Notices which peers have left.
     pub(super) fn notice_departures(&mut self) -> bool {
-        // Acquire: what those that left did before is seen.
+        // Acquire: all that a peer did before it left is seen.
         let departures = self.segment.departures().load(Ordering::Acquire);
         if departures == self.departures {
             return false;

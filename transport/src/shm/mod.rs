@@ -219,7 +219,7 @@ impl Peer {
 
     #[cold]
     fn wake(&self, bell: &NamedBell) {
-        // One of all peers rings.
+        // One of the peers rings, and no other.
         if self.slot.wake().swap(0, Ordering::Relaxed) != 0 {
             bell.ring(&self.bell);
         }
@@ -406,7 +406,9 @@ impl Transport for Shm {
 
 impl Drop for Shm {
     fn drop(&mut self) {
-        self.withdraw();
-        self.depart();
+        if self.segment.is_ours() {
+            self.withdraw();
+            self.depart();
+        }
     }
 }

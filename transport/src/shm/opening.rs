@@ -200,6 +200,9 @@ impl Lease for Held {}
 
 impl Drop for Held {
     fn drop(&mut self) {
+        if !self.segment.is_ours() {
+            return;
+        }
         // SAFETY: the mapping begins with a page of its own, whose first word is only ever accessed
         // as this atomic.
         let ended: &AtomicU32 = unsafe { self.memory.base().cast().as_ref() };

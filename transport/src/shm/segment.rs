@@ -23,7 +23,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::ring::{Consumer, HEAD_BYTES, Producer, RING_BYTES, Ring};
 use super::slot::{SLOT_BYTES_MIN, Slot};
-use crate::sys::{Mapping, sealed_memory};
+use crate::sys::{Mapping, Process, sealed_memory};
 
 /// Parts of a segment begin at multiples of this, which is one of every page size there is.
 pub(super) const PART_BYTES: usize = 64 * 1024;
@@ -51,6 +51,7 @@ pub(super) struct Segment {
     /// Header and slots.
     memory: Arc<Mapping>,
     geometry: Geometry,
+    process: Process,
 }
 
 impl Geometry {
@@ -104,7 +105,7 @@ impl Segment {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a file that is too short"));
         }
         let memory = Mapping::new(&file, 0, geometry.slots_bytes())?;
-        Ok(Self { file, memory: Arc::new(memory), geometry })
+        Ok(Self { file, memory: Arc::new(memory), geometry, process: Process::this() })
     }
 
     pub(super) const fn file(&self) -> &OwnedFd {
@@ -113,6 +114,12 @@ impl Segment {
 
     pub(super) const fn geometry(&self) -> Geometry {
         self.geometry
+    }
+
+    /// Whether this is the process that met the others. A child that was forked is not: what it drops
+    /// is its parent's still.
+    pub(super) fn is_ours(&self) -> bool {
+        self.process.is_this()
     }
 
     /// The slot number `index`.

@@ -2,7 +2,7 @@
 //! segment.
 //!
 //! ```text
-//! 0     wake           1 while the rank sleeps or is about to; who wakes it clears it
+//! 0     wake           1 while the rank sleeps or is about to; the peer that wakes it clears it
 //! 64    introductions  how often a peer has begun to use a link with the rank
 //! 128   board          how far the rank is: the last tells
 //! 192   info           process, token, the window it has made last, whether it has left
@@ -62,7 +62,7 @@ impl Slot {
         Self { memory, at, bytes }
     }
 
-    /// Whether the rank wants to be woken: 1 if it does. Who makes it 0 rings.
+    /// Whether the rank wants to be woken: 1 if it does. The peer that makes it 0 rings the bell.
     #[inline]
     pub(super) fn wake(&self) -> &AtomicU32 {
         self.word::<WAKE_AT>()
@@ -106,7 +106,7 @@ impl Slot {
         let at = places.as_ptr().expose_provenance() as u64;
         self.long::<TOKEN_AT>().store(at, Ordering::Relaxed);
         self.long::<NAMESPACE_AT>().store(namespace.0, Ordering::Relaxed);
-        // Last: who sees it sees the rest.
+        // Last, so that a reader of it sees the rest.
         self.word::<PROCESS_AT>().store(std::process::id(), Ordering::Release);
         Ok(())
     }
@@ -126,7 +126,7 @@ impl Slot {
         let before = self.long::<WINDOW_AT>().load(Ordering::Relaxed) & 1;
         self.long::<WINDOW_BYTES_AT>().store(bytes, Ordering::Relaxed);
         let word = number << 2 | before << 1 | u64::from(is_made);
-        // Release: who reads it finds the pages there.
+        // Release: a reader of it finds the pages there.
         self.long::<WINDOW_AT>().store(word, Ordering::Release);
     }
 

@@ -90,7 +90,9 @@ impl Mapping {
 
     /// Makes sure that the pages of `range` are there, as `populate` does for all.
     pub(crate) fn make(&self, range: Range<usize>) -> io::Result<()> {
-        let start = range.start - range.start % rustix::param::page_size();
+        // SAFETY: asks for a number.
+        let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+        let start = range.start - range.start % page;
         match self.advise(start..range.end, libc::MADV_POPULATE_WRITE) {
             // Before Linux 5.14: pages come when they are touched.
             Err(error) if error.kind() != io::ErrorKind::InvalidInput => Err(error),
