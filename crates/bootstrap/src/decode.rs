@@ -2,11 +2,12 @@
 //! panic, nor allocate more than its input is worth.
 
 use crate::message::{FromHub, ToHub, decode};
+use crate::relay::Fetch;
 use crate::rendezvous::{FromLauncher, ToLauncher};
 use crate::{History, Judge, Verdict};
 
 pub use crate::channel::{Assembler, BadFrame, Greeting};
-pub use crate::discover::expand_hosts;
+pub use crate::discover::{addresses, expand_hosts};
 pub use crate::pmi::{field, is_one_host, next_line};
 
 /// Whether the bytes are what a rank may say to the hub.
@@ -34,6 +35,12 @@ pub fn is_launcher_message(bytes: &[u8]) -> bool {
 #[must_use]
 pub fn is_launcher_answer(bytes: &[u8]) -> bool {
     decode::<FromLauncher>(bytes).is_some()
+}
+
+/// Whether the bytes are what a rank may say to the one that hands on the roster.
+#[must_use]
+pub fn is_relay_message(bytes: &[u8]) -> bool {
+    decode::<Fetch>(bytes).is_some()
 }
 
 /// The history that the bytes are, to be handed to a `Judge`.

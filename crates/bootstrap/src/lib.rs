@@ -1,6 +1,6 @@
 //! How ranks find each other, trust each other, and agree on what went wrong.
 //!
-//! `discover` reads a launcher's variables into an `Identity`; `Secret` is what makes a stranger a
+//! `discover` reads a launcher's variables into an `Identity`; its `Secret` is what makes a process a
 //! member; `Control::join` meets the other ranks and yields everyone's card; `Control` then listens
 //! beside the data path until there is a `Verdict`, the same one for every survivor.
 //!
@@ -10,9 +10,8 @@
 //! rank which computes still answers, and one that is stopped does not.
 //!
 //! # Limits of the star
-//! - To join costs rank 0 one handshake (0.3 ms) per rank, and n cards to n ranks: n^2 * 480 bytes
-//!   of encryption. Comfortable up to about a thousand ranks, possible up to `limits::RANKS_MAX`
-//!   only with patience, and with as many open files as ranks.
+//! - To join costs rank 0 one handshake (0.3 ms) per rank, one connection per rank, and the cards
+//!   of all ranks once for each of `limits::ROSTER_FAN_OUT` ranks, which hand them on.
 //! - A verdict takes one message to rank 0 and one back, whatever the number of ranks.
 //! - Rank 0 is a single point of failure: if it dies, every rank sees that. If it dies while it
 //!   hands out a verdict, some ranks may hear that verdict and others that rank 0 is gone.

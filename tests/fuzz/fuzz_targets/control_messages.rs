@@ -5,11 +5,13 @@ use libfuzzer_sys::fuzz_target;
 use ringfold_bootstrap::Secret;
 use ringfold_bootstrap::decode::{
     Greeting, is_hub_message, is_launcher_answer, is_launcher_message, is_rank_message,
+    is_relay_message,
 };
 
 fuzz_target!(|bytes: &[u8]| {
-    let decoders = [is_rank_message, is_hub_message, is_launcher_message, is_launcher_answer];
-    for is_message in decoders {
+    let launcher = [is_launcher_message, is_launcher_answer];
+    let ranks = [is_rank_message, is_hub_message, is_relay_message];
+    for is_message in launcher.into_iter().chain(ranks) {
         is_message(bytes);
     }
     drop(Secret::parse(bytes));

@@ -165,7 +165,8 @@ fn mpirun_host(need: &Need<'_>, rank: Rank) -> Result<Vec<String>, DiscoverError
 
 /// The addresses in Open MPI's `id;tcp://address,address:port;tcp6://[address],[address]:port` by
 /// which other hosts may reach that one.
-pub(crate) fn addresses(uri: &str) -> Vec<IpAddr> {
+#[must_use]
+pub fn addresses(uri: &str) -> Vec<IpAddr> {
     let is_elsewhere = |ip: &IpAddr| match ip {
         IpAddr::V4(ip) => !ip.is_loopback(),
         // A link-local address is of no use without the interface.

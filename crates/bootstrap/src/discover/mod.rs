@@ -24,6 +24,9 @@ use hostlist::HostListError;
 mod hostlist;
 mod launchers;
 
+#[doc(hidden)]
+pub use launchers::addresses;
+
 pub use hostlist::{HostListError as InvalidHostList, expand as expand_hosts};
 
 /// Reads the launcher's variables, which `variable` hands out; where the launcher speaks PMI-1,

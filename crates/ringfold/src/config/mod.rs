@@ -102,11 +102,12 @@ pub struct Config {
     pub join_timeout: Duration,
     /// `RINGFOLD_SOCKET_IFNAME`: network interfaces that may be used, as name prefixes separated by
     /// commas; after `^` those that may not be, after `=` exact names. Rank 0 also waits for the
-    /// others there, unless its place is given by `MASTER_ADDR` or a list of nodes. Default: any.
+    /// others there, unless its place is given by `MASTER_ADDR`, a list of nodes or Open MPI.
+    /// Default: any.
     pub socket_ifname: Option<String>,
     /// `RINGFOLD_DEBUG`: how much is logged to standard error: `ERROR`, `WARN`, `INFO`, `DEBUG` or
     /// `TRACE`. If it is set, a `tracing` subscriber is installed unless the program has one;
-    /// otherwise that is left to the program.
+    /// otherwise that is left to the program. One that has none sees warnings while the ranks meet.
     pub debug: Option<tracing::Level>,
     /// What launchers say (`RINGFOLD_RANK`, `SLURM_PROCID`, `PMI_FD`, `OMPI_COMM_WORLD_RANK`,
     /// `RANK` and so on) and where the secret is (`RINGFOLD_SECRET_FD`, `RINGFOLD_SECRET`,
