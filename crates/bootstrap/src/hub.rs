@@ -7,15 +7,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfold_types::{Rank, limits};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::acceptor::Member as Guest;
+use crate::address;
+use crate::channel::{Reader, Writer};
 use crate::inbound::{Inbound, Mark, receive};
 use crate::judge::{Arbiter, Judge, Step};
-use crate::member::{Heard, Line};
+use crate::member::{Heard, Line, is_cut};
 use crate::message::{FromHub, Joining, Refusal, ToHub, decode, encode};
+use crate::reconnect::{self, Entry};
 use crate::relay::{self, Parent};
 use crate::rendezvous::Report;
 use crate::turned_away::TurnedAway;
@@ -28,6 +32,11 @@ const EVENTS_MAX: usize = 1024;
 
 /// A connection that never rests is waited for so long before the hub decides something.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// How long a rank has to come back whose connection broke.
+const RETURN: Duration = Duration::from_millis(limits::RETURN_MS);
+/// A hub that looks at the clock so much later than it meant to was stopped.
+const LATE: Duration = Duration::from_millis(limits::RETURN_MS / 3);
 
 /// The hub of one job.
 pub(crate) struct Hub {
@@ -44,7 +53,15 @@ pub(crate) struct Hub {
     events: mpsc::Receiver<Event>,
     tell: mpsc::Sender<Event>,
     writers: JoinSet<()>,
-    offers: BTreeMap<u32, Vec<u8>>,
+    /// Of each rank the latest exchange that it takes part in.
+    offers: BTreeMap<u32, (u64, Vec<u8>)>,
+    /// The exchange that was done last, and its result as a message.
+    exchanged: (u64, Arc<[u8]>),
+    /// Where ranks come back whose connection broke, unless no port was left for it.
+    entry: Option<Entry>,
+    /// The ranks that may still come back, and until when.
+    lost: BTreeMap<u32, Lost>,
+    connections: u64,
     reports: Option<mpsc::UnboundedSender<Report>>,
     linger: Duration,
     began: Instant,
@@ -55,7 +72,15 @@ pub(crate) struct Hub {
     looks: u64,
     /// Callers who wait until nothing is left to announce.
     callers: Vec<Mark>,
-    is_over: bool,
+    /// The verdict that was announced, as a message.
+    verdict: Option<Arc<[u8]>>,
+}
+
+/// A rank whose connection broke.
+struct Lost {
+    /// When it is given up.
+    until: Instant,
+    is_extended: bool,
 }
 
 /// The hub waits until every connection has delivered what the kernel had of it: a process that was
@@ -70,6 +95,8 @@ struct Look {
 
 /// The ways to a connected rank.
 struct Seat {
+    /// Which connection of the hub it is; rank 0 has none.
+    connection: u64,
     outbox: mpsc::UnboundedSender<Heard>,
     /// Where marks go, to come back behind whatever the rank sent; rank 0 has no connection.
     marks: Option<mpsc::UnboundedSender<Mark>>,
@@ -78,7 +105,12 @@ struct Seat {
 /// What happens on the connection of a rank.
 enum Event {
     Said(u32, ToHub),
-    Closed(u32),
+    /// The end of this connection of the rank.
+    Closed {
+        rank: u32,
+        connection: u64,
+        is_cut: bool,
+    },
     /// Rank 0 wants to hear of all that has arrived.
     CatchUp(Mark),
     /// So much of it as one connection had.
@@ -94,6 +126,8 @@ pub(crate) struct Entrance {
     pub(crate) place: String,
     /// The acceptor; it is stopped when no rank is missing any more.
     pub(crate) acceptor: JoinHandle<()>,
+    /// Where ranks come back whose connection broke.
+    pub(crate) entry: Option<Entry>,
 }
 
 impl Seat {
@@ -150,6 +184,10 @@ impl Hub {
             tell,
             writers: JoinSet::new(),
             offers: BTreeMap::new(),
+            exchanged: (0, Arc::from([])),
+            entry: None,
+            lost: BTreeMap::new(),
+            connections: 0,
             reports,
             linger,
             began: Instant::now(),
@@ -157,14 +195,16 @@ impl Hub {
             look: None,
             looks: 0,
             callers: Vec::new(),
-            is_over: false,
+            verdict: None,
         };
-        hub.seat(first, Seat { outbox: hear, marks: None });
-        (hub, Line { heard, say, mark })
+        hub.seat(first, Seat { connection: 0, outbox: hear, marks: None });
+        (hub, Line { heard, say, mark, way_back: None })
     }
 
     /// Brings the ranks together, then watches until rank 0 has left.
     pub(crate) async fn run(mut self, mut entrance: Entrance) {
+        let Entrance { entry, .. } = &mut entrance;
+        self.entry = entry.take();
         let gathered = self.gather(&mut entrance).await;
         // With no rank to wait for the port is closed, and before any rank hears that all are
         // there: a rank that dials for its next communicator must not reach this one.
@@ -190,7 +230,7 @@ impl Hub {
             tokio::select! {
                 Some(guest) = entrance.guests.recv() => self.welcome(guest),
                 Some(event) = self.events.recv() => match event {
-                    Event::Said(rank, ToHub::Goodbye(_)) | Event::Closed(rank) => {
+                    Event::Said(rank, ToHub::Goodbye(_)) | Event::Closed { rank, .. } => {
                         self.seats.remove(&rank);
                         return Err(Refusal::Lost { rank });
                     }
@@ -246,31 +286,11 @@ impl Hub {
                         self.relays.insert(rank, (from.ip(), port));
                     }
                     self.fetching.insert(rank, from.ip());
-                    let (outbox, mut inbox) = mpsc::unbounded_channel();
-                    let (mark, marks) = mpsc::unbounded_channel();
                     tracing::debug!("rank {rank} joined from {from}");
-                    self.seat(joining, Seat { outbox, marks: Some(mark) });
-                    self.tell(rank, &FromHub::Seated);
-                    self.writers.spawn(async move {
-                        while let Some(Heard::Message(bytes)) = inbox.recv().await {
-                            if writer.send(&bytes).await.is_err() {
-                                return;
-                            }
-                        }
-                        // Who is gone cannot be told that we are going.
-                        writer.close().await.unwrap_or_default();
-                    });
-                    let tell = self.tell.clone();
-                    tokio::spawn(receive(reader, marks, async move |inbound| {
-                        let event = match inbound {
-                            Inbound::Message(bytes) => {
-                                decode(&bytes).map_or(Event::Closed(rank), |m| Event::Said(rank, m))
-                            }
-                            Inbound::Closed(_) => Event::Closed(rank),
-                            Inbound::Mark(mark) => Event::CaughtUp(mark),
-                        };
-                        tell.send(event).await.is_ok()
-                    }));
+                    let seat = self.connect(rank, reader, writer);
+                    self.seat(joining, seat);
+                    let invitation = self.entry.as_ref().map(|entry| entry.invitation(rank));
+                    self.tell(rank, &FromHub::Seated(invitation));
                     return;
                 }
                 Some(refusal) => refusal,
@@ -285,6 +305,94 @@ impl Hub {
                 tracing::debug!("{from} does not go away");
             }
         });
+    }
+
+    /// Serves the connection of a rank.
+    fn connect(
+        &mut self,
+        rank: u32,
+        reader: Reader<OwnedReadHalf>,
+        mut writer: Writer<OwnedWriteHalf>,
+    ) -> Seat {
+        self.connections += 1;
+        let connection = self.connections;
+        let (outbox, mut inbox) = mpsc::unbounded_channel();
+        let (mark, marks) = mpsc::unbounded_channel();
+        self.writers.spawn(async move {
+            while let Some(Heard::Message(bytes)) = inbox.recv().await {
+                if writer.send(&bytes).await.is_err() {
+                    return;
+                }
+            }
+            // Who is gone cannot be told that we are going.
+            writer.close().await.unwrap_or_default();
+        });
+        let tell = self.tell.clone();
+        tokio::spawn(receive(reader, marks, async move |inbound| {
+            let closed = |is_cut| Event::Closed { rank, connection, is_cut };
+            let event = match inbound {
+                Inbound::Message(bytes) => {
+                    decode(&bytes).map_or(closed(false), |message| Event::Said(rank, message))
+                }
+                Inbound::Closed(e) => closed(e.is_some_and(|e| is_cut(&e))),
+                Inbound::Mark(mark) => Event::CaughtUp(mark),
+            };
+            tell.send(event).await.is_ok()
+        }));
+        Seat { connection, outbox, marks: Some(mark) }
+    }
+
+    /// A rank whose connection broke is there again: it hears again what it may have missed.
+    fn welcome_back(&mut self, arbiter: &Arbiter, rank: u32, guest: Guest) {
+        tracing::info!("rank {rank} came back from {}", guest.from);
+        let seat = self.connect(rank, guest.reader, guest.writer);
+        self.seats.insert(rank, seat);
+        self.lost.remove(&rank);
+        match &self.verdict {
+            Some(verdict) => self.send(rank, verdict),
+            None => self.act(arbiter.owed(Rank(rank))),
+        }
+    }
+
+    /// The connection of a rank ended.
+    fn lose(&mut self, arbiter: &mut Arbiter, rank: u32, is_cut: bool) -> Vec<Step> {
+        self.seats.remove(&rank);
+        let has_left = self.leaving.remove(&rank).is_some();
+        match &mut self.entry {
+            Some(entry) if !has_left && !is_cut && arbiter.is_present(Rank(rank)) => {
+                tracing::debug!("the connection of rank {rank} broke");
+                entry.open();
+                self.lost.insert(rank, Lost { until: Instant::now() + RETURN, is_extended: false });
+                Vec::new()
+            }
+            _ => self.bury(arbiter, rank, is_cut),
+        }
+    }
+
+    fn bury(&self, arbiter: &mut Arbiter, rank: u32, is_cut: bool) -> Vec<Step> {
+        if is_cut {
+            arbiter.cut(Rank(rank), address::UNACKNOWLEDGED_MS, self.now_ms())
+        } else {
+            arbiter.closed(Rank(rank), self.now_ms())
+        }
+    }
+
+    /// Gives up the ranks that did not come back in time.
+    fn give_up(&mut self, arbiter: &mut Arbiter) {
+        let now = Instant::now();
+        for lost in self.lost.values_mut() {
+            // Was this process stopped meanwhile? Then nobody could be let in.
+            if !lost.is_extended && now > lost.until + LATE {
+                *lost = Lost { until: now + RETURN, is_extended: true };
+            }
+        }
+        let (gone, lost): (BTreeMap<_, _>, _) =
+            std::mem::take(&mut self.lost).into_iter().partition(|(_, lost)| lost.until <= now);
+        self.lost = lost;
+        for rank in gone.into_keys() {
+            let steps = self.bury(arbiter, rank, false);
+            self.act(steps);
+        }
     }
 
     fn objection(&self, joining: &Joining) -> Option<Refusal> {
@@ -330,7 +438,7 @@ impl Hub {
         let mut end: Option<Instant> = None;
         loop {
             // Nobody goes while there is something to announce.
-            let is_settled = !arbiter.is_pending();
+            let is_settled = !arbiter.is_pending() && self.lost.is_empty();
             let alone = self.seats.keys().all(|rank| *rank == 0);
             if end.is_some() && alone && is_settled {
                 return;
@@ -339,6 +447,7 @@ impl Hub {
             let tick = self.look.as_ref().map(|look| look.until);
             let tick = tick.or_else(|| arbiter.deadline_ms().map(due));
             let parting = self.leaving.values().min().copied().filter(|_| is_settled);
+            let missed = self.lost.values().map(|lost| lost.until).min();
             let now = Instant::now();
             tokio::select! {
                 Some(event) = self.events.recv() => {
@@ -353,10 +462,16 @@ impl Hub {
                         self.act(arbiter.tick(self.now_ms()));
                     }
                 }
+                (rank, guest) = reconnect::next(&mut self.entry) => {
+                    self.welcome_back(&arbiter, rank, guest);
+                }
+                () = sleep_until(missed.unwrap_or(now)), if missed.is_some() => {
+                    self.give_up(&mut arbiter);
+                }
                 () = sleep_until(parting.unwrap_or(now)), if parting.is_some() => {}
                 () = sleep_until(end.unwrap_or(now)), if end.is_some() && is_settled => return,
             }
-            if !arbiter.is_pending() {
+            if !arbiter.is_pending() && self.lost.is_empty() {
                 // Behind the verdict, if there is one.
                 let callers = std::mem::take(&mut self.callers);
                 let own = self.seats.get(&0);
@@ -366,7 +481,7 @@ impl Hub {
                 self.part(arbiter.have_all_left());
             }
             // After a verdict nobody works on; those who can hear it have heard it soon.
-            if self.is_over {
+            if self.verdict.is_some() {
                 end = end.map(|end| end.min(Instant::now() + FLUSH));
             }
         }
@@ -402,19 +517,17 @@ impl Hub {
                 arbiter.stated(Rank(rank), verdict, now_ms)
             }
             Event::Said(rank, ToHub::Goodbye(history)) => {
-                self.report(Report::Left { rank });
+                if arbiter.is_present(Rank(rank)) {
+                    self.report(Report::Left { rank });
+                }
                 if rank != 0 {
                     let until = Instant::now() + Duration::from_millis(limits::PARTING_MS);
                     self.leaving.insert(rank, until);
                 }
                 arbiter.left(Rank(rank), history, now_ms)
             }
-            Event::Said(rank, ToHub::Offer(bytes)) => {
-                self.offers.insert(rank, bytes);
-                if self.offers.len() == arbiter.size() {
-                    let all = std::mem::take(&mut self.offers);
-                    self.tell_all(&FromHub::Offers(all.into_values().collect()));
-                }
+            Event::Said(rank, ToHub::Offer(number, bytes)) => {
+                self.exchange(rank, number, bytes, arbiter.size());
                 Vec::new()
             }
             Event::Said(rank, ToHub::NoRoster) => {
@@ -424,14 +537,16 @@ impl Hub {
                 }
                 Vec::new()
             }
-            Event::Said(rank, ToHub::Join(_)) => {
+            Event::Said(rank, ToHub::Join(_) | ToHub::Return(_)) => {
                 tracing::warn!("rank {rank} joins again");
                 Vec::new()
             }
-            Event::Closed(rank) => {
-                self.seats.remove(&rank);
-                self.leaving.remove(&rank);
-                arbiter.closed(Rank(rank), now_ms)
+            Event::Closed { rank, connection, is_cut } => {
+                let seat = self.seats.get(&rank);
+                if seat.is_some_and(|seat| seat.connection != connection) {
+                    return Vec::new(); // the rank has come back since
+                }
+                self.lose(arbiter, rank, is_cut)
             }
             // Each connection hands its copy back.
             Event::CatchUp(mark) => {
@@ -466,10 +581,11 @@ impl Hub {
                 Step::Hold(ranks) => self.ask(&ranks, &FromHub::Hold),
                 Step::Announce(verdict) => {
                     tracing::info!("verdict: {verdict}");
-                    self.is_over = true;
                     let culprits = verdict.culprits().iter().map(|r| r.0).collect();
                     self.report(Report::Verdict { text: verdict.to_string(), culprits });
-                    self.tell_all(&FromHub::Verdict(verdict));
+                    let bytes: Arc<[u8]> = encode(&FromHub::Verdict(verdict)).into();
+                    self.verdict = Some(Arc::clone(&bytes));
+                    self.send_all(&bytes);
                 }
             }
         }
@@ -482,7 +598,7 @@ impl Hub {
 
     /// Lets go who has nothing more to hear, or has waited long enough.
     fn part(&mut self, have_all_left: bool) {
-        let (now, all) = (Instant::now(), have_all_left || self.is_over);
+        let (now, all) = (Instant::now(), have_all_left || self.verdict.is_some());
         let (staying, going): (BTreeMap<_, _>, _) =
             self.leaving.iter().partition(|(_, until)| !all && **until > now);
         for (rank, _) in going {
@@ -495,7 +611,7 @@ impl Hub {
     /// Lets those who are still here know that nobody watches any more, and rank 0 go.
     async fn dismiss(mut self) {
         let own = self.seats.remove(&0);
-        if !self.is_over {
+        if !self.verdict.is_some() {
             self.tell_all(&FromHub::Closing);
         }
         self.seats.clear();
@@ -510,9 +626,25 @@ impl Hub {
         }
     }
 
+    fn exchange(&mut self, rank: u32, number: u64, bytes: Vec<u8>, size: usize) {
+        if number == self.exchanged.0 {
+            // It came back, and had not heard the result.
+            return self.send(rank, &self.exchanged.1);
+        }
+        self.offers.insert(rank, (number, bytes));
+        if self.offers.len() == size && self.offers.values().all(|(n, _)| *n == number) {
+            let all = std::mem::take(&mut self.offers).into_values().map(|(_, bytes)| bytes);
+            self.exchanged = (number, encode(&FromHub::Offers(number, all.collect())).into());
+            self.send_all(&self.exchanged.1);
+        }
+    }
+
     fn tell_all(&self, message: &FromHub) {
-        let bytes: Arc<[u8]> = encode(message).into();
-        self.seats.keys().for_each(|rank| self.send(*rank, &bytes));
+        self.send_all(&encode(message).into());
+    }
+
+    fn send_all(&self, bytes: &Arc<[u8]>) {
+        self.seats.keys().for_each(|rank| self.send(*rank, bytes));
     }
 
     fn tell(&self, rank: u32, message: &FromHub) {

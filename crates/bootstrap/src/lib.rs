@@ -41,6 +41,7 @@ pub mod local;
 mod member;
 mod message;
 pub mod pmi;
+mod reconnect;
 mod relay;
 pub mod rendezvous;
 mod secret;

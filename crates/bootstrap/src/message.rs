@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::call_log::History;
 use crate::judge::Complaint;
+use crate::reconnect::{Invitation, Return};
 use crate::relay::Parent;
 use crate::verdict::Verdict;
 
@@ -17,8 +18,10 @@ pub(crate) enum ToHub {
     Complain(Complaint),
     /// The answer to `FromHub::Ask`.
     Answer(History),
-    /// This rank's part of an exchange.
-    Offer(Vec<u8>),
+    /// This rank's part of an exchange, of which the first is number 1.
+    Offer(u64, Vec<u8>),
+    /// The first message of a rank whose connection broke.
+    Return(Return),
     /// The answer to `FromHub::Hold`.
     Holds,
     /// The hub was silent for too long: this rank has returned this cause.
@@ -51,14 +54,14 @@ pub(crate) enum FromHub {
     /// There is a verdict, which follows: go on waiting for it.
     Hold,
     Verdict(Verdict),
-    /// Everyone's part of an exchange, by rank.
-    Offers(Vec<Vec<u8>>),
+    /// Everyone's part of the exchange of this number, by rank.
+    Offers(u64, Vec<Vec<u8>>),
     /// The answer to `ToHub::Goodbye`.
     Farewell,
     /// Rank 0 leaves, in peace; nobody watches any more.
     Closing,
     /// The answer to `ToHub::Join`: the rank has its place, and waits for the others.
-    Seated,
+    Seated(Option<Invitation>),
     /// Everyone is here; this rank has the roster.
     Fetch(Parent),
 }
