@@ -332,7 +332,8 @@ impl Hub {
             let closed = |is_cut| Event::Closed { rank, connection, is_cut };
             let event = match inbound {
                 Inbound::Message(bytes) => {
-                    decode(&bytes).map_or(closed(false), |message| Event::Said(rank, message))
+                    let message = decode(&bytes);
+                    message.map_or_else(|| closed(false), |message| Event::Said(rank, message))
                 }
                 Inbound::Closed(e) => closed(e.is_some_and(|e| is_cut(&e))),
                 Inbound::Mark(mark) => Event::CaughtUp(mark),
@@ -498,6 +499,19 @@ impl Hub {
         self.look.is_some()
     }
 
+    /// Counts a mark of that number; whether it was the last.
+    fn has_seen_all(&mut self, number: u64) -> bool {
+        let Some(look) = self.look.as_mut().filter(|look| look.number == number) else {
+            return false;
+        };
+        look.left -= 1;
+        let is_last = look.left == 0;
+        if is_last {
+            self.look = None;
+        }
+        is_last
+    }
+
     fn take(&mut self, arbiter: &mut Arbiter, event: Event) -> Vec<Step> {
         let now_ms = self.now_ms();
         match event {
@@ -556,16 +570,11 @@ impl Hub {
                 Vec::new()
             }
             Event::CaughtUp(Mark::Task(number)) => {
-                let look = self.look.as_mut().filter(|look| look.number == number);
-                let is_last = look.is_some_and(|look| {
-                    look.left -= 1;
-                    look.left == 0
-                });
-                if is_last {
-                    self.look = None;
-                    return arbiter.tick(now_ms);
+                if self.has_seen_all(number) {
+                    arbiter.tick(now_ms)
+                } else {
+                    Vec::new()
                 }
-                Vec::new()
             }
             Event::CaughtUp(mark) => {
                 self.callers.push(mark);
@@ -611,7 +620,7 @@ impl Hub {
     /// Lets those who are still here know that nobody watches any more, and rank 0 go.
     async fn dismiss(mut self) {
         let own = self.seats.remove(&0);
-        if !self.verdict.is_some() {
+        if self.verdict.is_none() {
             self.tell_all(&FromHub::Closing);
         }
         self.seats.clear();
