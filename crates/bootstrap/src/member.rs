@@ -392,7 +392,10 @@ impl Post {
         };
         tracing::warn!(rank = self.rank.0, "the control connection to rank 0 broke");
         self.hub = Hub::Returning;
-        self.returning = Some(tokio::spawn(way_back.take()));
+        self.returning = Some(tokio::spawn(async move {
+            let first = way_back.first_word();
+            way_back.take().await.map(|channel| Line::over(channel, first))
+        }));
     }
 
     /// # Errors

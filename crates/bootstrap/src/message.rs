@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::call_log::History;
 use crate::judge::Complaint;
-use crate::reconnect::{Invitation, Return};
 use crate::relay::Parent;
 use crate::verdict::Verdict;
 
@@ -40,6 +39,23 @@ pub(crate) struct Joining {
     pub(crate) card: Vec<u8>,
     /// The port where it hands on the roster, if it may have to.
     pub(crate) relay: Option<u16>,
+}
+
+/// Known to one rank and the coordinator.
+pub(crate) type Ticket = [u8; 16];
+
+/// Where a rank comes back, as the coordinator tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Invitation {
+    pub(crate) port: u16,
+    pub(crate) ticket: Ticket,
+}
+
+/// What a rank that comes back says first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Return {
+    pub(crate) rank: u32,
+    pub(crate) ticket: Ticket,
 }
 
 /// What the hub says to a rank.

@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfold_types::{Rank, limits};
-use serde::{Deserialize, Serialize};
 use socket2::Socket;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -23,9 +22,8 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::acceptor::{Member as Guest, accept};
 use crate::address;
 use crate::channel::{Greeting, HandshakeError};
-use crate::dial::attempt;
-use crate::member::Line;
-use crate::message::{ToHub, decode};
+use crate::dial::{Channel, attempt};
+use crate::message::{Invitation, Return, Ticket, ToHub, decode};
 use crate::secret::Secret;
 use crate::turned_away::TurnedAway;
 
@@ -36,23 +34,6 @@ const PAUSE: Duration = Duration::from_millis(10);
 const RETURN: Duration = Duration::from_millis(limits::RETURN_MS);
 /// How long one attempt may take.
 const ATTEMPT: Duration = Duration::from_millis(limits::HUB_SILENCE_MS);
-
-/// Known to one rank and the coordinator.
-pub(crate) type Ticket = [u8; 16];
-
-/// Where a rank comes back, as the coordinator tells it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Invitation {
-    pub(crate) port: u16,
-    pub(crate) ticket: Ticket,
-}
-
-/// What a rank that comes back says first.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Return {
-    pub(crate) rank: u32,
-    pub(crate) ticket: Ticket,
-}
 
 /// The coordinator's side: a port that opens when it is needed.
 pub(crate) struct Entry {
@@ -142,15 +123,19 @@ pub(crate) struct WayBack {
 }
 
 impl WayBack {
+    /// What this rank says first when it comes back.
+    pub(crate) const fn first_word(&self) -> ToHub {
+        ToHub::Return(Return { rank: self.rank.0, ticket: self.invitation.ticket })
+    }
+
     /// Dials the coordinator again.
     ///
     /// # Errors
     /// `ConnectionRefused` if nobody listens for `limits::RETURN_MS`, `TimedOut` if nobody answers.
-    pub(crate) async fn take(self) -> io::Result<Line> {
-        let Invitation { port, ticket } = self.invitation;
-        let at = SocketAddr::new(self.ip, port);
+    pub(crate) async fn take(self) -> io::Result<Channel> {
+        let at = SocketAddr::new(self.ip, self.invitation.port);
         let until = Instant::now() + RETURN;
-        let channel = loop {
+        loop {
             let late = |_| Err(io::Error::from(io::ErrorKind::TimedOut).into());
             let attempt = timeout(ATTEMPT, attempt(at, &self.greeting, &self.secret)).await;
             match attempt.unwrap_or_else(late).map_err(refused) {
@@ -158,10 +143,9 @@ impl WayBack {
                     tracing::trace!(rank = self.rank.0, "{at} is tried again: {e}");
                     sleep(PAUSE).await;
                 }
-                attempted => break attempted?,
+                attempted => return attempted,
             }
-        };
-        Ok(Line::over(channel, ToHub::Return(Return { rank: self.rank.0, ticket })))
+        }
     }
 }
 
