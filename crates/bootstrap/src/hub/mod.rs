@@ -380,7 +380,8 @@ impl Hub {
     }
 
     fn send_all(&self, bytes: &Arc<[u8]>) {
-        self.seats.keys().for_each(|rank| self.send(*rank, bytes));
+        // Rank 0 last: its process may end with what it hears, and the others are written to first.
+        self.seats.keys().rev().for_each(|rank| self.send(*rank, bytes));
     }
 
     fn tell(&self, rank: u32, message: &FromHub) {
