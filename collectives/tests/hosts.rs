@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use rayon::prelude::*;
 use ringfold_collectives::check::{Conditions, check};
 use ringfold_collectives::{Algorithm, Plan, Schedule, Stated};
 use ringfold_topology::Layout;
@@ -69,7 +70,8 @@ fn unequal() -> Vec<Layout> {
 
 #[test]
 fn odd_counts_wherever_ranks_are() {
-    for layout in equal().into_iter().chain(unequal()) {
+    let layouts: Vec<Layout> = equal().into_iter().chain(unequal()).collect();
+    layouts.into_par_iter().for_each(|layout| {
         let ranks = layout.ranks_per_host().1;
         let long = SHARD * ranks;
         for count in [0, 1, 5, 131, SHARD + 1, 2 * SHARD + 3, long - 1, 3 * long + 17] {
@@ -77,7 +79,7 @@ fn odd_counts_wherever_ranks_are() {
             prove(call(count, DataType::F32), &layout, 8.max(count / 50), 16.max(count / 40));
             prove(call(count, DataType::Bf16), &layout, 8.max(count / 7), 16.max(3 * count));
         }
-    }
+    });
 }
 
 #[test]

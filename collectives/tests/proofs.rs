@@ -1,6 +1,7 @@
 //! Every algorithm, proven for every number of ranks up to 64 and some beyond.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "all of this is a test")]
 
+use rayon::prelude::*;
 use ringfold_collectives::check::{Conditions, check};
 use ringfold_collectives::{Algorithm, Plan, Schedule, Stated};
 use ringfold_topology::Layout;
@@ -86,21 +87,26 @@ fn calls(collective: Collective, size: usize, counts: &[usize]) -> Vec<Call> {
 }
 
 fn for_every_size_to_64(collective: Collective) {
-    for size in 1..=64 {
+    // The longest first, so that none is left to the end.
+    let mut proofs = Vec::new();
+    for size in (1..=64).rev() {
         for algorithm in Algorithm::of(collective) {
             let costly = size > 16 && sends_all_to_all(algorithm);
             let counts = if costly { &[0, 1, 5, 19][..] } else { &[0, 1, 5, 64, 100, 131] };
-            for call in calls(collective, size, counts) {
-                prove(algorithm, call, size, CHUNK, WINDOW);
-            }
+            let calls = calls(collective, size, counts).into_iter();
+            proofs.extend(calls.map(|call| (algorithm, call, size)));
         }
     }
+    proofs.into_par_iter().for_each(|(algorithm, call, size)| {
+        prove(algorithm, call, size, CHUNK, WINDOW);
+    });
 }
 
 /// Those that pipeline, by several lanes.
 fn by_channels(collective: Collective) {
     let pipelines = |algorithm: &&Algorithm| matches!(algorithm.name, "ring" | "chain");
-    for (size, channels) in (1..=12).flat_map(|size| [(size, 2), (size, 3), (size, 8)]) {
+    let worlds: Vec<_> = (1..=12).flat_map(|size| [(size, 2), (size, 3), (size, 8)]).collect();
+    worlds.into_par_iter().for_each(|(size, channels)| {
         let layout = Layout::one_host(size).with_channels(channels);
         for algorithm in Algorithm::of(collective).iter().filter(pipelines) {
             // As many rounds as channels, for every block.
@@ -115,7 +121,7 @@ fn by_channels(collective: Collective) {
                 assert!(lanes == channels || !is_long, "{call}: {lanes} lanes");
             }
         }
-    }
+    });
 }
 
 /// Other sizes in every run: from 65 to 256, to 512 and to 1024.
@@ -128,15 +134,18 @@ fn for_a_handful_of_sizes(collective: Collective) {
         seed = splitmix(seed);
         from + usize::try_from(seed >> 33).unwrap() % (to + 1 - from)
     };
+    let mut proofs = Vec::new();
     for (from, to) in [(65, 256), (257, 512), (513, 1024)] {
         let size = random(from, to);
         for algorithm in Algorithm::of(collective) {
             let count = random(1, if sends_all_to_all(algorithm) { 3 } else { 2 * size });
             let calls = calls(collective, size, &[count]);
-            let call = calls[random(0, calls.len() - 1)];
-            prove(algorithm, call, size, CHUNK, WINDOW);
+            proofs.push((algorithm, calls[random(0, calls.len() - 1)], size));
         }
     }
+    proofs.into_par_iter().rev().for_each(|(algorithm, call, size)| {
+        prove(algorithm, call, size, CHUNK, WINDOW);
+    });
 }
 
 /// Whether everyone sends to everyone for each piece, so that few of them are messages enough.
@@ -154,7 +163,7 @@ fn splitmix(seed: u64) -> u64 {
 }
 
 fn as_stated(collective: Collective) {
-    for size in 1..=33_usize {
+    (1..34).into_par_iter().rev().for_each(|size: usize| {
         // What is hierarchical divides by other numbers: `hosts.rs`.
         for algorithm in Algorithm::of(collective).iter().filter(|it| !it.is_hierarchical()) {
             // Divides evenly into blocks and halves of blocks, if it is not itself that of a block,
@@ -170,7 +179,7 @@ fn as_stated(collective: Collective) {
                 assert_eq!(measured, stated, "{algorithm}, {call}, {size} ranks: measured, stated");
             }
         }
-    }
+    });
 }
 
 macro_rules! prove_each {

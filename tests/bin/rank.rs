@@ -8,9 +8,14 @@
 //!   broadcasts them to the others; rank 0 says when each turn began and how long it took, in
 //!   microseconds;
 //! * `window BYTES`: as `allreduce`, in a window;
+//! * `refill BYTES STOP`: as `window`; a rank whose call failed fills its window with a number, and
+//!   once there is a file STOP says how many elements have another;
+//! * `refuse BYTES`: as `window`, where no rank has memory left; a rank whose call failed says how
+//!   its window then panics;
 //! * `mixed SEED CALLS`: so many calls of all kinds, 0 for without end, with results that are known;
 //! * `half`: rank 1 takes a window, the others a slice of theirs;
 //! * `other`: rank 1 takes another window than the others;
+//! * `range`: rank 1 takes another part of the window than the others;
 //! * `differ COUNT TIMES`: all all-reduce so many, so many times; then rank 1 broadcasts while the
 //!   others do so again;
 //! * `part COUNT ROOT`: all all-reduce so many; then rank 1 does so again while the others
@@ -20,7 +25,12 @@
 //! * `crossed`: each rank broadcasts a number of its own, which keeps nobody waiting;
 //! * `late SECONDS`: rank 1 sleeps before the second call;
 //! * `exit`: rank 1 leaves without a word after the first call;
+//! * `abort`: rank 1 gives up from another thread, while it waits for the last rank, which sleeps;
+//! * `forked RANK`: that rank forks a child that tries its communicator, drops it and sleeps; all
+//!   all-reduce again and again until they fail;
 //! * `twice BYTES`: broadcasts so many bytes from rank 0, twice;
+//! * `footprint BYTES`: all-reduces so many bytes once, and says what this process has open, mapped
+//!   and in memory;
 //! * `again TIMES`: makes so many more communicators, each other one before it leaves the last.
 #![expect(clippy::print_stdout, reason = "standard output is how it reports")]
 
@@ -31,6 +41,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use ringfold::{Call, Collective, Communicator, DataType, Error, Rank, ReduceOp};
+use ringfold_transport::fork_for_test;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 fn main() -> ExitCode {
@@ -81,6 +92,10 @@ fn run(args: &[String]) -> Result<(), Error> {
             println!("started");
             mixed::mixed(&mut comm, number(1) as u64, number(2))
         }
+        Some("refuse") => refuse(&mut comm, number(1) / 4),
+        Some("refill") => refill(&mut comm, number(1) / 4, &args[2]),
+        Some("abort") => abort(&mut comm),
+        Some("forked") => forked(comm, Rank::at(number(1))),
         Some("twice") => {
             let mut buffer = vec![0_u8; number(1)];
             (0..2).try_for_each(|_| comm.broadcast(&mut buffer, Rank(0)))
@@ -98,6 +113,11 @@ fn run(args: &[String]) -> Result<(), Error> {
             let window = &mut windows[usize::from(is_odd_one)];
             comm.all_reduce_window(window, .., ReduceOp::Sum)
         }
+        Some("range") => {
+            let mut window = comm.alloc::<f32>(100_000)?;
+            let begin = if is_odd_one { 10 } else { 0 };
+            comm.all_reduce_window(&mut window, begin..begin + 50_000, ReduceOp::Sum)
+        }
         Some("differ") => differ(&mut comm, number(1), number(2)),
         Some("part") => part(&mut comm, number(1), Rank::at(number(2))),
         Some(task @ ("rich" | "poor")) => ones(&mut comm, number(1), task == "poor" && is_odd_one),
@@ -110,6 +130,7 @@ fn run(args: &[String]) -> Result<(), Error> {
             std::thread::sleep(Duration::from_secs(number(1) as u64));
             comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum)
         }
+        Some("footprint") => footprint(&mut comm, number(1) / 4),
         Some("again") => again(comm, number(1)),
         Some("exit") if is_odd_one => {
             println!("started");
@@ -117,6 +138,103 @@ fn run(args: &[String]) -> Result<(), Error> {
             std::process::exit(0)
         }
         _ => comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum),
+    }
+}
+
+/// See above. Prints the numbers of descriptors and mappings, then kilobytes.
+fn footprint(comm: &mut Communicator, count: usize) -> Result<(), Error> {
+    let mut buffer = vec![1.0_f32; count];
+    comm.all_reduce(&mut buffer, ReduceOp::Sum)?;
+    let sum = comm.size() as f32;
+    println!("sums {}", buffer.iter().all(|it| *it == sum));
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/self/{name}"));
+    let (status, maps) = (read("status").unwrap_or_default(), read("maps").unwrap_or_default());
+    let of = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|line| line.split_whitespace().next()).unwrap_or("?")
+    };
+    let descriptors = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    println!(
+        "footprint descriptors {descriptors} mappings {} rss {} shared {} tables {} threads {}",
+        maps.lines().count(),
+        of("VmRSS:"),
+        of("RssShmem:"),
+        of("VmPTE:"),
+        of("Threads:"),
+    );
+    // Nobody leaves while another counts.
+    comm.barrier()
+}
+
+/// See above.
+fn abort(comm: &mut Communicator) -> Result<(), Error> {
+    if comm.rank() == Rank(1) {
+        let aborter = comm.aborter();
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            aborter.abort("on purpose");
+        });
+    }
+    if comm.rank().index() == comm.size() - 1 {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    comm.barrier()?;
+    comm.barrier()
+}
+
+/// See above.
+fn forked(comm: Communicator, parent: Rank) -> Result<(), Error> {
+    let (is_parent, mut comm) = (comm.rank() == parent, Some(comm));
+    if is_parent {
+        fork_for_test(|| {
+            if let Some(mut comm) = comm.take() {
+                let called = comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum);
+                println!("child {} {}", std::process::id(), called.expect_err("a call in a child"));
+                drop(comm);
+            }
+            println!("dropped");
+            std::thread::sleep(Duration::from_secs(30));
+        })
+        .expect("a child");
+    }
+    let mut comm = comm.expect("the parent keeps it");
+    loop {
+        comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum)?;
+    }
+}
+
+/// See above.
+fn refuse(comm: &mut Communicator, count: usize) -> Result<(), Error> {
+    let mut window = comm.alloc::<f32>(count)?;
+    comm.all_reduce_window(&mut window, .., ReduceOp::Max)?;
+    allow_no_more_memory();
+    println!("started");
+    loop {
+        let called = comm.all_reduce_window(&mut window, .., ReduceOp::Max);
+        if called.is_err() {
+            let panic = std::panic::catch_unwind(|| window[0]).expect_err("a lost window");
+            println!("refused {}", panic.downcast_ref::<String>().map_or("?", |why| why));
+            return called;
+        }
+    }
+}
+
+/// See above.
+fn refill(comm: &mut Communicator, count: usize, stop: &str) -> Result<(), Error> {
+    const FILLED: f32 = 777.0;
+    let mut window = comm.alloc::<f32>(count)?;
+    println!("started");
+    loop {
+        let called = comm.all_reduce_window(&mut window, .., ReduceOp::Max);
+        if called.is_err() {
+            window.fill(FILLED);
+            println!("filled");
+            while !Path::new(stop).exists() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            println!("changed {}", window.iter().filter(|it| **it != FILLED).count());
+            return called;
+        }
     }
 }
 
@@ -157,16 +275,20 @@ fn part(comm: &mut Communicator, count: usize, root: Rank) -> Result<(), Error> 
     comm.all_reduce(&mut short, ReduceOp::Sum)
 }
 
+/// Leaves this process what little a call allocates, and not what a stage or a window takes.
+fn allow_no_more_memory() {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = pages.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0);
+    let most = Some(pages * 4096 + (1 << 20));
+    let limits = Rlimit { current: most, maximum: most };
+    setrlimit(Resource::As, limits).expect("a limit can be lowered");
+}
+
 /// See above. Prints the least and the largest sum, and the algorithm.
 fn ones(comm: &mut Communicator, count: usize, is_poor: bool) -> Result<(), Error> {
     let mut buffer = vec![1.0_f32; count];
     if is_poor {
-        let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-        let pages: u64 = pages.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0);
-        // Enough for what little a call allocates, not for another's stage.
-        let most = Some(pages * 4096 + (1 << 20));
-        let limits = Rlimit { current: most, maximum: most };
-        setrlimit(Resource::As, limits).expect("a limit can be lowered");
+        allow_no_more_memory();
     }
     for _ in 0..2 {
         buffer.fill(1.0);

@@ -11,8 +11,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use processes::Job;
-use rustix::process::Signal;
+use processes::{Job, Process};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 /// The tests named, over each transport: as in `tcp::killed_in_the_middle_of_a_window`.
 macro_rules! over_each_transport {
@@ -43,13 +43,16 @@ over_each_transport! {
     killed_in_the_middle_of_a_gibibyte
     killed_in_the_middle_of_a_window
     a_window_on_one_rank_and_none_on_the_others_is_told
-    another_window_on_one_rank_ends_in_a_verdict
+    another_window_on_one_rank_is_told
+    a_rank_that_gives_up_ends_its_own_call_and_all_others
+    another_range_on_one_rank_is_told
     stopped_in_the_middle_of_a_call
     ranks_that_call_different_things_are_told_who_called_what
     a_rank_that_goes_its_own_way_is_told_so
     what_differed_and_kept_nobody_waiting_is_told_to_all_who_leave
     a_rank_that_does_not_come_is_named
     a_rank_that_exits_without_a_word_has_died
+    a_death_is_noticed_though_a_child_of_the_rank_lives
     strangers_on_any_port_cost_nothing
 }
 
@@ -109,17 +112,93 @@ fn killed_in_the_middle_of(transport: &str, what: &str, bytes: usize) {
     }
 }
 
+/// A rank is stopped while it stores into the windows of others, which give the call up, and goes
+/// on with it when they use their windows for something else.
+#[test]
+fn a_window_stays_as_its_rank_left_it_after_a_failure() {
+    let stop = std::env::temp_dir().join(format!("ringfold-refill-{}", std::process::id()));
+    let task = ["refill", &(64 << 20).to_string(), stop.to_str().unwrap()];
+    let job = Job::start(2, "shm", &task, &[("RINGFOLD_TIMEOUT", "5")]);
+    job.wait_for("started");
+    std::thread::sleep(Duration::from_secs(1));
+    job.ranks[1].signal(Signal::STOP);
+    job.ranks[0].line("filled");
+    job.ranks[1].signal(Signal::CONT);
+    // It says so only if its call returned the error.
+    job.ranks[1].line("filled");
+    fs::write(&stop, "").unwrap();
+    let changed = job.ranks[0].line("changed ");
+    fs::remove_file(&stop).unwrap();
+    assert_eq!(changed, "0", "elements of rank 0's window changed after its call had failed");
+    let failures = job.ranks.iter().map(|rank| rank.line("failed ")).collect::<Vec<_>>();
+    let number = |failure: &String| {
+        let (_, rest) = failure.split_once('#').unwrap();
+        rest.split(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    // Rank 1 may have been stopped at the end of the call before.
+    assert!(number(&failures[1]) <= number(&failures[0]), "{failures:?}");
+}
+
+/// Peers may still write to such a window, so its rank must not read it.
+#[test]
+fn a_window_that_cannot_be_taken_from_its_peers_panics() {
+    let bytes = (64 << 20).to_string();
+    let job = Job::start(2, "shm", &["refuse", &bytes], &[("RINGFOLD_TIMEOUT", "4")]);
+    job.wait_for("started");
+    job.ranks[1].signal(Signal::STOP);
+    let why = job.ranks[0].line("refused ");
+    assert!(why.contains("is lost") && why.contains(&bytes), "{why}");
+}
+
+fn a_rank_that_gives_up_ends_its_own_call_and_all_others(transport: &str) {
+    let job = Job::start(3, transport, &["abort"], &[]);
+    let verdicts: Vec<_> = job.ranks.iter().map(|rank| rank.line("verdict ")).collect();
+    all_say(&verdicts, &["rank 1 gave up: on purpose"]);
+}
+
+/// The child has every connection of its parent, and outlives it.
+fn a_death_is_noticed_though_a_child_of_the_rank_lives(transport: &str) {
+    for parent in [1, 0] {
+        let job = Job::start(3, transport, &["forked", &parent.to_string()], &[]);
+        let called = job.ranks[parent].line("child ");
+        let (child, error) = called.split_once(' ').unwrap();
+        assert!(error.contains("was forked"), "{error}");
+        job.ranks[parent].line("dropped");
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(job.ranks.iter().all(Process::says_nothing), "the job goes on");
+        let child = Pid::from_raw(child.parse().unwrap()).unwrap();
+        let killed = Instant::now();
+        job.ranks[parent].signal(Signal::KILL);
+        let (verdicts, last) = job.verdicts(parent);
+        let lives = test_kill_process(child).is_ok();
+        kill_process(child, Signal::KILL).ok();
+        println!("{transport}: the parent {parent} killed, all know after {:?}", last - killed);
+        assert!(lives, "the child outlives its parent");
+        all_say(&verdicts, &[&format!("the process of rank {parent} is gone")]);
+        assert!(last - killed < SOON);
+    }
+}
+
 fn a_window_on_one_rank_and_none_on_the_others_is_told(transport: &str) {
     let job = Job::start(3, transport, &["half"], &[("RINGFOLD_TIMEOUT", "5")]);
     let verdicts: Vec<_> = job.ranks.iter().map(|rank| rank.line("verdict ")).collect();
-    all_say(&verdicts, &["rank 1 called allreduce", "in windows", "by algorithm"]);
+    all_say(&verdicts, &["rank 1 called allreduce", "in window 1 from byte 0"]);
 }
 
-fn another_window_on_one_rank_ends_in_a_verdict(transport: &str) {
+fn another_window_on_one_rank_is_told(transport: &str) {
     let job = Job::start(3, transport, &["other"], &[("RINGFOLD_TIMEOUT", "5")]);
     let verdicts: Vec<_> = job.ranks.iter().map(|rank| rank.line("verdict ")).collect();
-    // Who asks early sees that a rank has not come yet, who asks late that all have.
-    all_say(&verdicts, &["allreduce [f32 x 100000, sum]"]);
+    let call = "called allreduce [f32 x 100000, sum] in window";
+    let words = [format!("{call} 1 from byte 0"), format!("rank 1 {call} 2 from byte 0")];
+    all_say(&verdicts, &[&words[0], &words[1]]);
+}
+
+fn another_range_on_one_rank_is_told(transport: &str) {
+    let job = Job::start(3, transport, &["range"], &[("RINGFOLD_TIMEOUT", "5")]);
+    let verdicts: Vec<_> = job.ranks.iter().map(|rank| rank.line("verdict ")).collect();
+    let call = "called allreduce [f32 x 50000, sum] in window 1 from byte";
+    let words = [format!("{call} 0"), format!("rank 1 {call} 40")];
+    all_say(&verdicts, &[&words[0], &words[1]]);
 }
 
 /// By stages, in calls of one piece and of many.

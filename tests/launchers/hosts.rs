@@ -89,11 +89,12 @@ impl Hosts {
         format!("{a}:2,{b}:2")
     }
 
-    /// A program that is called as ssh is.
+    /// A program that is called as ssh is. Each host has a home directory of its own.
     pub(crate) fn agent(&self) -> PathBuf {
         let path = self.place.path().join("agent");
         let text = "#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\n\
-                    host=$1; shift\nexec ip netns exec \"$host\" sh -c \"$*\"\n";
+                    host=$1; shift; export HOME=${0%/*}/$host; mkdir -p \"$HOME\"\n\
+                    exec ip netns exec \"$host\" sh -c \"$*\"\n";
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
         path

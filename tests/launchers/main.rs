@@ -189,9 +189,16 @@ fn open_mpi_on_two_hosts() {
     let Some(hosts) = Hosts::join() else { return };
     let mut command = hosts.on_first("mpirun.openmpi");
     command.args(["--allow-run-as-root", "--mca", "plm_rsh_agent"]).arg(hosts.agent());
-    command.args(["-x", &format!("MASTER_ADDR={}", hosts::INSIDE[0]), "-x", "RINGFOLD_DEBUG"]);
-    command.args(["--host", &hosts.slots(), "-n", "4"]);
+    command.args(["-x", "RINGFOLD_DEBUG", "--host", &hosts.slots(), "-n", "4"]);
     run_on(&hosts, command.arg(perf()).args(ARGS), "Open MPI");
+    // Rank 0 is not where mpirun is.
+    let mut command = hosts.on_first("mpirun.openmpi");
+    command.args(["--allow-run-as-root", "--mca", "plm_rsh_agent"]).arg(hosts.agent());
+    command.args(["--host", &hosts.names[1], "-n", "1", perf().to_str().unwrap()]).args(ARGS);
+    command.args([":", "--host", &hosts.names[0], "-n", "1"]).arg(perf()).args(ARGS);
+    let outcome = Job::start(&mut command).finish(DEADLINE);
+    let remedy = format!("mpirun -x MASTER_ADDR={} ...", hosts::INSIDE[1]);
+    assert!(!outcome.status.success() && outcome.stderr.contains(&remedy), "{outcome:?}");
 }
 
 /// Runs `command`, which starts two ranks on either of `hosts`: they share memory within and use

@@ -155,7 +155,7 @@ fn rails_by_which_nothing_passes_are_not_used() {
         finish";
     let text = format!("{}{text}", functions("RINGFOLD_TRANSPORT=rdma,tcp"));
     let Some(outcome) = script(&text) else { return };
-    assert!(outcome.stdout.contains("no packet came through in 2000 ms"), "{outcome:?}");
+    assert!(outcome.stdout.contains("no packet came through in 6294 ms"), "{outcome:?}");
     assert!(outcome.stdout.matches("is left; using tcp").count() >= 4, "{outcome:?}");
 }
 

@@ -26,6 +26,7 @@ const MAY_USE: &[(&str, Uses)] = &[
     ("topology", Only(&["crates/types"])),
     ("collectives", Only(&["crates/types", "topology"])),
     ("crates/bootstrap", Only(&["crates/types"])),
+    ("crates/lend", Only(&["transport", "collectives"])),
     (
         "crates/ringfold",
         Only(&[
@@ -34,6 +35,7 @@ const MAY_USE: &[(&str, Uses)] = &[
             "transport",
             "topology",
             "collectives",
+            "crates/lend",
             "crates/bootstrap",
         ]),
     ),

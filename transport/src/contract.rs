@@ -8,8 +8,8 @@
 //!
 //! Putting, registered memory and credits live *below* this line, in the transports: memory that
 //! hardware writes on its own cannot be lent in safe Rust, and the caller has no use for knowing.
-//! The one exception are windows: memory of the transport's own that all peers have mapped, where
-//! there is such a thing.
+//! There are two exceptions. Windows are memory of the transport's own that all peers have mapped,
+//! to be used in an `Exposure`. `Pages` are memory that peers may write after `recv` has returned.
 
 use std::fmt;
 use std::io;
@@ -84,10 +84,11 @@ pub trait Transport: Send + fmt::Debug {
     /// Offers `bytes` (not empty) to the peer, marked `tag`, and returns how many from the front
     /// were accepted; those may be overwritten at once. The count is a multiple of
     /// `limits::FRAGMENT_ALIGN` unless it is all. Where it is not all, the next `send` on this link
-    /// must offer the rest under the same tag; until all is accepted, or `withdraw` was called, the
-    /// rest must stay where it is, as it is, since the peer may be reading it there. Connects the
-    /// link on first use, and may wait for a moment for the peer to say where it wants the bytes,
-    /// unless the caller has called `arm`; so 0 may also mean "not yet".
+    /// must offer the rest under the same tag. Until all is accepted, or `withdraw` was called, the
+    /// peer may read the rest where it is: if that changes or is freed, the peer gets other bytes,
+    /// or its link fails. This process is not harmed. Connects the link on first use, and may wait
+    /// for a moment for the peer to say where it wants the bytes, unless the caller has called
+    /// `arm`; so 0 may also mean "not yet".
     ///
     /// # Errors
     /// The link is unusable from now on; the error names the peer.
@@ -147,7 +148,8 @@ pub trait Transport: Send + fmt::Debug {
     ///
     /// Where `dst` lies in `pages`, the peer may write the rest of the message there from now on.
     /// So a caller that got less than all of `dst` leaves the rest alone and comes back for it, or
-    /// for its front, with `recv` until it has arrived, or calls `withdraw`.
+    /// for its front, with `recv` until it has arrived, or calls `withdraw`. It does so when it
+    /// panics too: memory that changes under a reference is undefined behaviour.
     ///
     /// # Errors
     /// As `readable`; and from both if bytes have arrived where an earlier `dst` was and the caller

@@ -24,5 +24,7 @@ pub use contract::{
     Windows,
 };
 pub use rdma::Pages;
-pub use shm::{OwnPart, PeerParts, Window};
-pub use sys::{copy, copy_past, hand_over};
+pub use shm::{Exposure, OwnPart, PeerParts, ReadExposure, Window};
+#[doc(hidden)]
+pub use sys::fork_for_test;
+pub use sys::{Process, close_in_children, copy, copy_past, hand_over};

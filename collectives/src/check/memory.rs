@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use ringfold_types::{Rank, Slice};
 
 use super::Flaw;
+use super::fold::Fold;
 
 /// A set of ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +43,8 @@ pub(super) struct Value {
     pub(super) shift: isize,
     /// Whose inputs.
     pub(super) from: Ranks,
+    /// In which order they were combined.
+    pub(super) fold: Fold,
     /// Whether it went through the step that divides averages and rounds accumulators.
     pub(super) finished: bool,
 }
@@ -63,6 +66,13 @@ impl<V> Default for Memory<V> {
 }
 
 impl<V: Clone + PartialEq> Memory<V> {
+    /// A buffer that holds these values from its beginning on.
+    pub(super) fn of(values: Vec<(usize, V)>) -> Self {
+        let mut memory = Self::default();
+        memory.write(0, values);
+        memory
+    }
+
     /// Whether nothing in `start..start + len` was written.
     pub(super) fn is_unwritten(&self, start: usize, len: usize) -> bool {
         let at = self.runs.partition_point(|run| run.0 + run.1 <= start);
@@ -168,7 +178,8 @@ pub(super) fn combine(a: &[Run], b: &[Run], rank: Rank, slice: Slice) -> Result<
         }
         let len = (*la).min(*lb);
         let from = va.from.union(&vb.from);
-        result.push((len, Value { shift: va.shift, from, finished: false }));
+        let fold = va.fold.with(vb.fold);
+        result.push((len, Value { shift: va.shift, from, fold, finished: false }));
         *la -= len;
         *lb -= len;
         if *la == 0 {

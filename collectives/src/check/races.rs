@@ -34,7 +34,7 @@ pub(super) struct Races {
     lanes: usize,
     threads: Vec<Thread>,
     /// By rank.
-    windows: Vec<Windows>,
+    buffers: Vec<Buffers>,
 }
 
 struct Thread {
@@ -44,12 +44,14 @@ struct Thread {
 }
 
 /// The memory of one rank that others reach.
-struct Windows {
+struct Buffers {
     /// In place, where input and output begin in the one memory.
     together: Option<(usize, usize)>,
     input: Memory<Touched>,
     output: Memory<Touched>,
     stage: Memory<Touched>,
+    /// Only where this rank has several lanes: no other reaches it.
+    scratch: Option<Memory<Touched>>,
     /// Elements of a half of the stage,
     half: usize,
     /// and the first of that which is quiet after the call.
@@ -68,12 +70,21 @@ struct Touched {
 pub(super) struct Race;
 
 impl Races {
-    /// `None` if nobody reaches into another's memory.
-    pub(super) fn new(schedules: &[Schedule], in_place: bool) -> Option<Self> {
+    /// Between all lanes of all ranks; `None` if nobody reaches into another's memory.
+    pub(super) fn between_ranks(schedules: &[Schedule], in_place: bool) -> Option<Self> {
         let reaches = |schedule: &Schedule| schedule.needs_windows() || schedule.needs_stage();
-        if !schedules.iter().any(reaches) {
-            return None;
-        }
+        schedules.iter().any(reaches).then(|| Self::new(schedules, in_place))
+    }
+
+    /// Between the lanes of a rank whose memory nobody else reaches, as if it were alone; `None` if
+    /// it has but one. A message goes from a lane to the same lane of its receiver, so whatever a
+    /// lane hears of, it never hears of another lane of its own rank.
+    pub(super) fn between_lanes(schedule: &Schedule, in_place: bool) -> Option<Self> {
+        let alone = core::slice::from_ref(schedule);
+        (schedule.lanes().len() > 1).then(|| Self::new(alone, in_place))
+    }
+
+    fn new(schedules: &[Schedule], in_place: bool) -> Self {
         let lanes = schedules.iter().map(|schedule| schedule.lanes().len()).max().unwrap_or(1);
         let thread = |at: usize| {
             let mut counts = alloc::vec![0; schedules.len() * lanes];
@@ -82,35 +93,33 @@ impl Races {
             counts[at] += 1;
             Thread { clock: Rc::new(counts), told: false }
         };
-        let windows = |(rank, schedule): (usize, &Schedule)| {
+        let buffers = |(rank, schedule): (usize, &Schedule)| {
             let at = overlay(schedule);
-            let (call, size) = (schedule.call(), schedules.len());
+            let (call, size) = (schedule.call(), schedule.size());
             let (input_len, output_len) = (call.input_len(size), call.output_len(size));
             let together = (at.min(0).unsigned_abs(), at.max(0).unsigned_abs());
             let whole = if in_place { input_len.max(output_len) } else { output_len };
             let user = Touched { written: (rank * lanes, 1), read: Vec::new() };
             let half = STAGE_HALF_BYTES / call.data_type.bytes();
-            let mut windows = Windows {
-                together: in_place.then_some(together),
-                input: Memory::default(),
-                output: Memory::default(),
-                stage: Memory::default(),
-                half,
-                quiet: if schedule.turns_stage() { half } else { 0 },
-            };
-            let others = (0..size).filter(|other| *other != rank);
+            let others = (0..schedules.len()).filter(|other| *other != rank);
             let late = others.map(|other| (other * lanes, 1)).collect();
             let late = Touched { written: user.written, read: late };
-            windows.stage.write(0, alloc::vec![(half, user.clone()), (half, late)]);
-            windows.input.write(0, alloc::vec![(input_len, user.clone())]);
-            windows.output.write(0, alloc::vec![(whole, user)]);
-            windows
+            let of = |len| Memory::of(alloc::vec![(len, user.clone())]);
+            Buffers {
+                together: in_place.then_some(together),
+                input: of(input_len),
+                output: of(whole),
+                stage: Memory::of(alloc::vec![(half, user.clone()), (half, late)]),
+                scratch: (lanes > 1).then(|| of(schedule.scratch_len())),
+                half,
+                quiet: if schedule.turns_stage() { half } else { 0 },
+            }
         };
-        Some(Self {
+        Self {
             lanes,
             threads: (0..schedules.len() * lanes).map(thread).collect(),
-            windows: schedules.iter().enumerate().map(windows).collect(),
-        })
+            buffers: schedules.iter().enumerate().map(buffers).collect(),
+        }
     }
 
     /// What a message of this lane tells.
@@ -125,7 +134,7 @@ impl Races {
         learn(&mut self.threads[rank * self.lanes + lane].clock, told);
     }
 
-    /// A lane reads or writes what a rank has; never scratch, which nobody reaches.
+    /// A lane reads or writes what a rank has.
     pub(super) fn touch(
         &mut self,
         (rank, lane): (usize, usize),
@@ -138,14 +147,17 @@ impl Races {
         if core::mem::take(&mut thread.told) {
             Rc::make_mut(&mut thread.clock)[at] += 1;
         }
-        let (clock, windows) = (&thread.clock, &mut self.windows[of]);
-        let (memory, start) = match (slice.buffer, windows.together) {
-            (Buffer::Scratch, _) => return Ok(()),
-            (Buffer::Stage, _) => (&mut windows.stage, 0),
-            (Buffer::Input, None) => (&mut windows.input, 0),
-            (Buffer::Output, None) => (&mut windows.output, 0),
+        let (clock, buffers) = (&thread.clock, &mut self.buffers[of]);
+        let (memory, start) = match (slice.buffer, buffers.together) {
+            (Buffer::Scratch, _) => match &mut buffers.scratch {
+                Some(scratch) => (scratch, 0),
+                None => return Ok(()),
+            },
+            (Buffer::Stage, _) => (&mut buffers.stage, 0),
+            (Buffer::Input, None) => (&mut buffers.input, 0),
+            (Buffer::Output, None) => (&mut buffers.output, 0),
             (Buffer::Input, Some((start, _))) | (Buffer::Output, Some((_, start))) => {
-                (&mut windows.output, start)
+                (&mut buffers.output, start)
             }
         };
         touch(memory, start + slice.offset, slice.len, (at, clock[at]), clock, writes)
@@ -155,14 +167,14 @@ impl Races {
     /// which somebody may still be at it. `traded`, if ranks traded stages: whether each has the
     /// other's in the end.
     pub(super) fn end(&mut self, traded: Option<bool>) -> Result<(), usize> {
-        for (of, windows) in self.windows.iter_mut().enumerate() {
+        for (of, buffers) in self.buffers.iter_mut().enumerate() {
             let whole = 0..usize::MAX / 4;
-            let quiet = windows.quiet..windows.quiet + windows.half;
+            let quiet = buffers.quiet..buffers.quiet + buffers.half;
             let owner = if traded == Some(true) { 1 - of } else { of };
             for (rank, memory, Range { start: mut at, end }) in [
-                (of, &mut windows.input, whole.clone()),
-                (of, &mut windows.output, whole.clone()),
-                (owner, &mut windows.stage, if traded.is_some() { whole } else { quiet }),
+                (of, &mut buffers.input, whole.clone()),
+                (of, &mut buffers.output, whole.clone()),
+                (owner, &mut buffers.stage, if traded.is_some() { whole } else { quiet }),
             ] {
                 let own = rank * self.lanes..(rank + 1) * self.lanes;
                 let mut clock = Rc::clone(&self.threads[own.start].clock);

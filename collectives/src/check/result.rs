@@ -2,6 +2,7 @@
 
 use ringfold_types::{Collective, Rank};
 
+use super::fold::Fold;
 use super::memory::{Ranks, Value};
 use super::world::World;
 use super::{Flaw, overlay};
@@ -27,6 +28,7 @@ impl World<'_> {
             let untouched = Value {
                 shift: overlay(&self.schedules[index]),
                 from: Ranks::only(index, size),
+                fold: Fold::input(index),
                 finished: false,
             };
             let value = match value {
@@ -35,15 +37,13 @@ impl World<'_> {
                 None => return wrong,
             };
             let all = value.from.count() == size && value.finished;
+            let only = |rank| value.from == Ranks::only(rank, size) && !value.finished;
             let (shift, right, block_end) = match call.collective {
                 Collective::AllGather => {
                     let block = position / call.count;
-                    let right = value.from == Ranks::only(block, size);
-                    (-(block * call.count).cast_signed(), right, (block + 1) * call.count)
+                    (-(block * call.count).cast_signed(), only(block), (block + 1) * call.count)
                 }
-                Collective::Broadcast => {
-                    (0, value.from == Ranks::only(call.root.index(), size), len)
-                }
+                Collective::Broadcast => (0, only(call.root.index()), len),
                 Collective::ReduceScatter => ((index * call.count).cast_signed(), all, len),
                 _ => (0, all, len),
             };
@@ -51,6 +51,27 @@ impl World<'_> {
                 return wrong;
             }
             position = (position + run).min(block_end);
+        }
+        Ok(())
+    }
+    /// Whether all ranks that promise the same sums have combined their inputs in the same order.
+    /// Where nothing is combined, or each result is one rank's, `verify` has said all there is.
+    pub(super) fn verify_bits(&self) -> Result<(), Flaw> {
+        let call = self.schedules[0].call();
+        if call.collective != Collective::AllReduce {
+            return Ok(());
+        }
+        let first = &self.nodes[0].output;
+        for (index, node) in self.nodes.iter().enumerate().skip(1) {
+            let mut position = 0;
+            while position < call.count {
+                let ((run, value), (first_run, first)) =
+                    (node.output.run_at(position), first.run_at(position));
+                if value.map(|value| value.fold) != first.map(|value| value.fold) {
+                    return Err(Flaw::Bits { rank: Rank::at(index), index: position });
+                }
+                position += run.min(first_run);
+            }
         }
         Ok(())
     }

@@ -2,6 +2,8 @@
 
 use alloc::collections::VecDeque;
 
+use ringfold_types::Slice;
+
 use super::memory::Run;
 use super::races::Clock;
 use crate::schedule::Form;
@@ -9,28 +11,44 @@ use crate::schedule::Form;
 /// Elements that were sent and not taken.
 #[derive(Default)]
 pub(super) struct Stream {
-    /// Elements on the wire, by runs that were accepted at once.
+    /// Elements that the link has accepted, by runs that were accepted at once.
     pub(super) runs: VecDeque<Run>,
-    /// Form and depth of the same elements, by counts.
+    /// Form and depth of all elements, by counts.
     pub(super) marks: VecDeque<(usize, Form, usize)>,
     /// What their sender knew, where that matters.
     pub(super) clocks: VecDeque<Clock>,
+    /// Elements that were accepted, and those of the offer after them.
     pub(super) elements: usize,
     pub(super) bytes: usize,
-    /// The last of these are offered, if any,
-    pub(super) offered: usize,
-    /// and of the offer so many were taken and are accepted.
-    accepted: usize,
+    /// What is left of an offer. It lies in the sender's memory, and is read when it is taken.
+    offer: Option<Slice>,
+    /// Elements of the offer that were taken since the sender last asked.
+    taken: usize,
 }
 
 impl Stream {
-    /// How many elements of the offer were taken since this was last asked.
-    pub(super) fn accept(&mut self) -> usize {
-        let taken = self.offered - self.offered.min(self.elements);
-        let more = taken - core::mem::replace(&mut self.accepted, taken);
-        if taken == self.offered {
-            (self.offered, self.accepted) = (0, 0);
+    /// Offers `src` of the sender's memory.
+    pub(super) fn offer(&mut self, src: Slice) {
+        self.offer = Some(src);
+    }
+
+    /// How many elements of an offer the receiver has taken since the sender last asked; `None`
+    /// without an offer.
+    pub(super) fn accept(&mut self) -> Option<usize> {
+        let left = self.offer?;
+        if left.len == 0 {
+            self.offer = None;
         }
-        more
+        Some(core::mem::take(&mut self.taken))
+    }
+
+    /// What lies in the sender's memory of the next `elements` elements, which the receiver takes.
+    pub(super) fn take_offered(&mut self, elements: usize) -> Option<Slice> {
+        let left = self.offer.as_mut()?;
+        let more = elements.saturating_sub(self.elements - left.len);
+        let part = left.take(more);
+        *left = left.skip(more);
+        self.taken += more;
+        (more > 0).then_some(part)
     }
 }

@@ -159,6 +159,15 @@ fn counting_an_input_twice_is_seen() {
 }
 
 #[test]
+fn one_wire_as_two_sources_is_seen() {
+    let schedules = pair(|other, steps| {
+        steps.send(other, IN);
+        steps.reduce(OUT, &[Source::Local(IN), wire(other), wire(other)]);
+    });
+    assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Twice { rank: Rank(1), slice: OUT });
+}
+
+#[test]
 fn leaving_an_input_out_is_seen() {
     let half = COUNT / 2;
     let schedules = pair(|other, steps| {
@@ -286,7 +295,7 @@ fn lanes_that_depend_on_each_other_are_seen() {
         steps.lane(1).reduce(OUT, &[Source::Local(scratch)]);
     });
     let slice = Slice::new(Buffer::Scratch, 0, COUNT);
-    assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Unwritten { rank: Rank(0), slice });
+    assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Race { rank: Rank(0), of: Rank(0), slice });
 }
 
 #[test]

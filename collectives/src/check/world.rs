@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use ringfold_types::limits::{STAGE_BYTES, STAGE_HALF_BYTES};
 use ringfold_types::{Buffer, Collective, Rank, Slice};
 
+use super::fold::Fold;
 use super::memory::{Memory, Ranks, Run, Value, combine, cut, shifted};
 use super::races::{Race, Races};
 use super::stream::Stream;
@@ -18,10 +19,11 @@ use crate::schedule::{Form, Schedule, Source};
 pub(super) struct World<'s> {
     pub(super) schedules: &'s [Schedule],
     pub(super) conditions: Conditions,
-    order: u64,
     pub(super) nodes: Vec<Node>,
-    /// Where ranks reach into each other's memory.
+    /// Who knows of what, where ranks reach into each other's memory,
     pub(super) races: Option<Races>,
+    /// and else, by rank, where it has several lanes.
+    pub(super) lanes: Vec<Option<Races>>,
     pub(super) tells: Option<Tells>,
 }
 
@@ -46,7 +48,7 @@ pub(super) struct Node {
 }
 
 impl<'s> World<'s> {
-    pub(super) fn new(schedules: &'s [Schedule], conditions: Conditions, order: u64) -> Self {
+    pub(super) fn new(schedules: &'s [Schedule], conditions: Conditions) -> Self {
         let nodes = schedules
             .iter()
             .map(|schedule| {
@@ -68,23 +70,26 @@ impl<'s> World<'s> {
                 }
             })
             .collect();
-        let races = Races::new(schedules, conditions.in_place);
+        let races = Races::between_ranks(schedules, conditions.in_place);
         let tells = races.as_ref().map(|_| Tells::new(schedules.len()));
-        Self { schedules, conditions, order, nodes, races, tells }
+        let lanes = |schedule| match races {
+            Some(_) => None,
+            None => Races::between_lanes(schedule, conditions.in_place),
+        };
+        let lanes = schedules.iter().map(lanes).collect();
+        Self { schedules, conditions, nodes, races, lanes, tells }
     }
 
     pub(super) fn run(mut self) -> Result<Stated, Flaw> {
-        let mut round = 0_u64;
         while self.nodes.iter().any(|node| node.is_awake) {
-            for index in self.turns(round, self.schedules.len()) {
+            for index in 0..self.nodes.len() {
                 if core::mem::take(&mut self.nodes[index].is_awake) {
-                    for lane in self.turns(round ^ 1, self.schedules[index].lanes().len()) {
+                    for lane in 0..self.schedules[index].lanes().len() {
                         let moved = self.sweep(index, lane)?;
                         self.nodes[index].is_awake |= moved;
                     }
                 }
             }
-            round += 1;
         }
         if self.nodes.iter().any(|node| !node.machine.is_done()) {
             return Err(self.deadlock());
@@ -98,6 +103,7 @@ impl<'s> World<'s> {
         for index in 0..self.nodes.len() {
             self.verify(index)?;
         }
+        self.verify_bits()?;
         let left =
             |index: usize| (self.schedules[index].turns_stage(), self.nodes[index].has_traded);
         if let Some(index) = (0..self.nodes.len()).find(|index| left(*index) != left(0)) {
@@ -112,24 +118,6 @@ impl<'s> World<'s> {
         let steps = self.nodes.iter().flat_map(|node| &node.depth).max().copied().unwrap_or(0);
         let sent = self.nodes.iter().map(|node| node.sent).max().unwrap_or(0);
         Ok(Stated { steps, sent })
-    }
-
-    /// Everyone once: ascending, descending, or in an order that depends on the round.
-    fn turns(&self, round: u64, len: usize) -> Vec<usize> {
-        let mut turns: Vec<usize> = (0..len).collect();
-        match self.order {
-            0 => {}
-            1 => turns.reverse(),
-            seed => {
-                let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round;
-                for last in (1..len).rev() {
-                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(seed);
-                    let pick = usize::try_from(state >> 33).unwrap_or(0) % (last + 1);
-                    turns.swap(last, pick);
-                }
-            }
-        }
-        turns
     }
 
     fn deadlock(&self) -> Flaw {
@@ -150,6 +138,11 @@ impl<'s> World<'s> {
                 Action::Send { to, src } => self.send(index, lane, to, src)?,
                 Action::Recv { from, dst } => self.recv(index, lane, from, dst)?,
                 Action::Copy { src, dst } => {
+                    let forms = [src, dst].map(|slice| Form::of(slice.buffer));
+                    if forms[0] != forms[1] && schedule.call().collective.reduces() {
+                        let rank = Rank::at(index);
+                        return Err(Flaw::Form { rank, from: rank });
+                    }
                     let values = self.read(index, src)?;
                     self.touch((index, lane), index, src, false)?;
                     self.touch((index, lane), index, dst, true)?;
@@ -179,14 +172,13 @@ impl<'s> World<'s> {
         let form = Form::of(src.buffer);
         let bytes = form.data_type(self.schedules[index].call()).bytes();
         let stream = self.nodes[to.index()].links.entry((index, lane)).or_default();
-        if stream.offered > 0 {
-            return Ok(stream.accept());
+        if let Some(taken) = stream.accept() {
+            return Ok(taken);
         }
         let room = self.conditions.window_bytes.saturating_sub(stream.bytes) / bytes;
         let offers = self.conditions.offers && src.len * bytes > self.conditions.window_bytes;
         let accepted = if offers { 0 } else { room.min(src.len) };
         let elements = if offers { src.len } else { accepted };
-        stream.offered = elements - accepted;
         if self.races.is_some() && (accepted < src.len || src.buffer != Buffer::Scratch) {
             return Err(Flaw::Token { rank, slice: src });
         }
@@ -195,13 +187,9 @@ impl<'s> World<'s> {
         }
         let clock = self.races.as_mut().map(|races| races.tell((index, lane)));
         let part = src.take(elements);
-        let mut values = self.read(index, part)?;
-        let mut position = part.offset.cast_signed();
-        for (len, value) in &mut values {
-            // On the wire a run has no place of its own: its shift is its first input's index.
-            value.shift += position;
-            position += len.cast_signed();
-        }
+        // A receiver may take an offer at any time from now on, so it must be there already.
+        let values = self.read_to_send(index, part)?;
+        self.touch((index, lane), index, part, false)?;
         let node = &mut self.nodes[index];
         node.sent += elements;
         let depth = node.depth[lane] + 1;
@@ -212,8 +200,24 @@ impl<'s> World<'s> {
         stream.bytes += elements * bytes;
         stream.marks.push_back((elements, form, depth));
         stream.clocks.extend(clock);
-        stream.runs.extend(values);
+        if offers {
+            stream.offer(part);
+        } else {
+            stream.runs.extend(values);
+        }
         Ok(accepted)
+    }
+
+    /// Values as they are on the wire, where a run has no place of its own: its shift is its first
+    /// input's index.
+    fn read_to_send(&self, index: usize, src: Slice) -> Result<Vec<Run>, Flaw> {
+        let mut values = self.read(index, src)?;
+        let mut position = src.offset.cast_signed();
+        for (len, value) in &mut values {
+            value.shift += position;
+            position += len.cast_signed();
+        }
+        Ok(values)
     }
 
     fn recv(&mut self, index: usize, lane: usize, from: Rank, dst: Slice) -> Result<usize, Flaw> {
@@ -274,7 +278,7 @@ impl<'s> World<'s> {
         if is_other { 1 - of } else { of }
     }
 
-    /// A lane of a rank uses memory of one that others may use too.
+    /// A lane of a rank uses memory that other lanes, of this rank or another, may use too.
     fn touch(
         &mut self,
         by: (usize, usize),
@@ -283,13 +287,15 @@ impl<'s> World<'s> {
         writes: bool,
     ) -> Result<(), Flaw> {
         let home = self.home(by.0, of, slice);
-        let Some(races) = &mut self.races else { return Ok(()) };
-        let (rank, of_rank) = (Rank::at(by.0), Rank::at(of));
-        races.touch(by, home, &slice, writes).map_err(|Race| Flaw::Race {
-            rank,
-            of: of_rank,
-            slice,
-        })
+        self.bounds(home, slice)?;
+        let touched = match (&mut self.races, &mut self.lanes[by.0]) {
+            (Some(races), _) => races.touch(by, home, &slice, writes),
+            // There the rank is the only one.
+            (None, Some(races)) => races.touch((0, by.1), 0, &slice, writes),
+            (None, None) => Ok(()),
+        };
+        let (rank, of) = (Rank::at(by.0), Rank::at(of));
+        touched.map_err(|Race| Flaw::Race { rank, of, slice })
     }
 
     fn reduce(
@@ -309,6 +315,17 @@ impl<'s> World<'s> {
             return Ok(0);
         }
         let dst = dst.take(elements);
+        // Two sources would read the same elements of one wire.
+        let wire = |source: &Source| match source {
+            Source::Wire(from, _) => Some(*from),
+            Source::Local(_) | Source::Peer(..) => None,
+        };
+        for (at, source) in sources.iter().enumerate() {
+            let from = wire(source);
+            if from.is_some() && sources[..at].iter().any(|before| wire(before) == from) {
+                return Err(Flaw::Twice { rank, slice: dst });
+            }
+        }
         let mut total: Option<Vec<Run>> = None;
         for source in sources {
             let values = match *source {
@@ -343,7 +360,9 @@ impl<'s> World<'s> {
             if value.finished {
                 return Err(Flaw::Mixed { rank, slice: dst });
             }
-            value.finished = dst.buffer != Buffer::Scratch;
+            if dst.buffer != Buffer::Scratch {
+                (value.finished, value.fold) = (true, value.fold.rounded());
+            }
         }
         self.touch((index, lane), index, dst, true)?;
         self.write(index, dst, values)?;
@@ -369,10 +388,13 @@ impl<'s> World<'s> {
             return Ok(Vec::new());
         }
         self.nodes[from.index()].is_awake = true;
+        let link = (from.index(), lane);
+        let offered = self.nodes[index].links.get_mut(&link);
+        let offered = offered.and_then(|stream| stream.take_offered(dst.len));
+        let offered = offered.map(|src| self.read_to_send(from.index(), src)).transpose()?;
         let node = &mut self.nodes[index];
-        let Some(stream) = node.links.get_mut(&(from.index(), lane)) else {
-            return Ok(Vec::new());
-        };
+        let Some(stream) = node.links.get_mut(&link) else { return Ok(Vec::new()) };
+        stream.runs.extend(offered.into_iter().flatten());
         stream.elements -= dst.len;
         let mut values = Vec::new();
         let mut missing = dst.len;
@@ -418,7 +440,8 @@ impl<'s> World<'s> {
         let unwritten = Flaw::Unwritten { rank: Rank::at(index), slice };
         self.bounds(index, slice)?;
         let own = |from: &Ranks, shift| {
-            alloc::vec![(slice.len, Value { shift, from: from.clone(), finished: false })]
+            let fold = Fold::input(index);
+            alloc::vec![(slice.len, Value { shift, from: from.clone(), fold, finished: false })]
         };
         match slice.buffer {
             Buffer::Input => {
@@ -436,7 +459,8 @@ impl<'s> World<'s> {
                 // A token says only that it was sent. As if finished, so that it adds to nothing.
                 None if self.races.is_some() => {
                     let (shift, from) = (0, Ranks::none(self.nodes.len()));
-                    Ok(alloc::vec![(slice.len, Value { shift, from, finished: true })])
+                    let value = Value { shift, from, fold: Fold::token(), finished: true };
+                    Ok(alloc::vec![(slice.len, value)])
                 }
                 values => values.ok_or(unwritten),
             },

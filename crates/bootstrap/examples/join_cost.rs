@@ -31,7 +31,7 @@ fn join(size: usize) -> Result<Duration, Box<dyn Error>> {
                 size,
                 job: "cost".into(),
                 rendezvous: Rendezvous::Ports {
-                    host: "127.0.0.1".into(),
+                    hosts: vec!["127.0.0.1".into()],
                     named_by: "the example",
                     ports: vec![port],
                 },

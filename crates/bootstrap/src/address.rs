@@ -1,6 +1,8 @@
 //! Which address to listen on, and under which one the others find it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::OnceLock;
 use std::time::Duration;
 use std::{fs, io};
 
@@ -143,11 +145,23 @@ pub(crate) fn listen_on(socket: Socket) -> io::Result<TcpListener> {
 /// # Errors
 /// The system refuses an option.
 pub(crate) fn tune(stream: &TcpStream) -> io::Result<()> {
+    if let Some(see) = CONNECTIONS.get() {
+        see(stream.as_fd());
+    }
     let socket = SockRef::from(stream);
     socket.set_tcp_nodelay(true)?;
     let keepalive = TcpKeepalive::new().with_time(QUIET).with_interval(PROBE);
     socket.set_tcp_keepalive(&keepalive.with_retries(PROBES))?;
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))
+}
+
+/// What sees every connection that is made.
+static CONNECTIONS: OnceLock<fn(BorrowedFd<'_>)> = OnceLock::new();
+
+/// Shows `see` the socket of every control connection that this process makes from now on, so that
+/// its children made by `fork` do not keep them open. Later calls change nothing.
+pub fn show_connections(see: fn(BorrowedFd<'_>)) {
+    CONNECTIONS.get_or_init(|| see);
 }
 
 #[cfg(test)]

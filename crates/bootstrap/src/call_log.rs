@@ -20,23 +20,59 @@ pub struct CallLog {
 }
 
 #[derive(Debug, Default)]
-#[repr(align(32))]
+#[repr(align(64))]
 struct Entry {
     /// `BEING_WRITTEN`, or the call's number and one.
     stamp: AtomicU64,
-    words: [AtomicU64; 3],
+    words: [AtomicU64; WORDS],
 }
 
 /// What the log says of a call, made once for all calls that repeat it.
 #[derive(Clone, Copy, Debug)]
-pub struct CallName([u64; 3]);
+pub struct CallName([u64; WORDS]);
+
+/// Words of a name: those of the call, and those of its windows.
+const WORDS: usize = 5;
 
 impl CallName {
     /// The name of `call`; `algorithm` is the caller's code for how it is performed.
     #[must_use]
-    pub fn new(call: &Call, algorithm: u8) -> Self {
+    pub const fn new(call: &Call, algorithm: u8) -> Self {
         let [kinds, count, root] = call.to_words();
-        Self([kinds, count, root | u64::from(algorithm) << ALGORITHM_SHIFT])
+        Self([kinds, count, root | (algorithm as u64) << ALGORITHM_SHIFT, 0, 0])
+    }
+
+    /// The same, in windows.
+    #[must_use]
+    pub const fn in_windows(self, windows: Windows) -> Self {
+        let [kinds, count, last, ..] = self.0;
+        let [numbers, begin] = windows.to_words();
+        Self([kinds, count, last, numbers, begin])
+    }
+}
+
+/// The windows of a call, by their numbers on the communicator, from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Windows {
+    /// Where its input is: in place the same as `output`.
+    pub input: u32,
+    /// Where its output is.
+    pub output: u32,
+    /// The byte of both at which its elements begin.
+    pub begin: u64,
+}
+
+impl Windows {
+    /// As the log has them; without windows both words are 0.
+    const fn to_words(self) -> [u64; 2] {
+        [self.input as u64 | (self.output as u64) << 32, self.begin]
+    }
+
+    /// `None` without windows. Words off the wire may be anything.
+    #[expect(clippy::cast_possible_truncation, reason = "a word holds both numbers")]
+    const fn from_words([numbers, begin]: [u64; 2]) -> Option<Self> {
+        let (input, output) = (numbers as u32, (numbers >> 32) as u32);
+        if numbers == 0 { None } else { Some(Self { input, output, begin }) }
     }
 }
 
@@ -96,17 +132,18 @@ impl Entry {
         if before == BEING_WRITTEN {
             return None;
         }
-        let [kinds, count, last] = [0, 1, 2].map(|i| self.words[i].load(Ordering::Relaxed));
+        let words = self.words.each_ref().map(|word| word.load(Ordering::Relaxed));
         fence(Ordering::Acquire);
         if before != self.stamp.load(Ordering::Relaxed) {
             return None;
         }
         let seq = before.wrapping_sub(1);
+        let [kinds, count, last, numbers, begin] = words;
         let [root @ .., _, _, _, _] = last.to_le_bytes();
         let [_, _, _, _, algorithm, ..] = last.to_le_bytes();
         Some(Logged {
             seq,
-            words: [kinds, count, u64::from(u32::from_le_bytes(root))],
+            words: [kinds, count, u64::from(u32::from_le_bytes(root)), numbers, begin],
             algorithm,
             finished: seq < finished,
         })
@@ -118,29 +155,39 @@ impl Entry {
 pub struct Logged {
     /// Which call of the communicator, counted from 0.
     pub seq: u64,
-    /// The call, as `Call::to_words`; off the wire they may be anything.
-    pub words: [u64; 3],
+    /// The call, as `Call::to_words`, and its windows, as the log has them; off the wire they may
+    /// be anything.
+    pub words: [u64; WORDS],
     /// The algorithm that ran it, by the code of the caller.
     pub algorithm: u8,
     /// Whether the rank is through with it.
     pub finished: bool,
 }
 
-/// The bit of a caller's code for an algorithm that says that the call's buffers are windows.
-pub const IN_WINDOWS: u8 = 0x80;
-
 impl Logged {
-    /// By what and where the call ran, as in `by algorithm 3` and `in windows by algorithm 7`.
+    /// What ran the call, as in `by algorithm 3`.
     #[must_use]
     pub fn way(&self) -> String {
-        let place = if self.algorithm & IN_WINDOWS == 0 { "" } else { "in windows " };
-        format!("{place}by algorithm {}", self.algorithm & !IN_WINDOWS)
+        format!("by algorithm {}", self.algorithm)
     }
 
-    /// The call in words, as in `allreduce [f32 x 1024, sum]`.
+    /// The call in words, as in `allreduce [f32 x 1024, sum]`, and with `in window 2 from byte 0`
+    /// or `from window 1 into window 2 from byte 64` after it.
     #[must_use]
     pub fn text(&self) -> String {
-        Call::from_words(self.words).map_or_else(|_| "an unknown call".into(), |c| c.to_string())
+        let [kinds, count, root, numbers, begin] = self.words;
+        let Ok(call) = Call::from_words([kinds, count, root]) else {
+            return "an unknown call".into();
+        };
+        match Windows::from_words([numbers, begin]) {
+            None => call.to_string(),
+            Some(Windows { input, output, begin }) if input == output => {
+                format!("{call} in window {output} from byte {begin}")
+            }
+            Some(Windows { input, output, begin }) => {
+                format!("{call} from window {input} into window {output} from byte {begin}")
+            }
+        }
     }
 }
 
@@ -188,6 +235,31 @@ mod tests {
         }
     }
 
+    /// As the log has it, without windows.
+    fn words(count: usize) -> [u64; WORDS] {
+        let [kinds, count, root] = call(count).to_words();
+        [kinds, count, root, 0, 0]
+    }
+
+    #[test]
+    fn calls_in_windows_are_told_by_their_windows() {
+        let log = CallLog::default();
+        let places = [(1, 1, 0), (2, 2, 0), (1, 1, 64), (1, 2, 64)];
+        for (seq, (input, output, begin)) in (1..).zip(places) {
+            let name = CallName::new(&call(7), 3).in_windows(Windows { input, output, begin });
+            log.entered(seq, &name);
+        }
+        let texts: Vec<String> = log.history().calls.iter().map(Logged::text).collect();
+        let call = call(7);
+        let want = [
+            format!("{call} in window 1 from byte 0"),
+            format!("{call} in window 2 from byte 0"),
+            format!("{call} in window 1 from byte 64"),
+            format!("{call} from window 1 into window 2 from byte 64"),
+        ];
+        assert_eq!(texts, want);
+    }
+
     #[test]
     fn remembers_the_latest_calls_in_order() {
         let log = CallLog::default();
@@ -204,7 +276,7 @@ mod tests {
         assert!(history.calls.is_sorted_by_key(|c| c.seq));
         let latest = history.last().unwrap();
         assert_eq!((latest.seq, latest.algorithm, latest.finished), (last, 9, false));
-        assert_eq!(Call::from_words(latest.words), Ok(call(last as usize)));
+        assert_eq!(latest.words, words(last as usize));
         assert_eq!(history.unfinished(), Some(latest));
         assert_eq!(history.at(5), None);
     }
@@ -221,7 +293,7 @@ mod tests {
             });
             while !writer.is_finished() {
                 for c in log.history().calls {
-                    assert_eq!(c.words, call(c.seq as usize).to_words());
+                    assert_eq!(c.words, words(c.seq as usize));
                     assert_eq!(c.algorithm, c.seq as u8);
                 }
             }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use ringfold_types::{Rank, limits};
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::aborter::{Aborter, Way};
 use crate::call_log::{CallLog, CallName};
 use crate::judge::Complaint;
 use crate::local::Room;
@@ -127,6 +128,16 @@ impl Control {
         if let Link::Member(member) = &self.link {
             member.catch_up(Duration::from_millis(limits::CATCH_UP_MS));
         }
+    }
+
+    /// What gives this rank up from any thread.
+    #[must_use]
+    pub fn aborter(&self) -> Aborter {
+        let way = match &self.link {
+            Link::Local(room) => Way::Local(Arc::clone(room)),
+            Link::Member(member) => Way::Member(member.commands()),
+        };
+        Aborter { rank: self.rank, way }
     }
 
     /// Gives `bytes` to every rank and returns everyone's, in rank order. All ranks must call it,

@@ -39,8 +39,8 @@ pub(crate) struct Channel {
 pub(crate) struct Target<'a> {
     pub(crate) rank: Rank,
     pub(crate) size: usize,
-    /// A name or an address.
-    pub(crate) host: &'a str,
+    /// A name, or an address, or several addresses of one host.
+    pub(crate) hosts: &'a [String],
     /// Who names that host, as in `MASTER_ADDR`.
     pub(crate) named_by: &'a str,
     /// Candidates, in order.
@@ -122,14 +122,14 @@ impl<'a> Dial<'a> {
     }
 
     async fn round(&mut self) -> Option<Channel> {
-        let Target { host, ports, rank, .. } = self.target;
-        let hosts: Vec<SocketAddr> = match lookup_host((host, 0)).await {
-            Ok(found) => found.collect(),
-            Err(e) => {
-                self.note(None, Cause::Name(e));
-                return None;
+        let Target { ports, rank, .. } = self.target;
+        let mut hosts: Vec<SocketAddr> = Vec::new();
+        for name in self.target.hosts {
+            match lookup_host((name.as_str(), 0)).await {
+                Ok(found) => hosts.extend(found),
+                Err(e) => self.note(None, Cause::Name(e)),
             }
-        };
+        }
         // With one candidate there is nobody else to turn to.
         let is_only = hosts.len() * ports.len() == 1;
         let patience = if is_only { ATTEMPT_MAX } else { self.patience };
@@ -164,7 +164,7 @@ impl<'a> Dial<'a> {
         match cause {
             Cause::Name(e) => tracing::warn!(
                 "rank {rank} cannot resolve the host name {:?} ({named_by}): {e}; it goes on trying",
-                self.target.host
+                self.target.host()
             ),
             Cause::Handshake(HandshakeError::WrongSecret) => tracing::warn!(
                 "rank {rank} has not joined: {place} holds another secret; {WAYS_TO_SHARE}; it \
@@ -192,7 +192,7 @@ impl<'a> Dial<'a> {
         match cause {
             Cause::Name(source) => JoinError::UnknownHost {
                 rank,
-                host: self.target.host.into(),
+                host: self.target.host(),
                 named_by: self.target.named_by.into(),
                 timeout,
                 source,
@@ -222,10 +222,14 @@ impl Target<'_> {
 
     fn place(&self) -> String {
         match self.ports {
-            [port] => format!("{}:{port}", self.host),
-            [first, .., last] => format!("{}, ports {first} to {last}", self.host),
-            [] => self.host.to_owned(),
+            [port] => format!("{}:{port}", self.host()),
+            [first, .., last] => format!("{}, ports {first} to {last}", self.host()),
+            [] => self.host(),
         }
+    }
+
+    fn host(&self) -> String {
+        self.hosts.join(" or ")
     }
 }
 

@@ -9,6 +9,7 @@ use ringfold_types::Rank;
 use crate::address::{default_source, is_loopback, source_toward};
 use crate::pmi;
 use crate::secret::{Secret, SecretError};
+use crate::torch_store::TorchStore;
 
 /// What a launcher says of a rank.
 #[derive(Debug)]
@@ -33,8 +34,10 @@ pub enum Carrier {
     /// It does not, or not otherwise than by `Rendezvous::Kvs`.
     #[default]
     None,
-    /// It has done so for an earlier communicator of this process.
+    /// It has done so, in the environment or for an earlier communicator of this process.
     Known(Secret),
+    /// torchrun's store.
+    TorchStore(TorchStore),
 }
 
 /// How the ranks learn where rank 0's hub listens.
@@ -44,8 +47,8 @@ pub enum Rendezvous {
     Alone,
     /// Rank 0 listens on the first of `ports` that is free on its host; the others try each.
     Ports {
-        /// Rank 0's host: a name or an address.
-        host: String,
+        /// Rank 0's host: a name, or an address, or several addresses of it.
+        hosts: Vec<String>,
         /// What names that host, as in `MASTER_ADDR`; for messages.
         named_by: &'static str,
         /// Candidates, in order.
@@ -111,6 +114,20 @@ impl Identity {
                 client.share_secret(self.rank, given.is_none(), timeout)?
             }
             (_, Carrier::Known(secret)) => Some(secret.clone()),
+            (_, Carrier::TorchStore(store)) if given.is_none() => {
+                let shared = store.share_secret(timeout);
+                let TorchStore { host, port, .. } = store;
+                shared
+                    .inspect_err(|e| {
+                        tracing::warn!(
+                            "rank {} cannot share a secret by torchrun's store at {host}:{port}, \
+                             and takes the one in its home directory: {e}",
+                            self.rank
+                        );
+                    })
+                    .ok()
+            }
+            (_, Carrier::TorchStore(_)) => None,
             (_, Carrier::None) => None,
         };
         given.or(carried).map_or_else(|| Secret::at_home(variable), Ok)
@@ -124,11 +141,13 @@ impl Identity {
         let toward = |place: &str| source_toward(place).unwrap_or_else(|_| default_source());
         match &self.rendezvous {
             Rendezvous::Alone => HERE,
-            Rendezvous::Ports { host, .. } if is_loopback(host) => HERE,
-            Rendezvous::Ports { host, .. } => match toward(&format!("{host}:9")) {
-                // On its own host a name may well lead to the loopback address.
-                ip if ip.is_loopback() => default_source(),
-                ip => ip,
+            Rendezvous::Ports { hosts, .. } => match hosts.first() {
+                Some(host) if !is_loopback(host) => match toward(&format!("{host}:9")) {
+                    // On its own host a name may well lead to the loopback address.
+                    ip if ip.is_loopback() => default_source(),
+                    ip => ip,
+                },
+                _ => HERE,
             },
             Rendezvous::Ask { address } => toward(address),
             Rendezvous::Kvs(client) if client.is_one_host() => HERE,

@@ -24,6 +24,7 @@
 //! - A process that is stopped is told from one that is cut off by nothing: both are `Silent`.
 #![forbid(unsafe_code)]
 
+mod aborter;
 mod acceptor;
 mod address;
 mod call_log;
@@ -49,15 +50,18 @@ mod reconnect;
 mod relay;
 pub mod rendezvous;
 mod secret;
+mod torch_store;
 mod turned_away;
 mod verdict;
 
-pub use address::{default_source, source_toward};
-pub use call_log::{CallLog, CallName, History, IN_WINDOWS, Logged};
+pub use aborter::Aborter;
+pub use address::{default_source, show_connections, source_toward};
+pub use call_log::{CallLog, CallName, History, Logged, Windows};
 pub use control::{Control, ExchangeError};
 pub use discover::{DiscoverError, InvalidHostList, discover, expand_hosts, started_as_rank};
 pub use identity::{Carrier, Identity, Launcher, Rendezvous};
 pub use join::{JoinError, Options};
 pub use judge::{Action, Complaint, Judge};
 pub use secret::{Secret, SecretError};
+pub use torch_store::TorchStore;
 pub use verdict::{Place, RankList, Said, Verdict, Whereabouts, Who};

@@ -129,6 +129,11 @@ impl Member {
         self.order(Command::Complain(complaint));
     }
 
+    /// What the control thread takes commands from, for another thread.
+    pub(crate) fn commands(&self) -> mpsc::UnboundedSender<Command> {
+        self.commands.clone()
+    }
+
     pub(crate) fn exchange(
         &self,
         bytes: Vec<u8>,

@@ -4,8 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
+use clap::{Arg, Command, CommandFactory, Parser, ValueEnum};
 use ringfold_launcher::AGENT_HELP;
+use ringfold_types::limits::HOST_SILENCE_MIN_MS;
 
 const AFTER: &str = "\
 Exit status: 0 if every rank returned 0; else that of the first rank that failed, 128 + N if \
@@ -26,8 +27,10 @@ ranks of all hosts; others need -x.";
 #[command(name = "ringrun", version, after_help = AFTER)]
 #[command(override_usage = "ringrun [OPTIONS] PROGRAM [ARGS]...")]
 pub(crate) struct Args {
-    /// Ranks to start [default: the sum of the hosts' slots, or this host's cores]
-    #[arg(short = 'n', value_name = "RANKS", value_parser = parse_ranks)]
+    /// Ranks to start, also written `-np` [default: the sum of the hosts' slots, or this
+    /// host's cores]
+    #[arg(short = 'n', long = "np", visible_short_alias = 'c', value_name = "RANKS")]
+    #[arg(value_parser = parse_ranks)]
     pub(crate) ranks: Option<usize>,
 
     /// Pass on a variable of this environment, or set one; may be repeated
@@ -63,6 +66,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "5")]
     pub(crate) grace: Duration,
 
+    /// Seconds that another host may be silent before it counts as lost; it ends its ranks when it
+    /// hears nothing from ringrun for as long, as when ringrun is stopped (Ctrl-Z)
+    #[arg(long, value_name = "SECONDS", value_parser = parse_host_timeout, default_value = "120")]
+    pub(crate) host_timeout: Duration,
+
     /// Working directory of the ranks [default: this one]
     #[arg(long, value_name = "DIR")]
     pub(crate) wdir: Option<PathBuf>,
@@ -94,10 +102,44 @@ pub(crate) enum BindTo {
     None,
 }
 
-fn parse_ranks(text: &str) -> Result<usize, String> {
-    if text == "p" {
-        return Err("write `-n 4`, not `-np 4`".to_owned());
+impl Args {
+    /// The command line as `mpirun` users write it: `-np` is `--np`, up to the program's name.
+    pub(crate) fn normalize(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+        let command = Self::command();
+        let mut args = args.into_iter();
+        let mut normal = args.next().into_iter().collect::<Vec<_>>();
+        while let Some(arg) = args.next() {
+            let is_np = arg == "-np";
+            let option = if is_np { OsString::from("--np") } else { arg };
+            let is_option = option.as_encoded_bytes().starts_with(b"-") && option != "--";
+            let value_follows = takes_next(&command, &option.to_string_lossy());
+            normal.push(option);
+            if !is_option {
+                break;
+            }
+            if value_follows {
+                normal.extend(args.next());
+            }
+        }
+        normal.extend(args);
+        normal
     }
+}
+
+/// Whether the value of `option` is the next argument.
+fn takes_next(command: &Command, option: &str) -> bool {
+    let named = |arg: &&Arg| match option.strip_prefix("--") {
+        Some(name) => arg.get_long() == Some(name),
+        None => {
+            let letter = option.strip_prefix('-').unwrap_or_default();
+            let letters = arg.get_short_and_visible_aliases().unwrap_or_default();
+            letters.iter().any(|it| it.to_string() == letter)
+        }
+    };
+    command.get_opts().find(named).is_some_and(|arg| arg.get_action().takes_values())
+}
+
+fn parse_ranks(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| "not a number of ranks".to_owned())
 }
 
@@ -106,9 +148,20 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| "not a time that can pass".to_owned())
 }
 
+fn parse_host_timeout(text: &str) -> Result<Duration, String> {
+    let least = Duration::from_millis(HOST_SILENCE_MIN_MS);
+    let timeout = parse_seconds(text)?;
+    let too_short = || format!("shorter than {} s", least.as_secs_f64());
+    if timeout < least { Err(too_short()) } else { Ok(timeout) }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use clap::{CommandFactory, Parser};
+
+    use ringfold_launcher::Job;
 
     use super::Args;
 
@@ -122,10 +175,34 @@ mod tests {
     }
 
     #[test]
-    fn habits_from_elsewhere_are_explained() {
-        let error = Args::try_parse_from(["ringrun", "-np", "4", "prog"]).unwrap_err();
-        assert!(error.to_string().contains("`-n 4`"));
+    fn ranks_are_counted_as_mpirun_counts_them() {
+        let parse = |line: &str| {
+            let args = Args::normalize(line.split(' ').map(OsString::from));
+            let args = Args::try_parse_from(args).map_err(|error| error.to_string())?;
+            let command = args.command.iter().map(|word| word.to_string_lossy());
+            Ok::<_, String>((args.ranks, command.collect::<Vec<_>>().join(" ")))
+        };
+        for count in ["-n 4", "-n4", "-np 4", "--np 4", "--np=4", "-c 4", "-c4"] {
+            let (ranks, command) = parse(&format!("ringrun {count} prog -np 7")).unwrap();
+            assert_eq!((ranks, &*command), (Some(4), "prog -np 7"), "{count}");
+        }
+        // Values of other options, and the program's own arguments, stay as they are.
+        let line = "ringrun -x A=1 -H a:4 --oversubscribe --timeout 9 -np 4 -xB=2 prog -np 7 -n 8";
+        assert_eq!(parse(line), Ok((Some(4), "prog -np 7 -n 8".to_owned())));
+        assert_eq!(parse("ringrun -- -np 4"), Ok((None, "-np 4".to_owned())));
+        assert_eq!(parse("ringrun prog -- -np 4"), Ok((None, "prog -- -np 4".to_owned())));
+        assert!(parse("ringrun -np x prog").unwrap_err().contains("'x' for '--np <RANKS>'"));
+        assert!(parse("ringrun -np").unwrap_err().contains("a value is required"));
+        assert!(Args::command().render_help().to_string().contains("`-np`"));
+    }
+
+    #[test]
+    fn mistakes_are_refused() {
         assert!(Args::try_parse_from(["ringrun", "--timeout", "-1", "prog"]).is_err());
+        assert!(Args::try_parse_from(["ringrun", "--host-timeout", "0.9", "prog"]).is_err());
         assert!(Args::try_parse_from(["ringrun", "-n", "2"]).is_err());
+        // The help says what the library has.
+        let args = Args::parse_from(["ringrun", "prog"]);
+        assert_eq!(args.host_timeout, Job::new("prog").host_timeout);
     }
 }

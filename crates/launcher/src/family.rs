@@ -4,14 +4,18 @@
 //! session, becomes the keeper's child, so that a walk from the keeper finds all of it.
 
 use std::collections::HashMap;
+use std::io;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, getppid, pidfd_open,
+    pidfd_send_signal, set_parent_process_death_signal, waitid,
+};
 
 use crate::message::Status;
 
 /// Processes that take longer than this to die are stuck in the kernel.
-const DYING: Duration = Duration::from_secs(2);
+pub(crate) const DYING: Duration = Duration::from_secs(2);
 
 /// One process, as /proc shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,16 +92,37 @@ pub(crate) fn kill_descendants(chosen: impl Fn(&Process) -> bool) -> usize {
 }
 
 /// Kills descendants until none is left or they refuse to die, and returns the statuses of the
-/// children among them. Blocks for `DYING` at most.
+/// children among them. Blocks for `DYING` at most. This process must be a subreaper: then it has a
+/// child for as long as it has a descendant.
 pub(crate) fn exterminate() -> Vec<(Pid, Status)> {
     let until = Instant::now() + DYING;
-    let mut dead = Vec::new();
-    while kill_descendants(|_| true) > 0 && Instant::now() < until {
-        dead.append(&mut reap());
+    let mut dead = reap();
+    while has_children() && Instant::now() < until {
+        kill_descendants(|_| true);
         std::thread::sleep(Duration::from_millis(1));
+        dead.append(&mut reap());
     }
-    dead.append(&mut reap());
     dead
+}
+
+/// Whether there is any child, dead or alive. Takes no status.
+fn has_children() -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    !matches!(waitid(WaitId::All, options), Err(rustix::io::Errno::CHILD))
+}
+
+/// Asks for `signal` when the parent dies, and makes sure that it is `parent` and lives.
+///
+/// # Errors
+/// The parent is another process, so the one that was meant is gone.
+pub(crate) fn die_with(parent: u32, signal: Signal) -> io::Result<()> {
+    set_parent_process_death_signal(Some(signal))?;
+    if getppid() == pid_of(parent) { Ok(()) } else { Err(io::Error::other("the parent is gone")) }
+}
+
+/// The process with this number, if it can be one.
+pub(crate) fn pid_of(number: u32) -> Option<Pid> {
+    i32::try_from(number).ok().and_then(Pid::from_raw)
 }
 
 /// Takes the statuses of all children that have died.

@@ -8,7 +8,7 @@ use ringfold_types::limits::CONTROL_BYTES_MAX;
 use serde::{Serialize, de::DeserializeOwned};
 
 /// What a keeper writes first; the digit is the version of these messages.
-pub(crate) const GREETING: &[u8] = b"\n\x01ringfold keeper 1\n";
+pub(crate) const GREETING: &[u8] = b"\n\x01ringfold keeper 2\n";
 
 /// Bytes that may come before the greeting.
 const CHATTER_MAX: usize = 64 * 1024;
@@ -49,6 +49,8 @@ pub(crate) struct Decoder {
     bytes: Vec<u8>,
     start: usize,
     greeted: bool,
+    /// No greeting begins before this one of `bytes`.
+    searched: usize,
 }
 
 impl Decoder {
@@ -104,11 +106,16 @@ impl Decoder {
     }
 
     fn find_greeting(&mut self) -> Result<bool, FrameError> {
-        let found = self.bytes.windows(GREETING.len()).position(|window| window == GREETING);
+        let rest = self.bytes.get(self.searched..).unwrap_or_default();
+        let found = rest.windows(GREETING.len()).position(|window| window == GREETING);
         if let Some(at) = found {
-            self.start = at + GREETING.len();
+            self.start = self.searched + at + GREETING.len();
             self.greeted = true;
-        } else if self.bytes.len() > CHATTER_MAX {
+            return Ok(true);
+        }
+        // Later bytes may complete a greeting that has begun, but nothing before it.
+        self.searched = (self.bytes.len() + 1).saturating_sub(GREETING.len());
+        if self.bytes.len() > CHATTER_MAX {
             return Err(FrameError::NoGreeting(self.chatter().unwrap_or_default()));
         }
         Ok(self.greeted)
@@ -137,6 +144,21 @@ mod tests {
         decoder.push(&encode(&Up::InputTaken).unwrap());
         assert_eq!(all(&mut decoder), [Up::InputTaken]);
         assert_eq!(decoder.chatter(), None);
+    }
+
+    #[test]
+    fn a_greeting_may_come_byte_by_byte_after_much_chatter() {
+        let chatter = GREETING[..5].repeat(10_000);
+        let mut decoder = Decoder::after_greeting();
+        for byte in [&chatter[..], GREETING, &encode(&Up::Beat).unwrap()].concat() {
+            assert!(decoder.chatter().is_some() || decoder.searched < chatter.len() + 1);
+            decoder.push(&[byte]);
+            if let Some(up) = decoder.next::<Up>().unwrap() {
+                assert_eq!(up, Up::Beat);
+                return;
+            }
+        }
+        panic!("the greeting was missed");
     }
 
     #[test]
@@ -171,7 +193,7 @@ mod tests {
         fn any_cut_gives_the_same_messages(lines in vec(any::<u8>(), 0..50), cut in 1..40_usize) {
             let sent = || vec![
                 Up::Started { rank: 1, pid: 70_000 },
-                Up::Output { rank: 1, stream: Stream::Err, lines: lines.clone() },
+                Up::Output { rank: 1, stream: Stream::Err, bytes: lines.clone() },
                 Up::Exited { rank: 1, status: Status::Killed(9) },
             ];
             let bytes = sent().iter().flat_map(|up| encode(up).unwrap()).collect::<Vec<_>>();

@@ -3,34 +3,44 @@
 use std::ffi::{OsStr, OsString};
 use std::process::Stdio;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use ringfold_types::Rank;
+use rustix::process::{Signal, kill_process_group};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
+use crate::admit::{Admission, printable};
 use crate::conduct::Event;
-use crate::frame::{Decoder, FrameError, encode};
-use crate::intercept::KEEPER;
+use crate::family::{self, DYING};
+use crate::frame::{Decoder, encode};
+use crate::guardian::HANGUP_GRACE;
+use crate::intercept::GUARDIAN;
 use crate::job::Job;
-use crate::message::{Down, Up};
+use crate::message::{Down, HostOrder, Up};
 use crate::printer::Piece;
+use crate::silence::{Beat, Silence};
 
 /// What `--help` says of agents.
 pub const AGENT_HELP: &str = "\
 The agent starts a command on another host. It is called as
 
-    AGENT... HOST RINGRUN --ringfold-keeper
+    AGENT... HOST RINGRUN --ringfold-guardian
 
-and must run `RINGRUN --ringfold-keeper` on HOST with its own standard input and output connected \
+and must run `RINGRUN --ringfold-guardian` on HOST with its own standard input and output connected \
 to that process, byte for byte, until it ends; when the agent dies or its input ends, the input of \
 the process must end too. What is printed before RINGRUN speaks is ignored. AGENT is split at \
-white space. By default it is `ssh -T -x -o BatchMode=yes -o ServerAliveInterval=15`; \
+white space. By default it is `ssh -T -x -o BatchMode=yes -o ServerAliveInterval=15 --`; \
 `--agent 'ip netns exec'` takes hosts to be network namespaces of this machine. The secret of the \
-job and the command to run travel over standard input, never in arguments.";
+job and the command to run travel over standard input, never in arguments. Both ends give signs of \
+life, so that a connection that is cut without a word is noticed after --host-timeout.";
 
-const SSH: [&str; 7] = ["ssh", "-T", "-x", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15"];
+/// The last word ends the options: what follows is the host, whatever it looks like.
+const SSH: [&str; 8] =
+    ["ssh", "-T", "-x", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", "--"];
 
 /// Bytes taken from a keeper at once.
 const READ_BYTES: usize = 64 * 1024;
@@ -48,8 +58,15 @@ pub(crate) struct Lines {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) orders: mpsc::UnboundedSender<Down>,
+    /// Closes both pipes, whatever is in them. The guardian ends the job there, and `task` ends
+    /// within `AGENT_GRACE`.
+    pub(crate) hang_up: Arc<Notify>,
     pub(crate) task: JoinHandle<()>,
 }
+
+/// Time for an agent to end by itself once its pipes are closed: enough for a guardian.
+const AGENT_GRACE: Duration =
+    HANGUP_GRACE.saturating_add(DYING).saturating_add(Duration::from_secs(1));
 
 /// The command line of a keeper.
 pub(crate) fn keeper_command(
@@ -59,7 +76,7 @@ pub(crate) fn keeper_command(
 ) -> std::io::Result<Vec<OsString>> {
     if is_local {
         let program = job.local_keeper.clone().unwrap_or_else(|| "/proc/self/exe".into());
-        return Ok(vec![program.into(), KEEPER.into()]);
+        return Ok(vec![program.into(), GUARDIAN.into()]);
     }
     let keeper = match &job.remote_keeper {
         Some(path) => path.clone(),
@@ -69,22 +86,22 @@ pub(crate) fn keeper_command(
     if job.agent.is_empty() {
         // The shell on the other host splits what ssh passes on.
         words.extend(SSH.map(OsString::from));
-        words.extend([host.into(), shell_quote(keeper.as_os_str()), KEEPER.into()]);
+        words.extend([host.into(), shell_quote(keeper.as_os_str()), GUARDIAN.into()]);
     } else {
         words.extend(job.agent.iter().map(OsString::from));
-        words.extend([host.into(), keeper.into(), KEEPER.into()]);
+        words.extend([host.into(), keeper.into(), GUARDIAN.into()]);
     }
     Ok(words)
 }
 
-/// Starts a keeper and sends it `first`.
+/// Starts a keeper and sends it `order`.
 ///
 /// # Errors
 /// If the command cannot be started.
 pub(crate) fn start(
     words: &[OsString],
     host: usize,
-    first: Down,
+    order: HostOrder,
     lines: Lines,
 ) -> std::io::Result<Link> {
     let (program, args) = words.split_first().ok_or_else(|| std::io::Error::other("no command"))?;
@@ -97,76 +114,195 @@ pub(crate) fn start(
     let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
         return Err(std::io::Error::other("no pipes"));
     };
+    let mut agent = Agent { child };
+    let command = program.display().to_string();
+    let (silence, admission) = (order.silence, Admission::of(&order.ranks));
     let (orders, orders_rx) = mpsc::unbounded_channel();
     // The receiver is in the next line's task, which has not begun.
-    orders.send(first).ok();
-    tokio::spawn(write_orders(stdin, orders_rx));
-    let command = program.display().to_string();
+    orders.send(Down::Start(Box::new(order))).ok();
+    let hang_up = Arc::new(Notify::new());
+    let hung_up = Arc::clone(&hang_up);
     let task = tokio::spawn(async move {
-        let why = read_reports(stdout, &lines).await;
-        let why = why.unwrap_or_else(|error| Some(error.to_string()));
-        let why = how_it_ended(child, &command, why).await;
-        lines.events.send(Event::HostLost { host, why }).ok();
+        let greeted = AtomicBool::new(false);
+        let reports = read_reports(stdout, silence, admission, &greeted, &lines);
+        // What ends first closes the pipes of the others.
+        let farewell = tokio::select! {
+            farewell = reports => farewell,
+            () = write_orders(stdin, orders_rx, silence, &greeted) => Farewell::Closed,
+            () = hung_up.notified() => Farewell::Closed,
+        };
+        // The printer waits for those who may have something to print.
+        let Lines { events, .. } = lines;
+        let lost = |status: &str| {
+            let why = farewell.explain(&command, status);
+            events.send(Event::HostLost { host, why })
+        };
+        // Nobody listens when the job is over. An agent that may not end is not waited for.
+        if let Farewell::Silent(_) | Farewell::Nonsense(_) = farewell {
+            lost("").ok();
+            agent.end().await;
+        } else {
+            let status = agent.end().await;
+            lost(&status).ok();
+        }
     });
-    Ok(Link { orders, task })
+    Ok(Link { orders, hang_up, task })
 }
 
-async fn write_orders(mut stdin: ChildStdin, mut orders: mpsc::UnboundedReceiver<Down>) {
-    while let Some(order) = orders.recv().await {
+/// Passes orders on, and signs of life between them, even when the keeper takes them no more.
+/// Returns only if the job is over before any keeper has answered.
+async fn write_orders(
+    mut stdin: ChildStdin,
+    mut orders: mpsc::UnboundedReceiver<Down>,
+    silence: Option<Duration>,
+    greeted: &AtomicBool,
+) {
+    let mut beat = Beat::within(silence);
+    let mut open = true;
+    loop {
+        let order = tokio::select! {
+            order = orders.recv(), if open => match order {
+                Some(order) => order,
+                None if !greeted.load(Ordering::Relaxed) => return,
+                None => {
+                    open = false;
+                    Down::End
+                }
+            },
+            () = beat.next() => Down::Beat,
+        };
         // Nothing of what is sent here is too long but the first, which was checked.
         let Ok(frame) = encode(&order) else { continue };
         if stdin.write_all(&frame).await.is_err() {
-            return;
+            // The keeper is gone, which the end of its reports tells as well.
+            return std::future::pending().await;
         }
     }
 }
 
-/// Reads until the keeper is gone. Returns what it said in place of a greeting, if it gave none.
+/// Why there are no more reports from a host.
+enum Farewell {
+    /// The keeper has closed its output.
+    Closed,
+    /// The agent has closed its output and said this, but nothing that a keeper says.
+    NotStarted(String),
+    /// The keeper has ended its ranks.
+    Left(String),
+    /// A keeper says no such things.
+    Nonsense(String),
+    /// Nothing was heard for so long.
+    Silent(Duration),
+}
+
+/// Reads until the keeper is gone, or cannot be trusted any more.
 async fn read_reports(
     mut stdout: ChildStdout,
+    limit: Option<Duration>,
+    mut admission: Admission,
+    greeted: &AtomicBool,
     lines: &Lines,
-) -> Result<Option<String>, FrameError> {
+) -> Farewell {
     let mut decoder = Decoder::after_greeting();
     let mut buffer = vec![0; READ_BYTES];
-    while let Ok(count @ 1..) = stdout.read(&mut buffer).await {
-        decoder.push(&buffer[..count]);
-        while let Some(report) = decoder.next()? {
-            pass_on(report, lines).await;
+    let mut silence = Silence::at_most(limit);
+    let mut left = None;
+    loop {
+        let count = tokio::select! {
+            biased;
+            read = stdout.read(&mut buffer) => read.unwrap_or(0),
+            () = silence.too_long() => return Farewell::Silent(limit.unwrap_or_default()),
+        };
+        silence.broken();
+        if count == 0 {
+            break;
         }
+        decoder.push(&buffer[..count]);
+        loop {
+            let report = match decoder.next() {
+                Ok(Some(report)) => report,
+                Ok(None) => break,
+                Err(error) => return Farewell::Nonsense(error.to_string()),
+            };
+            match admission.admit(report) {
+                Ok(Up::Leaving { why }) => left = Some(why),
+                Ok(report) => pass_on(report, lines).await,
+                Err(error) => return Farewell::Nonsense(error.to_string()),
+            }
+        }
+        greeted.store(decoder.chatter().is_none(), Ordering::Relaxed);
     }
-    Ok(decoder.chatter())
+    match (decoder.chatter(), left) {
+        (Some(said), _) => Farewell::NotStarted(printable(&said)),
+        (None, Some(why)) => Farewell::Left(why),
+        (None, None) => Farewell::Closed,
+    }
 }
 
 async fn pass_on(report: Up, lines: &Lines) {
     let event = match report {
-        Up::Output { rank, stream, lines: text } => {
+        Up::Output { rank, stream, bytes } => {
             // Fails only when the job is being given up.
-            lines.pieces.send(Piece { rank, stream, text }).await.ok();
+            lines.pieces.send(Piece { rank, stream, bytes }).await.ok();
             return;
         }
         Up::InputTaken => return lines.input_taken.notify_one(),
         Up::Started { rank, pid } => Event::Started { rank: Rank(rank), pid },
         Up::Exited { rank, status } => Event::Exited { rank: Rank(rank), status },
         Up::Refused { rank, refusal } => Event::Refused { rank: Rank(rank), refusal },
+        Up::Leaving { .. } | Up::Beat => return,
     };
     lines.events.send(event).ok();
 }
 
-async fn how_it_ended(mut child: Child, command: &str, why: Option<String>) -> String {
-    // A process that talks nonsense must not be waited for.
-    if why.is_some() {
-        child.start_kill().ok();
-    }
-    let status = match child.wait().await {
-        Ok(status) => status.to_string(),
-        Err(error) => error.to_string(),
-    };
-    match why {
-        Some(said) if said.is_empty() => {
-            format!("'{command}' ended ({status}) before ringrun answered there")
+/// The process that connects this one to a keeper; for this host, the guardian itself. Its process
+/// group is killed when it is dropped.
+struct Agent {
+    child: Child,
+}
+
+impl Farewell {
+    /// What became of the host, of which `command` came to its end by `status`.
+    fn explain(&self, command: &str, status: &str) -> String {
+        match self {
+            Self::Closed => format!("ringrun there ended ({status})"),
+            Self::NotStarted(said) if said.is_empty() => {
+                format!("'{command}' ended ({status}) before ringrun answered there")
+            }
+            Self::NotStarted(said) => format!("'{command}' ended ({status}) after: {said}"),
+            Self::Nonsense(said) => format!("'{command}' has brought nonsense from it: {said}"),
+            Self::Left(why) => format!("ringrun there ended its ranks: {why}"),
+            Self::Silent(limit) => format!(
+                "'{command}' has brought no word from it for {} s; if it is only slow, say \
+                 --host-timeout with more",
+                limit.as_secs_f64()
+            ),
         }
-        Some(said) => format!("'{command}' ended ({status}) after: {said}"),
-        None => format!("ringrun there ended ({status})"),
+    }
+}
+
+impl Agent {
+    /// Waits until it has ended, by itself or because it takes too long. Returns how.
+    async fn end(&mut self) -> String {
+        if tokio::time::timeout(AGENT_GRACE, self.child.wait()).await.is_err() {
+            self.kill();
+        }
+        match self.child.wait().await {
+            Ok(status) => status.to_string(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    fn kill(&self) {
+        // It is not reaped yet, so its number is no other process's.
+        if let Some(group) = self.child.id().and_then(family::pid_of) {
+            kill_process_group(group, Signal::KILL).unwrap_or_default();
+        }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.kill();
     }
 }
 
@@ -189,12 +325,13 @@ mod tests {
         let words = keeper_command(&job, "n1", false).unwrap();
         assert_eq!(words[0], "ssh");
         assert_eq!(
-            words[words.len() - 3..],
-            ["n1", "'/opt/my tools/ringrun'", "--ringfold-keeper"]
+            words[words.len() - 4..],
+            ["--", "n1", "'/opt/my tools/ringrun'", "--ringfold-guardian"]
         );
         job.agent = vec!["ip".into(), "netns".into(), "exec".into()];
         let words = keeper_command(&job, "n1", false).unwrap();
-        let expected = ["ip", "netns", "exec", "n1", "/opt/my tools/ringrun", "--ringfold-keeper"];
+        let expected =
+            ["ip", "netns", "exec", "n1", "/opt/my tools/ringrun", "--ringfold-guardian"];
         assert_eq!(words, expected);
         assert_eq!(keeper_command(&job, "n1", true).unwrap()[0], "/proc/self/exe");
         assert_eq!(shell_quote("it's".as_ref()), r"'it'\''s'");

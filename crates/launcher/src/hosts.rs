@@ -3,6 +3,9 @@
 //! A host file has one host a line: `name`, `name:2` or `name slots=2`; `#` starts a comment. A
 //! host without a number has one slot; a host named twice has the sum. A name is what the agent
 //! (ssh) understands, so `user@name` will do; IPv6 addresses stand in brackets before a number.
+//! Nothing that an agent could take for an option passes.
+
+use std::net::Ipv6Addr;
 
 use ringfold_types::limits;
 
@@ -24,7 +27,8 @@ pub enum HostsError {
     Empty,
     /// A name that no agent should see.
     #[error(
-        "{place}: '{name}' is not a host name (letters, digits, and - . _ : @ % [ ]; no leading -)"
+        "{place}: '{name}' is not a host: write NAME, USER@NAME or an IPv6 address in brackets; \
+         names have letters, digits, '-', '.' and '_', and begin with a letter or a digit"
     )]
     Name {
         /// Where it stands.
@@ -113,13 +117,40 @@ fn parse_item(item: &str, place: Place) -> Result<Host, HostsError> {
         Some((name, slots)) if !name.contains(':') || name.ends_with(']') => (name, Some(slots)),
         _ => (item, None),
     };
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "-._:@%[]".contains(c);
-    if name.is_empty() || name.starts_with('-') || !name.chars().all(allowed) {
-        return Err(HostsError::Name { place, name: shorten(name) });
-    }
-    let name = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name);
+    let name = parse_name(name).ok_or_else(|| HostsError::Name { place, name: shorten(name) })?;
     let slots = slots.map_or(Ok(1), |slots| parse_slots(slots, place))?;
-    Ok(Host { name: name.to_owned(), slots })
+    Ok(Host { name, slots })
+}
+
+/// `HOST` or `USER@HOST` as an agent understands it, without brackets.
+fn parse_name(text: &str) -> Option<String> {
+    let (user, host) = match text.rsplit_once('@') {
+        Some((user, host)) => (Some(user), host),
+        None => (None, text),
+    };
+    // A user of a domain is `user@domain`.
+    if user.is_some_and(|user| !user.split('@').all(is_word)) {
+        return None;
+    }
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let is_host = match bare {
+        Some(bare) => is_ipv6(bare),
+        None => is_word(host) || is_ipv6(host),
+    };
+    let host = bare.unwrap_or(host);
+    is_host.then(|| user.map_or_else(|| host.to_owned(), |user| format!("{user}@{host}")))
+}
+
+/// An IPv6 address; `%` and an interface may follow.
+fn is_ipv6(text: &str) -> bool {
+    let (address, zone) = text.split_once('%').unwrap_or((text, "lo"));
+    address.parse::<Ipv6Addr>().is_ok() && is_word(zone)
+}
+
+/// A name that no program takes for an option and no shell for anything but a word.
+fn is_word(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
 }
 
 fn parse_slots(text: &str, place: Place) -> Result<usize, HostsError> {
@@ -137,8 +168,9 @@ fn add(hosts: &mut Vec<Host>, host: Host) -> Result<(), HostsError> {
     if total > limits::RANKS_MAX { Err(HostsError::TooMany) } else { Ok(()) }
 }
 
+/// The beginning of `text`, fit for a terminal.
 fn shorten(text: &str) -> String {
-    text.chars().take(40).collect()
+    text.chars().take(40).flat_map(char::escape_debug).collect()
 }
 
 #[cfg(test)]
@@ -185,12 +217,64 @@ mod tests {
         assert_eq!(parse_list("a:16384,b"), Err(HostsError::TooMany));
     }
 
+    #[test]
+    fn what_an_agent_could_take_for_an_option_is_refused() {
+        for name in [
+            "-Fcfg",
+            "[-Fcfg]",
+            "[-Fcfg]:2",
+            "-oProxyCommand=x",
+            "-l@node",
+            "[-l@node]",
+            "me@-Fcfg",
+            "me@[-Fcfg]",
+            "@node",
+            "me@",
+            "a@-b@node",
+            "[node]",
+            "[me@node]",
+            "[]",
+            "[::1",
+            "::1]",
+            "fe80::1%-x",
+            "fe80::1%",
+            "a%b",
+            ":",
+            "a:b:c",
+            ".",
+            "a/b",
+            "$(reboot)",
+            "node;x",
+            "n\u{f6}de",
+            "\u{1b}[2J",
+        ] {
+            for hosts in [parse_list(name), parse_file(name)] {
+                let error = hosts.expect_err(name).to_string();
+                assert!(error.contains("is not a host: write NAME"), "{error}");
+                let place = ["host 1 of the list: '", "line 1: '"];
+                assert!(place.iter().any(|place| error.starts_with(place)), "{error}");
+                assert!(!error.contains('\u{1b}'), "{error}");
+            }
+        }
+        let error = parse_file("good\n\n[-Fcfg] slots=2\n").unwrap_err().to_string();
+        assert!(error.starts_with("line 3: '[-Fcfg]' is not a host"), "{error}");
+        assert_eq!(parse_list("me@[::1]:3,a@b@c"), Ok(vec![host("me@::1", 3), host("a@b@c", 1)]));
+    }
+
     proptest! {
         #[test]
         fn any_text_is_refused_or_within_limits(text in any::<String>()) {
             for hosts in [parse_file(&text), parse_list(&text)].into_iter().flatten() {
                 prop_assert!(!hosts.is_empty());
                 prop_assert!(hosts.iter().all(|h| h.slots >= 1 && !h.name.starts_with('-')));
+            }
+        }
+
+        #[test]
+        fn hosts_are_words_and_addresses(text in "[-a:@%\\[\\].,=/ #1]{0,12}") {
+            for host in [parse_file(&text), parse_list(&text)].into_iter().flatten().flatten() {
+                prop_assert!(host.name.split('@').all(|part| !part.starts_with('-')));
+                prop_assert!(!host.name.contains(['[', ']', ' ', '/', '=', '#']));
             }
         }
 

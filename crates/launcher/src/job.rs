@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ringfold_types::limits::HOST_SILENCE_MS;
+
 use crate::hosts::Host;
 use crate::message::Bind;
 
@@ -35,6 +37,10 @@ pub struct Job {
     pub time_limit: Option<Duration>,
     /// How long the others may go on when a rank has failed, to notice it and to report it.
     pub grace: Duration,
+    /// How long another host may be silent before it counts as lost, and how long it goes on when it
+    /// hears nothing from this process. The time in which the waiting process itself is stopped
+    /// does not count. At least `limits::HOST_SILENCE_MIN_MS`.
+    pub host_timeout: Duration,
     /// The command that starts another one on another host, in words; empty for ssh. See
     /// [`crate::AGENT_HELP`].
     pub agent: Vec<String>,
@@ -67,6 +73,7 @@ impl Job {
             forward_input: false,
             time_limit: None,
             grace: Duration::from_secs(5),
+            host_timeout: Duration::from_millis(HOST_SILENCE_MS),
             agent: Vec::new(),
             remote_keeper: None,
             local_keeper: None,

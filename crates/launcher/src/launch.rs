@@ -1,6 +1,6 @@
 //! Runs a job: starts the keepers, conducts, and cleans up.
 
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 use std::task::Poll;
@@ -10,7 +10,6 @@ use ringfold_types::Rank;
 use rustix::process::{Pid, child_subreaper, getpid, set_child_subreaper};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc};
-use tokio::task::JoinHandle;
 use zeroize::Zeroizing;
 
 use crate::conduct::{Command, Conductor, Event};
@@ -23,7 +22,7 @@ use crate::outcome::{Outcome, Verdict};
 use crate::plan::{Plan, PlanError, Share};
 use crate::printer::{self, Printer};
 use crate::rendezvous::{self, RendezvousError};
-use crate::{affinity, family};
+use crate::{affinity, descriptors, family};
 
 /// Time for keepers to go when the job is over.
 const PARTING: Duration = Duration::from_secs(8);
@@ -61,7 +60,8 @@ pub enum LaunchError {
 
 /// Runs a job until all its processes are gone.
 ///
-/// Ranks write to this process's standard output and error, whole lines at a time. SIGINT, SIGTERM
+/// Ranks write to this process's standard output and error. Every byte arrives as it was written.
+/// Lines of different ranks do not mix, up to `limits::LINE_BYTES_MAX` bytes each. SIGINT, SIGTERM
 /// and SIGHUP, unless they were ignored before, stop the job; their handlers stay installed
 /// afterwards, so call this where nothing but the end of the process follows. While it runs, this
 /// process is a subreaper.
@@ -84,6 +84,8 @@ pub fn run(job: &Job) -> Result<Outcome, LaunchError> {
 
 async fn launch(job: &Job) -> Result<Outcome, LaunchError> {
     let Placed { plan, here } = place(job)?;
+    // Three files for each host while its agent is started, and two connections for each rank.
+    descriptors::allow(3 * plan.hosts.len() + 2 * plan.size);
     let remote = plan.hosts.iter().map(|share| &*share.host).find(|host| *host != here);
     let (given, interfaces) = (job.rendezvous.as_deref(), job.interfaces.as_deref());
     let meeting = rendezvous::open(remote, given, interfaces).await?;
@@ -149,7 +151,7 @@ fn place(job: &Job) -> Result<Placed, LaunchError> {
     }
     let mut hosts = Vec::<Host>::new();
     for host in &job.hosts {
-        let local = rendezvous::is_this_host(&host.name);
+        let local = rendezvous::is_this_host(&host.name)?;
         let name = if local { here.clone() } else { host.name.clone() };
         match hosts.iter_mut().find(|known| known.name == name) {
             Some(known) => known.slots += host.slots,
@@ -205,6 +207,7 @@ impl Order {
             env: job.env.iter().map(|(name, value)| (bytes(name), bytes(value))).collect(),
             wdir: self.wdir.clone(),
             bind: job.bind,
+            silence: None,
         }
     }
 }
@@ -224,8 +227,10 @@ impl Links {
     ) -> Result<(), LaunchError> {
         for (at, share) in plan.hosts.iter().enumerate() {
             let words = host::keeper_command(job, &share.host, share.host == here)?;
-            let first = Down::Start(Box::new(order.for_host(job, share)));
-            let link = host::start(&words, at, first, lines.clone());
+            // A pipe on this host says by itself that its other end is gone.
+            let silence = (share.host != here).then_some(job.host_timeout);
+            let order = HostOrder { silence, ..order.for_host(job, share) };
+            let link = host::start(&words, at, order, lines.clone());
             self.0.push(link.map_err(|source| LaunchError::Keeper {
                 host: share.host.clone(),
                 command: words.first().map(|it| it.display().to_string()).unwrap_or_default(),
@@ -246,16 +251,19 @@ impl Links {
         }
     }
 
-    /// Closes all lines and waits until the keepers have killed what was left and have passed on
-    /// all output, as long as that makes progress and nobody interrupts.
+    /// Tells all hosts that the job is over and waits until the keepers have killed what was left
+    /// and have passed on all output, as long as that makes progress and nobody interrupts. Hangs up
+    /// then, and waits until the agents have ended.
     async fn part(self, printer: &Printer, signals: &mut Signals) {
-        let mut tasks = self.0.into_iter().map(|link| link.task).collect::<Vec<_>>();
+        let (hang_ups, mut tasks): (Vec<_>, Vec<_>) =
+            self.0.into_iter().map(|link| (link.hang_up, link.task)).unzip();
         let all_ended = async {
             for task in &mut tasks {
                 // A task that panicked has ended as well.
                 task.await.ok();
             }
         };
+        tokio::pin!(all_ended);
         let stuck = async {
             loop {
                 tokio::time::sleep(PARTING).await;
@@ -265,11 +273,16 @@ impl Links {
             }
         };
         tokio::select! {
-            () = all_ended => return,
+            () = &mut all_ended => return,
             () = stuck => {}
             _ = signals.next() => {}
         }
-        tasks.iter().for_each(JoinHandle::abort);
+        hang_ups.iter().for_each(|hang_up| hang_up.notify_one());
+        // Whoever interrupts once more leaves the rest to the guardians.
+        tokio::select! {
+            () = all_ended => {}
+            _ = signals.next() => {}
+        }
     }
 }
 
@@ -323,9 +336,16 @@ async fn finish_output(printer: Printer, outcome: &Outcome, signals: &mut Signal
         // A reader may take its time, as a pager does.
         _ => Duration::MAX,
     };
-    tokio::select! {
-        _ = tokio::time::timeout(patience, printer.done) => {}
-        _ = signals.next() => {}
+    let printed = tokio::select! {
+        printed = tokio::time::timeout(patience, printer.done) => printed,
+        _ = signals.next() => return,
+    };
+    if let Ok(Ok(printed)) = printed
+        && printed.unfinished_error_line
+        && !outcome.to_string().is_empty()
+    {
+        // The report of the outcome follows on the same stream, on a line of its own.
+        io::stderr().write_all(b"\n").unwrap_or_default();
     }
 }
 

@@ -4,22 +4,26 @@
 //! * [`Job`] is what to run, [`run`] runs it, [`Outcome`] is what became of it; a program that
 //!   calls `run` calls [`intercept`] first in its `main`.
 //! * `plan`, `hosts`: which rank runs where. `conduct`: when to stop whom. Both are pure.
-//! * `keeper`: the process that holds the ranks of one host; `trampoline`: what a rank is before it
-//!   is the program; `family`: what descends from a process; `affinity`: cores.
-//! * `host`: the launcher's line to a keeper; `message`, `frame`: what is said on it.
+//! * `keeper`: the process that holds the ranks of one host; `guardian`: the process above it;
+//!   `trampoline`: what a rank is before it is the program; `family`: what descends from a process;
+//!   `affinity`: cores; `descriptors`: open files.
+//! * `host`: the launcher's line to a keeper; `message`, `frame`: what is said on it; `silence`:
+//!   how a line that was cut is noticed; `admit`: what a host may report.
 //! * `output`, `printer`, `feed`: the ranks' lines and rank 0's input.
 //! * `rendezvous`: where the ranks meet.
 //!
 //! # Processes
 //! ```text
-//! ringrun ----- keeper ----- rank 0 ----- whatever it starts
-//!    |             `-------- rank 1
-//!    `--- ssh --- keeper --- rank 2
+//! ringrun ----- guardian --- keeper ----- rank 0 ----- whatever it starts
+//!    |                          `-------- rank 1
+//!    `--- ssh --- guardian --- keeper --- rank 2
 //! ```
-//! Each arrow is a pair of pipes. A keeper whose input ends kills everything below it, as a
-//! subreaper that nothing below can leave. A rank whose keeper dies is killed by the kernel, and
-//! what it has started falls to ringrun. So only who kills ringrun and a keeper in the same moment
-//! can leave something behind: what ranks have started, not the ranks.
+//! A keeper whose input ends kills everything below it, as a subreaper that nothing below can
+//! leave. The same happens when a keeper on another host has heard nothing from ringrun for
+//! `Job::host_timeout`. The kernel kills a rank whose keeper dies. The guardian, a subreaper too,
+//! kills what ranks have started. A keeper whose guardian dies ends the job on its host. If both are
+//! killed in the same moment, ringrun ends what they leave on its own host. On another host
+//! processes that ranks have started may then stay behind, but no ranks.
 //!
 //! # What a rank finds in its environment
 //! `RINGFOLD_RANK`, `RINGFOLD_SIZE`, `RINGFOLD_LOCAL_RANK`, `RINGFOLD_LOCAL_SIZE`, `RINGFOLD_JOB`
@@ -27,11 +31,14 @@
 //! `RINGFOLD_SECRET_FD`, the number of an open file that holds the 32 bytes of the job's secret.
 #![forbid(unsafe_code)]
 
+mod admit;
 mod affinity;
 mod conduct;
+mod descriptors;
 mod family;
 mod feed;
 mod frame;
+mod guardian;
 mod host;
 mod hosts;
 mod intercept;
@@ -44,6 +51,7 @@ mod output;
 mod plan;
 mod printer;
 mod rendezvous;
+mod silence;
 mod trampoline;
 
 pub use host::AGENT_HELP;
@@ -61,8 +69,11 @@ pub use ringfold_bootstrap::started_as_rank;
 #[doc(hidden)]
 pub fn decode_anything(bytes: &[u8]) {
     let mut decoder = frame::Decoder::plain();
+    let mut host = admit::Admission::of(&[0, 7]);
     decoder.push(bytes);
-    while let Ok(Some(_)) = decoder.next::<message::Up>() {}
+    while let Ok(Some(report)) = decoder.next::<message::Up>() {
+        drop(host.admit(report));
+    }
     let mut decoder = frame::Decoder::after_greeting();
     for piece in bytes.chunks(7) {
         decoder.push(piece);

@@ -22,11 +22,12 @@ fn main() -> ExitCode {
         return status;
     }
     log_to_stderr();
-    let (status, last_lines) = match job(Args::parse()).map(|job| run(&job)) {
-        Ok(Ok(outcome)) => (outcome.exit_code(), outcome.to_string()),
-        Ok(Err(error)) => (LAUNCH_FAILED, error.to_string()),
-        Err(error) => (LAUNCH_FAILED, format!("{error:#}")),
-    };
+    let (status, last_lines) =
+        match job(Args::parse_from(Args::normalize(std::env::args_os()))).map(|job| run(&job)) {
+            Ok(Ok(outcome)) => (outcome.exit_code(), outcome.to_string()),
+            Ok(Err(error)) => (LAUNCH_FAILED, error.to_string()),
+            Err(error) => (LAUNCH_FAILED, format!("{error:#}")),
+        };
     for line in last_lines.lines() {
         // Whoever closed our standard error does not want to know.
         writeln!(std::io::stderr(), "ringrun: {line}").unwrap_or_default();
@@ -71,6 +72,7 @@ fn job(args: Args) -> anyhow::Result<Job> {
     job.forward_input = true;
     job.time_limit = args.timeout;
     job.grace = args.grace;
+    job.host_timeout = args.host_timeout;
     job.agent = words(args.agent.as_deref())?;
     job.remote_keeper = args.remote_ringrun;
     job.rendezvous = args.rendezvous_addr;

@@ -1,13 +1,16 @@
 //! What the launcher and the keeper of a host say to each other, and what the keeper tells a
 //! trampoline. Text of the operating system (arguments, paths) travels as bytes.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 /// What the job secret is made of.
 pub(crate) const SECRET_BYTES: usize = 32;
 
-/// From the launcher to a keeper. The end of the stream means: kill whatever is left, then go.
+/// From the launcher to a keeper. The end of the stream means the same as `End`, and that nobody
+/// listens any more.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Down {
     /// First and once: what to run.
@@ -20,6 +23,10 @@ pub(crate) enum Down {
     Signal(i32),
     /// Kill every process that descends from this keeper.
     Kill,
+    /// The job is over: kill whatever is left, report the rest, then go.
+    End,
+    /// The launcher lives.
+    Beat,
 }
 
 /// From a keeper to the launcher.
@@ -27,14 +34,18 @@ pub(crate) enum Down {
 pub(crate) enum Up {
     /// A rank's process exists.
     Started { rank: u32, pid: u32 },
-    /// Whole lines that a rank wrote.
-    Output { rank: u32, stream: Stream, lines: Vec<u8> },
+    /// Bytes that a rank wrote: whole lines, or a part of one that is long or unfinished.
+    Output { rank: u32, stream: Stream, bytes: Vec<u8> },
     /// Rank 0's input has room for another piece.
     InputTaken,
     /// A rank ended. Its output may still follow.
     Exited { rank: u32, status: Status },
     /// A rank could not be started; none that was is left running.
     Refused { rank: u32, refusal: Refusal },
+    /// The keeper ends its ranks, though the launcher did not ask for it.
+    Leaving { why: String },
+    /// The keeper lives.
+    Beat,
 }
 
 /// One of the two streams that a rank writes.
@@ -109,6 +120,8 @@ pub(crate) struct HostOrder {
     pub(crate) env: Vec<(Vec<u8>, Vec<u8>)>,
     pub(crate) wdir: Vec<u8>,
     pub(crate) bind: Bind,
+    /// How long either end may be silent, where the connection can be cut without a word.
+    pub(crate) silence: Option<Duration>,
 }
 
 /// What a trampoline needs to know to become a rank; the rest it inherits.

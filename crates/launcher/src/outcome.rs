@@ -77,7 +77,7 @@ impl Outcome {
             Verdict::Success => 0,
             Verdict::RankFailed(rank) => match self.ranks.get(rank.index()).map(|it| it.end) {
                 Some(End::Alone(Status::Exited(code))) => code & 0xff,
-                Some(End::Alone(Status::Killed(signal))) => 128 + signal,
+                Some(End::Alone(Status::Killed(signal))) => signal.saturating_add(128),
                 _ => 125,
             },
             Verdict::NotStarted(_, Refusal::NotFound(_)) => 127,
@@ -257,6 +257,9 @@ mod tests {
         let it = outcome(Verdict::Interrupted(2), &[term, term]);
         assert_eq!(it.to_string(), "interrupted by SIGINT; 2 ranks were stopped");
         assert_eq!(it.exit_code(), 130);
+        // A broken keeper may say so.
+        let it = outcome(Verdict::RankFailed(Rank(0)), &[End::Alone(Status::Killed(i32::MAX))]);
+        assert_eq!(it.exit_code(), 125);
         let missing = Refusal::NotFound("foo".into());
         let it = outcome(Verdict::NotStarted(Rank(0), missing), &[done]);
         assert_eq!(it.to_string(), "cannot start rank 0 on host h1: program 'foo' not found");

@@ -1,4 +1,6 @@
-//! Whole lines from pieces of a stream, so that the lines of two ranks never mix. Pure.
+//! Lines from pieces of a stream, so that the lines of two ranks do not mix. Pure.
+//!
+//! No byte is added, removed or changed, unless each line is marked with its rank.
 
 use ringfold_types::limits::LINE_BYTES_MAX;
 
@@ -9,10 +11,10 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Takes the next bytes of the stream and returns the lines that they complete, each ended by a
-    /// newline. A line longer than `LINE_BYTES_MAX` is cut there as if it ended.
+    /// Takes the next bytes of the stream and returns the lines that they complete. A line longer
+    /// than `LINE_BYTES_MAX` comes in pieces of that length, as they are.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
-        let mut whole = Vec::with_capacity(bytes.len() + self.partial.len() + 1);
+        let mut whole = Vec::with_capacity(bytes.len() + self.partial.len());
         let mut rest = bytes;
         while !rest.is_empty() {
             let room = LINE_BYTES_MAX - self.partial.len();
@@ -23,36 +25,47 @@ impl Lines {
             };
             self.partial.extend_from_slice(&rest[..taken]);
             rest = &rest[taken..];
-            if self.partial.ends_with(b"\n") {
+            if self.partial.ends_with(b"\n") || self.partial.len() == LINE_BYTES_MAX {
                 whole.append(&mut self.partial);
-            } else if self.partial.len() == LINE_BYTES_MAX {
-                whole.append(&mut self.partial);
-                whole.push(b'\n');
             }
         }
         whole
     }
 
-    /// What is left when the stream ends, ended by a newline; nothing if nothing is.
+    /// The unfinished line at the end of the stream, as it is.
     pub(crate) fn finish(&mut self) -> Vec<u8> {
-        let mut rest = std::mem::take(&mut self.partial);
-        if !rest.is_empty() {
-            rest.push(b'\n');
-        }
-        rest
+        std::mem::take(&mut self.partial)
     }
 }
 
-/// `lines` with `tag` before each of them.
-#[must_use]
-pub(crate) fn tag_lines(tag: &str, lines: &[u8]) -> Vec<u8> {
-    let count = lines.iter().filter(|byte| **byte == b'\n').count() + 1;
-    let mut tagged = Vec::with_capacity(lines.len() + count * tag.len());
-    for line in lines.split_inclusive(|byte| *byte == b'\n') {
-        tagged.extend_from_slice(tag.as_bytes());
-        tagged.extend_from_slice(line);
+/// Marks each line of one stream of this process with the rank that wrote it.
+#[derive(Debug, Default)]
+pub(crate) struct Tags {
+    /// The rank whose line has not ended yet.
+    unfinished: Option<u32>,
+}
+
+impl Tags {
+    /// `bytes` of `rank` with `[rank] ` before each line. An unfinished line of another rank is
+    /// ended first, so that every mark stands at the beginning of a line.
+    pub(crate) fn mark(&mut self, rank: u32, bytes: &[u8]) -> Vec<u8> {
+        let tag = format!("[{rank}] ");
+        let count = bytes.iter().filter(|byte| **byte == b'\n').count() + 1;
+        let mut marked = Vec::with_capacity(bytes.len() + count * tag.len() + 1);
+        let mut at_start = self.unfinished != Some(rank);
+        if at_start && self.unfinished.is_some() && !bytes.is_empty() {
+            marked.push(b'\n');
+        }
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            if at_start {
+                marked.extend_from_slice(tag.as_bytes());
+            }
+            marked.extend_from_slice(line);
+            at_start = line.ends_with(b"\n");
+            self.unfinished = (!at_start).then_some(rank);
+        }
+        marked
     }
-    tagged
 }
 
 #[cfg(test)]
@@ -62,35 +75,45 @@ mod tests {
     use proptest::sample::select;
     use ringfold_types::limits::LINE_BYTES_MAX;
 
-    use super::{Lines, tag_lines};
+    use super::{Lines, Tags};
 
     #[test]
     fn lines_come_whole() {
         let mut lines = Lines::default();
         assert_eq!(lines.push(b"one"), b"");
         assert_eq!(lines.push(b" more\n\ntwo\nthr"), b"one more\n\ntwo\n");
-        assert_eq!(lines.finish(), b"thr\n");
+        assert_eq!(lines.finish(), b"thr");
         assert_eq!(lines.finish(), b"");
     }
 
     #[test]
-    fn endless_lines_are_cut() {
+    fn endless_lines_come_in_pieces_without_a_newline_of_ours() {
         let mut lines = Lines::default();
         let whole = lines.push(&vec![b'x'; 2 * LINE_BYTES_MAX + 5]);
-        assert_eq!(whole.len(), 2 * LINE_BYTES_MAX + 2);
-        assert_eq!(whole.split(|b| *b == b'\n').next().unwrap().len(), LINE_BYTES_MAX);
-        assert_eq!(lines.finish(), b"xxxxx\n");
+        assert_eq!(whole, vec![b'x'; 2 * LINE_BYTES_MAX]);
+        assert_eq!(lines.finish(), b"xxxxx");
     }
 
     #[test]
     fn every_line_is_tagged() {
-        assert_eq!(tag_lines("[3] ", b"a\n\nb\n"), b"[3] a\n[3] \n[3] b\n");
-        assert_eq!(tag_lines("[3] ", b""), b"");
+        let mut tags = Tags::default();
+        assert_eq!(tags.mark(3, b"a\n\nb\n"), b"[3] a\n[3] \n[3] b\n");
+        assert_eq!(tags.mark(3, b""), b"");
+    }
+
+    #[test]
+    fn a_tag_begins_a_line_and_pieces_of_one_line_have_one_tag() {
+        let mut tags = Tags::default();
+        assert_eq!(tags.mark(0, b"a"), b"[0] a");
+        assert_eq!(tags.mark(1, b""), b"");
+        assert_eq!(tags.mark(0, b"b\nc"), b"b\n[0] c");
+        assert_eq!(tags.mark(1, b"d\n"), b"\n[1] d\n");
+        assert_eq!(tags.mark(0, b"e\n"), b"[0] e\n");
     }
 
     proptest! {
         #[test]
-        fn nothing_is_lost(pieces in vec(vec(select(b"ab\n".to_vec()), 0..9), 0..30)) {
+        fn no_byte_is_added_or_lost(pieces in vec(vec(select(b"ab\n\0".to_vec()), 0..9), 0..30)) {
             let mut lines = Lines::default();
             let mut seen = Vec::new();
             for piece in &pieces {
@@ -99,21 +122,19 @@ mod tests {
                 seen.extend(whole);
             }
             seen.extend(lines.finish());
-            let mut sent = pieces.concat();
-            if sent.last().is_some_and(|last| *last != b'\n') {
-                sent.push(b'\n');
-            }
-            prop_assert_eq!(seen, sent);
+            prop_assert_eq!(seen, pieces.concat());
         }
 
         #[test]
-        fn any_bytes_stay_bounded(pieces in vec(vec(any::<u8>(), 0..200_000), 0..4)) {
+        fn any_bytes_arrive_and_stay_bounded(pieces in vec(vec(any::<u8>(), 0..200_000), 0..4)) {
             let mut lines = Lines::default();
+            let mut seen = Vec::new();
             for piece in &pieces {
-                for line in lines.push(piece).split(|byte| *byte == b'\n') {
-                    prop_assert!(line.len() <= LINE_BYTES_MAX);
-                }
+                seen.extend(lines.push(piece));
+                prop_assert!(lines.partial.len() < LINE_BYTES_MAX);
             }
+            seen.extend(lines.finish());
+            prop_assert!(seen == pieces.concat(), "bytes differ");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What the ranks write, on this process's standard output and error: a thread, because these block
-//! as long as their readers please.
+//! The ranks' output on this process's standard output and error. A thread writes it, because these
+//! streams block as long as their readers please.
 
 use std::io::{self, Write};
 
@@ -7,17 +7,17 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::conduct::Event;
 use crate::message::Stream;
-use crate::output::tag_lines;
+use crate::output::Tags;
 
 /// Pieces that wait for a slow reader; beyond them the ranks wait.
 const PIECES_WAITING: usize = 32;
 
-/// Whole lines of one rank.
+/// Bytes of one rank: whole lines, or a part of a long or unfinished one.
 #[derive(Debug)]
 pub(crate) struct Piece {
     pub(crate) rank: u32,
     pub(crate) stream: Stream,
-    pub(crate) text: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// The way to the printing thread.
@@ -25,7 +25,14 @@ pub(crate) struct Piece {
 pub(crate) struct Printer {
     pub(crate) pieces: mpsc::Sender<Piece>,
     /// Resolves when all senders are gone and everything is written.
-    pub(crate) done: oneshot::Receiver<()>,
+    pub(crate) done: oneshot::Receiver<Printed>,
+}
+
+/// The state of the streams once everything is written.
+#[derive(Debug)]
+pub(crate) struct Printed {
+    /// The last byte on standard error was no newline.
+    pub(crate) unfinished_error_line: bool,
 }
 
 impl Printer {
@@ -41,33 +48,34 @@ pub(crate) fn start(tag_output: bool, events: mpsc::UnboundedSender<Event>) -> i
     let (pieces, mut pieces_rx) = mpsc::channel::<Piece>(PIECES_WAITING);
     let (finished, done) = oneshot::channel();
     std::thread::Builder::new().name("ringrun-print".into()).spawn(move || {
+        let (mut out, mut err) = (tag_output.then(Tags::default), tag_output.then(Tags::default));
+        let mut printed = Printed { unfinished_error_line: false };
         let mut open = true;
         while let Some(piece) = pieces_rx.blocking_recv() {
-            if open && print(&piece, tag_output).is_err() && piece.stream == Stream::Out {
+            let tags = if piece.stream == Stream::Out { &mut out } else { &mut err };
+            if open && print(&piece, tags.as_mut()).is_err() && piece.stream == Stream::Out {
                 open = false;
                 events.send(Event::OutputClosed).ok();
             }
+            if piece.stream == Stream::Err {
+                printed.unfinished_error_line = !piece.bytes.ends_with(b"\n");
+            }
         }
         // The launcher may have given up waiting.
-        finished.send(()).ok();
+        finished.send(printed).ok();
     })?;
     Ok(Printer { pieces, done })
 }
 
-fn print(piece: &Piece, tag_output: bool) -> io::Result<()> {
-    let tagged;
-    let text = if tag_output {
-        tagged = tag_lines(&format!("[{}] ", piece.rank), &piece.text);
-        &tagged
-    } else {
-        &piece.text
-    };
+fn print(piece: &Piece, tags: Option<&mut Tags>) -> io::Result<()> {
+    let marked = tags.map(|tags| tags.mark(piece.rank, &piece.bytes));
+    let bytes = marked.as_ref().unwrap_or(&piece.bytes);
     match piece.stream {
         Stream::Out => {
             let mut out = io::stdout().lock();
-            out.write_all(text)?;
+            out.write_all(bytes)?;
             out.flush()
         }
-        Stream::Err => io::stderr().lock().write_all(text),
+        Stream::Err => io::stderr().lock().write_all(bytes),
     }
 }

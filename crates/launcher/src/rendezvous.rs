@@ -134,14 +134,23 @@ fn listen_error(address: impl ToString, source: io::Error) -> RendezvousError {
     RendezvousError::Listen { address: address.to_string(), source }
 }
 
-/// Whether `host` is this one: by name, or by an address that we may take.
-pub(crate) fn is_this_host(host: &str) -> bool {
+/// Whether `host` is this one: by name, or by an address of one of this host's interfaces. Sockets
+/// do not tell: where `ip_nonlocal_bind` is set, they take any address.
+///
+/// # Errors
+/// The kernel does not say which addresses this host has.
+pub(crate) fn is_this_host(host: &str) -> io::Result<bool> {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let short = name.split('.').next().unwrap_or_default();
-    match host.parse::<IpAddr>() {
-        Ok(address) => UdpSocket::bind((address, 0)).is_ok(),
-        Err(_) => host == "localhost" || host == name || host == short,
+    let Ok(address) = host.parse::<IpAddr>() else {
+        return Ok(host == "localhost" || host == name || host == short);
+    };
+    let address = address.to_canonical();
+    // Every address of 127.0.0.0/8 leads here, and so does the unspecified one.
+    if address.is_loopback() || address.is_unspecified() {
+        return Ok(true);
     }
+    Ok(interfaces()?.iter().any(|interface| interface.addresses.contains(&address)))
 }
 
 /// `address` or `address:port` or a name of this host.
@@ -172,12 +181,21 @@ fn first(mut addresses: impl Iterator<Item = SocketAddr>) -> io::Result<SocketAd
 
 #[cfg(test)]
 mod tests {
-    use super::{address_on, is_this_host, resolve, route_to};
+    use super::{address_on, interfaces, is_this_host, resolve, route_to};
 
     #[test]
     fn this_host_is_known() {
-        assert!(is_this_host("localhost") && is_this_host("127.0.0.1") && is_this_host("::1"));
-        assert!(!is_this_host("192.0.2.1") && !is_this_host("node17"));
+        let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let ours = interfaces().unwrap().into_iter().flat_map(|it| it.addresses);
+        let ours = ours.map(|address| address.to_string());
+        let loopback = ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "0.0.0.0"];
+        let loopback = loopback.map(str::to_owned);
+        for host in ours.chain(loopback).chain(["localhost".to_owned(), name]) {
+            assert!(is_this_host(&host).unwrap(), "{host}");
+        }
+        for host in ["192.0.2.1", "2001:db8::1", "node17", "me@127.0.0.1"] {
+            assert!(!is_this_host(host).unwrap(), "{host}");
+        }
         assert_eq!(route_to("127.0.0.1").unwrap().to_string(), "127.0.0.1");
         assert_eq!(route_to("me@127.0.0.1").unwrap().to_string(), "127.0.0.1");
     }

@@ -10,17 +10,19 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 
 use ringfold_types::limits::CONTROL_BYTES_MAX;
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use rustix::process::Signal;
 
+use crate::family;
 use crate::frame::encode;
 use crate::message::{REFUSAL_MARK, RankOrder, Refusal};
 
@@ -33,7 +35,7 @@ const TEXT_BYTES_MAX: usize = 1024;
 /// Becomes the rank that standard input orders. If it cannot, it tells its keeper, and is killed.
 pub(crate) fn jump() -> ExitCode {
     let refusal = match read_order() {
-        Ok(order) => match die_with(order.keeper) {
+        Ok(order) => match family::die_with(order.keeper, Signal::KILL) {
             Ok(()) => become_rank(order),
             Err(_) => return ExitCode::FAILURE,
         },
@@ -101,22 +103,15 @@ fn become_rank(order: RankOrder) -> Refusal {
     }
 }
 
-/// Asks to be killed when the keeper dies, and makes sure that it has not died before.
-fn die_with(keeper: u32) -> io::Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    let parent = getppid().map(|parent| parent.as_raw_nonzero().get());
-    if parent.and_then(|parent| u32::try_from(parent).ok()) == Some(keeper) {
-        Ok(())
-    } else {
-        Err(io::Error::other("the keeper is gone"))
-    }
-}
-
-/// An open, inheritable file that holds the secret and nothing else, read from its beginning.
+/// An open, inheritable file that holds the secret and nothing else. It is sealed: no process that
+/// inherits it can change it for the others.
 fn share_secret(secret: &[u8]) -> io::Result<impl AsRawFd + use<>> {
-    let mut file = File::from(memfd_create("ringfold-secret", MemfdFlags::CLOEXEC)?);
-    file.write_all(secret)?;
-    file.rewind()?;
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = File::from(memfd_create("ringfold-secret", flags)?);
+    // By position, so that the offset stays at the beginning for those who read by offset.
+    file.write_all_at(secret, 0)?;
+    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    fcntl_add_seals(&file, seals)?;
     let shared = fcntl_dupfd_cloexec(&file, SECRET_FD_MIN)?;
     fcntl_setfd(&shared, FdFlags::empty())?;
     Ok(shared)

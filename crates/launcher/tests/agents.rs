@@ -6,6 +6,7 @@ mod support;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::Signal;
 use support::{Finished, Running, assert_gone, children, kill, mark, ringrun, run};
@@ -120,6 +121,59 @@ fn agents_that_fail_are_quoted() {
 }
 
 #[test]
+fn agents_that_talk_nonsense_are_ended_and_quoted() {
+    // A greeting, then reports that no keeper of rank 1 makes.
+    let reports = [
+        (
+            "of-another",
+            "\\004\\000\\000\\000\\003\\000\\000\\000",
+            "reports of rank 0, which does not run",
+        ),
+        ("too-long", "\\377\\377\\377\\377", "a message of 4294967295 bytes is longer than any"),
+        ("unknown", "\\001\\000\\000\\000\\177", "not a message: "),
+    ];
+    for (name, bytes, words) in reports {
+        let text =
+            format!("#!/bin/sh\nprintf '\\n\\001ringfold keeper 2\\n{bytes}'; exec sleep 1000\n");
+        let agent = Script::new(name, &text);
+        let done = run_on(&agent, &["--grace", "0", "--host", "localhost,b", "sleep", "1000"]);
+        assert_eq!(done.code, 125, "{done:?}");
+        let line = done.last_line();
+        assert!(line.starts_with("ringrun: host b is lost: ") && line.contains(words), "{line}");
+    }
+    // Words that would clear a terminal.
+    let agent = Script::new("escape", "#!/bin/sh\nprintf 'no \\033[2J route'; exit 7\n");
+    let done = run_on(&agent, &["--host", "b", "true"]);
+    assert!(done.last_line().contains("after: no \\u{1b}[2J route"), "{done:?}");
+}
+
+#[test]
+fn an_agent_that_never_answers_is_given_up() {
+    let agent = Script::new("mute", "#!/bin/sh\nexec sleep 1000\n");
+    let args = ["--grace", "0", "--host-timeout", "1", "--host", "localhost,b", "sleep", "1000"];
+    let done = run_on(&agent, &args);
+    assert_eq!(done.code, 125, "{done:?}");
+    let line = done.last_line();
+    assert!(
+        line.contains("host b is lost: '") && line.contains("no word from it for 1 s"),
+        "{line}"
+    );
+}
+
+#[test]
+fn many_hosts_need_no_more_files_than_a_shell_allows() {
+    let agent = Script::agent("many");
+    let hosts = (0..40).map(|at| format!("h{at}")).collect::<Vec<_>>().join(",");
+    let script = "ulimit -Sn 64; exec \"$0\" --agent \"$1\" --rendezvous-addr 127.0.0.1 \
+                  --host \"$2\" true";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_ringrun"), agent.path(), &hosts]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let done = Running::start(&mut command).finish();
+    assert_eq!((done.code, &*done.err), (0, ""));
+}
+
+#[test]
 fn the_launcher_is_killed_and_so_is_every_host() {
     let agent = Script::agent("killed");
     let mark = mark();
@@ -197,6 +251,23 @@ fn network_namespaces_are_hosts() {
     assert_gone(&mark);
 }
 
+#[test]
+fn an_address_that_sockets_would_take_is_not_this_host() {
+    let Some(net) = Namespaces::new() else { return };
+    // There every bind succeeds, so only the interfaces tell which addresses are the host's own.
+    let [inside, elsewhere] = [net.inside[0].as_str(), "192.0.2.7"];
+    let agent = Script::agent("nonlocal");
+    let script = "exec \"$0\" --agent \"$1\" --rendezvous-addr 127.0.0.1 --host \"$2,$3\" \
+                  sh -c 'echo $RINGFOLD_RANK ${PLAYED:-here}'";
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", &net.names[0], "sh", "-c"]);
+    command.arg(format!("echo 1 >/proc/sys/net/ipv4/ip_nonlocal_bind && {script}"));
+    command.args([env!("CARGO_BIN_EXE_ringrun"), agent.path(), inside, elsewhere]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let done = Running::start(&mut command).finish();
+    assert_eq!(done.lines(), ["0 here", "1 192.0.2.7"], "{done:?}");
+}
+
 /// Two namespaces, each with `eth0`, and a bridge of this host between them.
 struct Namespaces {
     names: [String; 2],
@@ -210,7 +281,9 @@ impl Namespaces {
     fn new() -> Option<Self> {
         #[expect(clippy::disallowed_methods, reason = "asks whether a skip is a failure")]
         let required = std::env::var("RINGFOLD_TEST_REQUIRE").unwrap_or_default();
-        let id = std::process::id();
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        // Two tests of a process may have some at the same time.
+        let id = 2 * std::process::id() + COUNT.fetch_add(1, Ordering::Relaxed) % 2;
         let net = format!("10.{}.{}", 64 + id / 256 % 64, id % 256);
         let this = Self {
             names: [format!("rf{id}a"), format!("rf{id}b")],

@@ -13,6 +13,14 @@ fn success_says_nothing() {
 }
 
 #[test]
+fn ranks_are_counted_as_mpirun_counts_them() {
+    for count in ["-np", "--np", "-c"] {
+        let done = run(&[count, "3", "sh", "-c", "echo $RINGFOLD_SIZE $1", "sh", "-np"]);
+        assert_eq!((done.code, done.lines()), (0, vec!["3 -np"; 3]), "{count}: {}", done.err);
+    }
+}
+
+#[test]
 fn the_first_failure_is_named_and_the_others_stopped() {
     let mark = mark();
     let script = format!("[ $RINGFOLD_RANK = 2 ] && exit 3; exec sleep {mark}");
@@ -98,10 +106,11 @@ fn impossible_requests_are_refused() {
         (&["-n", "16385", "true"], 125, "1 to 16384 ranks, not 16385"),
         (&["-n", "3", "--host", "localhost:2", "true"], 125, "pass --oversubscribe"),
         (&["--host", "localhost:x", "true"], 125, "'x' is not a number of slots"),
+        (&["--host", "a,[-Fcfg]", "true"], 125, "--host: host 2 of the list: '[-Fcfg]' is not"),
         (&["--hostfile", "/no/such/file", "true"], 125, "host file '/no/such/file'"),
         (&["-x", "SURELY_NOT_SET_ANYWHERE", "true"], 125, "say -x SURELY_NOT_SET_ANYWHERE=VALUE"),
         (&["-n", "4"], 2, "PROGRAM"),
-        (&["-np", "4", "true"], 2, "`-n 4`"),
+        (&["-np", "x", "true"], 2, "not a number of ranks"),
     ] {
         let done = run(args);
         assert_eq!(done.code, code, "{args:?} {done:?}");

@@ -3,7 +3,7 @@
 mod support;
 
 use rustix::process::Signal;
-use support::{Running, assert_gone, children, kill, mark, marked, ringrun};
+use support::{Running, assert_ended, assert_gone, children, kill, mark, marked, ringrun};
 
 /// A rank with a child in its group, one in a session of its own, and a stubborn orphan.
 const CLAN: &str = "
@@ -83,13 +83,64 @@ fn the_launcher_is_killed() {
 #[test]
 fn the_keeper_is_killed() {
     let (job, mark) = clans(&["--grace", "0"], "");
-    let keepers = children(job.pid());
-    assert_eq!(keepers.len(), 1);
-    kill(keepers[0], Signal::KILL);
+    kill(keeper_and_guardian(&job)[0], Signal::KILL);
+    let done = job.finish();
+    assert_eq!(done.code, 125, "{done:?}");
+    assert!(done.err.contains("ringrun: the keeper of host "), "{done:?}");
+    let line = done.last_line();
+    assert!(line.contains("is lost: ringrun there ended (exit status: 137)"), "{done:?}");
+    assert_gone(&mark);
+}
+
+#[test]
+fn the_guardian_is_killed() {
+    let (job, mark) = clans(&["--grace", "0"], "");
+    kill(keeper_and_guardian(&job)[1], Signal::KILL);
+    let done = job.finish();
+    assert_eq!(done.code, 125, "{done:?}");
+    let line = done.last_line();
+    assert!(line.ends_with("its ranks: its guardian was killed; 2 ranks were stopped"), "{done:?}");
+    assert_gone(&mark);
+}
+
+#[test]
+fn keeper_and_guardian_are_killed() {
+    let (job, mark) = clans(&["--grace", "0"], "");
+    let both = keeper_and_guardian(&job);
+    both.iter().for_each(|pid| kill(*pid, Signal::STOP));
+    both.iter().for_each(|pid| kill(*pid, Signal::KILL));
     let done = job.finish();
     assert_eq!(done.code, 125, "{done:?}");
     assert!(done.last_line().contains("is lost: ringrun there ended (signal: 9"), "{done:?}");
     assert_gone(&mark);
+}
+
+#[test]
+fn a_stopped_keeper_does_not_outlive_the_job() {
+    let (mut job, mark) = clans(&[], "");
+    let [keeper, guardian] = keeper_and_guardian(&job);
+    kill(keeper, Signal::STOP);
+    job.signal(Signal::KILL);
+    assert_eq!(job.wait(), -9);
+    assert_gone(&mark);
+    assert_ended(&[keeper, guardian]);
+
+    // Nor does ringrun wait for it for ever.
+    let (job, mark) = clans(&[], "");
+    let [keeper, guardian] = keeper_and_guardian(&job);
+    kill(keeper, Signal::STOP);
+    job.signal(Signal::INT);
+    assert_eq!(job.finish().code, 130);
+    assert_gone(&mark);
+    assert_ended(&[keeper, guardian]);
+}
+
+/// The processes that hold the ranks of this host.
+fn keeper_and_guardian(job: &Running) -> [u32; 2] {
+    let guardians = children(job.pid());
+    let keepers = children(guardians[0]);
+    assert_eq!((guardians.len(), keepers.len()), (1, 1));
+    [keepers[0], guardians[0]]
 }
 
 #[test]

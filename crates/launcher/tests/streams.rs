@@ -25,6 +25,60 @@ fn lines_are_never_mixed() {
 }
 
 #[test]
+fn bytes_arrive_as_they_were_written() {
+    // Binary data with newlines in it, a line far longer than the limit, and an unfinished last line.
+    let script = "head -c 200000 /dev/zero; od -An -v -tx1 /dev/zero -N 40000 | tr -d '\\n'; echo; \
+                  printf '\\0\\377\\n\\n\\r\\200end' | tee /dev/stderr";
+    let expected = {
+        let mut bytes = vec![0; 200_000];
+        bytes.extend(b" 00".repeat(40_000));
+        bytes.extend(b"\n\0\xff\n\n\r\x80end");
+        bytes
+    };
+    let output = ringrun(&["-n", "1", "sh", "-c", script]).output().unwrap();
+    assert_eq!(output.stdout.len(), expected.len());
+    assert!(output.stdout == expected, "bytes differ");
+    assert_eq!(output.stderr, b"\0\xff\n\n\r\x80end");
+}
+
+#[test]
+fn binary_data_passes_through_to_rank_0_and_back() {
+    // Deterministic noise: every byte value, newlines at odd places.
+    let mut state = 1_u32;
+    let noise = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    });
+    let noise = noise.take(700_001).collect::<Vec<u8>>();
+    let mut child = ringrun(&["-n", "1", "cat"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let sent = noise.clone();
+    let writer = std::thread::spawn(move || stdin.write_all(&sent));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap().unwrap();
+    assert!(output.stdout == noise, "{} bytes of {}", output.stdout.len(), noise.len());
+}
+
+#[test]
+fn every_rank_adds_its_own_bytes_and_no_others() {
+    // 3 ranks: a line beyond the limit each, and no newline at the end.
+    let script = "head -c 100000 /dev/zero | tr '\\0' $RINGFOLD_RANK";
+    let output = ringrun(&["-n", "3", "sh", "-c", script]).output().unwrap();
+    for digit in b"012" {
+        assert_eq!(output.stdout.iter().filter(|byte| *byte == digit).count(), 100_000);
+    }
+    assert_eq!(output.stdout.len(), 300_000);
+}
+
+#[test]
+fn the_report_has_a_line_of_its_own() {
+    let done = run(&["-n", "1", "sh", "-c", "printf oops >&2; exit 3"]);
+    assert!(done.err.starts_with("oops\nringrun: rank 0 "), "{done:?}");
+    let done = run(&["-n", "1", "sh", "-c", "printf fine >&2"]);
+    assert_eq!(done.err, "fine");
+}
+
+#[test]
 fn streams_stay_apart_and_are_tagged() {
     let script = "echo out; echo err >&2; printf rest";
     let done = run(&["-n", "2", "--tag-output", "sh", "-c", script]);
@@ -111,6 +165,19 @@ fn the_secret_is_in_no_arguments_and_no_environment() {
     assert_eq!(secret.len(), 64);
     assert!(rest.contains("RINGFOLD_RENDEZVOUS=") && rest.contains("--ringfold-keeper"));
     assert!(!rest.contains(secret));
+}
+
+#[test]
+fn the_secret_cannot_be_altered_and_every_reader_gets_it_whole() {
+    // Writing through the descriptor, beyond its end, and cutting the file must all fail.
+    let script = "fd=$RINGFOLD_SECRET_FD; file=/proc/self/fd/$fd; sum() { cat $file | md5sum; }
+        before=$(sum); size=$(stat -Lc %s $file)
+        (eval \"printf XXXX >&$fd\") 2>/dev/null && echo written
+        (printf X | dd of=$file bs=1 seek=$size conv=notrunc) 2>/dev/null && echo grown
+        (truncate -s 8 $file || : >$file) 2>/dev/null && echo cut
+        [ \"$(sum)\" = \"$before\" ] && [ $(stat -Lc %s $file) = 32 ] && echo intact $size";
+    let done = run(&["-n", "1", "sh", "-c", script]);
+    assert_eq!((done.out.as_str(), done.code), ("intact 32\n", 0), "{done:?}");
 }
 
 #[test]

@@ -45,10 +45,14 @@ impl Communicator {
                 Shape { in_place: true, input: buffer.len(), output: buffer.len() }
             }
         };
-        match self.begin_as_pair(call, shape, &mut buffers) {
-            Some(Begun { steps: Pair::STEPS, .. }) => Ok(()),
-            begun => self.perform_by_steps(call, shape, buffers, begun),
-        }
+        self.check_process()?;
+        self.guarded(call, |it| match it.begin_as_pair(call, shape, &mut buffers) {
+            Some(Begun { steps: Pair::STEPS, .. }) if it.control().is_quiet() => {
+                it.control().finished(it.seq);
+                Ok(())
+            }
+            begun => it.perform_by_steps(call, shape, buffers, begun),
+        })
     }
 
     /// Begins a call that repeats the latest and is of the shortest, and most often ends it, too.
@@ -66,11 +70,8 @@ impl Communicator {
         }
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         self.seq += 1;
-        let tag = pair.mark.begin(control, self.seq, 0);
+        let tag = pair.mark.begin(control, self.seq, None);
         let steps = self.engine.exchange(pair, tag, buffers);
-        if steps == Pair::STEPS {
-            control.finished(self.seq);
-        }
         Some(Begun { tag, steps })
     }
 

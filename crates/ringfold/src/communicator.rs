@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::interface::Choice;
-use ringfold_bootstrap::{Complaint, Control, Verdict, Who};
+use ringfold_bootstrap::{Aborter, Complaint, Control, Verdict, Who, show_connections};
 use ringfold_collectives::select::Constraints;
+use ringfold_lend::expose;
 use ringfold_reduce::scale;
 use ringfold_topology::Layout;
-use ringfold_transport::Window;
+use ringfold_transport::{Window, close_in_children};
 use ringfold_types::{Call, Collective, Rank, ReduceOp, limits};
 
 use crate::config::{Config, LONGEST};
@@ -18,6 +19,7 @@ use crate::join::join;
 use crate::memory::{Memory, Shape, User};
 use crate::pair::Begun;
 use crate::plans::{Entry, Plans};
+use crate::watch::Watch;
 use crate::window::Windowing;
 
 /// This process's membership in a group of ranks.
@@ -28,6 +30,11 @@ use crate::window::Windowing;
 ///
 /// To drop it is to [leave](Self::leave) in good order, except while panicking: then the other
 /// ranks are told that this one has failed.
+///
+/// A child process made by `fork` may not use the communicators of its parent: calls return
+/// [`Error::Forked`], and to drop one there does nothing. It keeps no control connection open, so
+/// the parent's death is noticed as soon as without it. Windows are shared with the parent; leave
+/// them alone.
 #[derive(Debug)]
 pub struct Communicator {
     pub(crate) rank: Rank,
@@ -35,7 +42,7 @@ pub struct Communicator {
     pub(crate) engine: Engine,
     pub(crate) plans: Plans,
     /// `None` only while dropping.
-    pub(crate) control: Option<Control>,
+    pub(crate) control: Option<Watch>,
     pub(crate) timeout: Duration,
     pub(crate) seq: u64,
     pub(crate) failed: Option<Arc<Failure>>,
@@ -85,6 +92,7 @@ impl Communicator {
     /// # Errors
     /// [`Error::Init`].
     pub fn init_with(config: &Config) -> Result<Self, Error> {
+        show_connections(close_in_children);
         Ok(Self::new(join(config)?))
     }
 
@@ -100,7 +108,7 @@ impl Communicator {
             layout,
             engine,
             plans,
-            control: Some(control),
+            control: Some(Watch::new(control)),
             timeout,
             seq: 0,
             failed: None,
@@ -164,6 +172,34 @@ impl Communicator {
         self.timeout = timeout.min(LONGEST);
     }
 
+    /// What ends this communicator from any thread, also while a call waits: the call returns
+    /// [`Error::Failed`] with [`Verdict::Aborted`], and so do those of all other ranks. It takes a
+    /// message to rank 0 and back, or two seconds if rank 0 does not answer.
+    ///
+    /// ```
+    /// use ringfold::{Error, local};
+    ///
+    /// let failed = local::run(2, |comm| {
+    ///     if comm.rank().0 == 0 {
+    ///         // Rank 0 never makes the call that rank 1 waits in.
+    ///         let aborter = comm.aborter();
+    ///         std::thread::spawn(move || aborter.abort("no more data"));
+    ///     }
+    ///     comm.rank().0 == 1 && matches!(comm.barrier(), Err(Error::Failed(_)))
+    /// });
+    /// assert!(failed.is_err() || failed.is_ok_and(|failed| failed[1]));
+    /// ```
+    #[must_use]
+    pub fn aborter(&self) -> Aborter {
+        self.control().aborter()
+    }
+
+    /// Gives up: all ranks' calls on this communicator fail from now on, with an error that names
+    /// this rank and the `reason`. As [`Aborter::abort`], for the thread that has the communicator.
+    pub fn abort(&self, reason: impl Into<String>) {
+        self.aborter().abort(reason);
+    }
+
     /// Leaves in good order: waits for the others to leave too (rank 0, which carries the control
     /// plane, at most five seconds, the others a second), then compares with them what each has
     /// called of late. So a difference that no call has noticed, because nobody waited for what
@@ -176,7 +212,12 @@ impl Communicator {
     }
 
     fn part(&mut self) -> Result<(), Error> {
-        match self.control.take().map(Control::leave) {
+        if let Err(error) = self.check_process() {
+            // The thread to wait for is the parent's, as is the goodbye.
+            std::mem::forget(self.control.take());
+            return Err(error);
+        }
+        match self.control.take().map(|watch| watch.into_control().leave()) {
             Some(Err(verdict)) if self.failed.is_none() => {
                 let error = Error::Leave { rank: self.rank, verdict };
                 tracing::error!("{error}");
@@ -184,6 +225,50 @@ impl Communicator {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The control plane.
+    pub(crate) fn control(&self) -> &Watch {
+        let Some(control) = &self.control else { unreachable!("only drop takes the control") };
+        control
+    }
+
+    /// An error in a child made by `fork`.
+    #[inline]
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        if self.engine.router().is_forked() {
+            return Err(Error::Forked { rank: self.rank });
+        }
+        Ok(())
+    }
+
+    /// Does a part of `call`. If that panics, the memory that the call lent to peers is withdrawn,
+    /// the communicator has failed, and the other ranks hear of it.
+    #[inline]
+    pub(crate) fn guarded<R>(&mut self, call: &Call, part: impl FnOnce(&mut Self) -> R) -> R {
+        let guard = Guard { communicator: self, call };
+        let result = part(&mut *guard.communicator);
+        std::mem::forget(guard);
+        result
+    }
+
+    /// Fails for good, as `call` panicked.
+    #[cold]
+    fn give_up(&mut self, call: Call) {
+        self.engine.router_mut().withdraw();
+        self.plans.forget();
+        if self.failed.is_some() {
+            return;
+        }
+        let reason = format!("{call} #{} panicked", self.seq);
+        self.abort(reason.clone());
+        let verdict = self.control().verdict();
+        let own =
+            || Arc::new(Verdict::Aborted { who: Who { rank: self.rank, host: None }, reason });
+        let verdict = verdict.unwrap_or_else(own);
+        let failure = Failure { rank: self.rank, call, seq: self.seq, verdict };
+        tracing::error!("{failure}");
+        self.failed = Some(Arc::new(failure));
     }
 
     /// Runs one call over `user`'s memory, which has that `shape`, from where it was `begun`.
@@ -202,7 +287,7 @@ impl Communicator {
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         let Begun { mut tag, steps } = begun.unwrap_or_else(|| {
             self.seq += 1;
-            Begun { tag: entry.begin(control, self.seq, 0), steps: 0 }
+            Begun { tag: entry.begin(control, self.seq, None), steps: 0 }
         });
         if entry.is_staged && self.stage.is_none() {
             let planned = entry.call;
@@ -229,6 +314,7 @@ impl Communicator {
         let (element, accumulator) = entry.element_bytes;
         let scratch = self.scratch.exactly(entry.scratch_bytes());
         let stage = self.stage.as_mut().filter(|_| entry.is_staged);
+        let stage = stage.map(|stage| expose(&entry.schedule, stage));
         let staging = entry.staging(self.is_stage_turned, self.layout.size());
         let mut memory =
             Memory::new(user, scratch, element, accumulator).with_stage(stage, staging);
@@ -240,6 +326,7 @@ impl Communicator {
             }
             Err(trouble) => {
                 let call = entry.call;
+                drop(memory);
                 Err(self.fail(call, trouble))
             }
         }
@@ -257,6 +344,7 @@ impl Communicator {
         let (element, accumulator) = entry.element_bytes;
         let scratch = self.scratch.exactly(entry.scratch_bytes());
         let stage = self.stage.as_mut().filter(|_| entry.is_staged);
+        let stage = stage.map(|stage| expose(&entry.schedule, stage));
         let staging = entry.staging(self.is_stage_turned, self.layout.size());
         let mut memory =
             Memory::new(user, scratch, element, accumulator).with_stage(stage, staging);
@@ -324,10 +412,22 @@ impl Communicator {
     }
 }
 
+/// A call under way. It is dropped only if the call panics.
+struct Guard<'c> {
+    communicator: &'c mut Communicator,
+    call: &'c Call,
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        self.communicator.give_up(*self.call);
+    }
+}
+
 impl Drop for Communicator {
     fn drop(&mut self) {
         // While panicking, the control is dropped as it is, which tells the others.
-        if !std::thread::panicking() {
+        if !std::thread::panicking() || self.engine.router().is_forked() {
             // What went wrong is in the log; there is nobody left to return it to.
             self.part().unwrap_or_default();
         }

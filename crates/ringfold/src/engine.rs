@@ -4,12 +4,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfold_bootstrap::{Control, Verdict};
+use ringfold_bootstrap::Verdict;
 use ringfold_collectives::{Action, Form, Machine, Schedule, Source, Step, Waiting};
 use ringfold_reduce::{Kernel, Line, Operand};
 use ringfold_transport::{Link, LinkError, copy_past};
 use ringfold_types::limits::{LANES_MAX, SOURCES_MAX};
-use ringfold_types::{Lane, Rank, Slice};
+use ringfold_types::{Buffer, Lane, Rank, Slice};
 
 use crate::calls::Buffers;
 use crate::memory::{Memory, Place};
@@ -17,6 +17,7 @@ use crate::pair::Pair;
 use crate::router::{Router, TRANSPORTS_MAX};
 use crate::short::dash;
 use crate::wait::{Idle, Nap, Patience, Stage, Vigil, park};
+use crate::watch::Watch;
 
 /// One call, ready to run.
 pub(crate) struct Task<'a> {
@@ -30,7 +31,7 @@ pub(crate) struct Task<'a> {
     pub(crate) tag: u32,
     /// How long to wait for the others, counted from when there was first nothing to do.
     pub(crate) timeout: Duration,
-    pub(crate) control: &'a Control,
+    pub(crate) watch: &'a Watch,
 }
 
 /// Why a call could not finish.
@@ -90,9 +91,13 @@ impl Engine {
         first: usize,
     ) -> Result<(), Trouble> {
         let outcome = self.finish(task, memory, first);
+        // Others may have given the call up while this process was stopped.
+        let outcome = outcome.and_then(|()| task.watch.check_abort_after_pause());
         if outcome.is_err() {
             // The caller's memory is the caller's again.
             self.router.withdraw();
+        } else {
+            memory.complete();
         }
         outcome
     }
@@ -123,14 +128,14 @@ impl Engine {
             }
             let polled = self.router.poll()?;
             if idle.is_worth_a_sweep(polled) {
-                look(task)?;
+                task.watch.check_abort()?;
                 continue;
             }
             let Some(stage) = idle.next(self.patience) else {
                 std::hint::spin_loop();
                 continue;
             };
-            look(task)?;
+            task.watch.check_abort()?;
             match stage {
                 Stage::Spin => {}
                 Stage::Yield => std::thread::yield_now(),
@@ -165,7 +170,7 @@ impl Engine {
         });
         let nap = if matches!(awake, Ok(false)) {
             let fds: [Option<BorrowedFd<'_>>; TRANSPORTS_MAX + 1] = {
-                let mut fds = self.router.wake_fds().chain([task.control.wake_fd()]);
+                let mut fds = self.router.wake_fds().chain([task.watch.wake_fd()]);
                 std::array::from_fn(|_| fds.next())
             };
             if park(&fds, limit) { Nap::Woken } else { Nap::Whole }
@@ -215,10 +220,6 @@ impl Engine {
     }
 }
 
-pub(crate) fn look(task: &Task<'_>) -> Result<(), Trouble> {
-    task.control.verdict().map_or(Ok(()), |verdict| Err(Trouble::Verdict(verdict)))
-}
-
 /// Does as much of an action as is possible at once; how many elements that was.
 fn perform(
     router: &mut Router,
@@ -254,11 +255,11 @@ fn perform(
             }
         }
         Action::Copy { src, dst } => {
-            memory.copy(src, dst);
+            copy_step(task, memory, src, dst)?;
             Ok(dst.len)
         }
         Action::Put { to, src } => {
-            put(memory, to, src);
+            put(task, memory, to, src)?;
             Ok(src.len)
         }
         Action::Get { from, src, dst } => {
@@ -276,6 +277,7 @@ fn perform(
         }
         Action::Reduce { dst, sources, done } => {
             if let Some((reach, scratch)) = memory.reach() {
+                task.watch.check_abort_after_pause()?;
                 reach.reduce(task.kernel, scratch, dst, sources);
                 return Ok(dst.len);
             }
@@ -430,11 +432,35 @@ pub(crate) fn link(peer: Rank, lane: usize) -> Link {
     Link { peer, lane: Lane(lane as u8) }
 }
 
-pub(crate) fn put(memory: &mut Memory<'_>, to: Rank, src: Slice) {
+/// Stores `src` into the window of `to`, unless the job has failed.
+pub(crate) fn put(
+    task: &Task<'_>,
+    memory: &mut Memory<'_>,
+    to: Rank,
+    src: Slice,
+) -> Result<(), Trouble> {
     let Some((reach, _)) = memory.reach() else {
         unreachable!("only schedules for windows store into peers' memory");
     };
+    task.watch.check_abort_after_pause()?;
     reach.put(to, src);
+    Ok(())
+}
+
+/// Copies `src` to `dst`; to the stage, which peers read and the next call may trade, only unless
+/// the job has failed.
+#[inline]
+pub(crate) fn copy_step(
+    task: &Task<'_>,
+    memory: &mut Memory<'_>,
+    src: Slice,
+    dst: Slice,
+) -> Result<(), Trouble> {
+    if dst.buffer == Buffer::Stage {
+        task.watch.check_abort_after_pause()?;
+    }
+    memory.copy(src, dst);
+    Ok(())
 }
 
 pub(crate) const fn kernel_form(form: Form) -> ringfold_reduce::Form {

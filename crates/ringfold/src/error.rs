@@ -35,6 +35,16 @@ pub enum Error {
         /// What happened.
         verdict: Arc<Verdict>,
     },
+    /// This process is a child made by `fork` of the one that made the communicator, which alone
+    /// may use it. Nothing was sent.
+    #[error(
+        "rank {rank}: this process was forked from the one that made the communicator, which alone \
+         may use it; make communicators after the fork, or start children by `exec` (\"spawn\")"
+    )]
+    Forked {
+        /// The rank of the parent.
+        rank: Rank,
+    },
     /// A setting makes no sense.
     #[error(transparent)]
     Config(Arc<ConfigError>),

@@ -296,7 +296,7 @@ fn meets_locally(rendezvous: &Rendezvous) -> bool {
     };
     match rendezvous {
         Rendezvous::Alone => true,
-        Rendezvous::Ports { host, .. } => is_loopback(host),
+        Rendezvous::Ports { hosts, .. } => hosts.iter().all(|host| is_loopback(host)),
         Rendezvous::Ask { address } => address
             .rsplit_once(':')
             .is_some_and(|(host, _)| is_loopback(host.trim_matches(['[', ']']))),

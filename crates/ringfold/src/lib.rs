@@ -19,7 +19,8 @@
 //! Inside: `calls` checks arguments, `plans` chooses and keeps schedules, `engine` runs them over
 //! the transports of `router` and the buffers of `memory`, `short` does without a machine what is
 //! done at once, `window` makes buffers that all ranks of a host reach, `windowed` and `reach` are
-//! about calls in them, `wait` is about having nothing to do, `join` brings the ranks together,
+//! about calls in them, `wait` is about having nothing to do, `watch` notices that the
+//! job has failed, `join` brings the ranks together,
 //! `config` holds the settings, `settings` compares those that must be the same.
 #![forbid(unsafe_code)]
 
@@ -34,6 +35,8 @@ mod join;
 pub mod local;
 mod memory;
 mod pair;
+#[cfg(test)]
+mod panic_tests;
 mod plans;
 mod reach;
 mod router;
@@ -42,6 +45,7 @@ mod settings;
 mod short;
 mod stage;
 mod wait;
+mod watch;
 mod window;
 mod windowed;
 
@@ -53,8 +57,8 @@ pub use communicator::Communicator;
 pub use config::Config;
 pub use error::{Error, Failure};
 pub use join::InitError;
-pub use ringfold_bootstrap::Verdict;
 pub use ringfold_bootstrap::interface::{Choice, Reason};
+pub use ringfold_bootstrap::{Aborter, Verdict};
 pub use ringfold_reduce::{Element, F8E4M3, F8E5M2};
 pub use ringfold_topology::Layout;
 pub use ringfold_types::limits;

@@ -81,12 +81,20 @@ pub fn run_with<R: Send>(
 fn communicators(config: &Config, size: usize) -> Result<Vec<Communicator>, Error> {
     assert!(size > 0, "a communicator has at least one rank");
     let ends = Local::mesh(size).map_err(InitError::Descriptors)?;
+    communicators_over(config, ends.into_iter().map(|end| Box::new(end) as _).collect())
+}
+
+/// The communicators of threads that are connected by these `ends`, one for each rank.
+pub(crate) fn communicators_over(
+    config: &Config,
+    ends: Vec<Box<dyn Transport>>,
+) -> Result<Vec<Communicator>, Error> {
+    let size = ends.len();
     let controls = ringfold_bootstrap::local::controls(size).map_err(InitError::Descriptors)?;
     let crowd = Crowd { ranks: size, cpus: discover::cores() };
     let channels = config.channels.map_or(1, |channels| channels.clamp(1, CHANNELS_MAX));
     let layout = Layout::one_host(size).with_crowd(crowd).with_channels(channels.into());
-    let communicator = |(end, control): (Local, _)| {
-        let end: Box<dyn Transport> = Box::new(end);
+    let communicator = |(end, control): (Box<dyn Transport>, _)| {
         let router = Router::new(vec![end], vec![0; size], vec!["local"; size]);
         let patience = Patience::new(crowd, router.shares_memory());
         Communicator::new(Parts {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use ringfold_collectives::Form;
-use ringfold_transport::{OwnPart, PeerParts, Window, copy, copy_past, hand_over};
+use ringfold_transport::{Exposure, OwnPart, PeerParts, copy, copy_past, hand_over};
 use ringfold_types::limits::STAGE_HALF_BYTES;
 use ringfold_types::{Buffer, Rank, Slice};
 
@@ -92,7 +92,7 @@ pub(crate) struct Memory<'a> {
     /// In whose place the user's buffers are empty.
     reach: Option<Reach<'a>>,
     /// What ranks pass the call through, if they do.
-    stage: Option<&'a mut Window>,
+    stage: Option<Exposure<'a>>,
     /// Whether what the user's memory gets of others' stages is written past the caches.
     past: bool,
     /// The longest copy to the stage of which the other rank finds the lines in a cache of both.
@@ -174,7 +174,7 @@ impl<'a> Memory<'a> {
     /// The same with the stage, if the call passes through it.
     pub(crate) fn with_stage(
         self,
-        stage: Option<&'a mut Window>,
+        stage: Option<Exposure<'a>>,
         Staging { is_turned, in_rows, ranks }: Staging,
     ) -> Self {
         let stage_by = if is_turned { STAGE_HALF_BYTES } else { 0 };
@@ -199,6 +199,17 @@ impl<'a> Memory<'a> {
         let (input, user): (&[u8], &mut [u8]) = (&[], &mut []);
         let (reach, stage) = (Some(reach), None);
         Self { input, user, scratch, reach, stage, past: false, handed_bytes: 0, map }
+    }
+
+    /// All steps of the call are done.
+    #[inline]
+    pub(crate) fn complete(&mut self) {
+        if let Some(reach) = &mut self.reach {
+            reach.complete();
+        }
+        if let Some(stage) = &mut self.stage {
+            stage.complete();
+        }
     }
 
     /// The windows, if the call is in some, and scratch.
@@ -231,7 +242,7 @@ impl<'a> Memory<'a> {
             Region::Input => &self.input[range],
             Region::User => &self.user[range],
             Region::Scratch => &self.scratch[range],
-            Region::Stage => staged(self.stage.as_deref()).own.read(range),
+            Region::Stage => staged(self.stage.as_ref()).own.read(range),
         }
     }
 
@@ -242,7 +253,7 @@ impl<'a> Memory<'a> {
         match region {
             Region::User => &mut self.user[range],
             Region::Scratch => &mut self.scratch[range],
-            Region::Stage => staged(self.stage.as_deref_mut()).own.write(range),
+            Region::Stage => staged(self.stage.as_mut()).own.write(range),
             Region::Input => unreachable!("proven schedules do not write their input"),
         }
     }
@@ -285,7 +296,7 @@ impl<'a> Memory<'a> {
             Region::Scratch => &self.scratch[range],
             Region::Stage => unreachable!("what lies in rows is not copied within a stage"),
         };
-        let stage = staged(self.stage.as_deref_mut()).own.write(Rows::span(start));
+        let stage = staged(self.stage.as_mut()).own.write(Rows::span(start));
         rows.places().for_each(|(row, place)| copy(&mut stage[place], &bytes[row]));
     }
 
@@ -309,21 +320,21 @@ impl<'a> Memory<'a> {
         let (Some(rows), Some(at)) = (self.map.rows(range.len()), self.map.taken_at) else {
             return;
         };
-        let stage = staged(self.stage.as_deref()).peers.read(from, Rows::span(range.start));
+        let stage = staged(self.stage.as_ref()).peers.read(from, Rows::span(range.start));
         let taken = &mut self.scratch[at..];
         rows.places().for_each(|(row, place)| copy(&mut taken[row], &stage[place]));
     }
 
     /// Trades stages with the other rank.
     pub(crate) fn trade(&mut self) {
-        staged(self.stage.as_deref_mut()).trade();
+        staged(self.stage.as_mut()).trade();
     }
 
     /// The bytes of `dst`, to be written, and the memory around them.
     #[inline]
     pub(crate) fn split(&mut self, dst: Slice) -> (&mut [u8], Rest<'_>) {
         let (region, range) = self.map.place(dst);
-        let stage = self.stage.as_deref_mut().map(|Window { own, peers }| (own, &*peers));
+        let stage = self.stage.as_mut().map(|stage| (&mut *stage.own, &*stage.peers));
         let (own, stages) = stage.unzip();
         let mut rest = Rest {
             input: self.input,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use ringfold_bootstrap::{CallName, Control, IN_WINDOWS};
+use ringfold_bootstrap::{CallName, Control, Windows};
 use ringfold_collectives::select::{
     Constraints, Measurements, chunk_len, select, select_in_windows,
 };
@@ -22,6 +22,7 @@ use crate::pair::Pair;
 use crate::reach::spreads;
 use crate::rows::{self, TAKEN_BYTES};
 use crate::short::reduces_in_lines;
+use crate::watch::Watch;
 
 /// The schedules of a communicator.
 #[derive(Debug)]
@@ -92,8 +93,7 @@ pub(crate) struct Entry {
 /// What tells a call from others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
-    /// The call in the log, with the algorithm's number among those of its collective, and whether
-    /// the buffers are windows.
+    /// The call in the log, with the algorithm's number among those of its collective.
     name: CallName,
     /// What the ranks must agree on besides the call's number.
     fingerprint: u64,
@@ -305,8 +305,6 @@ impl Plans {
         let known = Algorithm::of(call.collective);
         let code = known.iter().position(|a| a.name == algorithm.name).unwrap_or(usize::MAX);
         let code = u8::try_from(code).unwrap_or(u8::MAX);
-        // To take a window is to call something else, whatever runs.
-        let code = if self.place == Place::Ordinary { code } else { code | IN_WINDOWS };
         tracing::debug!("{call}: {algorithm}, chunks of {chunk} elements");
         let [kinds, count, root] = call.to_words();
         let fingerprint = [kinds, count, root, code.into(), chunk as u64]
@@ -354,33 +352,38 @@ impl Entry {
         if self.in_rows { bytes.next_multiple_of(64) + TAKEN_BYTES } else { bytes }
     }
 
-    /// Begins the call as number `seq`; `seal` is what the ranks must agree on besides. Returns the
-    /// tag of its bytes.
-    pub(crate) fn begin(&self, control: &Control, seq: u64, seal: u64) -> u32 {
+    /// Begins the call as number `seq`, in `windows` if it is in some. Returns the tag of its
+    /// bytes.
+    pub(crate) fn begin(&self, control: &Control, seq: u64, windows: Option<Windows>) -> u32 {
         tracing::trace!("{} #{seq} by {}", self.call, self.schedule.algorithm());
-        self.mark.begin(control, seq, seal)
+        self.mark.begin(control, seq, windows)
     }
 
     /// The call, begun with that `tag`, ready to run.
-    pub(crate) fn task<'a>(
-        &'a self,
-        control: &'a Control,
-        tag: u32,
-        timeout: Duration,
-    ) -> Task<'a> {
+    pub(crate) fn task<'a>(&'a self, watch: &'a Watch, tag: u32, timeout: Duration) -> Task<'a> {
         let Self { schedule, kernel, in_lines, is_attached, .. } = self;
         let (in_lines, offers) = (*in_lines, *is_attached);
-        Task { schedule, kernel, in_lines, offers, tag, timeout, control }
+        Task { schedule, kernel, in_lines, offers, tag, timeout, watch }
     }
 }
 
 impl Mark {
-    /// Enters a call as number `seq`; `seal` is what the ranks must agree on besides. Returns the
-    /// tag of its bytes.
+    /// Enters a call as number `seq`, in `windows` if it is in some. Returns the tag of its bytes.
     #[inline]
-    pub(crate) fn begin(&self, control: &Control, seq: u64, seal: u64) -> u32 {
-        control.entered(seq, &self.name);
-        // Any two fingerprints differ in half of all bits, and any two of seals; consecutive
+    pub(crate) fn begin(&self, control: &Control, seq: u64, windows: Option<Windows>) -> u32 {
+        let seal = match windows {
+            None => {
+                control.entered(seq, &self.name);
+                0
+            }
+            Some(windows) => {
+                control.entered(seq, &self.name.in_windows(windows));
+                let Windows { input, output, begin } = windows;
+                let words = [input.into(), output.into(), begin];
+                words.into_iter().fold(0, |seal, word: u64| mix(seal ^ word))
+            }
+        };
+        // Any two fingerprints differ in half of all bits, and any two seals; consecutive
         // numbers are spread by the golden ratio.
         let word = self.fingerprint ^ seal ^ seq.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (word >> 32) as u32

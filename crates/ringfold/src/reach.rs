@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use ringfold_collectives::{Form, Schedule, Source, Step};
 use ringfold_reduce::{Kernel, Operand};
-use ringfold_transport::{OwnPart, Window};
+use ringfold_transport::{Exposure, OwnPart, ReadExposure};
 use ringfold_types::limits::SOURCES_MAX;
 use ringfold_types::{Buffer, Rank, Slice};
 
@@ -20,9 +20,9 @@ const FEW_BYTES: usize = 20 * 64;
 /// The windows that a call's input and output are in.
 pub(crate) struct Reach<'a> {
     /// Out of place.
-    pub(crate) input: Option<&'a Window>,
+    pub(crate) input: Option<ReadExposure<'a>>,
     /// The output, and in place the input.
-    pub(crate) output: &'a mut Window,
+    pub(crate) output: Exposure<'a>,
     /// The byte of both at which the call's elements begin.
     pub(crate) at: usize,
     /// How far to shift a number of elements to get their bytes,
@@ -78,6 +78,14 @@ pub(crate) fn spreads(schedule: &Schedule) -> bool {
 }
 
 impl Reach<'_> {
+    /// All steps of the call are done.
+    pub(crate) fn complete(&mut self) {
+        self.output.complete();
+        if let Some(input) = &mut self.input {
+            input.complete();
+        }
+    }
+
     /// Combines all elements of a step that waits for nothing.
     pub(crate) fn reduce(
         &mut self,
@@ -100,15 +108,15 @@ impl Reach<'_> {
         let (at, element, accumulator) = (self.at, self.element, self.accumulator);
         let in_window = |slice: Slice| bytes(at, element, slice);
         let in_scratch = |slice: Slice| bytes(0, accumulator, slice);
-        let Window { own, peers } = &mut *self.output;
-        let far = self.input.map_or(&*peers, |window| &window.peers);
+        let Exposure { own, peers, .. } = &mut self.output;
+        let far = self.input.as_ref().map_or(&**peers, |window| window.peers);
         // What the destination is not in. Partial results are combined where they lie.
         let (into, near, scratch): (&mut [u8], Option<&OwnPart>, &[u8]) =
             if dst.buffer == Buffer::Scratch {
-                let near = self.input.map_or(&*own, |window| &window.own);
+                let near = self.input.as_ref().map_or(&**own, |window| window.own);
                 (&mut scratch[in_scratch(dst)], Some(near), &[])
             } else {
-                let near = self.input.map(|window| &window.own);
+                let near = self.input.as_ref().map(|window| window.own);
                 (own.write(in_window(dst)), near, scratch)
             };
         let mut operands = [Operand::Destination; SOURCES_MAX];
@@ -140,10 +148,10 @@ impl Reach<'_> {
     /// Combines elements into the outputs of all ranks at once.
     fn reduce_to_all(&mut self, kernel: &Kernel, dst: Slice, sources: &[Source]) {
         let range = bytes(self.at, self.element, dst);
-        let Window { own, peers } = &mut *self.output;
+        let Exposure { own, peers, .. } = &mut self.output;
         let mut operands = [Operand::Destination; SOURCES_MAX];
         for (operand, source) in operands.iter_mut().zip(sources) {
-            *operand = match (*source, self.input) {
+            *operand = match (*source, &self.input) {
                 (Source::Local(_), None) => Operand::Destination,
                 (Source::Peer(of, _), None) => Operand::Other(peers.place(of)),
                 (Source::Local(_), Some(input)) => Operand::elements(input.own.read(range.clone())),
@@ -170,7 +178,7 @@ impl Reach<'_> {
             return;
         }
         let range = bytes(self.at, self.element, src);
-        let Window { own, peers } = &mut *self.output;
+        let Exposure { own, peers, .. } = &mut self.output;
         peers.put(to, range.start, own.read(range));
     }
 }

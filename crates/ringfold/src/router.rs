@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use ringfold_transport::{Fragment, Link, LinkError, Pages, Transport, Windows};
+use ringfold_transport::{Fragment, Link, LinkError, Pages, Process, Transport, Windows};
 use ringfold_types::Rank;
 
 /// The transports of a communicator. A rank reaches each peer by one of them.
@@ -14,6 +14,8 @@ pub(crate) struct Router {
     route: Vec<usize>,
     /// What carries the data, by peer.
     names: Vec<&'static str>,
+    /// The process that has the connections.
+    process: Process,
 }
 
 /// Transports that one communicator uses at once.
@@ -29,7 +31,13 @@ impl Router {
     ) -> Self {
         debug_assert!(transports.len() <= TRANSPORTS_MAX, "room in the wait set");
         debug_assert!(route.iter().all(|via| *via < transports.len().max(1)), "routes exist");
-        Self { transports, route, names }
+        Self { transports, route, names, process: Process::this() }
+    }
+
+    /// Whether this process was forked from the one that has the connections.
+    #[inline]
+    pub(crate) fn is_forked(&self) -> bool {
+        !self.process.is_this()
     }
 
     /// The name of the transport to `peer`.
@@ -116,5 +124,14 @@ impl Router {
 
     pub(crate) fn wake_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.transports.iter().map(|via| via.wake_fd())
+    }
+}
+
+impl Drop for Router {
+    fn drop(&mut self) {
+        if self.is_forked() {
+            // To end them would tell the peers that the parent has left.
+            std::mem::forget(std::mem::take(&mut self.transports));
+        }
     }
 }

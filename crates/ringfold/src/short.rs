@@ -7,7 +7,7 @@ use ringfold_transport::copy;
 use ringfold_types::limits::SOURCES_MAX;
 use ringfold_types::{Rank, Slice};
 
-use crate::engine::{Reduction, Task, Trouble, combine, hear, link, look, put};
+use crate::engine::{Reduction, Task, Trouble, combine, copy_step, hear, link, put};
 use crate::memory::Memory;
 use crate::router::Router;
 use crate::wait::Patience;
@@ -80,7 +80,7 @@ pub(crate) fn dash(
                 }
                 Whole::Wait if turns > 0 => {
                     turns -= 1;
-                    look(task)?;
+                    task.watch.check_abort()?;
                     router.poll()?;
                     std::thread::yield_now();
                 }
@@ -122,11 +122,11 @@ fn whole(
             Ok(Whole::Done)
         }
         Step::Copy { src, dst } => {
-            memory.copy(src, dst);
+            copy_step(task, memory, src, dst)?;
             Ok(Whole::Done)
         }
         Step::Put { to, src } => {
-            put(memory, to, src);
+            put(task, memory, to, src)?;
             Ok(Whole::Done)
         }
         Step::Get { from, src, dst } => {
@@ -157,6 +157,7 @@ fn whole(
                 return Ok(Whole::Done);
             }
             let Some((reach, scratch)) = memory.reach() else { return Ok(Whole::Part(0)) };
+            task.watch.check_abort_after_pause()?;
             reach.reduce(task.kernel, scratch, dst, sources);
             Ok(Whole::Done)
         }

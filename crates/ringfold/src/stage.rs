@@ -47,17 +47,21 @@ impl Communicator {
         let (collective, data_type, op) = (Collective::AllGather, DataType::U8, ReduceOp::Sum);
         let call = Call { collective, count: own.len(), data_type, op, root: Rank(0) };
         let (size, rank, layout) = (self.size(), self.rank(), &self.layout);
-        let plan = Plan { call, layout, rank, chunk: own.len(), window_bytes: LINK_BYTES_MIN };
-        let direct = Algorithm::named(collective, "direct").expect("an algorithm of that name");
-        let (schedule, kernel) = ((direct.schedule)(&plan), Kernel::new(data_type, op, size));
+        // No rank has links to all others for it, however many they are.
+        let bruck = Algorithm::named(collective, "bruck").expect("an algorithm of that name");
+        let chunk = size * own.len();
+        let plan = Plan { call, layout, rank, chunk, window_bytes: LINK_BYTES_MIN };
+        let (schedule, kernel) = ((bruck.schedule)(&plan), Kernel::new(data_type, op, size));
+        let mut staged = vec![0; schedule.scratch_len()];
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         let (schedule, kernel, timeout) = (&schedule, &kernel, self.timeout);
-        let task = Task { schedule, kernel, in_lines: false, offers: false, tag, timeout, control };
+        let task =
+            Task { schedule, kernel, in_lines: false, offers: false, tag, timeout, watch: control };
         let mut all = vec![0; size * own.len()];
         let input_at = rank.index() * own.len();
         all[input_at..][..own.len()].copy_from_slice(own);
         let user = User::Together { bytes: &mut all, input_at, output_at: 0 };
-        self.engine.run(&task, &mut Memory::new(user, &mut [], 1, 1), 0)?;
+        self.engine.run(&task, &mut Memory::new(user, &mut staged, 1, 1), 0)?;
         Ok(all)
     }
 }

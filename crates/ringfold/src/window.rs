@@ -30,7 +30,7 @@ pub struct Window<T> {
     pub(crate) store: Store,
     /// Which of its communicator's windows it is, and which of this process's communicators that
     /// is.
-    pub(crate) number: u64,
+    pub(crate) number: u32,
     pub(crate) home: u64,
     len: usize,
     elements: PhantomData<T>,
@@ -50,7 +50,7 @@ impl Store {
     /// Its first `bytes` bytes.
     pub(crate) fn front(&self, bytes: usize) -> &[u8] {
         match self {
-            Self::Shared(window) => window.own.read(0..bytes),
+            Self::Shared(window) => window.read(0..bytes),
             Self::Own(own) => own.front(bytes),
             Self::Registered(pages) => pages.front(bytes),
         }
@@ -59,7 +59,7 @@ impl Store {
     /// Likewise, to be written.
     pub(crate) fn front_mut(&mut self, bytes: usize) -> &mut [u8] {
         match self {
-            Self::Shared(window) => window.own.write(0..bytes),
+            Self::Shared(window) => window.write(0..bytes),
             Self::Own(own) => own.exactly(bytes),
             Self::Registered(pages) => pages.front_mut(bytes),
         }
@@ -72,7 +72,7 @@ pub(crate) struct Windowing {
     /// This communicator among those of the process.
     pub(crate) home: u64,
     /// Windows made so far.
-    made: u64,
+    made: u32,
     /// How calls are performed in windows that all have mapped, and in others.
     shared: Plans,
     apart: Plans,
@@ -102,8 +102,10 @@ impl Windowing {
     }
 }
 
-/// How long to wait for peers' parts between two looks.
+/// How long to wait for peers' parts before the second look, and at most between two: the time
+/// doubles, since many ranks that look often keep each other from making their parts.
 const GLANCE: Duration = Duration::from_micros(200);
+const GLANCE_MAX: Duration = Duration::from_millis(20);
 
 impl Communicator {
     /// Makes a window of `len` elements, all zero. To be called by every rank, with the same type
@@ -153,7 +155,7 @@ impl Communicator {
         } else {
             self.own(bytes)
         };
-        self.windows.made += 1;
+        self.windows.made = self.windows.made.wrapping_add(1).max(1);
         let (number, home) = (self.windows.made, self.windows.home);
         Ok(Window { store, number, home, len, elements: PhantomData })
     }
@@ -171,12 +173,10 @@ impl Communicator {
 
     /// Makes memory that all ranks have mapped; or all fail.
     fn share(&mut self, bytes: usize) -> Result<Shared, Error> {
-        let made = match self.exchange(bytes) {
+        let call = self.agreement();
+        let made = match self.guarded(&call, |it| it.exchange(bytes)) {
             Ok(made) => made,
-            Err(trouble) => {
-                let call = self.agreement();
-                return Err(self.fail(call, trouble));
-            }
+            Err(trouble) => return Err(self.fail(call, trouble)),
         };
         let mut lacks = vec![0_u8; self.size()];
         self.all_gather_into(&[u8::from(made.is_err())], &mut lacks)?;
@@ -203,6 +203,7 @@ impl Communicator {
         };
         let deadline = Instant::now() + self.timeout;
         windows.begin(bytes)?;
+        let mut glance = GLANCE;
         loop {
             if let Some(made) = windows.finish()? {
                 return Ok(made);
@@ -213,7 +214,8 @@ impl Communicator {
             if Instant::now() >= deadline {
                 return Err(Trouble::Overdue);
             }
-            park(&[Some(control.wake_fd())], GLANCE);
+            park(&[Some(control.wake_fd())], glance);
+            glance = GLANCE_MAX.min(glance * 2);
         }
     }
 

@@ -3,6 +3,8 @@
 use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
+use ringfold_bootstrap::Windows as Named;
+use ringfold_lend::{expose, expose_to_readers};
 use ringfold_reduce::{Element, scale};
 use ringfold_transport::Window as Shared;
 use ringfold_types::{Call, Collective, Rank, ReduceOp};
@@ -10,7 +12,6 @@ use ringfold_types::{Call, Collective, Rank, ReduceOp};
 use crate::communicator::Communicator;
 use crate::error::Error;
 use crate::memory::{Memory, Shape, User, goes_past};
-use crate::plans::mix;
 use crate::reach::Reach;
 use crate::window::{Store, Window};
 
@@ -35,8 +36,9 @@ impl Communicator {
     /// [`all_reduce`](Self::all_reduce), which may add in another order.
     ///
     /// Until it returns, peers read and write this rank's elements where they lie. After
-    /// [`Error::Failed`] those that are left may still be at it: what the window holds is then
-    /// undefined, and may change.
+    /// [`Error::Failed`] the elements in `range` are undefined, and nobody else changes them any
+    /// more: this rank then has its elements for itself, in memory of its own. That takes as much
+    /// memory as the window, once. If the system refuses it, access to the window panics.
     ///
     /// # Errors
     /// [`Error::Argument`] or [`Error::Failed`].
@@ -80,6 +82,7 @@ impl Communicator {
         windows: Windows<'_, T>,
         at: usize,
     ) -> Result<(), Error> {
+        self.check_process()?;
         let (input, output) = match windows {
             Windows::Apart { input, output } => (Some(input), output),
             Windows::InPlace(window) => (None, window),
@@ -100,9 +103,11 @@ impl Communicator {
             return Err(self.argument(call.collective, what));
         }
         let shape = Shape { in_place: input.is_none(), input: len, output: len };
-        // What the ranks must agree on besides the call.
-        let mark = [input.map_or(0, |input| input.number), output.number, at as u64];
-        let mark = mark.into_iter().fold(0, |mark, word| mix(mark ^ word));
+        let named = Named {
+            input: input.map_or(output.number, |input| input.number),
+            output: output.number,
+            begin: at as u64,
+        };
         let range = at..at + len;
         let place = match (input.map(|input| &input.store), &mut output.store) {
             (None, Store::Shared(output)) => Place::Shared { input: None, output },
@@ -119,7 +124,7 @@ impl Communicator {
                 })
             }
         };
-        self.run_in_windows(call, shape, place, &range, mark)
+        self.guarded(call, |it| it.run_in_windows(call, shape, place, &range, named))
     }
 
     /// Makes a call the latest of its kind of windows, if it is good.
@@ -152,7 +157,7 @@ impl Communicator {
         shape: Shape,
         place: Place<'_>,
         range: &Range<usize>,
-        mark: u64,
+        named: Named,
     ) -> Result<(), Error> {
         let is_shared = matches!(place, Place::Shared { .. });
         self.plan_in_windows(call, shape, is_shared)?;
@@ -162,7 +167,7 @@ impl Communicator {
         let mut entry = self.windows.plans(is_shared).latest();
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         self.seq += 1;
-        let tag = entry.begin(control, self.seq, mark);
+        let tag = entry.begin(control, self.seq, Some(named));
         if entry.is_staged && self.stage.is_none() {
             let planned = entry.call;
             match self.make_stage(tag) {
@@ -185,16 +190,19 @@ impl Communicator {
                 let (at, spreads) = (range.start, entry.spreads);
                 let all = range.len() * self.layout.size();
                 let past = input.is_some() && goes_past(range.len(), all);
+                let input = input.map(|input| expose_to_readers(&entry.schedule, input));
+                let output = expose(&entry.schedule, output);
                 let reach = Reach { input, output, at, element, accumulator, spreads, past };
                 Memory::in_windows(reach, scratch)
             }
             Place::Shared { input, output } => {
-                let output = output.own.write(range.clone());
+                let output = output.write(range.clone());
                 let user = match input {
-                    Some(input) => User::Apart { input: input.own.read(range.clone()), output },
+                    Some(input) => User::Apart { input: input.read(range.clone()), output },
                     None => User::Together { bytes: output, input_at: 0, output_at: 0 },
                 };
                 let stage = self.stage.as_mut().filter(|_| entry.is_staged);
+                let stage = stage.map(|stage| expose(&entry.schedule, stage));
                 let staging = entry.staging(self.is_stage_turned, self.layout.size());
                 Memory::new(user, scratch, element, accumulator).with_stage(stage, staging)
             }
@@ -207,6 +215,7 @@ impl Communicator {
             }
             Err(trouble) => {
                 let call = entry.call;
+                drop(memory);
                 Err(self.fail(call, trouble))
             }
         }
@@ -246,8 +255,8 @@ fn prescaled<'a>(call: &Call, place: Place<'a>, range: &Range<usize>) -> Place<'
     let (data_type, factor) = (call.data_type, factor.factor());
     match place {
         Place::Shared { input, output } => {
-            let from = input.map(|input| input.own.read(range.clone()));
-            scale(data_type, output.own.write(range.clone()), from, factor);
+            let from = input.map(|input| input.read(range.clone()));
+            scale(data_type, output.write(range.clone()), from, factor);
             Place::Shared { input: None, output }
         }
         Place::Apart(User::Apart { input, output }) => {

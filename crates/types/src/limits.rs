@@ -83,6 +83,10 @@ pub const CAUSE_BYTES_MAX: usize = 1024;
 /// Time that every rank has to say where it is, once one has complained, in milliseconds.
 pub const ANSWER_MS: u64 = 500;
 
+/// Time without a check of the control connection, in milliseconds, after which a rank may have
+/// been stopped: it then reads the connection before it goes on with a call.
+pub const PAUSE_MS: i64 = 100;
+
 /// Time that a broken link waits for the news that its far end has died, in milliseconds.
 pub const LINK_GRACE_MS: u64 = 300;
 
@@ -111,7 +115,19 @@ pub const HUBS_MAX: usize = 1_024;
 /// Bytes of one line of a launcher's key-value protocol (PMI-1).
 pub const PMI_LINE_BYTES_MAX: usize = 4_096;
 
-/// Bytes of one line of a rank's output that the launcher keeps together; longer lines are cut.
+/// Time without a word from another host after which `ringrun` takes the host for lost, and after
+/// which a host that hears nothing from `ringrun` ends its ranks, in milliseconds. So `ringrun` may
+/// be stopped, as by a debugger, for nearly two minutes. `--host-timeout` sets another time.
+pub const HOST_SILENCE_MS: u64 = 120_000;
+
+/// The shortest that may be set,
+pub const HOST_SILENCE_MIN_MS: u64 = 1_000;
+
+/// and the longest time between two signs of life.
+pub const HOST_BEAT_MS: u64 = 5_000;
+
+/// Bytes of one line of a rank's output that the launcher keeps together. Of a longer line, other
+/// ranks' lines may come between the pieces.
 pub const LINE_BYTES_MAX: usize = 64 * 1024;
 
 /// Calls that a rank remembers, to tell others what it did when something went wrong.
@@ -180,14 +196,19 @@ pub const RDMA_LEND_BYTES: usize = 32 * 1024;
 /// Bytes of registered memory that nobody uses any more and that is kept for who asks next.
 pub const RDMA_IDLE_BYTES: usize = 256 * 1024 * 1024;
 
-/// Time after which a queue pair by which no packet has passed is given up, in milliseconds,
+/// Time after which a queue pair by which no packet has passed is given up, in milliseconds. The
+/// time that a device may take to send a lost packet again comes on top of it.
 pub const RDMA_PROOF_MS: u64 = 2_000;
 
-/// and where TCP may not take its place.
+/// The least such time where TCP may not take its place, in milliseconds.
 pub const RDMA_LAST_PROOF_MS: u64 = 10_000;
 
 /// Time that a device has to say what became of a failed queue pair's work, in milliseconds.
 pub const RDMA_FLUSH_MS: u64 = 500;
+
+/// Time that a device may take to destroy a queue pair by which the peer may still write, before
+/// the link to the peer ends, in milliseconds.
+pub const RDMA_DESTROY_MS: u64 = 10_000;
 
 /// Time after which a lost queue pair is made again, in milliseconds; it doubles each time in vain,
 pub const RDMA_RETRY_MS: u64 = 1_000;
@@ -207,6 +228,7 @@ const _: () = assert!(HANDSHAKE_MUTE_MS < HANDSHAKE_OPENED_MS);
 const _: () = assert!(HANDSHAKE_OPENED_MS < HANDSHAKE_MS);
 const _: () = assert!(HUB_SILENCE_MS >= 2 * (ANSWER_MS + LINK_GRACE_MS));
 const _: () = assert!(CALLS_REMEMBERED.is_power_of_two());
+const _: () = assert!(HOST_SILENCE_MS >= 4 * HOST_BEAT_MS);
 const _: () = assert!(4 * LINE_BYTES_MAX <= CONTROL_BYTES_MAX);
 const _: () = assert!(POSTED_MAX > SOURCES_MAX);
 const _: () = assert!(TELLS_MAX.is_power_of_two());

@@ -113,7 +113,7 @@ impl Port {
 
     /// As far as it matters for pairing.
     fn card(&self) -> RailCard {
-        RailCard { gid: self.gid, lid: 0, mtu: 0, kind: self.gid_kind() }
+        RailCard { gid: self.gid, lid: 0, mtu: 0, kind: self.gid_kind(), needs_grh: false }
     }
 
     const fn gid_kind(&self) -> GidKind {

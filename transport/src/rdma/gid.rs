@@ -2,17 +2,19 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use super::address::router;
 use super::sys::{Gid, GidKind};
 
 /// The best of a port's GIDs for a job that meets at `near`, and the reason.
 pub(super) fn choose(gids: &[Gid], near: Option<IpAddr>) -> Option<(Gid, &'static str)> {
     let best = gids.iter().copied().max_by_key(|gid| {
-        let is_routable = gid.kind == GidKind::RoceV2;
+        let is_routable = gid.kind == GidKind::RoceV2 || names_router(gid);
         // Among equals the first.
         let first = u32::MAX - gid.index;
         (is_routable, !gid.is_link_local(), is_of_family(gid, near), shared_bits(gid, near), first)
     })?;
     let why = match best.kind {
+        GidKind::InfiniBand if names_router(&best) => "other subnets reach it",
         GidKind::InfiniBand => "the first",
         GidKind::RoceV1 => "there is none of RoCE v2",
         GidKind::RoceV2 if best.is_link_local() => "of RoCE v2 there are only link-local ones",
@@ -24,6 +26,11 @@ pub(super) fn choose(gids: &[Gid], near: Option<IpAddr>) -> Option<(Gid, &'stati
         GidKind::Iwarp => "in the family of the job's address, nearest to it",
     };
     Some((best, why))
+}
+
+/// Whether it is InfiniBand's and says how other subnets reach it.
+fn names_router(gid: &Gid) -> bool {
+    gid.kind == GidKind::InfiniBand && router(&gid.bytes).is_some()
 }
 
 fn is_of_family(gid: &Gid, near: Option<IpAddr>) -> bool {
@@ -72,6 +79,11 @@ mod tests {
         assert_eq!(chosen(&gids[..2], "10.1.0.9"), Some(1));
         assert_eq!(chosen(&gids[..1], "10.1.0.9"), Some(0));
         assert_eq!(chosen(&[], "10.1.0.9"), None);
+        let ports = ["fe80::1", "fec0:0:0:7::1", "fec0:0:21:7::1", "fec0:0:21:7::2"];
+        let ports = [0, 1, 2, 3].map(|at| gid(at, ports[at as usize], GidKind::InfiniBand));
+        assert_eq!(chosen(&ports, "10.1.0.9"), Some(2), "others can route to it");
+        assert_eq!(chosen(&ports[..2], "10.1.0.9"), Some(1));
+        assert_eq!(chosen(&ports[..1], "10.1.0.9"), Some(0));
         let addresses = gids.map(|it| Gid { kind: GidKind::Iwarp, ..it });
         assert_eq!(chosen(&addresses, "10.2.0.9"), Some(4));
         assert_eq!(chosen(&addresses, "2001:db8::9"), Some(5));

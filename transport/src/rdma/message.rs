@@ -36,7 +36,7 @@ const COVERED_BYTES: usize = MESSAGE_BYTES - PROOF_BYTES;
 /// Where the body begins.
 const BODY_AT: usize = 8;
 /// Bytes of a rail.
-const RAIL_BYTES: usize = 20;
+const RAIL_BYTES: usize = 21;
 /// Bytes of a path's other end.
 const TARGET_BYTES: usize = 20 + size_of::<Ticket>();
 /// Bytes of what was heard on a lane.
@@ -48,7 +48,7 @@ const _: () = assert!(RAILS_MAX * 4 + 8 <= COVERED_BYTES - BODY_AT);
 const _: () = assert!(TARGET_BYTES + RAIL_BYTES + PLATE_BYTES <= COVERED_BYTES - BODY_AT);
 const _: () = assert!(LANES_MAX * HEARD_BYTES <= COVERED_BYTES - BODY_AT);
 
-const PURPOSE: &[u8] = b"ringfold rdma message 6";
+const PURPOSE: &[u8] = b"ringfold rdma message 7";
 
 /// A port as the peer must know it to pair it with one of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +57,8 @@ pub(super) struct RailCard {
     pub(super) lid: u16,
     pub(super) mtu: u8,
     pub(super) kind: GidKind,
+    /// Packets to and from it must have a global header (InfiniBand).
+    pub(super) needs_grh: bool,
 }
 
 /// Memory that the peer may write.
@@ -326,6 +328,7 @@ impl RailCard {
             GidKind::RoceV2 => 2,
             GidKind::Iwarp => 3,
         };
+        bytes[20] = self.needs_grh.into();
         bytes
     }
 
@@ -340,8 +343,13 @@ impl RailCard {
             3 => GidKind::Iwarp,
             _ => return Err(BadMessage::Nonsense),
         };
+        let needs_grh = match bytes[20] {
+            0 => false,
+            1 => true,
+            _ => return Err(BadMessage::Nonsense),
+        };
         match bytes[18] {
-            mtu @ 1..=5 => Ok(Self { gid, lid, mtu, kind }),
+            mtu @ 1..=5 => Ok(Self { gid, lid, mtu, kind, needs_grh }),
             _ => Err(BadMessage::Nonsense),
         }
     }
@@ -366,7 +374,8 @@ mod tests {
     #[test]
     fn messages_travel() {
         let key = JobKey::new([1; 32]);
-        let rail = RailCard { gid: [7; 16], lid: 300, mtu: 5, kind: GidKind::RoceV1 };
+        let rail =
+            RailCard { gid: [7; 16], lid: 300, mtu: 5, kind: GidKind::RoceV1, needs_grh: false };
         let iwarp = RailCard { kind: GidKind::Iwarp, ..rail };
         let (ticket, address) = (*b"any sixteen of t", u64::MAX - 1);
         let target = Target { number: 1 << 23, sequence: 5, ticket, address, key: u32::MAX };
@@ -411,7 +420,8 @@ mod tests {
     #[test]
     fn nonsense_is_refused_though_it_is_proven() {
         let key = JobKey::new([1; 32]);
-        let mtu = |mtu| RailCard { gid: [7; 16], lid: 0, mtu, kind: GidKind::RoceV2 };
+        let mtu =
+            |mtu| RailCard { gid: [7; 16], lid: 0, mtu, kind: GidKind::RoceV2, needs_grh: false };
         let rails = |rail| Message::Rails { rails: vec![rail], queue_pairs: 1 };
         for message in [
             rails(mtu(6)),
@@ -434,5 +444,10 @@ mod tests {
             let found = Message::decode(&bytes, context(&key));
             assert_eq!(found, Err(BadMessage::Nonsense), "{message:?}");
         }
+        // Neither yes nor no.
+        let mut bytes = rails(mtu(5)).encode(context(&key));
+        bytes[BODY_AT + RAIL_BYTES - 1] = 2;
+        context(&key).prove(&mut bytes);
+        assert_eq!(Message::decode(&bytes, context(&key)), Err(BadMessage::Nonsense));
     }
 }

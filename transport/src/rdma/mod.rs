@@ -16,7 +16,7 @@
 //!
 //! * `sys`: libibverbs and librdmacm, found at run time;
 //! * `filter`, `gid`, `rail`: which ports this host has, and which may be used;
-//! * `pairing`: which of them reach which of a peer's;
+//! * `pairing`: which of them reach which of a peer's; `address`: how packets get there;
 //! * `geometry`, `outbound`, `inbound`: the ring; `path`: a queue pair; `peer`, `talk`: all of
 //!   one peer;
 //! * `registry`: memory of callers that devices read and write where it lies; `invitation`: where
@@ -26,6 +26,7 @@
 //!   the log says of it, so that one cable is one line;
 //! * `examine`: whether all is there that it takes.
 
+mod address;
 mod budget;
 #[doc(hidden)]
 pub mod decode;
@@ -54,6 +55,8 @@ mod restraint;
 mod ring_tests;
 mod sys;
 mod talk;
+#[cfg(test)]
+mod tests;
 mod words;
 
 pub use endpoint::{Config, Rdma};

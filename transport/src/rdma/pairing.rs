@@ -3,6 +3,7 @@
 
 use std::net::Ipv6Addr;
 
+use super::address::subnet;
 use super::message::RailCard;
 use super::sys::GidKind;
 
@@ -42,9 +43,11 @@ fn family(rail: &RailCard) -> u8 {
 /// Leading bits that both addresses have in common. On InfiniBand those of the subnet count, and
 /// the rest names the port.
 fn shared_bits(one: &RailCard, other: &RailCard) -> u32 {
+    if one.kind == GidKind::InfiniBand {
+        return (subnet(&one.gid) ^ subnet(&other.gid)).leading_zeros();
+    }
     let number = |rail: &RailCard| Ipv6Addr::from(rail.gid).to_bits();
-    let bits = (number(one) ^ number(other)).leading_zeros();
-    if one.kind == GidKind::InfiniBand { bits.min(64) } else { bits }
+    (number(one) ^ number(other)).leading_zeros()
 }
 
 #[cfg(test)]
@@ -54,7 +57,7 @@ mod tests {
     fn roce(third: u8, last: u8) -> RailCard {
         let mut gid = [0; 16];
         gid[10..].copy_from_slice(&[0xff, 0xff, 10, third, 0, last]);
-        RailCard { gid, lid: 0, mtu: 5, kind: GidKind::RoceV2 }
+        RailCard { gid, lid: 0, mtu: 5, kind: GidKind::RoceV2, needs_grh: false }
     }
 
     #[test]

@@ -211,8 +211,8 @@ impl Rail {
     }
 
     pub(super) fn card(&self) -> RailCard {
-        let Port { lid, mtu, .. } = self.port;
-        RailCard { gid: self.gid.bytes, lid, mtu, kind: self.gid.kind }
+        let Port { lid, mtu, needs_grh, .. } = self.port;
+        RailCard { gid: self.gid.bytes, lid, mtu, kind: self.gid.kind, needs_grh }
     }
 
     /// Whether its network may let packets overtake each other, as is usual on InfiniBand.

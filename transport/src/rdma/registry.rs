@@ -130,13 +130,20 @@ impl Registry {
 
     /// Takes all rights of a domain away: when this returns, its device reads and writes nothing
     /// more.
-    pub(super) fn forget(&mut self, pd: &Arc<Pd>, budget: &mut Budget) {
+    ///
+    /// # Errors
+    /// The device refuses: it may go on as long as the domain has a queue pair.
+    pub(super) fn forget(&mut self, pd: &Arc<Pd>, budget: &mut Budget) -> io::Result<()> {
+        let mut outcome = Ok(());
         for entry in &mut self.all {
-            let before = entry.rights.len();
-            entry.rights.retain(|(_, right)| !right.is_of(pd));
-            budget.unregister((before - entry.rights.len()) * entry.pages.bytes());
+            for (_, right) in entry.rights.extract_if(.., |(_, right)| right.is_of(pd)) {
+                budget.unregister(entry.pages.bytes());
+                let released = right.deregister();
+                outcome = outcome.and(released);
+            }
             entry.without.retain(|(_, it)| !Arc::ptr_eq(it, pd));
         }
+        outcome
     }
 
     /// Registrations to read and to write, and the bytes of all.

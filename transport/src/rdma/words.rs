@@ -65,6 +65,12 @@ pub(super) fn silence(timeout: u8, retries: u8) -> Duration {
     Duration::from_nanos(4096 << timeout.min(31)) * (u32::from(retries) + 1)
 }
 
+/// How long a device with a wait of that encoded length may take to send a lost packet again: up to
+/// four times as long, by InfiniBand's rules.
+pub(super) fn retransmission(timeout: u8) -> Duration {
+    4 * silence(timeout, 0)
+}
+
 /// How to let more memory be locked.
 pub(super) const MEMLOCK: &str = "`ulimit -l unlimited`, memlock in /etc/security/limits.conf, \
                                   LimitMEMLOCK=infinity for a service";
@@ -139,6 +145,14 @@ pub(super) const fn network(kind: GidKind) -> &'static str {
         GidKind::RoceV1 | GidKind::RoceV2 => "RoCE",
         GidKind::Iwarp => "iWARP",
     }
+}
+
+/// What it means that the device of a rail does not destroy a queue pair.
+pub(super) fn destruction(rail: &str, error: &io::Error) -> String {
+    format!(
+        "{rail} cannot destroy a queue pair ({error}), by which the peer may still write; see \
+         `dmesg`, and reset the device"
+    )
 }
 
 /// Why a connection cannot be set up.

@@ -44,8 +44,14 @@ impl Address {
             .then(|| Self { host: host.to_owned(), name: name.to_owned() })
     }
 
+    /// Where the rank listens until the ranks have met.
     pub(super) fn socket(&self) -> io::Result<SocketAddrUnix> {
         Ok(SocketAddrUnix::new_abstract_name(format!("ringfold-{}", self.name).as_bytes())?)
+    }
+
+    /// Where the rank's bell rings.
+    pub(super) fn bell(&self) -> io::Result<SocketAddrUnix> {
+        Ok(SocketAddrUnix::new_abstract_name(format!("ringfold-{}-bell", self.name).as_bytes())?)
     }
 }
 

@@ -1,14 +1,30 @@
-//! Peers whose memory this process may read where it lies (cross-memory attach).
+//! Peers whose memory this process may read where it lies (cross-memory attach), and whose end it
+//! notices.
 //!
-//! Every rank keeps a random token in its segment, and says there at which address of its own the
-//! token lies. A process that has the token at this address is that rank, and no other: so whoever
-//! reads a peer's memory reads the token after it, in one system call. It then knows that the
-//! process number, which the kernel gave when the ranks met, was the peer's all the while.
+//! Every rank signs its slot with its process number, a random token, and at which address of its
+//! own the token lies. A process that has the token at this address is that rank, and no other: so
+//! whoever reads a peer's memory reads the token after it, in one system call. It then knows that
+//! the process number was the peer's all the while.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
 
-use crate::sys::{process_behind, read_process};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::slot::Slot;
+use crate::sys::read_process;
+
+/// Where process numbers mean the same; 0 if that is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Namespace(pub(super) u64);
+
+impl Namespace {
+    /// That of this process.
+    pub(super) fn own() -> Self {
+        Self(std::fs::metadata("/proc/self/ns/pid").map_or(0, |file| file.ino()))
+    }
+}
 
 /// A number that a rank draws, and where it lies in the rank's own memory.
 #[derive(Clone, Copy, Debug)]
@@ -25,12 +41,18 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// The process at the other end of `socket`, whose token is `token`, if its memory may be read.
-    pub(super) fn find(socket: impl AsFd, token: Token) -> io::Result<Self> {
-        let process = Self { number: process_behind(socket)?, token };
-        if process.number == 0 {
+    /// The process that signed `slot`, if its memory may be read from namespace `own`; `None` if
+    /// no process has signed it yet.
+    pub(super) fn find(slot: &Slot, own: Namespace) -> Option<io::Result<Self>> {
+        let (number, namespace, token) = slot.signed()?;
+        Some(Self::try_out(number, token, own == namespace && own.0 != 0))
+    }
+
+    fn try_out(number: u32, token: Token, is_near: bool) -> io::Result<Self> {
+        if !is_near {
             return Err(io::Error::other("it is in another PID namespace"));
         }
+        let process = Self { number: number.cast_signed(), token };
         process.read(token.at, &mut [])?;
         Ok(process)
     }
@@ -54,25 +76,36 @@ impl Process {
     }
 }
 
+/// What becomes readable when the process that signed `slot` ends; `None` where this cannot be had:
+/// another namespace, no descriptor left, an old system. It is this process for ranks that are
+/// threads of one, which end by leaving.
+pub(super) fn watch(slot: &Slot, own: Namespace) -> Option<io::Result<OwnedFd>> {
+    let (number, namespace, _) = slot.signed()?;
+    let is_near = own == namespace && own.0 != 0 && number != std::process::id();
+    let number = Pid::from_raw(number.cast_signed()).filter(|_| is_near)?;
+    Some(pidfd_open(number, PidfdFlags::empty()).map_err(io::Error::from))
+}
+
 #[cfg(all(test, not(miri)))]
 mod tests {
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-
     use super::*;
 
     #[test]
     fn only_who_has_the_token_is_read() {
-        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
-        let (socket, _other) = socketpair(AddressFamily::UNIX, kind, flags, None).unwrap();
         let (token, secret) = ([7; 16], [1, 2, 3]);
         let at = token.as_ptr().expose_provenance();
-        let process = Process::find(&socket, Token { at, value: token }).unwrap();
+        let own = std::process::id();
+        let process = Process::try_out(own, Token { at, value: token }, true).unwrap();
         let mut into = [0; 3];
         process.read(secret.as_ptr().expose_provenance(), &mut into).unwrap();
         assert_eq!(into, secret);
-        assert!(Process::find(&socket, Token { at, value: [8; 16] }).is_err(), "another token");
+        let is_refused = |at, value, is_near| {
+            assert!(Process::try_out(own, Token { at, value }, is_near).is_err());
+        };
+        is_refused(at, [8; 16], true);
+        is_refused(at, token, false);
         for nowhere in [0, 8, usize::MAX, usize::MAX - 15] {
-            assert!(Process::find(&socket, Token { at: nowhere, value: token }).is_err());
+            is_refused(nowhere, token, true);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! How the ranks of a host meet: everybody listens, and everybody connects to the lower ranks. One
-//! loop serves all conversations at once, so the order in which ranks arrive does not matter.
+//! How the ranks of a host meet: the lowest makes the memory that they share and hands it to the
+//! others, each of which connects to it. What ranks say to each other afterwards is in that memory.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -17,14 +17,14 @@ use rustix::net::{
 use super::Shm;
 use super::address::Address;
 use super::error::ConnectError;
-use super::handshake::{Flaw, Handshake, Host, Met, Outcome};
+use super::handshake::{Flaw, Handshake, Host, Outcome};
 use super::proof::JobKey;
-use super::segment::Segment;
-use crate::sys::Bell;
+use super::segment::{Geometry, Segment};
+use crate::sys::NamedBell;
 
 /// Connections that the kernel keeps for us before we take them.
 const BACKLOG: i32 = 4096;
-/// How long to wait where a peer's backlog is full.
+/// How long to wait where a peer's backlog is full, or the system has no room for descriptors.
 const RETRY: Duration = Duration::from_millis(2);
 
 /// Which messages stay where they are until their receivers copy them from there, where the system
@@ -72,6 +72,7 @@ pub struct Pending {
     offers: Offers,
     address: Address,
     listener: OwnedFd,
+    bell: NamedBell,
 }
 
 impl Pending {
@@ -88,7 +89,8 @@ impl Pending {
         let listener = socket()?;
         bind(&listener, &address.socket()?)?;
         listen(&listener, BACKLOG)?;
-        Ok(Self { key: JobKey::new(key), rank, lanes, offers, address, listener })
+        let bell = NamedBell::new(&address.bell()?)?;
+        Ok(Self { key: JobKey::new(key), rank, lanes, offers, address, listener, bell })
     }
 
     /// What peers need to find this rank: at most 80 printable ASCII characters, to be published to
@@ -99,129 +101,151 @@ impl Pending {
     }
 
     /// Meets `peers`, given as ranks and their addresses (this rank itself is skipped). Every rank
-    /// must call it with all ranks of the host. Blocks until all have met or `deadline` has passed.
+    /// must call it with all ranks of the host. The lowest rank blocks until all others have come,
+    /// the others until the lowest has let them in; all of them at most until `deadline`.
     ///
     /// # Errors
     /// Not all could be met; the error says who and why. Strangers that connect are logged, nothing
     /// more.
     pub fn connect(self, peers: &[(Rank, String)], deadline: Instant) -> Result<Shm, ConnectError> {
-        let Self { key, rank, lanes, offers, address: _, listener } = self;
-        let mut known: Vec<Rank> = peers.iter().map(|(peer, _)| *peer).collect();
-        known.retain(|peer| *peer != rank);
-        if known.iter().any(|peer| peer.index() >= RANKS_MAX) {
+        let Self { key, rank, lanes, offers, address, listener, bell } = self;
+        let mut all: Vec<(Rank, &str)> =
+            peers.iter().map(|(peer, address)| (*peer, address.as_str())).collect();
+        all.retain(|(peer, _)| *peer != rank);
+        let own = address.to_string();
+        all.push((rank, &own));
+        if all.iter().any(|(peer, _)| peer.index() >= RANKS_MAX) {
             let why = "a rank beyond the limit";
             return Err(ConnectError::Io(io::Error::new(io::ErrorKind::InvalidInput, why)));
         }
-        known.sort_unstable();
-        known.dedup();
-        let segment = Segment::new(known.len(), lanes)?;
-        let bell = Bell::new()?;
-        let host = Host { key, rank, lanes, offers, peers: known, segment, bell };
-        let mut meeting = Meeting {
-            to_dial: dials(peers, rank)?,
-            handshakes: Vec::new(),
-            met: host.peers.iter().map(|_| None).collect(),
-            host,
-            listener,
+        all.sort_unstable();
+        all.dedup_by_key(|(peer, _)| *peer);
+        let ranks: Vec<Rank> = all.iter().map(|(peer, _)| *peer).collect();
+        let addresses = all.iter().map(|(peer, address)| find(*peer, address));
+        let addresses: Vec<Address> = addresses.collect::<Result<_, _>>()?;
+        let geometry = Geometry { ranks: ranks.len(), lanes };
+        let (lowest, door) = (ranks[0], addresses[0].socket()?);
+        let host = Host { key, rank, offers, ranks, geometry };
+        let segment = if lowest == rank {
+            let segment = Segment::create(geometry)?;
+            Meeting::new(&host, listener, &segment).run(deadline)?;
+            segment
+        } else {
+            drop(listener);
+            let file = fetch(&host, lowest, &door, deadline)?;
+            Segment::open(file, geometry)
+                .map_err(|source| ConnectError::Unreachable { peer: lowest, source })?
         };
-        meeting.run(deadline)?;
-        let met = meeting.met.into_iter().flatten().collect();
-        Shm::assemble(meeting.host, met)
+        Ok(Shm::new(host, segment, &addresses, bell)?)
     }
 }
 
-/// The peers that it is up to us to connect to.
-fn dials(
-    peers: &[(Rank, String)],
-    rank: Rank,
-) -> Result<Vec<(Rank, SocketAddrUnix)>, ConnectError> {
-    let lower = peers.iter().filter(|(peer, _)| *peer < rank);
-    lower
-        .map(|(peer, address)| {
-            let parsed = Address::parse(address).and_then(|address| address.socket().ok());
-            let unfit = || ConnectError::Address { peer: *peer, address: address.clone() };
-            parsed.map(|socket| (*peer, socket)).ok_or_else(unfit)
-        })
-        .collect()
+/// Where `peer` is.
+fn find(peer: Rank, address: &str) -> Result<Address, ConnectError> {
+    Address::parse(address)
+        .ok_or_else(|| ConnectError::Address { peer, address: address.to_owned() })
 }
 
-/// All conversations of one rank.
-struct Meeting {
-    host: Host,
-    listener: OwnedFd,
-    to_dial: Vec<(Rank, SocketAddrUnix)>,
-    handshakes: Vec<Handshake>,
-    /// By place among the host's peers.
-    met: Vec<Option<Met>>,
-}
-
-impl Meeting {
-    fn run(&mut self, deadline: Instant) -> Result<(), ConnectError> {
-        loop {
-            self.dial()?;
-            self.step()?;
-            if self.met.iter().all(Option::is_some) {
-                return Ok(());
+/// Gets the memory from the lowest rank.
+fn fetch(
+    host: &Host,
+    lowest: Rank,
+    door: &SocketAddrUnix,
+    deadline: Instant,
+) -> Result<OwnedFd, ConnectError> {
+    let unreachable = |source: io::Error| ConnectError::Unreachable { peer: lowest, source };
+    let missing = || ConnectError::Deadline { missing: vec![lowest] };
+    let socket = socket()?;
+    loop {
+        match connect(&socket, door) {
+            Ok(()) => break,
+            Err(Errno::AGAIN | Errno::INTR) if Instant::now() < deadline => {
+                std::thread::sleep(RETRY);
             }
+            Err(Errno::AGAIN | Errno::INTR) => return Err(missing()),
+            Err(error) => return Err(unreachable(error.into())),
+        }
+    }
+    if !is_same_user(&socket)? {
+        return Err(ConnectError::Unproven { peer: lowest });
+    }
+    let opened = Handshake::open(socket, host, lowest);
+    let mut handshake = opened.map_err(|flaw| fatal(lowest, flaw))?;
+    loop {
+        match handshake.step(host, None).map_err(|flaw| fatal(lowest, flaw))? {
+            Outcome::Welcome(file) => return Ok(file),
+            Outcome::Waiting(waiting) => handshake = waiting,
+            Outcome::Welcomed(_) => return Err(missing()),
+        }
+        let now = Instant::now();
+        if now >= deadline {
+            return Err(missing());
+        }
+        await_any(&mut [PollFd::new(&handshake, PollFlags::IN)], deadline - now)?;
+    }
+}
+
+/// The lowest rank's conversations with the others.
+struct Meeting<'a> {
+    host: &'a Host,
+    listener: OwnedFd,
+    segment: &'a Segment,
+    handshakes: Vec<Handshake>,
+    /// By slot, who has the memory.
+    met: Vec<bool>,
+    /// Whether the system lacks descriptors for more conversations.
+    is_full: bool,
+}
+
+impl<'a> Meeting<'a> {
+    fn new(host: &'a Host, listener: OwnedFd, segment: &'a Segment) -> Self {
+        let met = host.ranks.iter().map(|rank| *rank == host.rank).collect();
+        Self { host, listener, segment, handshakes: Vec::new(), met, is_full: false }
+    }
+
+    fn run(&mut self, deadline: Instant) -> Result<(), ConnectError> {
+        while self.met.contains(&false) {
             let now = Instant::now();
             if now >= deadline {
-                let met = self.met.iter().zip(&self.host.peers);
-                let missing = met.filter(|(met, _)| met.is_none()).map(|(_, peer)| *peer);
+                let ranks = self.met.iter().zip(&self.host.ranks);
+                let missing = ranks.filter(|(met, _)| !**met).map(|(_, rank)| *rank);
                 return Err(ConnectError::Deadline { missing: missing.collect() });
             }
             self.expire(now);
-            self.wait(now, deadline)?;
+            let is_ready = self.wait(now, deadline)?;
+            self.step(&is_ready);
             self.accept(now)?;
         }
-    }
-
-    /// Connects to the peers that we have not tried, or that were too busy.
-    fn dial(&mut self) -> Result<(), ConnectError> {
-        let mut busy = Vec::new();
-        for (peer, address) in std::mem::take(&mut self.to_dial) {
-            let unreachable = |source: io::Error| ConnectError::Unreachable { peer, source };
-            let socket = socket()?;
-            match connect(&socket, &address) {
-                Ok(()) => {}
-                Err(Errno::AGAIN | Errno::INTR) => {
-                    busy.push((peer, address));
-                    continue;
-                }
-                Err(error) => return Err(unreachable(error.into())),
-            }
-            if !is_same_user(&socket)? {
-                return Err(ConnectError::Unproven { peer });
-            }
-            let handshake = Handshake::open(socket, &self.host, peer);
-            self.handshakes.push(handshake.map_err(|flaw| fatal(peer, flaw))?);
-        }
-        self.to_dial = busy;
         Ok(())
     }
 
-    /// Lets every conversation go on as far as it can.
-    fn step(&mut self) -> Result<(), ConnectError> {
+    /// Lets the conversations go on that can.
+    fn step(&mut self, is_ready: &[bool]) {
         let mut waiting = Vec::with_capacity(self.handshakes.len());
-        for handshake in std::mem::take(&mut self.handshakes) {
-            let dialed = handshake.dialed();
-            match (handshake.step(&self.host), dialed) {
-                (Ok(Outcome::Waiting(handshake)), _) => waiting.push(handshake),
-                (Ok(Outcome::Met(met)), _) => self.meet(met),
-                (Err(flaw), Some(peer)) => return Err(fatal(peer, flaw)),
-                (Err(flaw), None) => {
+        for (handshake, is_ready) in std::mem::take(&mut self.handshakes).into_iter().zip(is_ready)
+        {
+            if !is_ready {
+                waiting.push(handshake);
+                continue;
+            }
+            match handshake.step(self.host, Some(self.segment.file().as_fd())) {
+                Ok(Outcome::Waiting(handshake)) => waiting.push(handshake),
+                Ok(Outcome::Welcomed(peer)) => self.meet(peer),
+                Ok(Outcome::Welcome(_)) => {}
+                Err(flaw) => {
                     tracing::warn!("refused a connection to the shared-memory socket: {flaw}");
                 }
             }
         }
-        self.handshakes.append(&mut waiting);
-        Ok(())
+        self.is_full &= waiting.len() == is_ready.len();
+        self.handshakes = waiting;
     }
 
-    fn meet(&mut self, met: Met) {
-        let place = self.host.index(met.peer).and_then(|index| self.met.get_mut(index));
-        match place {
-            Some(place @ None) => *place = Some(met),
-            _ => tracing::warn!("rank {} connected more than once over shared memory", met.peer),
+    fn meet(&mut self, peer: Rank) {
+        let slot = self.host.ranks.binary_search(&peer).ok();
+        match slot.and_then(|slot| self.met.get_mut(slot)) {
+            Some(met @ false) => *met = true,
+            _ => tracing::warn!("rank {peer} connected more than once over shared memory"),
         }
     }
 
@@ -236,6 +260,10 @@ impl Meeting {
                 Ok(_) => tracing::warn!("refused another user on the shared-memory socket"),
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
+                // As many as there is room for are served, and then the others.
+                Err(Errno::MFILE | Errno::NFILE) if !self.handshakes.is_empty() => {
+                    self.is_full = true;
+                }
                 Err(error) => return Err(ConnectError::Io(error.into())),
             }
         }
@@ -245,43 +273,51 @@ impl Meeting {
     /// Whether more strangers can be heard. The others wait in the backlog, where they cost
     /// nothing.
     fn has_room(&self) -> bool {
-        let strangers = self.handshakes.iter().filter(|handshake| handshake.expires.is_some());
-        strangers.count() < HANDSHAKES_MAX
+        !self.is_full && self.handshakes.len() < HANDSHAKES_MAX
     }
 
     fn expire(&mut self, now: Instant) {
         let before = self.handshakes.len();
-        self.handshakes.retain(|handshake| handshake.expires.is_none_or(|expires| now < expires));
+        // Who has proven itself waits for us.
+        self.handshakes.retain(|handshake| {
+            handshake.is_owing() || handshake.expires.is_none_or(|expires| now < expires)
+        });
         let silent = before - self.handshakes.len();
         if silent > 0 {
+            self.is_full = false;
             tracing::warn!(
                 "{silent} connections to the shared-memory socket proved nothing in time"
             );
         }
     }
 
-    /// Blocks until something can go on, at most until `deadline`.
-    fn wait(&self, now: Instant, deadline: Instant) -> Result<(), ConnectError> {
+    /// Blocks until something can go on, at most until `deadline`. Which conversations can.
+    fn wait(&self, now: Instant, deadline: Instant) -> Result<Vec<bool>, ConnectError> {
         let mut until = deadline;
-        if !self.to_dial.is_empty() {
+        if self.handshakes.iter().any(Handshake::is_owing) {
             until = until.min(now + RETRY);
         }
-        for expires in self.handshakes.iter().filter_map(|handshake| handshake.expires) {
+        let unproven = self.handshakes.iter().filter(|handshake| !handshake.is_owing());
+        for expires in unproven.filter_map(|handshake| handshake.expires) {
             until = until.min(expires);
         }
-        let timeout = Timespec::try_from(until.saturating_duration_since(now))
-            .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         let listener = self.has_room().then(|| self.listener.as_fd());
         let sockets = self.handshakes.iter().map(|handshake| handshake.as_fd());
-        let mut fds: Vec<PollFd<'_>> = listener
-            .into_iter()
-            .chain(sockets)
-            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
-            .collect();
-        match poll(&mut fds, Some(&timeout)) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(ConnectError::Io(error.into())),
-        }
+        let mut fds: Vec<PollFd<'_>> =
+            sockets.chain(listener).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        await_any(&mut fds, until.saturating_duration_since(now))?;
+        let is_ready = fds.iter().zip(&self.handshakes);
+        Ok(is_ready.map(|(fd, it)| it.is_owing() || !fd.revents().is_empty()).collect())
+    }
+}
+
+/// Blocks until one of the descriptors can be read, at most so long.
+fn await_any(fds: &mut [PollFd<'_>], limit: Duration) -> Result<(), ConnectError> {
+    let limit =
+        Timespec::try_from(limit).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    match poll(fds, Some(&limit)) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(ConnectError::Io(error.into())),
     }
 }
 

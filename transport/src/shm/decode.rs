@@ -7,7 +7,8 @@ use rustix::io::pwrite;
 
 use super::address::same_host;
 use super::proof::Hello;
-use super::segment::Segment;
+use super::ring::RING_BYTES;
+use super::segment::{Geometry, Segment};
 
 /// The first words of a connection that the bytes are, written once more.
 #[must_use]
@@ -27,17 +28,16 @@ pub fn is_address(text: &str) -> bool {
 /// # Errors
 /// There is no memory to lay it in.
 pub fn take_all(ring: &[u8], step: usize) -> io::Result<usize> {
-    let segment = Segment::new(1, 1)?;
-    pwrite(&segment.file, ring, segment.block_at(0))?;
+    let segment = Segment::create(Geometry { ranks: 2, lanes: 1 })?;
+    let (_, mut consumer) = segment.link(0, 1, 0)?;
+    pwrite(segment.file(), &ring[..ring.len().min(RING_BYTES)], segment.inbound_at(0, 1, 0))?;
     let mut taken = 0;
-    for mut consumer in segment.consumers(0) {
-        while let Ok(Some((_, lent))) = consumer.front() {
-            let now = lent.len().min(step.max(1));
-            // Read, not only counted.
-            std::hint::black_box(lent.iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte)));
-            taken += now;
-            consumer.consume(now);
-        }
+    while let Ok(Some((_, lent))) = consumer.front() {
+        let now = lent.len().min(step.max(1));
+        // Read, not only counted.
+        std::hint::black_box(lent.iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte)));
+        taken += now;
+        consumer.consume(now);
     }
     Ok(taken)
 }

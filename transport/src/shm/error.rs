@@ -77,7 +77,17 @@ pub(super) fn error(link: Link, fault: LinkFault) -> LinkError {
 
 #[cold]
 pub(super) fn broken(link: Link, why: Broken) -> LinkError {
-    error(link, LinkFault::Protocol(why))
+    match why {
+        Broken::Protocol(why) => error(link, LinkFault::Protocol(why)),
+        Broken::Memory => no_memory(link, io::ErrorKind::OutOfMemory.into()),
+    }
+}
+
+/// This rank cannot have the link's memory.
+#[cold]
+pub(super) fn no_memory(link: Link, why: io::Error) -> LinkError {
+    let why = format!("no shared memory for the link: {why}; the host or the job has none left");
+    error(link, LinkFault::Io(io::Error::other(why)))
 }
 
 #[cold]

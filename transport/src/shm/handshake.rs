@@ -1,4 +1,4 @@
-//! One conversation between two ranks that meet, step by step as its messages arrive.
+//! One conversation between a rank and the lowest of its host, step by step as its messages arrive.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,34 +8,20 @@ use ringfold_types::Rank;
 
 use super::connect::Offers;
 use super::proof::{
-    CHALLENGE_BYTES, HELLO_BYTES, Hello, JobKey, NONCE_BYTES, PROOF_BYTES, PROVEN_BYTES, Side,
-    WELCOME_BYTES,
+    CHALLENGE_BYTES, HELLO_BYTES, Hello, JobKey, NONCE_BYTES, PROOF_BYTES, Side, WELCOME,
 };
-use super::segment::Segment;
-use crate::sys::{Bell, receive, transmit};
+use super::segment::Geometry;
+use crate::sys::{receive, transmit};
 
 /// What this rank brings to every conversation.
 #[derive(Debug)]
 pub(super) struct Host {
     pub(super) key: JobKey,
     pub(super) rank: Rank,
-    pub(super) lanes: usize,
     pub(super) offers: Offers,
-    /// The peers that may come, in order.
-    pub(super) peers: Vec<Rank>,
-    pub(super) segment: Segment,
-    pub(super) bell: Bell,
-}
-
-/// A peer that has proven itself, and what it handed over.
-#[derive(Debug)]
-pub(super) struct Met {
-    pub(super) peer: Rank,
-    pub(super) socket: OwnedFd,
-    pub(super) file: OwnedFd,
-    pub(super) bell: OwnedFd,
-    /// Where our rings begin in `file`.
-    pub(super) block_at: u64,
+    /// All ranks of the host, in order, this one among them.
+    pub(super) ranks: Vec<Rank>,
+    pub(super) geometry: Geometry,
 }
 
 /// Why a conversation ended early.
@@ -62,46 +48,53 @@ pub(super) struct Handshake {
 
 #[derive(Debug)]
 enum Stage {
-    /// A stranger came.
+    /// Someone came.
     Hello,
-    /// A stranger said who it is.
+    /// Someone said who it is.
     Proof { hello: Hello, nonce: [u8; NONCE_BYTES] },
+    /// A peer has proven itself, and the system has not taken the memory for it yet.
+    Owing { peer: Rank },
     /// We said who we are.
     Challenge { hello: Hello },
-    /// Both are proven, and our descriptors are on their way.
-    Welcome { hello: Hello },
+    /// We have proven ourselves, and the memory is on its way.
+    Welcome,
 }
 
 /// What a step led to.
 pub(super) enum Outcome {
     Waiting(Handshake),
-    Met(Met),
+    /// The peer has the memory.
+    Welcomed(Rank),
+    /// We have it.
+    Welcome(OwnedFd),
 }
 
 impl Handshake {
     /// Someone connected to us.
-    pub(super) fn answer(socket: OwnedFd, expires: Instant) -> Self {
+    pub(super) const fn answer(socket: OwnedFd, expires: Instant) -> Self {
         Self { socket, stage: Stage::Hello, expires: Some(expires) }
     }
 
     /// We connected to `peer`.
     pub(super) fn open(socket: OwnedFd, host: &Host, peer: Rank) -> Result<Self, Flaw> {
-        let lanes = u32::try_from(host.lanes).unwrap_or(u32::MAX);
-        let hello = Hello { from: host.rank, to: peer, lanes, nonce: nonce()? };
+        let Geometry { ranks, lanes } = host.geometry;
+        let [lanes, ranks] = [lanes, ranks].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+        let hello = Hello { from: host.rank, to: peer, lanes, ranks, nonce: nonce()? };
         transmit(&socket, &hello.encode(), &[])?;
         Ok(Self { socket, stage: Stage::Challenge { hello }, expires: None })
     }
 
-    /// The peer that we connected to, if it was us.
-    pub(super) fn dialed(&self) -> Option<Rank> {
-        match &self.stage {
-            Stage::Hello | Stage::Proof { .. } => None,
-            Stage::Challenge { hello } | Stage::Welcome { hello } => Some(hello.to),
-        }
+    /// Whether the next step waits for nothing but the system.
+    pub(super) const fn is_owing(&self) -> bool {
+        matches!(self.stage, Stage::Owing { .. })
     }
 
-    /// Takes the next message, if it has arrived.
-    pub(super) fn step(self, host: &Host) -> Result<Outcome, Flaw> {
+    /// Takes the next message, if it has arrived; `memory` is what peers get who have proven
+    /// themselves.
+    pub(super) fn step(self, host: &Host, memory: Option<BorrowedFd<'_>>) -> Result<Outcome, Flaw> {
+        if let Stage::Owing { peer } = self.stage {
+            return self.pay(peer, memory);
+        }
         // One byte longer than the longest, so that none is cut to the right length.
         let mut buffer = [0; CHALLENGE_BYTES + 1];
         let (bytes, descriptors) = match receive(&self.socket, &mut buffer) {
@@ -119,24 +112,36 @@ impl Handshake {
         let Self { socket, stage, expires } = self;
         let stage = match stage {
             Stage::Hello => challenge(&socket, host, message)?,
-            Stage::Challenge { hello } => prove(&socket, host, hello, message)?,
+            Stage::Challenge { hello } => prove(&socket, host, &hello, message)?,
             Stage::Proof { hello, nonce } => {
-                let Some((proof, block_at)) = message.split_first_chunk::<PROOF_BYTES>() else {
-                    return Err(Flaw::Protocol("a proof of the wrong length"));
-                };
-                if !host.key.accepts(Side::Dialer, &hello, &nonce, proof) {
+                if !host.key.accepts(Side::Dialer, &hello, &nonce, message) {
                     return Err(Flaw::Unproven);
                 }
-                let met = met(socket, hello.from, block_at, descriptors)?;
-                let welcome = host.block_at(hello.from)?.to_le_bytes();
-                transmit(&met.socket, &welcome, &host.descriptors())?;
-                return Ok(Outcome::Met(met));
+                let peer = hello.from;
+                let owing = Self { socket, stage: Stage::Owing { peer }, expires };
+                return owing.pay(peer, memory);
             }
-            Stage::Welcome { hello } => {
-                return met(socket, hello.to, message, descriptors).map(Outcome::Met);
+            Stage::Welcome => {
+                let file = <[OwnedFd; 1]>::try_from(descriptors);
+                return match (*message == WELCOME, file) {
+                    (true, Ok([file])) => Ok(Outcome::Welcome(file)),
+                    _ => Err(Flaw::Protocol("not the memory that was promised")),
+                };
             }
+            Stage::Owing { .. } => stage,
         };
         Ok(Outcome::Waiting(Self { socket, stage, expires }))
+    }
+
+    /// Hands the memory to a peer that has proven itself.
+    fn pay(self, peer: Rank, memory: Option<BorrowedFd<'_>>) -> Result<Outcome, Flaw> {
+        match transmit(&self.socket, &WELCOME, memory.as_slice()) {
+            Ok(()) => Ok(Outcome::Welcomed(peer)),
+            // The system limits how many descriptors of a user are on their way at once. Those that
+            // are get fewer as ranks take them.
+            Err(error) if is_not_yet(&error) => Ok(Outcome::Waiting(self)),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
@@ -146,31 +151,22 @@ impl AsFd for Handshake {
     }
 }
 
-impl Host {
-    /// The place of `peer` among the peers.
-    pub(super) fn index(&self, peer: Rank) -> Option<usize> {
-        self.peers.binary_search(&peer).ok()
-    }
-
-    fn block_at(&self, peer: Rank) -> Result<u64, Flaw> {
-        let index = self.index(peer).ok_or(Flaw::Protocol("a rank that is not of this host"))?;
-        Ok(self.segment.block_at(index))
-    }
-
-    fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
-        [self.segment.file.as_fd(), self.bell.as_fd()]
-    }
+fn is_not_yet(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+        || error.raw_os_error() == Some(rustix::io::Errno::TOOMANYREFS.raw_os_error())
 }
 
 /// Answers a hello.
 fn challenge(socket: &OwnedFd, host: &Host, message: &[u8]) -> Result<Stage, Flaw> {
     let hello = Hello::decode(message)
         .ok_or(Flaw::Protocol("not a ringfold rank, or one of another version"))?;
-    if hello.to != host.rank || hello.from <= host.rank || host.index(hello.from).is_none() {
+    let is_expected = hello.from > host.rank && host.ranks.binary_search(&hello.from).is_ok();
+    if hello.to != host.rank || !is_expected {
         return Err(Flaw::Protocol("a rank that is not expected here"));
     }
-    if usize::try_from(hello.lanes) != Ok(host.lanes) {
-        return Err(Flaw::Protocol("a different number of lanes"));
+    let Geometry { ranks, lanes } = host.geometry;
+    if usize::try_from(hello.lanes) != Ok(lanes) || usize::try_from(hello.ranks) != Ok(ranks) {
+        return Err(Flaw::Protocol("a different number of lanes, or of ranks of this host"));
     }
     let nonce = nonce()?;
     let mut reply = [0; CHALLENGE_BYTES];
@@ -181,31 +177,15 @@ fn challenge(socket: &OwnedFd, host: &Host, message: &[u8]) -> Result<Stage, Fla
 }
 
 /// Answers a challenge.
-fn prove(socket: &OwnedFd, host: &Host, hello: Hello, message: &[u8]) -> Result<Stage, Flaw> {
+fn prove(socket: &OwnedFd, host: &Host, hello: &Hello, message: &[u8]) -> Result<Stage, Flaw> {
     let Some((nonce, proof)) = message.split_first_chunk::<NONCE_BYTES>() else {
         return Err(Flaw::Protocol("a challenge of the wrong length"));
     };
-    if !host.key.accepts(Side::Listener, &hello, nonce, proof) {
+    if !host.key.accepts(Side::Listener, hello, nonce, proof) {
         return Err(Flaw::Unproven);
     }
-    let mut reply = [0; PROVEN_BYTES];
-    reply[..PROOF_BYTES].copy_from_slice(&host.key.prove(Side::Dialer, &hello, nonce));
-    reply[PROOF_BYTES..].copy_from_slice(&host.block_at(hello.to)?.to_le_bytes());
-    transmit(socket, &reply, &host.descriptors())?;
-    Ok(Stage::Welcome { hello })
-}
-
-fn met(
-    socket: OwnedFd,
-    peer: Rank,
-    block_at: &[u8],
-    descriptors: Vec<OwnedFd>,
-) -> Result<Met, Flaw> {
-    let block_at: [u8; WELCOME_BYTES] =
-        block_at.try_into().map_err(|_| Flaw::Protocol("a welcome of the wrong length"))?;
-    let [file, bell] = <[OwnedFd; 2]>::try_from(descriptors)
-        .map_err(|_| Flaw::Protocol("not the two descriptors that were promised"))?;
-    Ok(Met { peer, socket, file, bell, block_at: u64::from_le_bytes(block_at) })
+    transmit(socket, &host.key.prove(Side::Dialer, hello, nonce), &[])?;
+    Ok(Stage::Welcome)
 }
 
 fn nonce() -> Result<[u8; NONCE_BYTES], Flaw> {
@@ -214,4 +194,5 @@ fn nonce() -> Result<[u8; NONCE_BYTES], Flaw> {
     Ok(nonce)
 }
 
-const _: () = assert!(CHALLENGE_BYTES > HELLO_BYTES && CHALLENGE_BYTES > PROVEN_BYTES);
+const _: () = assert!(CHALLENGE_BYTES > HELLO_BYTES && CHALLENGE_BYTES > PROOF_BYTES);
+const _: () = assert!(HELLO_BYTES != CHALLENGE_BYTES && WELCOME.len() != PROOF_BYTES);

@@ -2,8 +2,8 @@
 
 use ringfold_types::limits::LINK_BYTES_MIN;
 
-use super::error::{broken, error, unknown};
-use super::{Offers, Shm};
+use super::error::{broken, error};
+use super::{End, Offers, Shm};
 use crate::contract::{Fragment, Link, LinkError, LinkFault};
 
 impl Shm {
@@ -15,12 +15,15 @@ impl Shm {
         bytes: &[u8],
         asked: bool,
     ) -> Result<usize, LinkError> {
-        let Some((peer, at)) = self.place(link) else { return Err(unknown(link)) };
-        let peer = &mut self.peers[peer];
-        if peer.socket.is_none() {
+        let at = match self.place(link) {
+            Some(at) => at,
+            None => self.begin_to_use(link)?,
+        };
+        let End { peer, producer, .. } = &mut self.ends[at];
+        let peer = &self.peers[*peer];
+        if peer.has_ended {
             return Err(error(link, LinkFault::Closed));
         }
-        let producer = &mut self.ends[at].producer;
         let mut accepted = 0;
         if producer.is_offering() {
             accepted = producer.accepted(bytes.len()).map_err(|why| broken(link, why))?;
@@ -36,7 +39,7 @@ impl Shm {
         // So much must be accepted whatever the peer does.
         let is_long = bytes.len() > LINK_BYTES_MIN;
         if is_asked && is_long && producer.offer(tag, bytes).map_err(|why| broken(link, why))? {
-            peer.notify();
+            peer.notify(&self.bell);
             return Ok(0);
         }
         while accepted < bytes.len() {
@@ -49,7 +52,7 @@ impl Shm {
             if was_flushed && !producer.is_flushed() {
                 self.unflushed += 1;
             }
-            peer.notify();
+            peer.notify(&self.bell);
         }
         Ok(accepted)
     }
@@ -61,13 +64,14 @@ impl Shm {
         link: Link,
         at: usize,
     ) -> Result<Option<Fragment<'_>>, LinkError> {
-        let (peer, consumer) = (&self.peers[at / self.lanes], &self.ends[at].consumer);
+        let End { peer, consumer, .. } = &self.ends[at];
+        let peer = &self.peers[*peer];
         if consumer.pull_ahead().map_err(|why| broken(link, why))? {
-            peer.notify();
+            peer.notify(&self.bell);
         }
         match consumer.front().map_err(|why| broken(link, why))? {
             Some((tag, bytes)) => Ok(Some(Fragment { tag, bytes })),
-            None if peer.socket.is_none() => Err(error(link, LinkFault::Closed)),
+            None if peer.has_ended => Err(error(link, LinkFault::Closed)),
             None => Ok(None),
         }
     }
@@ -80,13 +84,13 @@ impl Shm {
         at: usize,
         dst: &mut [u8],
     ) -> Result<usize, LinkError> {
-        let peer = &self.peers[at / self.lanes];
-        let consumer = &mut self.ends[at].consumer;
+        let End { peer, consumer, .. } = &mut self.ends[at];
+        let peer = &self.peers[*peer];
         let (bytes, is_told) = consumer.pull(dst).map_err(|why| broken(link, why))?;
         if is_told {
-            peer.notify();
+            peer.notify(&self.bell);
         }
-        if bytes == 0 && peer.socket.is_none() {
+        if bytes == 0 && peer.has_ended {
             return Err(error(link, LinkFault::Closed));
         }
         Ok(bytes)

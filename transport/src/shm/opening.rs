@@ -1,66 +1,126 @@
-//! Making windows: every rank makes its part and hands it to the others over their sockets.
+//! Making windows: every rank maps the window's place in the segment, makes the pages of its own
+//! part, and says so in its slot.
+//!
+//! ```text
+//! leases    in how many ranks the window has ended
+//! parts     one per slot
+//! ```
+
+#![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use ringfold_types::{Lane, Rank};
+use ringfold_types::Lane;
 
 use super::Shm;
+use super::segment::{PART_BYTES, Segment, WINDOWS_BYTES};
+use super::slot::Made;
 use super::window::Window;
 use crate::contract::{Link, LinkError, LinkFault, Windows};
-use crate::sys::{Access, Mapping, receive, sealed_memory, transmit};
+use crate::sys::{Lease, Mapping};
+
+/// Bytes of a large page; parts that are as long begin where one can.
+const LARGE_BYTES: u64 = 2 * 1024 * 1024;
+/// Ranks of a host up to which each has the pages of all parts in its tables before the first use.
+/// For more it takes longer than to wait for those that are used.
+const RANKS_PREPARED: usize = 16;
+
+/// The place for windows that is left.
+#[derive(Debug)]
+pub(super) struct Arena {
+    next: u64,
+    end: u64,
+}
+
+/// Where a window lies.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    at: u64,
+    /// From one part to the next, and from `at` to the first.
+    stride: u64,
+    first: u64,
+    ranks: usize,
+}
 
 /// A window that is being made.
 #[derive(Debug)]
 pub(super) struct Opening {
     bytes: usize,
-    /// This rank's part; `None` if the system refused it.
-    own: io::Result<Mapping>,
-    /// Its descriptor, as long as not all peers have it,
-    file: Option<OwnedFd>,
-    /// and how many have.
-    told: usize,
-    /// What the peers have said, by place.
-    parts: Vec<Option<io::Result<Mapping>>>,
+    place: Option<Place>,
+    /// All of it; or why this rank's part is not there.
+    memory: io::Result<Mapping>,
+    /// By slot, whether that rank has its part, as far as it has said so.
+    are_made: Vec<Option<bool>>,
 }
 
-/// What a rank says to a peer with its part: which window, and how many bytes; 0 if it has none to
-/// hand over.
-const OFFER_BYTES: usize = 24;
-const MAGIC: [u8; 8] = *b"RFwin\0\0\x01";
+/// What parts of a window keep: when the last rank has dropped the last of them, the pages go back
+/// to the system.
+#[derive(Debug)]
+struct Held {
+    segment: Arc<Segment>,
+    memory: Mapping,
+    place: Place,
+}
 
-pub(super) fn encode(number: u64, bytes: u64) -> [u8; OFFER_BYTES] {
-    let mut message = [0; OFFER_BYTES];
-    message[..8].copy_from_slice(&MAGIC);
-    message[8..16].copy_from_slice(&number.to_le_bytes());
-    message[16..].copy_from_slice(&bytes.to_le_bytes());
-    message
+impl Arena {
+    pub(super) fn of(segment: &Segment) -> Self {
+        let begin = segment.geometry().windows_at();
+        Self { next: begin.next_multiple_of(LARGE_BYTES), end: begin + WINDOWS_BYTES }
+    }
+
+    /// The place for a window of `bytes` bytes for each of `ranks` ranks: the same on all. `None`
+    /// if there is none that long.
+    fn reserve(&mut self, bytes: usize, ranks: usize) -> Option<Place> {
+        let bytes = u64::try_from(bytes).ok()?;
+        let unit = if bytes < LARGE_BYTES { PART_BYTES as u64 } else { LARGE_BYTES };
+        let stride = bytes.checked_next_multiple_of(unit)?;
+        let (at, first) = (self.next, unit);
+        let end = stride.checked_mul(ranks as u64)?.checked_add(at + first)?;
+        let end = end.checked_next_multiple_of(LARGE_BYTES).filter(|end| *end <= self.end)?;
+        self.next = end;
+        Some(Place { at, stride, first, ranks })
+    }
+}
+
+impl Place {
+    fn bytes(self) -> io::Result<usize> {
+        let bytes = self.first + self.stride * self.ranks as u64;
+        usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// Where the part of `slot`, of `bytes` bytes, lies in the window.
+    fn part(self, slot: usize, bytes: usize) -> io::Result<Range<usize>> {
+        let start = usize::try_from(self.first + self.stride * slot as u64);
+        let start = start.map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        Ok(start..start + bytes)
+    }
 }
 
 impl Windows for Shm {
     fn begin(&mut self, bytes: usize) -> Result<(), LinkError> {
         self.windows += 1;
-        let (file, own) = match part(bytes) {
-            Ok((file, memory)) => (Some(file), Ok(memory)),
-            Err(error) => (None, Err(error)),
-        };
-        let parts = self.peers.iter().map(|_| None).collect();
-        let mut opening = Opening { bytes, own, file, told: 0, parts };
-        self.tell(&mut opening)?;
-        self.opening = Some(opening);
+        let place = self.arena.reserve(bytes, self.peers.len());
+        let memory = self.map(place, bytes);
+        self.slot.say_made(self.windows, bytes as u64, memory.is_ok());
+        let are_made = vec![None; self.peers.len()];
+        self.opening = Some(Opening { bytes, place, memory, are_made });
         Ok(())
     }
 
     fn finish(&mut self) -> Result<Option<io::Result<Window>>, LinkError> {
         let Some(mut opening) = self.opening.take() else { return Ok(None) };
-        self.tell(&mut opening)?;
-        for place in 0..self.peers.len() {
-            if opening.parts[place].is_none() {
-                let heard = self.hear(place, opening.bytes);
-                opening.parts[place] = heard.map_err(|fault| self.fault(place, fault))?;
+        opening.are_made[self.own] = Some(opening.memory.is_ok());
+        self.look();
+        for slot in 0..self.peers.len() {
+            if opening.are_made[slot].is_none() {
+                opening.are_made[slot] =
+                    self.hear(slot, opening.bytes).map_err(|fault| self.fault(slot, fault))?;
             }
         }
-        if opening.told < self.peers.len() || opening.parts.iter().any(Option::is_none) {
+        if opening.are_made.iter().any(Option::is_none) {
             self.opening = Some(opening);
             return Ok(None);
         }
@@ -69,93 +129,85 @@ impl Windows for Shm {
 }
 
 impl Shm {
-    /// Hands this rank's part to the peers that do not have it yet, as far as that is possible now:
-    /// the system limits how many descriptors are on their way at once.
-    fn tell(&self, opening: &mut Opening) -> Result<(), LinkError> {
-        let size = if opening.file.is_some() { opening.bytes as u64 } else { 0 };
-        let message = encode(self.windows, size);
-        let file = opening.file.as_ref().map(AsFd::as_fd);
-        while let Some(peer) = self.peers.get(opening.told) {
-            let sent = match &peer.socket {
-                Some(socket) => transmit(socket, &message, file.as_slice()),
-                None => return Err(self.fault(opening.told, LinkFault::Closed)),
-            };
-            match sent {
-                Ok(()) => opening.told += 1,
-                Err(error) if is_not_yet(&error) => return Ok(()),
-                Err(error) => return Err(self.fault(opening.told, ended(error))),
+    /// Maps a window and makes the pages of this rank's part.
+    fn map(&self, place: Option<Place>, bytes: usize) -> io::Result<Mapping> {
+        let place = place.ok_or(io::ErrorKind::OutOfMemory)?;
+        let memory = self.segment.window(place.at, place.bytes()?).map_err(|error| {
+            // The file may be shorter than it should be, where the system limits it.
+            if error.kind() == io::ErrorKind::InvalidData {
+                io::Error::other("no room in the shared file; `ulimit -f` limits its length")
+            } else {
+                error
             }
-        }
-        Ok(())
+        })?;
+        memory.make(0..size_of::<AtomicU32>())?;
+        let part = place.part(self.own, bytes)?;
+        memory.make_pages(part).inspect_err(|_| self.segment.free_part(place, self.own))?;
+        Ok(memory)
     }
 
-    /// What the peer at `place` has to say of the window that is being made, if it has said it.
-    fn hear(&self, place: usize, bytes: usize) -> Result<Option<io::Result<Mapping>>, LinkFault> {
-        let Some(socket) = &self.peers[place].socket else { return Err(LinkFault::Closed) };
-        let mut message = [0; OFFER_BYTES + 1];
-        let (len, descriptors) = match receive(socket, &mut message) {
-            Ok((0, _)) => return Err(LinkFault::Closed),
-            Ok(received) => received,
-            Err(error) if is_not_yet(&error) => return Ok(None),
-            Err(error) => return Err(ended(error)),
-        };
-        let message = &message[..len];
-        if *message == encode(self.windows, 0) && descriptors.is_empty() {
-            return Ok(Some(Err(io::Error::from(io::ErrorKind::OutOfMemory))));
-        }
-        if *message != encode(self.windows, bytes as u64) {
-            return Err(LinkFault::Protocol("another window than was asked for"));
-        }
-        let Ok([file]) = <[OwnedFd; 1]>::try_from(descriptors) else {
-            return Err(LinkFault::Protocol("a window without its memory"));
-        };
-        match Mapping::new(&file, 0, bytes, Access::ReadWrite) {
-            Ok(memory) => Ok(Some(memory.populate().map(|()| memory))),
-            // Not what was promised, rather than our own want.
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                Err(LinkFault::Protocol("memory for a window that is unfit for it"))
-            }
-            Err(error) => Ok(Some(Err(error))),
+    /// What the peer in `slot` says of the window that is being made, if it has said it.
+    fn hear(&self, slot: usize, bytes: usize) -> Result<Option<bool>, LinkFault> {
+        let peer = &self.peers[slot];
+        let Made { number, bytes: said, is_made: [is_made, was_made] } = peer.slot.made();
+        match number.checked_sub(self.windows) {
+            Some(0) if said == bytes as u64 => Ok(Some(is_made)),
+            // It has finished this one and begun the next.
+            Some(1) => Ok(Some(was_made)),
+            Some(_) => Err(LinkFault::Protocol("another window than was asked for")),
+            None if peer.has_ended => Err(LinkFault::Closed),
+            None => Ok(None),
         }
     }
 
     fn assembled(&self, opening: Opening) -> io::Result<Window> {
-        let own = opening.own?;
-        let mut peers: Vec<Option<Mapping>> = self.places.iter().map(|_| None).collect();
-        let mut parts: Vec<_> = opening.parts.into_iter().flatten().map(Some).collect();
-        for (part, place) in peers.iter_mut().zip(&self.places) {
-            let found = usize::try_from(*place).ok().and_then(|place| parts.get_mut(place));
-            *part = found.and_then(Option::take).transpose()?;
+        let Opening { bytes, place, memory, are_made } = opening;
+        let (memory, place) = (memory?, place.ok_or(io::ErrorKind::OutOfMemory)?);
+        if are_made.contains(&Some(false)) {
+            // Nobody else will use this rank's part.
+            self.segment.free_part(place, self.own);
+            return Err(io::Error::from(io::ErrorKind::OutOfMemory));
+        }
+        let held = Held { segment: Arc::clone(&self.segment), memory, place };
+        let held = Arc::new(held);
+        let part = |slot| -> io::Result<Mapping> {
+            Ok(held.memory.part(place.part(slot, bytes)?, Arc::clone(&held) as Arc<dyn Lease>))
+        };
+        let own = part(self.own)?;
+        let mut peers: Vec<Option<Mapping>> = self.slots.iter().map(|_| None).collect();
+        for (slot, peer) in self.peers.iter().enumerate().filter(|(slot, _)| *slot != self.own) {
+            let part = part(slot)?;
+            if self.peers.len() <= RANKS_PREPARED {
+                part.populate()?;
+            }
+            peers[peer.rank.index()] = Some(part);
         }
         Ok(Window::new(own, peers))
     }
 
-    fn fault(&self, place: usize, fault: LinkFault) -> LinkError {
-        let is_it = |at: &u32| usize::try_from(*at).is_ok_and(|at| at == place);
-        let rank = self.places.iter().position(is_it).unwrap_or_default();
-        let link = Link { peer: Rank::at(rank), lane: Lane(0) };
-        super::error(link, fault)
+    fn fault(&self, slot: usize, fault: LinkFault) -> LinkError {
+        super::error(Link { peer: self.peers[slot].rank, lane: Lane(0) }, fault)
     }
 }
 
-/// This rank's part, all of whose pages are there.
-fn part(bytes: usize) -> io::Result<(OwnedFd, Mapping)> {
-    let file = sealed_memory(c"ringfold-window", bytes)?;
-    let memory = Mapping::new(&file, 0, bytes, Access::ReadWrite)?;
-    memory.make_pages()?;
-    Ok((file, memory))
+impl Segment {
+    fn free_part(&self, place: Place, slot: usize) {
+        self.free(place.at + place.first + place.stride * slot as u64, place.stride);
+    }
 }
 
-fn is_not_yet(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
-        || error.raw_os_error() == Some(rustix::io::Errno::TOOMANYREFS.raw_os_error())
-}
+impl Lease for Held {}
 
-/// What a socket's failure says of the peer.
-fn ended(error: io::Error) -> LinkFault {
-    match error.kind() {
-        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => LinkFault::Closed,
-        io::ErrorKind::InvalidData => LinkFault::Protocol("an oversized message"),
-        _ => LinkFault::Io(error),
+impl Drop for Held {
+    fn drop(&mut self) {
+        // SAFETY: the mapping begins with a page of its own, whose first word is only ever accessed
+        // as this atomic.
+        let ended: &AtomicU32 = unsafe { self.memory.base().cast().as_ref() };
+        // Acquire and release: the last one comes after all that the others did with the pages.
+        let before = ended.fetch_add(1, Ordering::AcqRel);
+        if before as usize + 1 == self.place.ranks {
+            let bytes = self.place.first + self.place.stride * self.place.ranks as u64;
+            self.segment.free(self.place.at, bytes);
+        }
     }
 }

@@ -1,11 +1,12 @@
-//! How two ranks of one host prove to each other that they belong to the job.
+//! How a rank and the lowest of its host prove to each other that they belong to the job.
 //!
 //! ```text
-//! dialer (the higher rank)                    listener (the lower rank)
-//!   hello: magic, from, to, lanes, nonce  ->
+//! dialer                                      listener (the lowest rank)
+//!   hello: magic, from, to, lanes, ranks,
+//!          nonce                          ->
 //!                 <- challenge: nonce, HMAC(key, "listener" hello nonce)
-//!   proof: HMAC(key, "dialer" hello nonce), where my rings for you begin, [memory, bell] ->
-//!                 <- welcome: where my rings for you begin, [memory, bell]
+//!   proof: HMAC(key, "dialer" hello nonce) ->
+//!                 <- welcome: magic, [memory]
 //! ```
 //!
 //! The kernel keeps message boundaries, and nobody stands between two ends of a Unix socket, so the
@@ -19,13 +20,12 @@ use zeroize::Zeroizing;
 pub(super) const NONCE_BYTES: usize = 32;
 pub(super) const PROOF_BYTES: usize = 32;
 /// Bytes of the four messages; each has its own, so none passes for another.
-pub(super) const HELLO_BYTES: usize = 20 + NONCE_BYTES;
+pub(super) const HELLO_BYTES: usize = 24 + NONCE_BYTES;
 pub(super) const CHALLENGE_BYTES: usize = NONCE_BYTES + PROOF_BYTES;
-pub(super) const PROVEN_BYTES: usize = PROOF_BYTES + 8;
-pub(super) const WELCOME_BYTES: usize = 8;
+pub(super) const WELCOME: [u8; 8] = MAGIC;
 
 /// The layout of segments, rings and stages is part of what the version counts.
-const MAGIC: [u8; 8] = *b"RFshm\0\0\x05";
+const MAGIC: [u8; 8] = *b"RFshm\0\0\x06";
 
 /// The first words of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub(super) struct Hello {
     pub(super) from: Rank,
     pub(super) to: Rank,
     pub(super) lanes: u32,
+    /// Ranks of the host.
+    pub(super) ranks: u32,
     pub(super) nonce: [u8; NONCE_BYTES],
 }
 
@@ -43,7 +45,8 @@ impl Hello {
         bytes[8..12].copy_from_slice(&self.from.0.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.to.0.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.lanes.to_le_bytes());
-        bytes[20..].copy_from_slice(&self.nonce);
+        bytes[20..24].copy_from_slice(&self.ranks.to_le_bytes());
+        bytes[24..].copy_from_slice(&self.nonce);
         bytes
     }
 
@@ -53,11 +56,13 @@ impl Hello {
         let (magic, rest) = bytes.split_first_chunk::<8>()?;
         let (from, rest) = rest.split_first_chunk()?;
         let (to, rest) = rest.split_first_chunk()?;
-        let (lanes, nonce) = rest.split_first_chunk()?;
+        let (lanes, rest) = rest.split_first_chunk()?;
+        let (ranks, nonce) = rest.split_first_chunk()?;
         (*magic == MAGIC).then_some(Self {
             from: Rank(u32::from_le_bytes(*from)),
             to: Rank(u32::from_le_bytes(*to)),
             lanes: u32::from_le_bytes(*lanes),
+            ranks: u32::from_le_bytes(*ranks),
             nonce: nonce.try_into().ok()?,
         })
     }
@@ -114,7 +119,8 @@ mod tests {
 
     #[test]
     fn a_proof_proves_one_thing_only() {
-        let hello = Hello { from: Rank(3), to: Rank(1), lanes: 2, nonce: [7; NONCE_BYTES] };
+        let hello =
+            Hello { from: Rank(3), to: Rank(1), lanes: 2, ranks: 5, nonce: [7; NONCE_BYTES] };
         assert_eq!(Hello::decode(&hello.encode()), Some(hello));
         let key = JobKey::new([1; 32]);
         let proof = key.prove(Side::Dialer, &hello, &[9; NONCE_BYTES]);
@@ -125,6 +131,7 @@ mod tests {
             Hello { from: Rank(2), ..hello },
             Hello { to: Rank(2), ..hello },
             Hello { lanes: 1, ..hello },
+            Hello { ranks: 4, ..hello },
             Hello { nonce: [8; NONCE_BYTES], ..hello },
         ] {
             assert!(!key.accepts(Side::Dialer, &other, &[9; NONCE_BYTES], &proof), "{other:?}");
@@ -136,7 +143,8 @@ mod tests {
 
     #[test]
     fn what_is_no_hello_is_refused() {
-        let hello = Hello { from: Rank(3), to: Rank(1), lanes: 2, nonce: [7; NONCE_BYTES] };
+        let hello =
+            Hello { from: Rank(3), to: Rank(1), lanes: 2, ranks: 5, nonce: [7; NONCE_BYTES] };
         let bytes = hello.encode();
         for len in 0..bytes.len() {
             assert_eq!(Hello::decode(&bytes[..len]), None);

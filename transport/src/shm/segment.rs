@@ -1,172 +1,185 @@
-//! The memory that a rank shares with its host's other ranks: a page on which it says whether it
-//! wants to be woken, tells how far it is, and shows its token, and its inbound rings, one per peer
-//! and lane.
+//! The memory that the ranks of a host share: one file without a name.
+//!
+//! ```text
+//! header    how many ranks have left
+//! slots     one per rank: see `slot`
+//! links     one per pair of ranks and lane: a ring each way
+//! windows   parts of windows, one window after the other (`opening`)
+//! ```
+//!
+//! The file is sparse: it has pages only where a rank has asked for them, so that its length costs
+//! nothing. The lowest rank makes it and hands it to the others when they meet. After that no
+//! descriptor travels any more: a link or a window is a place in this file, which all ranks compute
+//! alike and map when they use it.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU32;
 
-use ringfold_types::limits::TELLS_MAX;
+use rustix::fs::{FallocateFlags, fallocate, fstat};
+use rustix::process::{Resource, getrlimit};
 
-use super::attach::Token;
-use super::ring::{Consumer, Producer, RING_BYTES, Ring};
-use crate::sys::{Access, Mapping, sealed_memory};
+use super::ring::{Consumer, HEAD_BYTES, Producer, RING_BYTES, Ring};
+use super::slot::{SLOT_BYTES_MIN, Slot};
+use crate::sys::{Mapping, sealed_memory};
 
 /// Parts of a segment begin at multiples of this, which is one of every page size there is.
-const PART_BYTES: usize = 64 * 1024;
-/// Where the token is shown, in a line of its own.
-const CARD_AT: usize = 64;
-/// Where it tells how far it is, in another.
-const BOARD_AT: usize = 128;
+pub(super) const PART_BYTES: usize = 64 * 1024;
+/// Bytes before the first slot.
+const HEADER_BYTES: usize = 128;
+/// Bytes of the two rings of a pair's lane.
+const LINK_BYTES: usize = (2 * RING_BYTES).next_multiple_of(PART_BYTES);
+/// Bytes for windows. Freed places are not used again, since that would cost more than addresses do.
+pub(super) const WINDOWS_BYTES: u64 = 1 << 56;
 
-/// One rank's own segment, zeroed.
+/// What lies where, for so many ranks and lanes: the same on every rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Geometry {
+    pub(super) ranks: usize,
+    pub(super) lanes: usize,
+}
+
+/// The halves of a link that belong to one rank.
+pub(super) type Halves = (Producer<Arc<Mapping>>, Consumer<Arc<Mapping>>);
+
+/// A host's shared memory, as one rank sees it.
 #[derive(Debug)]
 pub(super) struct Segment {
-    pub(super) file: OwnedFd,
+    file: OwnedFd,
+    /// Header and slots.
     memory: Arc<Mapping>,
-    lanes: usize,
+    geometry: Geometry,
+}
+
+impl Geometry {
+    fn slot_bytes(self) -> usize {
+        // Neighbouring lines are fetched in pairs, so no two slots share one.
+        (SLOT_BYTES_MIN + self.ranks).next_multiple_of(128)
+    }
+
+    /// Bytes of header and slots.
+    fn slots_bytes(self) -> usize {
+        (HEADER_BYTES + self.ranks * self.slot_bytes()).next_multiple_of(PART_BYTES)
+    }
+
+    /// Where the link of two ranks' slots on a lane begins.
+    fn link_at(self, slots: [usize; 2], lane: usize) -> u64 {
+        let [low, high] = [slots[0].min(slots[1]), slots[0].max(slots[1])].map(|slot| slot as u64);
+        let pair = if high == 0 { 0 } else { high * (high - 1) / 2 + low };
+        self.slots_bytes() as u64 + (pair * self.lanes as u64 + lane as u64) * LINK_BYTES as u64
+    }
+
+    /// Where windows begin.
+    pub(super) fn windows_at(self) -> u64 {
+        self.link_at([0, self.ranks], 0)
+    }
 }
 
 impl Segment {
-    pub(super) fn new(peers: usize, lanes: usize) -> io::Result<Self> {
-        let bytes = PART_BYTES + peers * block_bytes(lanes);
+    /// The segment of a host, all zero.
+    pub(super) fn create(geometry: Geometry) -> io::Result<Self> {
+        let least = geometry.windows_at();
+        let wanted = least + WINDOWS_BYTES;
+        // Beyond this limit the system would kill the process.
+        let most = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
+        if most < least {
+            let ranks = geometry.ranks;
+            return Err(io::Error::other(format!(
+                "the file that {ranks} ranks share takes {least} bytes of address, few of them \
+                 memory, and this process may make files of {most}; raise that with `ulimit -f`"
+            )));
+        }
+        let bytes = usize::try_from(wanted.min(most)).unwrap_or(usize::MAX);
         let file = sealed_memory(c"ringfold", bytes)?;
-        let memory = Arc::new(Mapping::new(&file, 0, bytes, Access::ReadWrite)?);
-        Card::of(&memory).fill()?;
-        Ok(Self { file, memory, lanes })
+        let segment = Self::open(file, geometry)?;
+        segment.memory.populate()?;
+        Ok(segment)
     }
 
-    /// Where the rings of peer number `index` begin.
-    pub(super) fn block_at(&self, index: usize) -> u64 {
-        (PART_BYTES + index * block_bytes(self.lanes)) as u64
-    }
-
-    /// The receiving halves of the rings of peer number `index`, by lane. Once per peer.
-    pub(super) fn consumers(&self, index: usize) -> Vec<Consumer<Arc<Mapping>>> {
-        let block = PART_BYTES + index * block_bytes(self.lanes);
-        assert!(block + block_bytes(self.lanes) <= self.memory.bytes());
-        (0..self.lanes).map(|lane| Consumer::new(ring(&self.memory, block, lane))).collect()
-    }
-
-    /// Where this rank tells how far it is.
-    pub(super) fn board(&self) -> Board {
-        Board(Arc::clone(&self.memory))
-    }
-
-    /// Where this rank says whether it wants to be woken.
-    pub(super) fn armed(&self) -> Armed {
-        Armed(Arc::clone(&self.memory))
-    }
-}
-
-/// A peer's segment, as far as it concerns this rank.
-#[derive(Debug)]
-pub(super) struct Remote {
-    /// Where the peer says whether it wants to be woken.
-    pub(super) armed: Armed,
-    /// Where the peer tells how far it is.
-    pub(super) board: Board,
-    /// What it says of its memory.
-    pub(super) token: Token,
-    /// The sending halves of our rings there, by lane.
-    pub(super) producers: Vec<Producer<Arc<Mapping>>>,
-}
-
-impl Remote {
-    /// Maps what the peer handed over, of which our rings begin at `block_at`. Once per peer.
-    pub(super) fn map(file: &OwnedFd, block_at: u64, lanes: usize) -> io::Result<Self> {
-        if !block_at.is_multiple_of(PART_BYTES as u64) || block_at == 0 {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "rings at an odd place"));
+    /// The segment in a file that another rank has made.
+    pub(super) fn open(file: OwnedFd, geometry: Geometry) -> io::Result<Self> {
+        if u64::try_from(fstat(&file)?.st_size).is_ok_and(|bytes| bytes < geometry.windows_at()) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a file that is too short"));
         }
-        let page = Arc::new(Mapping::new(file, 0, PART_BYTES, Access::Read)?);
-        let token = Card::of(&page).read();
-        let block = Mapping::new(file, block_at, block_bytes(lanes), Access::ReadWrite)?;
-        let block = Arc::new(block);
-        let producers = (0..lanes).map(|lane| Producer::new(ring(&block, 0, lane))).collect();
-        Ok(Self { armed: Armed(Arc::clone(&page)), board: Board(page), token, producers })
+        let memory = Mapping::new(&file, 0, geometry.slots_bytes())?;
+        Ok(Self { file, memory: Arc::new(memory), geometry })
     }
-}
 
-/// The word in which a rank says whether it wants to be woken: 0 if not, otherwise a number that
-/// changes from one wish to the next. Written by its rank only; peers have it mapped read-only.
-#[derive(Debug)]
-pub(super) struct Armed(Arc<Mapping>);
+    pub(super) const fn file(&self) -> &OwnedFd {
+        &self.file
+    }
 
-impl Armed {
+    pub(super) const fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// The slot number `index`.
+    pub(super) fn slot(&self, index: usize) -> Slot {
+        assert!(index < self.geometry.ranks, "slot {index}");
+        let bytes = self.geometry.slot_bytes();
+        Slot::new(Arc::clone(&self.memory), HEADER_BYTES + index * bytes, bytes)
+    }
+
+    /// How many ranks have left.
     #[inline]
-    pub(super) fn word(&self) -> &AtomicU32 {
-        // SAFETY: the mapping is at least a page, aligned, lives as long as `self`, and its first
-        // word is only ever accessed as an atomic.
-        unsafe { self.0.base().cast().as_ref() }
+    pub(super) fn departures(&self) -> &AtomicU32 {
+        // SAFETY: the mapping is longer, page-aligned, lives as long as `self`, and its first word
+        // is only ever accessed as an atomic.
+        unsafe { self.memory.base().cast().as_ref() }
     }
-}
 
-/// The line in which a rank tells all others how far it is. Written by its rank only; peers have it
-/// mapped read-only.
-#[derive(Debug)]
-pub(super) struct Board(Arc<Mapping>);
-
-impl Board {
-    /// Where tell number `number` stands, and all whose numbers are multiples of `TELLS_MAX` away.
-    #[inline]
-    pub(super) fn word(&self, number: u32) -> &AtomicU64 {
-        let at = BOARD_AT + number as usize % TELLS_MAX * size_of::<AtomicU64>();
-        // SAFETY: the mapping is at least a page, of which the board is a line; aligned, as pages
-        // are; it lives as long as `self`, and its words are only ever accessed as atomics. Where
-        // the mapping is for reading, nobody stores (`Hearer`).
-        unsafe { self.0.base().add(at).cast().as_ref() }
+    /// Maps the link between two slots on a lane, and makes the first pages of both of its rings.
+    /// The caller has the halves of slot `own`. Once per pair of slots and lane.
+    ///
+    /// # Errors
+    /// The system lacks memory or addresses.
+    pub(super) fn link(&self, own: usize, peer: usize, lane: usize) -> io::Result<Halves> {
+        let Geometry { ranks, lanes } = self.geometry;
+        assert!(own.max(peer) < ranks && own != peer && lane < lanes, "no link of this host");
+        let at = self.geometry.link_at([own, peer], lane);
+        let memory = Arc::new(Mapping::new(&self.file, at, LINK_BYTES)?);
+        let [outbound, inbound] = rings(own, peer);
+        for ring in [outbound, inbound] {
+            memory.make(ring..ring + HEAD_BYTES)?;
+        }
+        let ring = |at: usize| {
+            // SAFETY: in bounds, as `LINK_BYTES` is two rings; page-aligned, as the mapping and
+            // `RING_BYTES` are; the mapping is writable and lives as long as the `Arc` in the ring.
+            // The file is zero where nobody has written, and no other use of it overlaps this
+            // range. This rank makes one half of each ring, the peer, which holds the job's
+            // secret, the other.
+            unsafe { Ring::new(memory.base().add(at), Arc::clone(&memory)) }
+        };
+        Ok((Producer::new(ring(outbound)), Consumer::new(ring(inbound))))
     }
-}
 
-/// Where a rank shows its token, before anyone else has the segment.
-struct Card<'a> {
-    at: &'a AtomicU64,
-    value: &'a [AtomicU8; 16],
-}
+    /// Where the ring from `peer` to `own` begins in the file.
+    pub(super) fn inbound_at(&self, own: usize, peer: usize, lane: usize) -> u64 {
+        let [_, inbound] = rings(own, peer);
+        self.geometry.link_at([own, peer], lane) + inbound as u64
+    }
 
-impl<'a> Card<'a> {
-    fn of(page: &'a Mapping) -> Self {
-        assert!(page.bytes() >= PART_BYTES);
-        // SAFETY: in bounds by the assertion, aligned, as mapped pages are, and only ever accessed
-        // as these atomics, as long as the mapping lives; nobody writes but through `fill`, which
-        // is not called where the page is mapped for reading.
-        unsafe {
-            let card = page.base().add(CARD_AT);
-            Self { at: card.cast().as_ref(), value: card.add(8).cast().as_ref() }
+    /// Maps `bytes` bytes from `at` on, in the part for windows.
+    pub(super) fn window(&self, at: u64, bytes: usize) -> io::Result<Mapping> {
+        assert!(at >= self.geometry.windows_at(), "not in the part for windows");
+        Mapping::new(&self.file, at, bytes)
+    }
+
+    /// Gives the pages of `bytes` bytes from `at` on back to the system.
+    pub(super) fn free(&self, at: u64, bytes: u64) {
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if let Err(error) = fallocate(&self.file, how, at, bytes) {
+            tracing::warn!("{bytes} bytes of shared memory stay taken until the job ends: {error}");
         }
     }
-
-    fn fill(&self) -> io::Result<()> {
-        let mut value = [0; 16];
-        getrandom::fill(&mut value).map_err(|error| io::Error::other(error.to_string()))?;
-        self.at.store(self.value.as_ptr().expose_provenance() as u64, Ordering::Relaxed);
-        self.value.iter().zip(value).for_each(|(byte, value)| byte.store(value, Ordering::Relaxed));
-        Ok(())
-    }
-
-    fn read(&self) -> Token {
-        let at = usize::try_from(self.at.load(Ordering::Relaxed)).unwrap_or(0);
-        Token { at, value: std::array::from_fn(|byte| self.value[byte].load(Ordering::Relaxed)) }
-    }
 }
 
-/// Bytes of all rings of one peer.
-fn block_bytes(lanes: usize) -> usize {
-    (lanes * RING_BYTES).next_multiple_of(PART_BYTES)
+/// Where in a link the ring from `own` to `peer` begins, and the other one: the lower slot writes
+/// the first.
+const fn rings(own: usize, peer: usize) -> [usize; 2] {
+    if own < peer { [0, RING_BYTES] } else { [RING_BYTES, 0] }
 }
 
-/// The ring of `lane` in the block that begins at byte `block` of `memory`.
-fn ring(memory: &Arc<Mapping>, block: usize, lane: usize) -> Ring<Arc<Mapping>> {
-    let at = block + lane * RING_BYTES;
-    assert!(at + RING_BYTES <= memory.bytes());
-    // SAFETY: in bounds by the assertion; page-aligned, as the block and `RING_BYTES` are; the
-    // mapping is writable and lives as long as the `Arc` in the ring. Segments are zeroed when
-    // made, and this rank makes one half of each ring (`Segment::consumers`, `Remote::map`), a peer
-    // that holds the job's secret the other.
-    unsafe { Ring::new(memory.base().add(at), Arc::clone(memory)) }
-}
-
-const _: () = assert!(TELLS_MAX * size_of::<AtomicU64>() <= 64 && BOARD_AT + 64 <= PART_BYTES);
-const _: () = assert!(RING_BYTES.is_multiple_of(64));
+const _: () = assert!(RING_BYTES.is_multiple_of(64) && HEAD_BYTES <= RING_BYTES);

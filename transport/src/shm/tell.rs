@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use ringfold_types::limits::TELLS_MAX;
 
 use super::ring::Broken;
-use super::segment::Board;
+use super::slot::Slot;
 
 /// How far a word's number is from the one that its place had before.
 #[expect(clippy::cast_possible_truncation, reason = "some words")]
@@ -16,13 +16,13 @@ const LAP: u32 = TELLS_MAX as u32;
 /// This rank's line.
 #[derive(Debug)]
 pub(super) struct Teller {
-    board: Board,
+    slot: Slot,
     told: u32,
 }
 
 impl Teller {
-    pub(super) fn new(board: Board) -> Self {
-        Self { board, told: 0 }
+    pub(super) fn new(slot: Slot) -> Self {
+        Self { slot, told: 0 }
     }
 
     #[inline]
@@ -30,7 +30,7 @@ impl Teller {
         self.told = self.told.wrapping_add(1);
         let word = u64::from(tag) << 32 | u64::from(self.told);
         // Release, for all that this rank did before.
-        self.board.word(self.told).store(word, Ordering::Release);
+        self.slot.board(self.told).store(word, Ordering::Release);
     }
 }
 
@@ -44,37 +44,35 @@ impl Teller {
 
     /// Writes a number where tell number `at` belongs.
     pub(super) fn write(&self, at: u32, number: u32) {
-        self.board.word(at).store(number.into(), Ordering::Release);
+        self.slot.board(at).store(number.into(), Ordering::Release);
     }
 }
 
-/// A peer's.
+/// Which tell of a peer to look for.
 #[derive(Debug)]
 pub(super) struct Hearer {
-    board: Board,
-    /// The tell to look for.
     next: u32,
 }
 
 impl Hearer {
-    pub(super) fn new(board: Board) -> Self {
-        Self { board, next: 1 }
+    pub(super) const fn new() -> Self {
+        Self { next: 1 }
     }
 
-    /// The tag of the next tell, if it is there. Anything but that or what was there before is
+    /// The tag of the next tell of the peer in `slot`, if it is there. Anything but that or what was there before is
     /// nothing that a rank writes.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "each half is 32 bits")]
-    pub(super) fn told(&self) -> Result<Option<u32>, Broken> {
+    pub(super) fn told(&self, slot: &Slot) -> Result<Option<u32>, Broken> {
         // Acquire: pairs with the store of `tell`.
-        let word = self.board.word(self.next).load(Ordering::Acquire);
+        let word = slot.board(self.next).load(Ordering::Acquire);
         let (tag, number) = ((word >> 32) as u32, word as u32);
         if number == self.next {
             Ok(Some(tag))
         } else if number == self.next.wrapping_sub(LAP) || number == 0 {
             Ok(None)
         } else {
-            Err("a tell out of turn")
+            Err(Broken::Protocol("a tell out of turn"))
         }
     }
 

@@ -6,12 +6,15 @@ use std::time::{Duration, Instant};
 
 use ringfold_types::limits::{LANES_MAX, LINK_BYTES_MIN};
 use ringfold_types::{Lane, Rank};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, connect, send, socket_with};
 
 use super::address::Address;
 use super::proof::Hello;
+use super::segment::{Geometry, Segment};
 use super::{Config, ConnectError, Offers, Pending, Shm};
 use crate::contract::{Link, LinkFault, Transport};
+use crate::sys::sealed_memory;
 
 const KEY: [u8; 32] = [5; 32];
 
@@ -134,6 +137,65 @@ fn who_does_not_know_the_key_stays_out() {
     );
 }
 
+/// What `/proc/self` lists of this process.
+fn mappings() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().filter(|line| line.contains("memfd:ringfold ")).count()
+}
+
+#[test]
+fn a_link_costs_nothing_before_it_is_used() {
+    const RANKS: usize = 48;
+    let mut ends = meet_all(RANKS);
+    assert!(ends.iter().all(|end| end.ends.is_empty()));
+    // Other tests share memory in this process, but not as much as all pairs of so many would.
+    let before = mappings();
+    assert!(before < RANKS * RANKS / 4, "{before} mappings before the first message");
+    for rank in 0..RANKS {
+        let next = (rank + 1) % RANKS;
+        assert_eq!(ends[rank].send(to(next), 7, b"hello").unwrap(), 5);
+        ends[next].poll().unwrap();
+        assert_eq!(ends[next].recv(to(rank), 7, &mut [0; 5]).unwrap(), Some((7, 5)));
+        // Telling all takes no link.
+        ends[rank].tell(3);
+        assert_eq!(ends[next].told(Rank::at(rank)).unwrap(), Some(3));
+    }
+    assert!(ends.iter().all(|end| end.ends.len() == 2), "one to each neighbour");
+}
+
+#[test]
+fn both_may_begin_to_use_a_link_at_once() {
+    for _ in 0..20 {
+        let mut ends = meet_all(2);
+        let mut second = ends.pop().unwrap();
+        let mut first = ends.pop().unwrap();
+        let carry = |end: &mut Shm, peer| {
+            assert_eq!(end.send(to(peer), 5, b"both").unwrap(), 4);
+            let until = soon();
+            while end.recv(to(peer), 5, &mut [0; 4]).unwrap().is_none() {
+                assert!(Instant::now() < until, "nothing arrives");
+                end.poll().unwrap();
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| carry(&mut first, 1));
+            carry(&mut second, 0);
+        });
+        assert!(first.ends.len() == 1 && second.ends.len() == 1);
+    }
+}
+
+/// A lowest rank that hands over something else than a host's memory.
+#[test]
+fn other_files_are_refused() {
+    let geometry = Geometry { ranks: 2, lanes: 1 };
+    let short = sealed_memory(c"ringfold-test", 1 << 20).unwrap();
+    assert!(Segment::open(short, geometry).is_err());
+    let open = memfd_create(c"ringfold-test", MemfdFlags::ALLOW_SEALING).unwrap();
+    ftruncate(&open, 1 << 40).unwrap();
+    assert!(Segment::open(open, geometry).is_err(), "it can be shrunk");
+}
+
 #[test]
 fn other_lanes_are_refused() {
     let outcome = meet(vec![listen(0, KEY, 1), listen(1, KEY, 2)], 2);
@@ -145,7 +207,8 @@ fn other_lanes_are_refused() {
 fn strangers_cost_nothing() {
     let ends = vec![listen(0, KEY, 1), listen(1, KEY, 1)];
     let address = ends[0].address();
-    let hello = |from, to| Hello { from: Rank(from), to: Rank(to), lanes: 1, nonce: [0; 32] };
+    let hello =
+        |from, to| Hello { from: Rank(from), to: Rank(to), lanes: 1, ranks: 2, nonce: [0; 32] };
     let words: Vec<Vec<u8>> = vec![
         vec![],
         vec![0xff; 1],
@@ -170,6 +233,16 @@ fn strangers_cost_nothing() {
         end.unwrap();
     }
     drop(strangers);
+}
+
+/// Lets both ends know of the link between them, and of whose memory they read.
+fn introduce(ends: &mut [Shm; 2]) {
+    let [from, into] = ends;
+    assert_eq!(from.send(to(1), 1, b"first").unwrap(), 5);
+    assert!(into.readable(to(0)).unwrap().is_none(), "who has not polled knows no link");
+    assert!(into.poll().unwrap());
+    assert_eq!(into.recv(to(0), 1, &mut [0; 5]).unwrap(), Some((1, 5)));
+    from.poll().unwrap();
 }
 
 /// Sends a message whole, or offers it if it is `asked` to, and says whether nothing was accepted
@@ -206,6 +279,7 @@ fn messages_are_offered_where_both_want_it() {
         ([from(100_001), from(1)], [false, true]),
     ] {
         let mut ends = pair(wishes);
+        introduce(&mut ends);
         for _ in 0..3 {
             for asked in [false, true] {
                 let is_offered = are_offered[usize::from(asked)];
@@ -222,7 +296,9 @@ fn messages_are_offered_where_both_want_it() {
 #[test]
 fn what_a_rank_offered_ends_with_it() {
     for is_dropped in [false, true] {
-        let [mut from, mut into] = pair([Offers::From(0), Offers::From(0)]);
+        let mut ends = pair([Offers::From(0), Offers::From(0)]);
+        introduce(&mut ends);
+        let [mut from, mut into] = ends;
         let mut message = vec![0x11; 700_000];
         let mut sent = from.send(to(1), 9, &message).unwrap();
         assert_eq!(from.send(to(1), 9, &message[sent..]).unwrap(), 0);

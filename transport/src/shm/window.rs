@@ -3,81 +3,204 @@
 #![allow(unsafe_code)]
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ringfold_types::Rank;
 
 use crate::sys::{Mapping, copy_bytes};
 
 /// A buffer of every rank of a host, of the same length on all, zeroed when made. It frees itself:
-/// a rank's part exists until nobody has it mapped, so who drops a window takes nothing from the
+/// a rank's part exists until nobody has it mapped, so dropping a window takes nothing from the
 /// others.
 ///
-/// Ranks access each other's parts without locks. What one writes another sees once it has received
-/// what the first sent afterwards. **The users' protocol must keep everyone else away from what
-/// somebody writes:** for ringfold that is a schedule, proven free of races. A peer that knows the
-/// job's secret and breaks it can spoil bytes of windows, as it can send wrong ones; other memory
-/// it cannot reach.
+/// Outside of an exposure this rank has its part for itself. In one (`expose`), ranks access each
+/// other's parts without locks: what one writes another sees once it has received what the first
+/// sent afterwards. A peer that knows the job's secret and breaks the protocol can spoil bytes of
+/// windows, as it can send wrong ones; other memory it cannot reach.
 #[derive(Debug)]
 pub struct Window {
-    /// This rank's part.
-    pub own: OwnPart,
-    /// The other ranks' parts.
-    pub peers: PeerParts,
+    own: OwnPart,
+    peers: PeerParts,
 }
 
 impl Window {
     /// A window of mapped parts; `peers` by rank.
-    pub(super) const fn new(own: Mapping, peers: Vec<Option<Mapping>>) -> Self {
-        Self { own: OwnPart(own), peers: PeerParts(peers) }
+    pub(super) const fn new(memory: Mapping, peers: Vec<Option<Mapping>>) -> Self {
+        let own = OwnPart { memory, is_lost: AtomicBool::new(false) };
+        Self { own, peers: PeerParts(peers) }
+    }
+
+    /// The bytes `range` of this rank's part, to be read.
+    ///
+    /// # Panics
+    /// If the range is not within the part. If an exposure did not complete and the system refused
+    /// the memory to take the part from the peers.
+    #[must_use]
+    #[inline]
+    pub fn read(&self, range: Range<usize>) -> &[u8] {
+        self.own.read(range)
+    }
+
+    /// The bytes `range` of this rank's part, to be written.
+    ///
+    /// # Panics
+    /// As `read`.
+    #[must_use]
+    #[inline]
+    pub fn write(&mut self, range: Range<usize>) -> &mut [u8] {
+        self.own.write(range)
+    }
+
+    /// Lets peers read and write this rank's part, and gives access to theirs.
+    ///
+    /// # Safety
+    /// Until the exposure completes, all ranks follow one protocol: whenever a rank accesses bytes
+    /// of a part by reference or by `put`, no other rank writes to them, and if it writes to them,
+    /// no other rank accesses them. Outside of exposures of the same number no rank accesses
+    /// another's part. `complete` is called only when the peers will write to this rank's part no
+    /// more.
+    #[must_use]
+    #[inline]
+    pub unsafe fn expose(&mut self) -> Exposure<'_> {
+        let Self { own, peers } = self;
+        Exposure { own, peers, is_complete: false }
+    }
+
+    /// As `expose`, for windows that every rank only reads meanwhile.
+    ///
+    /// # Safety
+    /// As `expose`; and no rank writes to any part.
+    #[must_use]
+    #[inline]
+    pub unsafe fn expose_to_readers(&self) -> ReadExposure<'_> {
+        let Self { own, peers } = self;
+        ReadExposure { own, peers, is_complete: false }
+    }
+}
+
+/// A window that all ranks use by one protocol. If it is dropped before it is complete, peers that
+/// were stopped may go on at any time: then this rank's part is taken away from them. The part is
+/// copied to private memory at the same addresses, and what peers still write to it is lost.
+#[derive(Debug)]
+pub struct Exposure<'w> {
+    /// This rank's part.
+    pub own: &'w mut OwnPart,
+    /// The other ranks' parts.
+    pub peers: &'w mut PeerParts,
+    is_complete: bool,
+}
+
+impl Exposure<'_> {
+    /// Peers are done with this rank's part.
+    #[inline]
+    pub const fn complete(&mut self) {
+        self.is_complete = true;
     }
 
     /// Of two ranks: takes the other's part for this rank's own from now on, and its own for the
-    /// other's. Whose part is whose is for the users' protocol to say, so the other does so too.
+    /// other's. Whose part is whose is for the protocol to say, so the other does so too.
     #[inline]
     pub fn trade(&mut self) {
         if let Some(part) = self.peers.0.iter_mut().flatten().next() {
-            std::mem::swap(&mut self.own.0, part);
+            std::mem::swap(&mut self.own.memory, part);
+        }
+    }
+}
+
+impl Drop for Exposure<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.is_complete {
+            self.own.detach();
+        }
+    }
+}
+
+/// As `Exposure`, of a window that every rank only reads.
+#[derive(Debug)]
+pub struct ReadExposure<'w> {
+    /// This rank's part.
+    pub own: &'w OwnPart,
+    /// The other ranks' parts.
+    pub peers: &'w PeerParts,
+    is_complete: bool,
+}
+
+impl ReadExposure<'_> {
+    /// Peers are done with this rank's part.
+    #[inline]
+    pub const fn complete(&mut self) {
+        self.is_complete = true;
+    }
+}
+
+impl Drop for ReadExposure<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Peers that go on would see what this rank writes from now on.
+        if !self.is_complete {
+            self.own.detach();
         }
     }
 }
 
 /// The part of a window that belongs to this rank.
 #[derive(Debug)]
-pub struct OwnPart(Mapping);
+pub struct OwnPart {
+    memory: Mapping,
+    /// Whether peers may still write to it, so that this rank may not use it.
+    is_lost: AtomicBool,
+}
 
 /// The parts of a window that belong to others.
 #[derive(Debug)]
 pub struct PeerParts(Vec<Option<Mapping>>);
 
 impl OwnPart {
-    /// Its length in bytes.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.0.bytes()
-    }
-
     /// The bytes of `range`, to be read.
     ///
     /// # Panics
-    /// If the range is not within the part.
+    /// If the range is not within the part, or the part is lost.
     #[must_use]
     #[inline]
     pub fn read(&self, range: Range<usize>) -> &[u8] {
-        lend(&self.0, range)
+        self.assert_is_there();
+        lend(&self.memory, range)
     }
 
     /// The bytes of `range`, to be written.
     ///
     /// # Panics
-    /// If the range is not within the part.
+    /// As `read`.
     #[must_use]
     #[inline]
     pub fn write(&mut self, range: Range<usize>) -> &mut [u8] {
-        let len = within(&self.0, &range);
+        self.assert_is_there();
+        let len = within(&self.memory, &range);
         // SAFETY: within the mapping, which is writable and lives as long as the loan. Nobody else
-        // of this process has it, by `&mut`; a peer uses these bytes only where the users' protocol
-        // lets it, and not during the loan (see `Window`).
-        unsafe { std::slice::from_raw_parts_mut(self.0.base().add(range.start).as_ptr(), len) }
+        // of this process has it, by `&mut`. A peer uses these bytes in an exposure only, and not
+        // during the loan, as the caller of `expose` has promised.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.base().add(range.start).as_ptr(), len) }
+    }
+
+    /// Takes the part away from the peers, or gives it up.
+    #[cold]
+    fn detach(&self) {
+        if let Err(error) = self.memory.make_private() {
+            self.is_lost.store(true, Ordering::Relaxed);
+            let bytes = self.memory.bytes();
+            tracing::error!("a window of {bytes} bytes is lost: no memory to copy it to: {error}");
+        }
+    }
+
+    #[inline]
+    fn assert_is_there(&self) {
+        assert!(
+            !self.is_lost.load(Ordering::Relaxed),
+            "a window of {} bytes is lost: the job failed while peers wrote to it, and this \
+             process got no memory to copy it to",
+            self.memory.bytes()
+        );
     }
 }
 
@@ -100,9 +223,9 @@ impl PeerParts {
     pub fn put(&mut self, peer: Rank, at: usize, bytes: &[u8]) {
         let part = self.of(peer);
         let len = within(part, &(at..at + bytes.len()));
-        // SAFETY: within the mapping, which is writable. `bytes` do not overlap it: `&mut`
-        // ends all loans of it. That no one else
-        // accesses these bytes meanwhile is what the users' protocol says (see `Window`).
+        // SAFETY: within the mapping, which is writable. `bytes` do not overlap it: `&mut` ends all
+        // loans of it. Nobody else accesses these bytes meanwhile, as the caller of `expose` has
+        // promised.
         unsafe {
             copy_bytes(bytes.as_ptr(), part.base().add(at).as_ptr(), len);
         }
@@ -117,8 +240,8 @@ impl PeerParts {
         self.0.iter_mut().flatten().map(|part| {
             let len = within(part, range);
             // SAFETY: within the mapping, which is writable and lives as long as the loan. Each
-            // part is a mapping of its own, lent once, by `&mut`. That no other process accesses
-            // these bytes meanwhile is what the users' protocol says (see `Window`).
+            // part is a mapping of its own, lent once, by `&mut`. No other process accesses these
+            // bytes meanwhile, as the caller of `expose` has promised.
             unsafe { std::slice::from_raw_parts_mut(part.base().add(range.start).as_ptr(), len) }
         })
     }
@@ -139,9 +262,9 @@ impl PeerParts {
 #[inline]
 fn lend(memory: &Mapping, range: Range<usize>) -> &[u8] {
     let len = within(memory, &range);
-    // SAFETY: within the mapping, which lives as long as the loan. That nobody writes to these
-    // bytes during it is what the users' protocol says (see `Window`); only a peer that holds the
-    // job's secret could break that.
+    // SAFETY: within the mapping, which lives as long as the loan. Nobody writes to these bytes
+    // during it: in an exposure the caller of `expose` has promised that, and outside of exposures
+    // only this rank accesses its part.
     unsafe { std::slice::from_raw_parts(memory.base().add(range.start).as_ptr(), len) }
 }
 

@@ -1,18 +1,16 @@
 //! Windows: handed around, seen by all, refused where they are not what they should be.
+#![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::AsFd as _;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use ringfold_types::{Lane, Rank};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use super::Shm;
-use super::opening::encode;
 use super::tests::meet_all;
-use super::window::Window;
+use super::window::{Exposure, Window};
 use crate::contract::{LinkError, LinkFault, Transport as _, Windows as _};
-use crate::sys::{sealed_memory, transmit};
 
 /// Polls until there is an outcome.
 fn finished(end: &mut Shm) -> Result<io::Result<Window>, LinkError> {
@@ -32,29 +30,42 @@ fn windows(ends: &mut [Shm], bytes: usize) -> Vec<Window> {
     ends.iter_mut().map(|end| finished(end).unwrap().unwrap()).collect()
 }
 
+/// The ends of an exposure belong to this thread alone.
+fn expose(window: &mut Window) -> Exposure<'_> {
+    // SAFETY: one thread has the parts of all ranks and uses them in turn.
+    let mut exposure = unsafe { window.expose() };
+    exposure.complete();
+    exposure
+}
+
+/// The bytes `range` that `window` has of the part of `peer`.
+fn peers(window: &mut Window, peer: u32, range: Range<usize>) -> Vec<u8> {
+    expose(window).peers.read(Rank(peer), range).to_vec()
+}
+
 #[test]
 fn what_one_puts_the_others_read() {
     let mut ends = meet_all(4);
     for bytes in [1, 4096, 5000, 3 << 20] {
         let mut windows = windows(&mut ends, bytes);
         for window in &mut windows {
-            assert_eq!(window.own.bytes(), bytes);
-            assert!(window.own.read(0..bytes).iter().all(|byte| *byte == 0));
+            assert!(window.read(0..bytes).iter().all(|byte| *byte == 0));
         }
-        windows[2].own.write(bytes - 1..bytes)[0] = 7;
-        windows[3].peers.put(Rank(1), 0, &[9]);
-        assert_eq!(windows[0].peers.read(Rank(2), bytes - 1..bytes), [7]);
-        let place = windows[3].peers.place(Rank(2));
-        let mut parts: Vec<_> = windows[3].peers.write_all(&(0..1)).collect();
+        windows[2].write(bytes - 1..bytes)[0] = 7;
+        expose(&mut windows[3]).peers.put(Rank(1), 0, &[9]);
+        assert_eq!(peers(&mut windows[0], 2, bytes - 1..bytes), [7]);
+        let exposure = expose(&mut windows[3]);
+        let place = exposure.peers.place(Rank(2));
+        let mut parts: Vec<_> = exposure.peers.write_all(&(0..1)).collect();
         assert_eq!((place, parts.len()), (2, 3));
         parts[place][0] = 5;
-        assert_eq!(windows[2].own.read(0..1)[0], 5);
-        windows[2].own.write(bytes - 1..bytes)[0] = 7;
-        let ninth = windows[1].own.read(0..1)[0];
-        assert!(ninth == 9);
+        drop(exposure);
+        assert_eq!(windows[2].read(0..1)[0], 5);
+        windows[2].write(bytes - 1..bytes)[0] = 7;
+        assert_eq!(windows[1].read(0..1)[0], 9);
         // Who leaves takes nothing from the others.
         drop(windows.remove(2));
-        assert_eq!(windows[0].peers.read(Rank(2), bytes - 1..bytes), [7]);
+        assert_eq!(peers(&mut windows[0], 2, bytes - 1..bytes), [7]);
     }
 }
 
@@ -62,14 +73,58 @@ fn what_one_puts_the_others_read() {
 fn two_trade_their_parts() {
     let mut windows = windows(&mut meet_all(2), 100);
     for (rank, window) in windows.iter_mut().enumerate() {
-        window.own.write(0..1)[0] = if rank == 0 { 3 } else { 4 };
-        window.trade();
+        window.write(0..1)[0] = if rank == 0 { 3 } else { 4 };
+        expose(window).trade();
     }
-    assert_eq!([&windows[0], &windows[1]].map(|window| window.own.read(0..1)[0]), [4, 3]);
-    windows[1].own.write(1..2)[0] = 5;
-    assert_eq!(windows[0].peers.read(Rank(1), 0..2), [3, 5]);
-    windows[0].trade();
-    assert_eq!(windows[0].own.read(0..2), [3, 5], "its own again");
+    assert_eq!([&windows[0], &windows[1]].map(|window| window.read(0..1)[0]), [4, 3]);
+    windows[1].write(1..2)[0] = 5;
+    assert_eq!(peers(&mut windows[0], 1, 0..2), [3, 5]);
+    expose(&mut windows[0]).trade();
+    assert_eq!(windows[0].read(0..2), [3, 5], "its own again");
+}
+
+/// A rank gives up while it exposes its window to peers that write to it, or only read it.
+#[test]
+fn peers_do_not_reach_a_window_whose_exposure_did_not_complete() {
+    for bytes in [1, 4096, 5001, (3 << 20) + 1] {
+        let mut windows = windows(&mut meet_all(4), bytes);
+        for (rank, window) in windows[..2].iter_mut().enumerate() {
+            window.write(0..bytes).fill(3);
+            let at = window.read(0..bytes).as_ptr();
+            if rank == 0 {
+                // SAFETY: as in `expose`.
+                drop(unsafe { window.expose() });
+            } else {
+                // SAFETY: as in `expose`.
+                drop(unsafe { window.expose_to_readers() });
+            }
+            assert_eq!(window.read(0..1).as_ptr(), at, "it stays there");
+        }
+        for rank in 0..2 {
+            expose(&mut windows[3]).peers.put(Rank::at(rank), bytes - 1, &[4]);
+            assert!(windows[rank].read(0..bytes).iter().all(|byte| *byte == 3));
+            windows[rank].write(0..bytes).fill(5);
+            let left = peers(&mut windows[3], u32::try_from(rank).unwrap(), bytes - 1..bytes);
+            assert_eq!(left, [4], "nor the other way");
+        }
+    }
+}
+
+#[test]
+fn a_window_is_read_while_it_is_taken_from_peers() {
+    const BYTES: usize = 8 << 20;
+    let mut windows = windows(&mut meet_all(2), BYTES);
+    windows[0].write(0..BYTES).fill(3);
+    let window = &windows[0];
+    std::thread::scope(|scope| {
+        let reader =
+            scope.spawn(|| (0..20).all(|_| window.read(0..BYTES).iter().all(|it| *it == 3)));
+        while !reader.is_finished() {
+            // SAFETY: all threads only read.
+            drop(unsafe { window.expose_to_readers() });
+        }
+        assert!(reader.join().unwrap());
+    });
 }
 
 #[test]
@@ -83,6 +138,7 @@ fn a_window_waits_for_all() {
     // Windows and messages do not disturb each other.
     let link = |peer| crate::contract::Link { peer: Rank(peer), lane: Lane(0) };
     assert_eq!(ends[0].send(link(1), 3, b"after").unwrap(), 5);
+    ends[1].poll().unwrap();
     assert_eq!(ends[1].readable(link(0)).unwrap().unwrap().bytes, b"after");
 }
 
@@ -90,8 +146,8 @@ fn a_window_waits_for_all() {
 #[should_panic(expected = "beyond the window")]
 fn nothing_beyond_a_window_is_lent() {
     let mut ends = meet_all(2);
-    let windows = windows(&mut ends, 100);
-    let _ = windows[0].peers.read(Rank(1), 50..101);
+    let mut windows = windows(&mut ends, 100);
+    drop(peers(&mut windows[0], 1, 50..101));
 }
 
 #[test]
@@ -99,37 +155,53 @@ fn nothing_beyond_a_window_is_lent() {
 fn nobody_puts_where_there_is_no_part() {
     let mut ends = meet_all(2);
     let mut windows = windows(&mut ends, 100);
-    windows[0].peers.put(Rank(0), 0, &[1]);
+    expose(&mut windows[0]).peers.put(Rank(0), 0, &[1]);
 }
 
-/// A peer that knows the secret and hands over something else: an error on its link, no more.
+/// A peer that says something else of its window: an error on its link, no more.
 #[test]
 fn what_is_no_window_is_refused() {
-    let open = |bytes| {
-        let file = memfd_create(c"ringfold-test", MemfdFlags::ALLOW_SEALING).unwrap();
-        ftruncate(&file, bytes).unwrap();
-        file
-    };
-    let sealed = |bytes| sealed_memory(c"ringfold-test", bytes).unwrap();
-    let cases = [
-        ("unfit", encode(1, 4096).to_vec(), vec![open(4096)]),
-        ("unfit", encode(1, 4096).to_vec(), vec![sealed(4095)]),
-        ("without its memory", encode(1, 4096).to_vec(), vec![]),
-        ("without its memory", encode(1, 4096).to_vec(), vec![sealed(4096), sealed(4096)]),
-        ("another window", encode(2, 4096).to_vec(), vec![sealed(4096)]),
-        ("another window", encode(1, 8192).to_vec(), vec![sealed(8192)]),
-        ("another window", b"hello".to_vec(), vec![]),
-        ("oversized", vec![0; 100], vec![]),
-    ];
-    for (why, message, files) in cases {
+    for (number, bytes, is_made) in
+        [(1, 8192, true), (1, 8192, false), (3, 4096, true), (9, 0, true)]
+    {
         let mut ends = meet_all(2);
-        let files: Vec<_> = files.iter().map(|file| file.as_fd()).collect();
-        transmit(ends[1].peers[0].socket.as_ref().unwrap(), &message, &files).unwrap();
+        ends[1].slot.say_made(number, bytes, is_made);
         ends[0].begin(4096).unwrap();
         let error = finished(&mut ends[0]).unwrap_err();
         assert_eq!(error.link.peer, Rank(1));
         assert!(matches!(error.fault, LinkFault::Protocol(_)), "{error}");
-        assert!(error.to_string().contains(why), "{error} for {why}");
+        assert!(error.to_string().contains("another window"), "{error}");
+    }
+}
+
+#[test]
+fn who_is_ahead_has_said_what_became_of_the_last_window() {
+    for is_made in [true, false] {
+        let mut ends = meet_all(2);
+        ends[1].slot.say_made(1, 4096, is_made);
+        ends[1].slot.say_made(2, 100, true);
+        ends[0].begin(4096).unwrap();
+        assert_eq!(finished(&mut ends[0]).unwrap().is_ok(), is_made);
+    }
+}
+
+/// Bytes of the shared files of this process that have pages.
+fn taken(end: &Shm) -> u64 {
+    let blocks = rustix::fs::fstat(end.segment.file()).unwrap().st_blocks;
+    u64::try_from(blocks).unwrap() * 512
+}
+
+#[test]
+fn the_last_that_drops_a_window_frees_it() {
+    for bytes in [100_000, 5 << 20] {
+        let mut ends = meet_all(3);
+        let before = taken(&ends[0]);
+        let mut windows = windows(&mut ends, bytes);
+        while let Some(window) = windows.pop() {
+            assert!(taken(&ends[0]) >= before + 3 * bytes as u64, "parts live on");
+            drop(window);
+        }
+        assert_eq!(taken(&ends[0]), before);
     }
 }
 

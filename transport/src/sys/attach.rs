@@ -2,28 +2,6 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _};
-
-#[expect(clippy::cast_possible_truncation, reason = "three words")]
-const UCRED_BYTES: libc::socklen_t = size_of::<libc::ucred>() as libc::socklen_t;
-
-/// The process that made the other end of a Unix socket, as the kernel knows it; 0 for one that
-/// cannot be named here, because it is in another PID namespace.
-pub(crate) fn process_behind(socket: impl AsFd) -> io::Result<libc::pid_t> {
-    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut bytes = UCRED_BYTES;
-    // SAFETY: the option fills in a `ucred`, for which `bytes` says there is room.
-    let outcome = unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &raw mut bytes,
-        )
-    };
-    if outcome == 0 { Ok(peer.pid) } else { Err(io::Error::last_os_error()) }
-}
 
 /// Copies what lies at addresses `from` of `process` into `into`, in this order. What is not there,
 /// or not to be read, is an error; some of `into` may have been overwritten then.

@@ -1,25 +1,22 @@
-//! A descriptor that one process makes readable and another parks on.
+//! Descriptors that one thread makes readable and another parks on: within a process, and between
+//! processes.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, recv,
+    sendto, socket_with,
+};
 
-/// An eventfd. Ringing and silencing never block.
+/// An eventfd, for the threads of a process. Ringing and silencing never block.
 #[derive(Debug)]
 pub(crate) struct Bell(OwnedFd);
 
 impl Bell {
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
-    }
-
-    /// The bell of a peer, as it came out of a socket.
-    pub(crate) fn received(fd: OwnedFd) -> io::Result<Self> {
-        // Whoever made it decides whether it blocks; we may not.
-        fcntl_setfl(&fd, fcntl_getfl(&fd)? | OFlags::NONBLOCK)?;
-        Ok(Self(fd))
     }
 
     /// Makes the descriptor readable.
@@ -36,6 +33,39 @@ impl Bell {
 }
 
 impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// A datagram socket with a name: other processes need no descriptor to ring it. Ringing and
+/// silencing never block.
+#[derive(Debug)]
+pub(crate) struct NamedBell(OwnedFd);
+
+impl NamedBell {
+    /// The bell of that name.
+    pub(crate) fn new(name: &SocketAddrUnix) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+        bind(&socket, name)?;
+        Ok(Self(socket))
+    }
+
+    /// Makes another process's bell readable, if it is still there.
+    pub(crate) fn ring(&self, name: &SocketAddrUnix) {
+        // It fails only where the bell is gone, or so many have rung that it is readable already.
+        sendto(&self.0, &[], SendFlags::NOSIGNAL | SendFlags::DONTWAIT, name).ok();
+    }
+
+    /// Takes one ring back.
+    pub(crate) fn silence(&self) {
+        // It fails only where nothing rang.
+        recv(&self.0, &mut [0_u8; 1][..], RecvFlags::DONTWAIT).ok();
+    }
+}
+
+impl AsFd for NamedBell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

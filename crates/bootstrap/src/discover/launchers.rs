@@ -1,12 +1,14 @@
 //! One function per launcher: from its variables to an identity.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use ringfold_types::Rank;
 
 use super::{DiscoverError, Vars, expand_hosts};
 use crate::identity::{Carrier, Identity, Launcher, Rendezvous};
+use crate::secret::Secret;
+use crate::torch_store::TorchStore;
 use crate::{inherited, pmi};
 
 /// Ports that are tried from the first one on; a few of them may be somebody else's.
@@ -16,6 +18,12 @@ const CANDIDATES: u16 = 16;
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 /// Slurm numbers its own steps (batch, extern, interactive) from here.
 const SPECIAL_STEPS: u32 = 0xffff_fff0;
+/// Where Open MPI says how its daemons reach `mpirun`.
+const MPIRUN_URI: &str = "OMPI_MCA_orte_hnp_uri";
+/// A random number of 128 bits, which Open MPI makes for each job and gives to its ranks alone.
+const OPEN_MPI_KEY: &str = "OMPI_MCA_orte_precondition_transports";
+/// Addresses of one host that are tried.
+const ADDRESSES_MAX: usize = 16;
 const PMI_PATIENCE: Duration = Duration::from_secs(10);
 
 /// `RINGFOLD_RANK`, `RINGFOLD_SIZE`, `RINGFOLD_JOB`, `RINGFOLD_RENDEZVOUS`.
@@ -54,17 +62,20 @@ pub(super) fn torch(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     let attempt = vars.get("TORCHELASTIC_RESTART_COUNT").unwrap_or_default();
     let store = vars.get("TORCHELASTIC_USE_AGENT_STORE");
     let taken = store.is_some_and(|v| v.eq_ignore_ascii_case("true") || v == "1");
+    let job = format!("torch:{run}:{attempt}:{host}:{port}");
+    let store = |key| TorchStore { host: host.clone(), port, key };
+    let carrier = taken.then(|| Carrier::TorchStore(store(format!("ringfold-secret:{job}"))));
     Ok(Identity {
         rank,
         size,
-        job: format!("torch:{run}:{attempt}:{host}:{port}"),
+        job,
         rendezvous: Rendezvous::Ports {
-            host,
+            hosts: vec![host],
             named_by: "MASTER_ADDR",
             ports: ports_from(port, u16::from(taken)),
         },
         launcher: Launcher::Torchrun,
-        carrier: Carrier::None,
+        carrier: carrier.unwrap_or_default(),
     })
 }
 
@@ -78,7 +89,7 @@ pub(super) fn hydra(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     let socket = socket.map_err(|source| DiscoverError::Socket { fd, source })?;
     if let Some(pmi::Met { space, hub, secret }) = pmi::met(&socket) {
         let meet = |hub: SocketAddr| Rendezvous::Ports {
-            host: hub.ip().to_string(),
+            hosts: vec![hub.ip().to_string()],
             named_by: "the launcher's key-value space",
             ports: ports_from(hub.port(), 0),
         };
@@ -100,19 +111,17 @@ pub(super) fn hydra(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     Ok(Identity { rank, size, job, rendezvous, launcher, carrier })
 }
 
-/// `OMPI_COMM_WORLD_*`; the meeting place is `MASTER_ADDR`, or here if every rank is.
+/// `OMPI_COMM_WORLD_*`; the meeting place is `MASTER_ADDR`, or here if every rank is, or the host of
+/// `mpirun`, where Open MPI puts rank 0 unless its list of hosts begins with another.
 pub(super) fn open_mpi(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     let because = "OMPI_COMM_WORLD_RANK";
     let need = Need { launcher: Launcher::OpenMpi, because, vars };
     let (rank, size) = (need.rank(because)?, need.number("OMPI_COMM_WORLD_SIZE")?);
     let one_host = vars.number("OMPI_COMM_WORLD_LOCAL_SIZE")? == Some(size);
-    let host = match vars.get("MASTER_ADDR") {
-        Some(host) => host,
-        None if one_host => "127.0.0.1".into(),
-        None => {
-            let hint = " to the host of rank 0 (mpirun -x MASTER_ADDR=...)";
-            return Err(need.unset("MASTER_ADDR", hint));
-        }
+    let (named_by, hosts) = match vars.get("MASTER_ADDR") {
+        Some(host) => ("MASTER_ADDR", vec![host]),
+        None if one_host => ("Open MPI", vec!["127.0.0.1".into()]),
+        None => (MPIRUN_URI, mpirun_host(&need, rank)?),
     };
     let names = ["PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"];
     let name = names.iter().find_map(|name| vars.get(name));
@@ -120,7 +129,7 @@ pub(super) fn open_mpi(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     let (job, ports) = match (name, port) {
         (Some(name), Some(port)) => (name, ports_from(port, 0)),
         (Some(name), None) => (name.clone(), ports_of(&name)),
-        (None, Some(port)) => (format!("{host}:{port}"), ports_from(port, 0)),
+        (None, Some(port)) => (format!("{}:{port}", hosts.join(",")), ports_from(port, 0)),
         (None, None) => {
             return Err(need.unset("MASTER_PORT", " to a free port of the host of rank 0"));
         }
@@ -129,10 +138,45 @@ pub(super) fn open_mpi(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
         rank,
         size,
         job: format!("ompi:{job}"),
-        rendezvous: Rendezvous::Ports { host, named_by: "MASTER_ADDR", ports },
+        rendezvous: Rendezvous::Ports { hosts, named_by, ports },
         launcher: Launcher::OpenMpi,
-        carrier: Carrier::None,
+        carrier: vars
+            .get(OPEN_MPI_KEY)
+            .map_or(Carrier::None, |key| Carrier::Known(Secret::of_key(&key))),
     })
+}
+
+/// The addresses of `mpirun`'s host.
+fn mpirun_host(need: &Need<'_>, rank: Rank) -> Result<Vec<String>, DiscoverError> {
+    let at = |name| need.vars.get(name).map_or_else(Vec::new, |uri| addresses(&uri));
+    let (mpirun, here) = (at(MPIRUN_URI), at("OMPI_MCA_orte_local_daemon_uri"));
+    if mpirun.is_empty() {
+        let hint = " to the host of rank 0 (mpirun -x MASTER_ADDR=...)";
+        return Err(need.unset("MASTER_ADDR", hint));
+    }
+    // Hosts may have one address in common, as that of a bridge for containers, but not all.
+    match here.first() {
+        Some(rank_0) if rank == Rank(0) && here != mpirun => {
+            Err(DiscoverError::NotWithMpirun { rank_0: *rank_0 })
+        }
+        _ => Ok(mpirun.iter().map(ToString::to_string).collect()),
+    }
+}
+
+/// The addresses in Open MPI's `id;tcp://address,address:port;tcp6://[address],[address]:port` by
+/// which other hosts may reach that one.
+pub(crate) fn addresses(uri: &str) -> Vec<IpAddr> {
+    let is_elsewhere = |ip: &IpAddr| match ip {
+        IpAddr::V4(ip) => !ip.is_loopback(),
+        // A link-local address is of no use without the interface.
+        IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local(),
+    };
+    let places = uri.split(';').skip(1).filter_map(|part| part.split_once("://"));
+    let lists = places.filter_map(|(_, place)| place.rsplit_once(':')).map(|(list, _)| list);
+    let all = lists
+        .flat_map(|list| list.split(','))
+        .filter_map(|address| address.trim_start_matches('[').trim_end_matches(']').parse().ok());
+    all.filter(is_elsewhere).take(ADDRESSES_MAX).collect()
 }
 
 pub(super) fn is_slurm_step(vars: &Vars<'_>) -> bool {
@@ -157,7 +201,7 @@ pub(super) fn slurm(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
         Some(port) => ports_from(port, 0),
         None => ports_of(&job),
     };
-    let rendezvous = Rendezvous::Ports { host, named_by, ports };
+    let rendezvous = Rendezvous::Ports { hosts: vec![host], named_by, ports };
     let (launcher, carrier) = (Launcher::Slurm, Carrier::None);
     Ok(Identity { rank, size, job, rendezvous, launcher, carrier })
 }

@@ -12,6 +12,7 @@
 //! 7. nobody: alone.
 
 use std::io;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use ringfold_types::{Rank, limits};
@@ -125,6 +126,15 @@ pub enum DiscoverError {
         rank: Rank,
         /// The size it gave.
         size: usize,
+    },
+    /// Open MPI has put rank 0 on another host than `mpirun`.
+    #[error(
+        "Open MPI says where mpirun runs, and rank 0 is on another host: tell the ranks, as by \
+         mpirun -x MASTER_ADDR={rank_0} ..."
+    )]
+    NotWithMpirun {
+        /// An address of rank 0's host.
+        rank_0: IpAddr,
     },
     /// The launcher's socket cannot be used.
     #[error(

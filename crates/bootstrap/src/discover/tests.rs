@@ -5,6 +5,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
 use super::*;
+use crate::identity::Carrier;
+use crate::secret::Secret;
 
 fn found(vars: &[(&str, &str)]) -> Result<Identity, DiscoverError> {
     let map: BTreeMap<&str, &str> = vars.iter().copied().collect();
@@ -43,7 +45,7 @@ fn what_starts_ranks_itself_learns_that_it_is_one() {
 
 fn place(identity: &Identity) -> (String, Vec<u16>) {
     match &identity.rendezvous {
-        Rendezvous::Ports { host, ports, .. } => (host.clone(), ports.clone()),
+        Rendezvous::Ports { hosts, ports, .. } => (hosts.join(" "), ports.clone()),
         other => panic!("{other:?}"),
     }
 }
@@ -105,8 +107,11 @@ fn torchrun_with_and_without_its_store() {
     let me = found(&TORCHRUN).unwrap();
     assert_eq!((me.rank, me.size, me.launcher), (Rank(2), 4, Launcher::Torchrun));
     assert_eq!(place(&me), ("node7".into(), (29501..29516).collect()));
+    let Carrier::TorchStore(store) = &me.carrier else { panic!("{me:?}") };
+    assert_eq!((store.host.as_str(), store.port), ("node7", 29500));
     let me = found(&TORCHRUN[..4]).unwrap();
     assert_eq!(place(&me), ("node7".into(), (29500..29516).collect()));
+    assert!(matches!(me.carrier, Carrier::None));
     for missing in 0..4 {
         let mut fewer = TORCHRUN.to_vec();
         let (name, _) = fewer.remove(missing);
@@ -145,10 +150,36 @@ fn open_mpi_wins_over_the_allocation_it_runs_in() {
     let two_hosts = [&OPEN_MPI[..2], &OPEN_MPI[3..]].concat();
     let error = found(&two_hosts).unwrap_err().to_string();
     assert!(error.contains("MASTER_ADDR is not set: set it to the host of rank 0"), "{error}");
+    assert!(error.contains("mpirun -x MASTER_ADDR="), "{error}");
     let error = found(&OPEN_MPI[..3]).unwrap_err().to_string();
     assert!(error.contains("MASTER_PORT is not set"), "{error}");
     let elastic = [&OPEN_MPI[..], &TORCHRUN].concat();
     assert_eq!(found(&elastic).unwrap().launcher, Launcher::Torchrun);
+}
+
+#[test]
+fn open_mpi_on_several_hosts_says_where_mpirun_is() {
+    const URI: &str = "9.0;tcp://10.0.0.1,172.17.0.1:5;tcp6://[fd00::1],[fe80::1]:6";
+    let vars = |rank, daemon| {
+        let mpirun = ("OMPI_MCA_orte_hnp_uri", URI);
+        let key = ("OMPI_MCA_orte_precondition_transports", "15-ae");
+        let daemon = ("OMPI_MCA_orte_local_daemon_uri", daemon);
+        let rank = ("OMPI_COMM_WORLD_RANK", rank);
+        [&[rank, mpirun, daemon, key], &OPEN_MPI[1..2], &OPEN_MPI[3..]].concat()
+    };
+    let (same, other) = (URI.replace("9.0", "9.1"), "9.2;tcp://10.0.0.2,172.17.0.1:7");
+    for (rank, daemon) in [("0", same.as_str()), ("1", &same), ("1", other)] {
+        let mut me = found(&vars(rank, daemon)).unwrap();
+        let Rendezvous::Ports { named_by, .. } = me.rendezvous else { panic!("{me:?}") };
+        assert_eq!(named_by, "OMPI_MCA_orte_hnp_uri");
+        assert_eq!(place(&me).0, "10.0.0.1 172.17.0.1 fd00::1");
+        let secret = me.secret(&|_| None, std::time::Duration::ZERO).unwrap();
+        assert_eq!(secret, Secret::of_key("15-ae"));
+    }
+    let error = found(&vars("0", other)).unwrap_err().to_string();
+    assert!(error.ends_with("mpirun -x MASTER_ADDR=10.0.0.2 ..."), "{error}");
+    let named = [&vars("0", other)[..], &[("MASTER_ADDR", "node9")]].concat();
+    assert_eq!(place(&found(&named).unwrap()).0, "node9");
 }
 
 #[test]

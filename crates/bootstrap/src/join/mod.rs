@@ -234,8 +234,9 @@ impl Joiner {
         match rendezvous {
             // `join` has dealt with that.
             Rendezvous::Alone => Err(JoinError::Invalid { rank: self.rank, size: self.size }),
-            Rendezvous::Ports { host, ports, .. } => {
-                let here = address::is_loopback(&host).then_some(Ipv4Addr::LOCALHOST.into());
+            Rendezvous::Ports { hosts, ports, .. } => {
+                let is_here = hosts.iter().all(|host| address::is_loopback(host));
+                let here = is_here.then_some(Ipv4Addr::LOCALHOST.into());
                 let place = match ports.as_slice() {
                     [first, .., last] => format!("any port from {first} to {last}"),
                     [only] => format!("port {only}"),
@@ -283,7 +284,7 @@ impl Joiner {
     async fn find(&self, rendezvous: Rendezvous) -> Result<Place, JoinError> {
         match rendezvous {
             Rendezvous::Alone => Err(JoinError::Invalid { rank: self.rank, size: self.size }),
-            Rendezvous::Ports { host, named_by, ports } => Ok(Place { host, named_by, ports }),
+            Rendezvous::Ports { hosts, named_by, ports } => Ok(Place { hosts, named_by, ports }),
             Rendezvous::Ask { address: launcher } => {
                 let place = self.launcher(&launcher)?;
                 let greeting = self.greeting(Purpose::Rendezvous);
@@ -333,7 +334,8 @@ impl Joiner {
             return None;
         }
         // On the host of rank 0 a name may well lead to the loopback address.
-        let is_reached_there = !local.is_loopback() || address::is_loopback(&place.host);
+        let is_one_host = place.hosts.iter().all(|host| address::is_loopback(host));
+        let is_reached_there = !local.is_loopback() || is_one_host;
         let listening = address::listen(is_reached_there.then_some(local), &[0]);
         let listening = listening.and_then(|l| Ok((l.local_addr()?.port(), l)));
         let (port, listener) = listening
@@ -441,7 +443,7 @@ impl Joiner {
         Target {
             rank: *rank,
             size: *size,
-            host: &place.host,
+            hosts: &place.hosts,
             named_by: place.named_by,
             ports: &place.ports,
             greeting,
@@ -487,7 +489,7 @@ impl Joiner {
         let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
         let port = port.parse().map_err(|_| self.no_hub(address, "expected host:port"))?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        Ok(Place { host, named_by: "RINGFOLD_RENDEZVOUS", ports: vec![port] })
+        Ok(Place { hosts: vec![host], named_by: "RINGFOLD_RENDEZVOUS", ports: vec![port] })
     }
 
     fn lost(&self, cause: &str) -> JoinError {
@@ -506,8 +508,8 @@ impl Joiner {
 
 /// Where the coordinator, or the launcher, may listen.
 struct Place {
-    /// A name or an address.
-    host: String,
+    /// A name, or an address, or several addresses of one host.
+    hosts: Vec<String>,
     /// What names that host.
     named_by: &'static str,
     /// Candidates, in order.
@@ -516,7 +518,7 @@ struct Place {
 
 impl Place {
     fn at(address: SocketAddr, named_by: &'static str) -> Self {
-        Self { host: address.ip().to_string(), named_by, ports: vec![address.port()] }
+        Self { hosts: vec![address.ip().to_string()], named_by, ports: vec![address.port()] }
     }
 }
 

@@ -85,7 +85,7 @@ impl Inquiry {
     /// differed, it is the one in question.
     fn blame_the_first_difference(&mut self, standing: &[Standing]) {
         let asked = Evidence::gather(self, standing).seq.unwrap_or(u64::MAX);
-        let mut said: BTreeMap<u64, (&[u64; 3], u8)> = BTreeMap::new();
+        let mut said: BTreeMap<u64, (&[u64; 5], u8)> = BTreeMap::new();
         let mut first = asked;
         for (answer, standing) in self.answers.iter().zip(standing) {
             let history = match (answer, standing) {

@@ -14,7 +14,8 @@ fn history(calls: &[(u64, usize, bool)]) -> History {
             op: ReduceOp::Sum,
             root: Rank(0),
         };
-        Logged { seq, words: call.to_words(), algorithm: 1, finished }
+        let [kinds, count, root] = call.to_words();
+        Logged { seq, words: [kinds, count, root, 0, 0], algorithm: 1, finished }
     };
     History { calls: calls.iter().map(logged).collect() }
 }
@@ -270,7 +271,7 @@ fn nonsense_from_ranks_that_do_not_exist_is_ignored() {
     assert!(judge.complain(Rank(0), overdue(0), 0).is_some());
     assert_eq!(judge.answer(nobody, history(&[]), 0), None);
     let mut odd = history(&[(5, 8, false), (0, 8, false)]);
-    odd.calls[0].words = [u64::MAX; 3];
+    odd.calls[0].words = [u64::MAX; 5];
     assert_eq!(judge.answer(Rank(1), odd, 0), None);
     assert!(judge.answer(Rank(0), history(&[(0, 8, false)]), 0).is_some());
 }

@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
+use sha2::{Digest, Sha256};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::inherited;
@@ -19,12 +19,12 @@ pub struct Secret([u8; SECRET_BYTES]);
 
 const SECRET_BYTES: usize = 32;
 /// More than a secret in hex and a newline; what is longer is not one.
-const TEXT_BYTES_MAX: u64 = 128;
+const TEXT_BYTES_MAX: usize = 128;
 
 /// What to do where ranks hold different secrets.
 pub(crate) const WAYS_TO_SHARE: &str = "give every rank the same one, by RINGFOLD_SECRET_FILE (a \
     file that each host can read), by RINGFOLD_SECRET (its 64 hexadecimal digits), or by a \
-    launcher that carries one (ringrun, mpiexec of MPICH); without those it is ~/.ringfold/secret, \
+    launcher that carries one (ringrun, torchrun, mpiexec of MPICH, mpirun of Open MPI 4); without those it is ~/.ringfold/secret, \
     which hosts share only if they share the home directory";
 
 /// Why there is no secret.
@@ -84,6 +84,18 @@ impl Secret {
     #[must_use]
     pub const fn new(bytes: [u8; SECRET_BYTES]) -> Self {
         Self(bytes)
+    }
+
+    /// The secret that follows from a key which a launcher has given to the ranks of a job alone.
+    #[must_use]
+    pub fn of_key(key: &str) -> Self {
+        Self(
+            Sha256::new()
+                .chain_update(b"ringfold launcher key")
+                .chain_update(key)
+                .finalize()
+                .into(),
+        )
     }
 
     /// A fresh secret.
@@ -235,13 +247,28 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// The beginning of `file`, up to `TEXT_BYTES_MAX`.
+///
+/// An inherited descriptor shares its offset with other readers, perhaps at this moment: another
+/// program of the same rank, or another communicator. So a file is read by position. A pipe has no
+/// positions and is read once.
 pub(crate) fn contents(mut file: File) -> io::Result<Zeroizing<Vec<u8>>> {
-    // An inherited descriptor shares its place with whoever read it before us: another program of
-    // the same rank, or this one's last communicator. A pipe has no place, and is read once.
-    file.rewind()
-        .or_else(|e| if e.kind() == io::ErrorKind::NotSeekable { Ok(()) } else { Err(e) })?;
-    let mut text = Zeroizing::new(Vec::with_capacity(128));
-    file.take(TEXT_BYTES_MAX).read_to_end(&mut text)?;
+    let mut text = Zeroizing::new(vec![0; TEXT_BYTES_MAX]);
+    let mut filled = 0;
+    while filled < text.len() {
+        let rest = &mut text[filled..];
+        let read = match file.read_at(rest, filled as u64) {
+            Err(error) if error.kind() == io::ErrorKind::NotSeekable => file.read(rest),
+            read => read,
+        };
+        match read {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    text.truncate(filled);
     Ok(text)
 }
 

@@ -1,6 +1,6 @@
 //! Every source of a secret, on real files and descriptors.
 
-use std::io::Write;
+use std::io::{Seek, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::thread;
@@ -68,6 +68,24 @@ fn an_inherited_pipe() {
     assert_eq!(find("RINGFOLD_SECRET_FD", &reader.as_raw_fd().to_string()).unwrap(), secret);
     assert!(matches!(find("RINGFOLD_SECRET_FD", "987654"), Err(SecretError::Unreadable { .. })));
     assert!(matches!(find("RINGFOLD_SECRET_FD", "x"), Err(SecretError::Malformed { .. })));
+}
+
+#[test]
+fn an_inherited_file_is_read_whole_wherever_another_reader_left_its_offset() {
+    let folder = Folder::new("secret-offset");
+    let secret = Secret::generate().unwrap();
+    let path = folder.0.join("s");
+    fs::write(&path, secret.to_hex().as_bytes()).unwrap();
+    let mut file = File::open(&path).unwrap();
+    let number = file.as_raw_fd().to_string();
+    file.seek(io::SeekFrom::Start(10)).unwrap();
+    assert_eq!(find("RINGFOLD_SECRET_FD", &number).unwrap(), secret);
+    assert_eq!(file.stream_position().unwrap(), 10, "the offset belongs to all readers");
+    thread::scope(|scope| {
+        let read = || (0..500).all(|_| find("RINGFOLD_SECRET_FD", &number).unwrap() == secret);
+        let readers = [(); 4].map(|()| scope.spawn(read));
+        assert!(readers.into_iter().all(|reader| reader.join().unwrap()));
+    });
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
-use ringfold_bootstrap::{Control, ExchangeError, Identity, JoinError, Secret};
+use ringfold_bootstrap::{Control, ExchangeError, Identity, JoinError, Rendezvous, Secret};
 use ringfold_types::{Rank, limits};
 use rustix::process::Signal;
 
@@ -110,6 +110,21 @@ fn without_rank_0_the_others_say_where_they_looked() {
     let place = format!("at 127.0.0.1:{} within", job.ports[0]);
     assert!(matches!(&error, JoinError::NoHub { .. }), "{error}");
     assert!(error.to_string().contains(&place), "{error}");
+}
+
+#[test]
+fn a_host_name_without_an_address_is_told_with_where_it_comes_from() {
+    let job = Job::new(2).timeout(Duration::from_millis(500));
+    let mut identity = job.identity(1);
+    let (hosts, named_by) = (vec!["no such host".to_owned()], "MASTER_ADDR");
+    identity.rendezvous = Rendezvous::Ports { hosts, named_by, ports: vec![1, 2] };
+    let joined = Control::join(identity, job.secret.clone(), vec![], job.options);
+    let error = joined.unwrap_err();
+    assert!(matches!(error, JoinError::UnknownHost { rank: Rank(1), .. }), "{error}");
+    let text = error.to_string();
+    let name =
+        "rank 1 cannot resolve the host name \"no such host\", which comes from MASTER_ADDR,";
+    assert!(text.starts_with(name) && text.ends_with("correct the name, or give an address"));
 }
 
 #[test]

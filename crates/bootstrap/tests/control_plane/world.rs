@@ -48,7 +48,7 @@ impl Job {
             size: self.size,
             job: "test".into(),
             rendezvous: Rendezvous::Ports {
-                host: "127.0.0.1".into(),
+                hosts: vec!["127.0.0.1".into()],
                 named_by: "the test",
                 ports: self.ports.clone(),
             },

@@ -122,9 +122,11 @@ fn head(
             )?;
             writeln!(text, "\n           {}", proof::meaning(call.collective))?;
         }
-        Verdict::Flawed { in_place, flaw } => {
+        Verdict::Flawed { in_place, offers, flaw } => {
             let place = if *in_place { "in place" } else { "out of place" };
-            writeln!(text, "\n  flaw     {place}: {flaw}")?;
+            let links =
+                if *offers { ", with messages offered in their sender's memory" } else { "" };
+            writeln!(text, "\n  flaw     {place}{links}: {flaw}")?;
         }
     }
     Ok(())

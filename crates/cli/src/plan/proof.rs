@@ -1,5 +1,6 @@
 //! Whether a set of schedules is right, and what it costs.
 
+use rayon::prelude::*;
 use ringfold_collectives::check::{Conditions, Flaw, check};
 use ringfold_collectives::schedule::{Form, Step};
 use ringfold_collectives::{Schedule, Stated};
@@ -10,7 +11,7 @@ use ringfold_types::limits::LINK_BYTES_MIN;
 #[derive(Debug)]
 pub(super) enum Verdict {
     Proven(Cost),
-    Flawed { in_place: bool, flaw: Flaw },
+    Flawed { in_place: bool, offers: bool, flaw: Flaw },
 }
 
 /// What proven schedules cost.
@@ -21,14 +22,27 @@ pub(super) struct Cost {
     pub(super) bytes_all: usize,
 }
 
-/// Runs the schedules of all ranks symbolically, out of place and in place.
+/// Runs the schedules of all ranks symbolically, out of place and in place, by links that copy what
+/// they accept and by links that offer long messages in their sender's memory. All proofs run at
+/// once; of several flaws it is the first in this order.
 pub(super) fn prove(schedules: &[Schedule]) -> Verdict {
+    let window_bytes = LINK_BYTES_MIN;
+    let conditions = [(false, false), (true, false), (false, true), (true, true)];
+    // Where ranks reach into each other's memory, their messages are never offered.
+    let reaches = |it: &Schedule| it.needs_windows() || it.needs_stage();
+    let offered = if schedules.iter().any(reaches) { 2 } else { 4 };
+    let proofs: Vec<_> = conditions[..offered]
+        .par_iter()
+        .map(|&(in_place, offers)| {
+            check(schedules, Conditions { in_place, window_bytes, offers })
+                .map_err(|flaw| Verdict::Flawed { in_place, offers, flaw })
+        })
+        .collect();
     let mut measured = None;
-    for in_place in [false, true] {
-        match check(schedules, Conditions { in_place, window_bytes: LINK_BYTES_MIN, offers: false })
-        {
+    for proof in proofs {
+        match proof {
             Ok(cost) => measured = measured.or(Some(cost)),
-            Err(flaw) => return Verdict::Flawed { in_place, flaw },
+            Err(flawed) => return flawed,
         }
     }
     let bytes: Vec<usize> = schedules.iter().map(bytes_sent).collect();
@@ -42,6 +56,10 @@ pub(super) fn prove(schedules: &[Schedule]) -> Verdict {
 /// What a proof of this collective shows, in words.
 pub(super) const fn meaning(collective: Collective) -> &'static str {
     match collective {
+        Collective::AllReduce => {
+            "every input counts once, all ranks have the same bits, in place or not; nobody waits \
+             for ever"
+        }
         Collective::Barrier => "nobody leaves before all have entered, and nobody waits for ever",
         collective if collective.reduces() => {
             "every input counts once in every result, in place or not; nobody waits for ever"
@@ -64,7 +82,7 @@ pub(super) fn bytes_sent(schedule: &Schedule) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use ringfold_collectives::{Builder, Plan};
+    use ringfold_collectives::{Builder, Plan, Source};
     use ringfold_topology::Layout;
     use ringfold_types::{Buffer, Call, DataType, Rank, ReduceOp, Slice};
 
@@ -84,9 +102,43 @@ mod tests {
             steps.build()
         });
         let verdict = prove(&schedules);
-        let Verdict::Flawed { in_place: false, flaw: Flaw::Deadlock { waiting } } = verdict else {
+        let Verdict::Flawed { in_place: false, offers: false, flaw: Flaw::Deadlock { waiting } } =
+            verdict
+        else {
             panic!("{verdict:?}");
         };
         assert_eq!(waiting, [(Rank(1), 0, 0)]);
+    }
+
+    /// Two ranks gather each other's blocks in two parts. In place each takes the second part only
+    /// after something that waits until the other has taken all.
+    #[test]
+    fn a_schedule_that_only_links_which_copy_can_carry_is_flawed() {
+        let (collective, layout) = (Collective::AllReduce, Layout::one_host(2));
+        let (data_type, op, root) = (DataType::F32, ReduceOp::Sum, Rank(0));
+        // Twice what a link accepts by itself.
+        let half = LINK_BYTES_MIN / data_type.bytes();
+        let call = Call { collective, count: 2 * half, data_type, op, root };
+        let schedules = [Rank(0), Rank(1)].map(|rank| {
+            let plan =
+                Plan { call, layout: &layout, rank, chunk: half, window_bytes: LINK_BYTES_MIN };
+            let other = Rank(1 - rank.0);
+            let mut steps = Builder::new(&plan, "attached", 1);
+            let (input, output) =
+                (Slice::new(Buffer::Input, 0, 2 * half), Slice::new(Buffer::Output, 0, 2 * half));
+            let (wire, first) = (Source::Wire(other, Form::Element), steps.scratch(half));
+            steps.send(other, input);
+            steps.reduce(first, &[wire]);
+            steps.reduce(output.skip(half), &[Source::Local(input.skip(half)), wire]);
+            let sources = [Source::Local(input.take(half)), Source::Local(first)];
+            steps.reduce(output.take(half), &sources);
+            steps.build()
+        });
+        let verdict = prove(&schedules);
+        let right = matches!(
+            verdict,
+            Verdict::Flawed { in_place: true, offers: true, flaw: Flaw::Deadlock { .. } }
+        );
+        assert!(right, "{verdict:?}");
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! It takes orders on standard input and reports on standard output (`message`, `frame`). When its
 //! input ends, whether the launcher closed it, died, or the connection to it broke, every process
-//! that descends from the keeper is killed before the keeper goes. When the keeper itself is
-//! killed, the kernel kills the ranks (`trampoline`), and the launcher what they have left behind.
+//! that descends from the keeper is killed before the keeper goes. The same happens when the
+//! connection is cut without a word (`silence`), and when the guardian dies. When the keeper itself
+//! is killed, the kernel kills the ranks (`trampoline`), and the guardian what they leave behind.
 
 mod ranks;
 mod relay;
@@ -11,20 +12,25 @@ mod relay;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use tokio::net::unix::pipe;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 use crate::family;
 use crate::message::{Down, HostOrder, Up};
 use ranks::Ranks;
-use relay::{Ends, Reports};
+use relay::{Ends, Reports, Unheard};
 
-/// Keeps ranks until the launcher ends the job.
-pub(crate) fn keep() -> ExitCode {
+/// Time for the last report to a launcher that is silent.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Keeps ranks until the launcher ends the job, or `guardian`, the parent, dies.
+pub(crate) fn keep(guardian: Option<u32>) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    match runtime.and_then(|runtime| runtime.block_on(serve())) {
+    match runtime.and_then(|runtime| runtime.block_on(serve(guardian))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             use io::Write;
@@ -34,34 +40,71 @@ pub(crate) fn keep() -> ExitCode {
     }
 }
 
-async fn serve() -> io::Result<()> {
+async fn serve(guardian: Option<u32>) -> io::Result<()> {
+    let Some(guardian) = guardian else {
+        return Err(io::Error::other("a keeper is started by its guardian, not by hand"));
+    };
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let mut deaths = signal(SignalKind::child())?;
     let mut signals = Signals::listen()?;
+    family::die_with(guardian, rustix::process::Signal::TERM)?;
     let stdin = pipe::Receiver::from_owned_fd_unchecked(unblock(io::stdin().as_fd())?)?;
     let stdout = pipe::Sender::from_owned_fd_unchecked(unblock(io::stdout().as_fd())?)?;
     let (down, mut orders) = mpsc::channel(8);
-    let (reports, mut ends) = Reports::over(stdout);
     tokio::spawn(relay::read_orders(stdin, down));
-
-    let mut ranks = match orders.recv().await {
-        Some(Down::Start(order)) => start(&order, &reports),
+    let order = match orders.recv().await {
+        Some(Ok(Down::Start(order))) => order,
+        Some(Err(unheard)) => return Err(io::Error::other(unheard)),
         _ => return Ok(()),
     };
-    until_the_end(&mut ranks, &mut orders, (&mut deaths, &mut signals), &reports, &mut ends).await;
-    report_dead(&mut ranks, family::exterminate(), &reports);
+    let (reports, mut ends) = Reports::over(stdout, order.silence);
+    let mut ranks = start(&order, &reports).await;
+    drop(order);
+    let ending =
+        until_the_end(&mut ranks, &mut orders, (&mut deaths, &mut signals), &reports, &mut ends)
+            .await;
+    let launcher_is_silent = matches!(ending, Ending::Unheard(Unheard::Silent(_)));
+    let dead = family::exterminate();
+    match ending {
+        Ending::Told => report_dead(&mut ranks, dead, &reports),
+        Ending::Unheard(unheard) => reports.event(Up::Leaving { why: unheard.to_string() }),
+        Ending::Asked(signal) => {
+            let is_guarded = rustix::process::getppid() == family::pid_of(guardian);
+            let why = if is_guarded { signal } else { "its guardian was killed" };
+            reports.event(Up::Leaving { why: why.to_owned() });
+        }
+    }
     reports.no_more_output();
     drop((ranks, reports));
-    if !ends.writer.is_finished() {
+    tokio::select! {
         // It ends when all is said, or when nobody listens.
-        ends.writer.await.map_err(io::Error::other)?;
+        written = until_finished(&mut ends.writer) => written,
+        () = silence(launcher_is_silent, &mut orders) => Ok(()),
     }
-    Ok(())
 }
 
-fn start(order: &HostOrder, reports: &Reports) -> Ranks {
+async fn until_finished(writer: &mut JoinHandle<()>) -> io::Result<()> {
+    // It may have ended before, which is taken note of once only.
+    if writer.is_finished() { Ok(()) } else { writer.await.map_err(io::Error::other) }
+}
+
+/// Returns when the launcher has been silent for too long and its last report has had its time.
+async fn silence(already: bool, orders: &mut mpsc::Receiver<Result<Down, Unheard>>) {
+    if !already {
+        loop {
+            match orders.recv().await {
+                Some(Err(Unheard::Silent(_))) => break,
+                Some(_) => {}
+                None => std::future::pending().await,
+            }
+        }
+    }
+    tokio::time::sleep(LAST_WORDS).await;
+}
+
+async fn start(order: &HostOrder, reports: &Reports) -> Ranks {
     let mut ranks = Ranks::default();
-    if let Err((rank, refusal)) = ranks.start(order, reports) {
+    if let Err((rank, refusal)) = ranks.start(order, reports).await {
         family::exterminate();
         reports.event(Up::Refused { rank, refusal });
         return Ranks::default();
@@ -69,21 +112,33 @@ fn start(order: &HostOrder, reports: &Reports) -> Ranks {
     ranks
 }
 
+/// Why the ranks of this host must end, if they have not yet.
+enum Ending {
+    /// The launcher says so, or is gone.
+    Told,
+    /// The launcher cannot be understood.
+    Unheard(Unheard),
+    /// This signal was sent to the keeper.
+    Asked(&'static str),
+}
+
 async fn until_the_end(
     ranks: &mut Ranks,
-    orders: &mut mpsc::Receiver<Down>,
+    orders: &mut mpsc::Receiver<Result<Down, Unheard>>,
     (deaths, signals): (&mut Signal, &mut Signals),
     reports: &Reports,
     ends: &mut Ends,
-) {
+) -> Ending {
     loop {
         tokio::select! {
             order = orders.recv() => match order {
-                Some(Down::Input(bytes)) => ranks.input(bytes),
-                Some(Down::InputEnd) => ranks.end_input(),
-                Some(Down::Signal(signal)) => ranks.signal(signal),
-                Some(Down::Kill) => report_dead(ranks, family::exterminate(), reports),
-                Some(Down::Start(_)) | None => return,
+                Some(Ok(Down::Input(bytes))) => ranks.input(bytes),
+                Some(Ok(Down::InputEnd)) => ranks.end_input(),
+                Some(Ok(Down::Signal(signal))) => ranks.signal(signal),
+                Some(Ok(Down::Kill)) => report_dead(ranks, family::exterminate(), reports),
+                Some(Ok(Down::Beat)) => {}
+                Some(Ok(Down::Start(_) | Down::End)) | None => return Ending::Told,
+                Some(Err(unheard)) => return Ending::Unheard(unheard),
             },
             _ = deaths.recv() => report_dead(ranks, family::reap(), reports),
             Some((rank, refusal)) = ends.refusals.recv() => {
@@ -91,8 +146,8 @@ async fn until_the_end(
                 *ranks = Ranks::default();
                 reports.event(Up::Refused { rank, refusal });
             }
-            () = signals.asked_to_go() => return,
-            _ = &mut ends.writer => return,
+            signal = signals.asked_to_go() => return Ending::Asked(signal),
+            _ = &mut ends.writer => return Ending::Told,
         }
     }
 }
@@ -133,11 +188,11 @@ impl Signals {
         })
     }
 
-    async fn asked_to_go(&mut self) {
+    async fn asked_to_go(&mut self) -> &'static str {
         tokio::select! {
-            _ = self.hangup.recv() => {}
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
+            _ = self.hangup.recv() => "SIGHUP asked it to",
+            _ = self.interrupt.recv() => "SIGINT asked it to",
+            _ = self.terminate.recv() => "SIGTERM asked it to",
         }
     }
 }

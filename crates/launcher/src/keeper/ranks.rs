@@ -10,12 +10,14 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process_group, setrlimit};
+use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 use zeroize::Zeroizing;
 
 use super::relay::{Reports, read_stream, write_input};
+use crate::descriptors;
+use crate::family;
 use crate::frame::encode;
 use crate::intercept::TRAMPOLINE;
 use crate::message::{HostOrder, RankOrder, Refusal, Stream, Up};
@@ -30,19 +32,22 @@ pub(super) struct Ranks {
 impl Ranks {
     /// Starts every rank of `order`, or says which could not be started and why; the caller kills
     /// those that were.
-    pub(super) fn start(
+    pub(super) async fn start(
         &mut self,
         order: &HostOrder,
         reports: &Reports,
     ) -> Result<(), (u32, Refusal)> {
         let first = order.ranks.first().copied().unwrap_or_default();
         check(order).map_err(|refusal| (first, refusal))?;
-        allow_open_files(order.ranks.len());
+        // Three pipes each.
+        descriptors::allow(3 * order.ranks.len());
         for (rank, local_rank) in order.ranks.iter().zip(0..) {
             let pid = self.start_one(order, *rank, local_rank, reports).map_err(|error| {
                 (*rank, Refusal::System(format!("cannot start a process: {error}")))
             })?;
             reports.event(Up::Started { rank: *rank, pid });
+            // Many ranks take their time, in which the launcher must hear of this keeper.
+            tokio::task::yield_now().await;
         }
         Ok(())
     }
@@ -56,7 +61,7 @@ impl Ranks {
     ) -> io::Result<u32> {
         let mut child = command(order, rank, local_rank).spawn()?;
         let pid = child.id();
-        if let Some(raw) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        if let Some(raw) = family::pid_of(pid) {
             self.running.insert(raw, rank);
         }
         let (Some(stdin), Some(stdout), Some(stderr)) =
@@ -146,16 +151,4 @@ fn rank_order(order: &HostOrder, rank: u32, local_rank: u32) -> RankOrder {
 fn check(order: &HostOrder) -> Result<(), Refusal> {
     let wdir = PathBuf::from(OsString::from_vec(order.wdir.clone()));
     if wdir.is_dir() { Ok(()) } else { Err(Refusal::Directory(wdir.display().to_string())) }
-}
-
-/// Three descriptors a rank may be more than a shell allows by default.
-fn allow_open_files(ranks: usize) {
-    let limit = getrlimit(Resource::Nofile);
-    let needed = u64::try_from(3 * ranks + 64).unwrap_or(u64::MAX);
-    if limit.current.is_some_and(|current| current < needed) {
-        // If this is refused, starting a rank will say so.
-        let wanted = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
-        let raised = Rlimit { current: Some(wanted), maximum: limit.maximum };
-        setrlimit(Resource::Nofile, raised).unwrap_or_default();
-    }
 }

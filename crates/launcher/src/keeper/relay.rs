@@ -8,9 +8,12 @@ use tokio::net::unix::pipe;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::frame::{Decoder, GREETING, encode};
+use ringfold_types::limits::HOST_SILENCE_MS;
+
+use crate::frame::{Decoder, FrameError, GREETING, encode};
 use crate::message::{Down, REFUSAL_MARK, Refusal, Stream, Up};
 use crate::output::Lines;
+use crate::silence::{Beat, Silence};
 
 /// Reports that wait for the launcher; beyond them the ranks wait.
 const OUTPUTS_WAITING: usize = 32;
@@ -39,13 +42,13 @@ pub(super) struct Ends {
 }
 
 impl Reports {
-    /// Reports over `stdout`.
-    pub(super) fn over(stdout: pipe::Sender) -> (Self, Ends) {
+    /// Reports over `stdout`, with signs of life within `silence`.
+    pub(super) fn over(stdout: pipe::Sender, silence: Option<Duration>) -> (Self, Ends) {
         let (events, events_rx) = mpsc::unbounded_channel();
         let (outputs, outputs_rx) = mpsc::channel(OUTPUTS_WAITING);
         let writer = tokio::spawn(async move {
             // The launcher is gone if this fails, which the end of our input tells as well.
-            write_reports(stdout, events_rx, outputs_rx).await.ok();
+            write_reports(stdout, events_rx, outputs_rx, Beat::within(silence)).await.ok();
         });
         let (refusals, refusals_rx) = mpsc::unbounded_channel();
         let reports = Self { events, outputs, refusals, over: watch::Sender::new(false) };
@@ -68,40 +71,87 @@ async fn write_reports(
     mut stdout: pipe::Sender,
     mut events: mpsc::UnboundedReceiver<Up>,
     mut outputs: mpsc::Receiver<Up>,
+    mut beat: Beat,
 ) -> io::Result<()> {
     stdout.write_all(GREETING).await?;
     loop {
         let report = tokio::select! {
             biased;
-            Some(event) = events.recv() => event,
-            Some(output) = outputs.recv() => output,
-            else => return Ok(()),
+            report = next_report(&mut events, &mut outputs) => match report {
+                Some(report) => report,
+                None => return Ok(()),
+            },
+            () = beat.next() => Up::Beat,
         };
         stdout.write_all(&encode(&report).map_err(io::Error::other)?).await?;
     }
 }
 
-/// Passes orders on until the launcher is gone or talks nonsense.
-pub(super) async fn read_orders(mut stdin: pipe::Receiver, orders: mpsc::Sender<Down>) {
-    let mut decoder = Decoder::plain();
-    let mut buffer = vec![0; READ_BYTES];
-    while let Ok(count @ 1..) = stdin.read(&mut buffer).await {
-        decoder.push(&buffer[..count]);
-        loop {
-            match decoder.next() {
-                Ok(Some(order)) => {
-                    if orders.send(order).await.is_err() {
-                        return;
-                    }
-                }
-                Ok(None) => break,
-                Err(_) => return,
-            }
-        }
+/// The next report, events first; `None` if there will be no more. May be cancelled.
+async fn next_report(
+    events: &mut mpsc::UnboundedReceiver<Up>,
+    outputs: &mut mpsc::Receiver<Up>,
+) -> Option<Up> {
+    tokio::select! {
+        biased;
+        Some(event) = events.recv() => Some(event),
+        Some(output) = outputs.recv() => Some(output),
+        else => None,
     }
 }
 
-/// Passes on what a rank writes, in whole lines, until every process that holds its end is gone. A
+/// Why the launcher gives no more orders, though its connection is open.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unheard {
+    /// It, or the connection to it, does not live.
+    #[error("it has heard nothing from ringrun for {} s (--host-timeout)", .0.as_secs_f64())]
+    Silent(Duration),
+    /// A launcher gives no such orders.
+    #[error("it does not understand ringrun: {0}")]
+    Nonsense(FrameError),
+}
+
+/// Passes orders on until the launcher is gone, falls silent or talks nonsense. How long it may be
+/// silent is in its first order.
+pub(super) async fn read_orders(
+    mut stdin: pipe::Receiver,
+    orders: mpsc::Sender<Result<Down, Unheard>>,
+) {
+    let mut limit = Some(Duration::from_millis(HOST_SILENCE_MS));
+    let mut silence = Silence::at_most(limit);
+    let mut decoder = Decoder::plain();
+    let mut buffer = vec![0; READ_BYTES];
+    let unheard = 'heard: loop {
+        let count = tokio::select! {
+            biased;
+            read = stdin.read(&mut buffer) => read.unwrap_or(0),
+            () = silence.too_long() => break Unheard::Silent(limit.unwrap_or_default()),
+        };
+        if count == 0 {
+            return;
+        }
+        silence.broken();
+        decoder.push(&buffer[..count]);
+        loop {
+            let order = match decoder.next() {
+                Ok(Some(order)) => order,
+                Ok(None) => break,
+                Err(error) => break 'heard Unheard::Nonsense(error),
+            };
+            if let Down::Start(order) = &order {
+                limit = order.silence;
+                silence = Silence::at_most(limit);
+            }
+            if orders.send(Ok(order)).await.is_err() {
+                return;
+            }
+        }
+    };
+    // The keeper is gone if this fails.
+    orders.send(Err(unheard)).await.ok();
+}
+
+/// Passes on what a rank writes, in whole lines where they are not too long, until every process that holds its end is gone. A
 /// stranger to whom a rank gave it is not waited for when the job is over.
 pub(super) async fn read_stream(
     mut from: pipe::Receiver,
@@ -134,7 +184,7 @@ pub(super) async fn read_stream(
         at_start = false;
         let whole = if open { lines.push(&buffer[..count]) } else { lines.finish() };
         if !whole.is_empty() {
-            let output = Up::Output { rank, stream, lines: whole };
+            let output = Up::Output { rank, stream, bytes: whole };
             open &= reports.outputs.send(output).await.is_ok();
         }
     }

@@ -80,6 +80,12 @@ impl Running {
         lines
     }
 
+    /// Waits for so many more lines on standard error, which `finish` will lack.
+    pub(crate) fn error_lines(&mut self, count: usize) -> Vec<String> {
+        let next = || self.err.recv_timeout(DEADLINE).expect("ringrun has more to complain of");
+        (0..count).map(|_| next().trim_end().to_owned()).collect()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill(self.pid(), signal);
     }
@@ -165,6 +171,20 @@ pub(crate) fn assert_gone(mark: &str) {
     while let left @ [_, ..] = &marked(mark)[..] {
         let left = left.iter().map(|pid| (*pid, arguments(*pid))).collect::<Vec<_>>();
         assert!(Instant::now() < until, "left behind: {left:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Waits until none of these processes lives.
+pub(crate) fn assert_ended(pids: &[u32]) {
+    let until = Instant::now() + Duration::from_secs(20);
+    let lives = |pid: &&u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // A zombie's parent is not ours to wake.
+        stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
+    };
+    while let Some(pid) = pids.iter().find(lives) {
+        assert!(Instant::now() < until, "still lives: {pid} {}", arguments(*pid));
         std::thread::sleep(Duration::from_millis(10));
     }
 }

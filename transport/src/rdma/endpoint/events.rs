@@ -5,13 +5,15 @@ use std::time::Instant;
 use ringfold_types::Rank;
 use rustix::event::epoll;
 
-use super::Rdma;
+use super::{Contact, Rdma};
 use crate::contract::Transport as _;
+use crate::rdma::Settings;
 use crate::rdma::outages::log;
 use crate::rdma::path::{Id, Work};
-use crate::rdma::peer::Arrived;
+use crate::rdma::peer::{Arrived, Peer};
+use crate::rdma::rail::Rails;
 use crate::rdma::sys::{About, Completion, Event, Outcome};
-use crate::rdma::words::FLUSHED;
+use crate::rdma::words::{self, FLUSHED};
 
 impl Rdma {
     /// Heeds what happened to the devices: a port that is down takes its paths away, and brings
@@ -46,17 +48,14 @@ impl Rdma {
                 self.lose_device(rail, &why);
             } else if about_port {
                 it.refresh();
-                let (is_up, why) = (it.is_up, format!("{} went down", it.name()));
-                if !is_up {
-                    self.tell_down(rail, &why);
+                if it.is_up {
+                    self.change_all(|peer, _| peer.regain(rail));
+                } else {
+                    let what = format!("{} went down", it.name());
+                    self.tell_down(rail, &what, |peer, rails| peer.leaves(rail, rails).len());
+                    // Which leaves it where there is another way.
+                    self.change_all(|_, _| ());
                 }
-                self.change_all(|peer, _| {
-                    if is_up {
-                        peer.regain(rail);
-                    } else {
-                        peer.paths_by(rail).into_iter().for_each(|path| peer.lose(path, &why));
-                    }
-                });
             }
         }
     }
@@ -75,18 +74,28 @@ impl Rdma {
         if let Some(connector) = it.connector.take() {
             epoll::delete(&self.wake, connector.fd()).ok();
         }
-        self.tell_down(rail, &what);
+        self.tell_down(rail, &what, |peer, _| peer.paths_by(rail).len());
         self.change_all(|peer, own| peer.lose_device(rail, why, own));
     }
 
-    /// Tells that a rail is down, and what goes with it.
-    fn tell_down(&mut self, rail: usize, what: &str) {
-        let contacts = self.contacts.iter().flatten();
-        let paths = contacts.map(|contact| contact.peer.paths_by(rail).len());
-        let (paths, peers) = paths
-            .filter(|paths| *paths > 0)
-            .fold((0, 0), |(paths, peers), some| (paths + some, peers + 1));
-        log(self.outages.down(rail, what, (paths, peers), Instant::now()));
+    /// Tells that a rail is down, and what goes with it: so many paths to each peer.
+    fn tell_down(&mut self, rail: usize, what: &str, goes: impl Fn(&Peer, &Rails) -> usize) {
+        let (mut paths, mut peers, mut kept) = (0, 0, 0);
+        for Contact { peer, .. } in self.contacts.iter().flatten().map(AsRef::as_ref) {
+            let some = goes(peer, &self.rails);
+            (paths, peers) = (paths + some, peers + usize::from(some > 0));
+            kept += peer.paths_by(rail).len() - some;
+        }
+        let what = match (kept, &self.config.settings) {
+            (0, _) => what.to_owned(),
+            (_, &Settings { timeout, retries, .. }) => {
+                let silence = words::silence(timeout, retries).as_secs_f64();
+                format!(
+                    "{what}; by {kept} paths with no other way its device tries for {silence:.1} s"
+                )
+            }
+        };
+        log(self.outages.down(rail, &what, (paths, peers), Instant::now()));
     }
 
     /// Takes all completions; whether there were any.

@@ -80,7 +80,7 @@ pub struct Rdma {
     /// Some contact holds bytes back, or owes credit.
     is_busy: bool,
     /// How many peers send data by TCP, those with a contact included.
-    by_tcp: usize,
+    pub(super) by_tcp: usize,
     /// Something may have happened on a connection.
     is_stirred: bool,
     /// Some rail is iWARP: connections are made there, and peers watched for silence.
@@ -170,6 +170,12 @@ impl Rdma {
         LinkError { link, transport: NAME, fault: fault.told() }
     }
 
+    /// Whether some path by a rail carries data.
+    #[cfg(test)]
+    pub(super) fn carries(&self, rail: usize) -> bool {
+        self.contacts.iter().flatten().any(|contact| contact.peer.carries(rail))
+    }
+
     /// Whether the peer has no rail in common with us, so that all goes by TCP.
     fn is_by_tcp(&self, peer: Rank) -> bool {
         !self.config.reaches[peer.index()]
@@ -188,6 +194,7 @@ impl Rdma {
         let (rails, budget, registry) = (&mut self.rails, &mut self.budget, &mut self.registry);
         let mut own = Own { rank: *own_rank, lanes: *lanes, settings, rails, budget, registry };
         let result = change(peer, &mut own);
+        peer.leave_down(own.rails);
         peer.tell(&own);
         for news in peer.news.drain(..) {
             let name = |rail: usize| self.rails.0[rail].name();

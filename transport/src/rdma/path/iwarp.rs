@@ -95,6 +95,7 @@ impl Path {
         let is_new = self.connection.is_none() && !self.calls;
         match &self.qp {
             Some(qp) if is_expected && is_new && *ticket == self.ticket => {
+                self.is_exposed = true;
                 let accepted = connection.accept(qp.number(), self.id.encode(None));
                 self.connection = Some(Arc::new(connection));
                 Ok(accepted)
@@ -105,7 +106,7 @@ impl Path {
 
     /// The connection is there.
     pub(in crate::rdma) fn made(&mut self) -> io::Result<()> {
-        self.is_connected = true;
+        (self.is_connected, self.is_exposed) = (true, true);
         // The other end has accepted it.
         self.is_ready |= self.calls;
         self.prove()

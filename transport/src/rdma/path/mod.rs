@@ -1,13 +1,14 @@
 //! A queue pair to a peer, and its lives. `sends` is what goes by it, `iwarp` what it needs more
-//! there.
+//! there, `destruction` how it goes.
 
+mod destruction;
 mod id;
 mod iwarp;
 mod sends;
 
 use std::io;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ringfold_types::Rank;
@@ -16,12 +17,14 @@ use ringfold_types::limits::{
 };
 
 use super::Settings;
+use super::address::Address;
 use super::geometry::LINE_BYTES;
 use super::invitation::PLACES;
 use super::message::RailCard;
 use super::rail::Rail;
-use super::sys::{Connection, Cq, LinkLayer, Pd, Qp, Route, Sizes, Target, Ticket};
+use super::sys::{Connection, Cq, Pd, Qp, Route, Sizes, Target, Ticket};
 use super::words;
+use destruction::Destruction;
 pub(super) use id::{Id, Work};
 
 /// Sends that a queue pair holds.
@@ -60,6 +63,10 @@ pub(super) struct Path {
     /// What the peer has offered.
     theirs: Option<Target>,
     is_connected: bool,
+    /// The peer may be able to write by it, unless it has ended and is flushed.
+    is_exposed: bool,
+    /// Under way where it has to be over before the peer is told what arrived.
+    destruction: Option<Destruction>,
     /// The peer has said that it can be written to.
     is_ready: bool,
     /// When it is over: what we have said, and the peer has.
@@ -124,6 +131,8 @@ impl Path {
             sequence: 0,
             theirs: None,
             is_connected: false,
+            is_exposed: false,
+            destruction: None,
             is_ready: false,
             has_told: true,
             has_heard: true,
@@ -156,15 +165,10 @@ impl Path {
         *self = Self { queue, dial, has_told: false, has_heard: false, ..fresh };
     }
 
-    /// Gives the queue pair back to the device, beside the calls: soft devices take seconds for it
-    /// while packets of its wait for an address, and more while it is being connected.
-    fn bury(&mut self) {
-        if let Some(qp) = self.qp.take() {
-            let connection = self.connection.take();
-            let bury = thread::Builder::new().name("ringfold-rdma".to_owned());
-            // Where there can be no thread, this one waits.
-            bury.spawn(move || drop((qp, connection))).ok();
-        }
+    /// Gives the queue pair, if there is one, back to the device, beside the calls.
+    fn bury(&mut self) -> Option<Destruction> {
+        let qp = self.qp.take()?;
+        Some(Destruction::new(qp, self.connection.take()))
     }
 
     /// Lets nobody wait for an attempt to connect that is under way; as the end of it all.
@@ -242,7 +246,7 @@ impl Path {
     pub(super) fn connect(
         &mut self,
         rail: &Rail,
-        theirs: &RailCard,
+        (theirs, address): (&RailCard, Address),
         settings: &Settings,
         target: Target,
     ) -> io::Result<bool> {
@@ -251,16 +255,11 @@ impl Path {
             self.meet(rail, theirs, &target)?;
             return Ok(false);
         }
-        let same_subnet = rail.gid.bytes[..8] == theirs.gid[..8];
-        // Some Ethernet devices have a LID, which means nothing there.
-        let is_infiniband = rail.port.link_layer == LinkLayer::InfiniBand;
-        let has_lids = rail.port.lid != 0 && theirs.lid != 0;
-        let by_lid = is_infiniband && has_lids && same_subnet;
         let route = Route {
             port: rail.port.number,
             gid_index: rail.gid.index,
-            gid: (!by_lid).then_some(theirs.gid),
-            lid: if by_lid { theirs.lid } else { 0 },
+            gid: address.gid,
+            lid: address.lid,
             mtu: rail.port.mtu.min(theirs.mtu),
             service_level: settings.service_level,
             traffic_class: settings.traffic_class,
@@ -268,6 +267,7 @@ impl Path {
             retries: settings.retries,
         };
         let sequence = self.sequence;
+        self.is_exposed = true;
         self.qp()?.connect(&route, target, sequence)?;
         self.is_connected = true;
         self.prove()?;
@@ -315,8 +315,12 @@ impl Path {
     }
 
     /// Whether it is over and nothing more will come of it, and the peer has not been told.
-    pub(super) fn must_tell(&self) -> bool {
-        self.has_ended() && !self.has_told && self.receives == 0
+    ///
+    /// # Errors
+    /// The device does not let go of the queue pair, so that the peer may still write by it.
+    pub(super) fn must_tell(&self) -> io::Result<bool> {
+        let is_flushed = self.has_ended() && !self.has_told && self.receives == 0;
+        Ok(is_flushed && self.destruction.as_ref().map_or(Ok(true), Destruction::is_done)?)
     }
 
     /// We say what has arrived: whatever else of this life may yet be reported does not count. The
@@ -351,6 +355,7 @@ impl Path {
             Stage::Ended if self.receives > 0 => {
                 Some(self.since + Duration::from_millis(RDMA_FLUSH_MS))
             }
+            Stage::Ended if !self.has_told => self.destruction.as_ref()?.look_at(),
             Stage::Ended if self.is_settled() => self.again,
             _ => None,
         }
@@ -387,19 +392,33 @@ impl Path {
     pub(super) fn end(&mut self) {
         self.failures = if self.is_usable() { 0 } else { self.failures.saturating_add(1) };
         (self.stage, self.since) = (Stage::Ended, Instant::now());
-        match &mut self.qp {
+        let is_ending = match &mut self.qp {
             // What has arrived completes, and then what is taken back.
             Some(qp) if self.is_connected => {
                 qp.forget();
-                qp.fail();
+                qp.fail().is_ok()
             }
-            _ => self.destroy(),
+            _ => false,
+        };
+        if !is_ending {
+            self.destroy();
         }
     }
 
-    /// Takes it from the device, which may have forgotten to say what became of it.
+    /// Takes it from the device, which refuses to end it or may have forgotten to say what became
+    /// of it.
     pub(super) fn destroy(&mut self) {
-        self.bury();
         self.receives = 0;
+        let destruction = self.bury().filter(|_| self.is_exposed);
+        self.destruction = destruction.or_else(|| self.destruction.take());
+    }
+
+    /// Takes it from the device, and blocks until the device is done.
+    ///
+    /// # Errors
+    /// The device does not let go of it.
+    pub(super) fn destroy_now(&mut self) -> io::Result<()> {
+        self.destroy();
+        self.destruction.as_ref().map_or(Ok(()), Destruction::wait)
     }
 }

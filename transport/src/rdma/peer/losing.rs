@@ -17,6 +17,7 @@ use crate::rdma::inbound::Inbound;
 use crate::rdma::message::{Heard, Message};
 use crate::rdma::outages::News;
 use crate::rdma::path::{Path, Stage};
+use crate::rdma::rail::Rails;
 use crate::rdma::words;
 
 impl Peer {
@@ -100,6 +101,34 @@ impl Peer {
         }
     }
 
+    /// Whether some path by a rail carries data.
+    #[cfg(test)]
+    pub(in crate::rdma) fn carries(&self, rail: usize) -> bool {
+        self.paths.iter().any(|path| path.is_usable() && self.cables[path.cable].rail == rail)
+    }
+
+    /// Whether data has a way whose port is up.
+    pub(super) fn has_way(&self, rails: &Rails) -> bool {
+        let is_up = |path: &Path| rails.0[self.cables[path.cable].rail].is_up;
+        self.may_use_tcp || self.paths.iter().any(|path| path.is_usable() && is_up(path))
+    }
+
+    /// The paths that `leave_down` would leave by a rail that is down.
+    pub(in crate::rdma) fn leaves(&self, rail: usize, rails: &Rails) -> Vec<usize> {
+        if self.has_way(rails) { self.paths_by(rail) } else { Vec::new() }
+    }
+
+    /// Leaves paths whose port is down where there is another way. Where there is none, the device
+    /// goes on trying, and may outlast a short outage.
+    pub(in crate::rdma) fn leave_down(&mut self, rails: &Rails) {
+        let down = rails.0.iter().enumerate().filter(|(_, rail)| !rail.is_up);
+        for (rail, it) in down {
+            for path in self.leaves(rail, rails) {
+                self.lose(path, &format!("{} went down", it.name()));
+            }
+        }
+    }
+
     /// The paths by a rail that are not over.
     pub(in crate::rdma) fn paths_by(&self, rail: usize) -> Vec<usize> {
         let is_by = |path: &Path| !path.has_ended() && self.cables[path.cable].rail == rail;
@@ -131,7 +160,16 @@ impl Peer {
     /// Tells the peer what has arrived by paths that are over, once nothing more can.
     pub(in crate::rdma) fn tell(&mut self, own: &Own<'_>) {
         for path in 0..self.paths.len() {
-            if self.fault.is_none() && self.paths[path].must_tell() {
+            let must_tell = match self.paths[path].must_tell() {
+                _ if self.fault.is_some() => return,
+                Ok(must_tell) => must_tell,
+                Err(error) => {
+                    let why = words::destruction(&self.cables[self.paths[path].cable].name, &error);
+                    return self
+                        .end(Fault::Lost(format!("path {path} to rank {}: {why}", self.rank)));
+                }
+            };
+            if must_tell {
                 self.paths[path].tell();
                 let heard = |inbound: &Option<Inbound>| {
                     inbound.as_ref().map(Inbound::state).unwrap_or_default()

@@ -7,6 +7,7 @@ use std::time::Duration;
 use ringfold_types::limits::{PATHS_MAX, RDMA_LAST_PROOF_MS, RDMA_PROOF_MS, RDMA_RING_BYTES};
 
 use super::{Cable, Fault, Own, Peer, Stage, Way};
+use crate::rdma::address::Address;
 use crate::rdma::budget;
 use crate::rdma::geometry::Number;
 use crate::rdma::inbound::Inbound;
@@ -120,7 +121,7 @@ impl Peer {
                 self.news.push(News::Lost { rail, what });
             }
             let plate = Nameplate::default();
-            self.cables.push(Cable { rail, pd: pd.ok(), theirs, name, plate });
+            self.cables.push(Cable { rail, pd: pd.ok(), is_stuck: false, theirs, name, plate });
             for _ in 0..each {
                 let path = self.paths.len();
                 self.paths.push(Path::new(self.rank, path, self.cables.len() - 1));
@@ -158,10 +159,15 @@ impl Peer {
         let it = &mut self.paths[path];
         let Cable { rail, pd, .. } = &self.cables[it.cable];
         it.begin();
-        let proof = if self.may_use_tcp { RDMA_PROOF_MS } else { RDMA_LAST_PROOF_MS };
-        it.proof = Duration::from_millis(proof);
         let Some(pd) = pd else { return Err("its device cannot reach our memory".to_owned()) };
         let rail = &mut own.rails.0[*rail];
+        let proof = if self.may_use_tcp { RDMA_PROOF_MS } else { RDMA_LAST_PROOF_MS };
+        it.proof = Duration::from_millis(proof);
+        if !rail.is_iwarp() {
+            // The first packet may be lost and have to be sent again.
+            let again = words::retransmission(own.settings.timeout);
+            it.proof = it.proof.max(Duration::from_millis(RDMA_PROOF_MS) + again);
+        }
         it.make(rail, pd, (own.lanes, rings), calls, own.settings)
             .map_err(|error| format!("no queue pair: {}", words::connection(&error)))?;
         let Some(target) = it.target(rail) else { return Ok(()) };
@@ -209,8 +215,9 @@ impl Peer {
             self.refuse(path, &why);
             return Ok(());
         }
-        let rail = &mut own.rails.0[self.cables[cable].rail];
-        if !rail.look() {
+        let is_up = own.rails.0[self.cables[cable].rail].look();
+        let rail = &own.rails.0[self.cables[cable].rail];
+        if !is_up && self.has_way(own.rails) {
             // To look for the peer's address would take the kernel a while.
             self.lose(path, &format!("{} is down", rail.name()));
             return Ok(());
@@ -222,7 +229,15 @@ impl Peer {
         {
             tracing::info!("rdma: path {path} to {whose} by {}: {what}", rail.name());
         }
-        match it.connect(rail, &theirs, own.settings, target) {
+        let address = match Address::new(&rail.card(), &theirs) {
+            Ok(address) => address,
+            Err(why) => {
+                let why = why.tell(&rail.name(), &whose);
+                self.lose(path, &why);
+                return Ok(());
+            }
+        };
+        match it.connect(rail, (&theirs, address), own.settings, target) {
             Ok(is_ready) => {
                 let (name, to) = (rail.name(), target.number);
                 let what = match (is_ready, it.calls()) {

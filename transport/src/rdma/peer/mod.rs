@@ -104,6 +104,8 @@ struct Cable {
     rail: usize,
     /// None where something lacks, memory as a rule, so that it cannot be used.
     pd: Option<Arc<Pd>>,
+    /// The device has refused to let go of callers' memory.
+    is_stuck: bool,
     theirs: RailCard,
     /// Of our end, for people,
     name: String,
@@ -112,10 +114,20 @@ struct Cable {
 }
 
 impl Cable {
-    /// Lets go of the device: it reaches none of our memory through this cable any more.
+    /// Lets go of the device: it reaches no caller's memory through this cable any more, unless it
+    /// is stuck.
     fn disown(&mut self, own: &mut Own<'_>) {
-        if let Some(pd) = self.pd.take() {
-            own.registry.forget(&pd, own.budget);
+        self.recall(own);
+        self.pd = None;
+    }
+
+    /// Takes callers' memory back from the device, as far as that lets go of it.
+    fn recall(&mut self, own: &mut Own<'_>) {
+        if let Some(pd) = &self.pd
+            && let Err(error) = own.registry.forget(pd, own.budget)
+        {
+            tracing::warn!("rdma: {} does not let go of memory: {error}; see `dmesg`", self.name);
+            self.is_stuck = true;
         }
     }
 }

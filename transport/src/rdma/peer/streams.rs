@@ -286,8 +286,16 @@ impl Peer {
             if !self.paths[path].has_ended() {
                 self.paths[path].end();
             }
-            if let Some(pd) = &self.cables[self.paths[path].cable].pd {
-                own.registry.forget(pd, own.budget);
+            self.cables[self.paths[path].cable].recall(own);
+        }
+        // A device that keeps the memory reaches it by queue pairs only.
+        for path in self.paths.iter_mut().filter(|path| self.cables[path.cable].is_stuck) {
+            if !path.has_ended() {
+                path.end();
+            }
+            if let Err(error) = path.destroy_now() {
+                let name = &self.cables[path.cable].name;
+                tracing::error!("rdma: {name} may still write memory given back: {error}");
             }
         }
         for lane in &mut self.outbound {

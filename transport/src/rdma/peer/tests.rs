@@ -189,7 +189,7 @@ fn nothing_is_held_for_whom_says_goodbye() {
 
 #[test]
 fn lies_are_seen() {
-    let rail = RailCard { gid: [7; 16], lid: 0, mtu: 5, kind: GidKind::RoceV2 };
+    let rail = RailCard { gid: [7; 16], lid: 0, mtu: 5, kind: GidKind::RoceV2, needs_grh: false };
     let grant = Grant { address: 0, keys: [0; RAILS_MAX] };
     let load = |lane| Load { lane, sequence: 9, lines: 0, at: 0, bytes: 16 };
     let mut more = [0; LANES_MAX];
@@ -231,11 +231,12 @@ fn liars_do_no_harm() {
         one.peer.want(0);
         other.peer.want(0);
         while one.speak(&mut other) | other.speak(&mut one) {}
-        let theirs = RailCard { gid: [7; 16], lid: 0, mtu: 5, kind: GidKind::RoceV2 };
+        let theirs =
+            RailCard { gid: [7; 16], lid: 0, mtu: 5, kind: GidKind::RoceV2, needs_grh: false };
         for path in 0..2 {
             let name = "none".to_owned();
             let plate = Nameplate::default();
-            one.peer.cables.push(Cable { rail: 0, pd: None, theirs, name, plate });
+            one.peer.cables.push(Cable { rail: 0, pd: None, is_stuck: false, theirs, name, plate });
             one.peer.paths.push(Path::new(Rank(1), path, path));
         }
         one.with(|peer, own| peer.send(0, 1, &[5; LINK_BYTES_MIN], true, own)).unwrap();

@@ -238,7 +238,8 @@ pub(super) struct PortAttr {
     pub(super) phys_state: u8,
     pub(super) link_layer: u8,
     pub(super) flags: u8,
-    pub(super) port_cap_flags2: u16,
+    /// Room for what later headers have, and more. The symbol `ibv_query_port` writes none of it.
+    pub(super) _later: [u32; 4],
 }
 
 #[repr(C)]
@@ -338,6 +339,8 @@ pub(super) const EVENT_PORT_ACTIVE: c_uint = 9;
 pub(super) const EVENT_PORT_ERR: c_uint = 10;
 pub(super) const LINK_LAYER_INFINIBAND: u8 = 1;
 pub(super) const LINK_LAYER_ETHERNET: u8 = 2;
+/// Of a port's flags.
+pub(super) const PORT_GRH_REQUIRED: u8 = 1;
 pub(super) const GID_TYPE_ROCE_V1: u32 = 1;
 pub(super) const GID_TYPE_ROCE_V2: u32 = 2;
 pub(super) const ACCESS_LOCAL_WRITE: c_int = 1;
@@ -408,9 +411,9 @@ layout! {
         ah_attr @ 56, alt_ah_attr @ 88, pkey_index @ 120, max_rd_atomic @ 126, min_rnr_timer @ 128,
         port_num @ 129, timeout @ 130, retry_cnt @ 131, rnr_retry @ 132, rate_limit @ 136
     }
-    PortAttr: 52 {
+    PortAttr: 64 {
         state @ 0, active_mtu @ 8, gid_tbl_len @ 12, max_msg_sz @ 20, lid @ 34, active_width @ 43,
-        active_speed @ 44, link_layer @ 46, port_cap_flags2 @ 48
+        active_speed @ 44, link_layer @ 46, flags @ 47
     }
     DeviceAttr: 232 {
         vendor_id @ 96, max_qp @ 108, max_qp_wr @ 112, max_cq @ 128, max_cqe @ 132, max_mr @ 136,

@@ -51,6 +51,8 @@ pub(in crate::rdma) struct Port {
     pub(in crate::rdma) is_active: bool,
     /// Its address on its subnet; 0 on Ethernet.
     pub(in crate::rdma) lid: u16,
+    /// Packets to and from it must have a global header, within its subnet too.
+    pub(in crate::rdma) needs_grh: bool,
     /// Bytes of payload per packet, as verbs count them: 1 is 256, 5 is 4096.
     pub(in crate::rdma) mtu: u8,
     /// Gigabits per second, as far as the width and speed are known.
@@ -207,8 +209,8 @@ impl Context {
     /// What port `number`, counted from 1, says of itself.
     pub(in crate::rdma) fn port(&self, number: u8) -> io::Result<Port> {
         let mut found = abi::PortAttr::default();
-        // SAFETY: the context is open. This symbol fills in all fields but the last, which stays
-        // zero; the header's newer way asks for that one too, which we do not need.
+        // SAFETY: the context is open. This symbol fills in all that the first headers had, up to
+        // the flags, and there is room for what later ones added, which stays zero.
         check(unsafe { (self.library().query_port)(self.raw(), number, &raw mut found) })?;
         let link_layer = match found.link_layer {
             abi::LINK_LAYER_ETHERNET => LinkLayer::Ethernet,
@@ -221,6 +223,7 @@ impl Context {
             link_layer,
             is_active: found.state == abi::PORT_ACTIVE,
             lid: found.lid,
+            needs_grh: found.flags & abi::PORT_GRH_REQUIRED != 0,
             mtu: u8::try_from(found.active_mtu).unwrap_or(0),
             gigabits: gigabits(found.active_width, found.active_speed),
             gids: u32::try_from(found.gid_tbl_len).unwrap_or(0),

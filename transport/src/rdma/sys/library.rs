@@ -118,7 +118,7 @@ pub(super) fn library() -> Result<&'static Library, &'static str> {
 }
 
 /// Loads a library that comes with `packages`.
-fn open(name: &CStr, packages: &str) -> Result<*mut c_void, String> {
+pub(super) fn open(name: &CStr, packages: &str) -> Result<*mut c_void, String> {
     // SAFETY: the name is a string; loading the libraries runs their initialisers, which register
     // drivers and nothing else. They are never unloaded.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
@@ -130,7 +130,7 @@ fn open(name: &CStr, packages: &str) -> Result<*mut c_void, String> {
 }
 
 /// Finds the symbol's default version, which is the one of the header.
-fn find(name: &CStr, handle: *mut c_void, symbol: &CStr) -> Result<*mut c_void, String> {
+pub(super) fn find(name: &CStr, handle: *mut c_void, symbol: &CStr) -> Result<*mut c_void, String> {
     // SAFETY: the handle is that of a loaded library, and the symbol is a string.
     let found = unsafe { libc::dlsym(handle, symbol.as_ptr()) };
     if found.is_null() {

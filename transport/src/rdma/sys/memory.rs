@@ -10,7 +10,7 @@ use std::sync::atomic::{Ordering, fence};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::abi;
-use super::device::Context;
+use super::device::{Context, check};
 
 /// The smallest pages there are.
 const PAGE_BYTES: usize = 4096;
@@ -50,8 +50,10 @@ pub(in crate::rdma) struct Known(Arc<Region>);
 pub(in crate::rdma) struct Mr {
     raw: NonNull<abi::Mr>,
     pd: Arc<Pd>,
-    /// Unmapped only after `drop` has taken the right away.
+    /// Unmapped only after the right was taken away.
     region: Arc<Region>,
+    /// The device was asked to take it away.
+    is_gone: bool,
 }
 
 // SAFETY: verbs may be called from any thread.
@@ -316,7 +318,7 @@ impl Mr {
         // SAFETY: the domain lives, and the range is mapped until after the right is taken away.
         let raw = unsafe { register(pd.raw(), base, region.bytes, at, access) };
         let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
-        Ok(Self { raw, pd: Arc::clone(pd), region: Arc::clone(region) })
+        Ok(Self { raw, pd: Arc::clone(pd), region: Arc::clone(region), is_gone: false })
     }
 
     pub(super) fn local_key(&self) -> u32 {
@@ -340,10 +342,33 @@ impl Mr {
     }
 }
 
+impl Mr {
+    /// Takes the right away. When this returns, the device reaches the memory by it no more.
+    ///
+    /// # Errors
+    /// The device refuses, and may go on. The memory is never given back nor used again then.
+    pub(in crate::rdma) fn deregister(mut self) -> io::Result<()> {
+        self.release()
+    }
+
+    fn release(&mut self) -> io::Result<()> {
+        if std::mem::replace(&mut self.is_gone, true) {
+            return Ok(());
+        }
+        // SAFETY: registered by `new`, and not used after this. Work under way that names it fails.
+        let released = check(unsafe { (self.pd.context.library().dereg_mr)(self.raw.as_ptr()) });
+        if released.is_err() {
+            std::mem::forget((Arc::clone(&self.pd), Arc::clone(&self.region)));
+        }
+        released
+    }
+}
+
 impl Drop for Mr {
     fn drop(&mut self) {
-        // SAFETY: registered by `new`. Work under way that names it fails.
-        unsafe { (self.pd.context.library().dereg_mr)(self.raw.as_ptr()) };
+        if let Err(error) = self.release() {
+            tracing::warn!("rdma: {self:?} cannot be deregistered: {error}; see `dmesg`");
+        }
     }
 }
 

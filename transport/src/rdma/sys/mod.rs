@@ -17,6 +17,8 @@ mod abi_tests;
 mod completion;
 mod connection;
 mod device;
+#[cfg(test)]
+pub(super) mod fake;
 mod library;
 mod memory;
 mod notes;

@@ -36,7 +36,9 @@ pub(in crate::rdma) struct Qp {
     /// Over iWARP.
     notes: Option<Notes>,
     pd: Arc<Pd>,
-    _cq: Arc<Cq>,
+    cq: Arc<Cq>,
+    /// The device was asked to destroy it.
+    is_gone: bool,
 }
 
 // SAFETY: verbs may be called from any thread.
@@ -57,8 +59,9 @@ pub(in crate::rdma) struct Route {
     /// Own port, and the index of its GID.
     pub(in crate::rdma) port: u8,
     pub(in crate::rdma) gid_index: u32,
-    /// By GID across routers and on Ethernet, by LID within a subnet.
+    /// The peer's, where packets have a global header;
     pub(in crate::rdma) gid: Option<[u8; 16]>,
+    /// and by which switches of InfiniBand go, 0 on Ethernet.
     pub(in crate::rdma) lid: u16,
     /// As verbs count them.
     pub(in crate::rdma) mtu: u8,
@@ -135,10 +138,20 @@ impl Qp {
         let raw = create(sizes.inline_bytes).or_else(|_| create(least))?;
         // What was given, not what was asked for.
         let inline_bytes = wanted.cap.max_inline_data as usize;
-        let (pd, _cq) = (Arc::clone(pd), Arc::clone(cq));
+        let (pd, cq, is_gone) = (Arc::clone(pd), Arc::clone(cq), false);
         let (gathered, works) = (Vec::with_capacity(REQUESTS), Vec::with_capacity(REQUESTS));
-        let made =
-            Self { raw, post_send, post_recv, inline_bytes, gathered, works, notes, pd, _cq };
+        let made = Self {
+            raw,
+            post_send,
+            post_recv,
+            inline_bytes,
+            gathered,
+            works,
+            notes,
+            pd,
+            cq,
+            is_gone,
+        };
         if inline_bytes < least as usize {
             return Err(io::Error::other("the device takes no number into a request"));
         }
@@ -248,10 +261,37 @@ impl Qp {
     }
 
     /// Ends the connection: the peer's work is refused from now on, and ours is flushed.
-    pub(in crate::rdma) fn fail(&self) {
+    ///
+    /// # Errors
+    /// The device refuses. The peer can write until the queue pair is destroyed.
+    pub(in crate::rdma) fn fail(&self) -> io::Result<()> {
         let attributes = abi::QpAttr { qp_state: abi::QPS_ERR, ..abi::QpAttr::default() };
-        // It fails only where there is nothing left to end.
-        self.modify(attributes, abi::QP_STATE).ok();
+        self.modify(attributes, abi::QP_STATE)
+    }
+
+    /// Takes it from the device. Blocks until the device sends nothing and takes nothing for it any
+    /// more.
+    ///
+    /// # Errors
+    /// The device refuses, and may go on. What the queue pair needs is never given back then.
+    pub(in crate::rdma) fn destroy(mut self) -> io::Result<()> {
+        self.release()
+    }
+
+    fn release(&mut self) -> io::Result<()> {
+        if std::mem::replace(&mut self.is_gone, true) {
+            return Ok(());
+        }
+        // SAFETY: made by `new`, nobody else has it, and nothing uses it after this.
+        let released = check(unsafe { (self.pd.context().library().destroy_qp)(self.raw()) });
+        if released.is_err() {
+            std::mem::forget((Arc::clone(&self.pd), Arc::clone(&self.cq), self.notes.take()));
+        }
+        released
+    }
+
+    const fn raw(&self) -> *mut abi::Qp {
+        self.raw.as_ptr()
     }
 
     /// Posts `count` receives, each for one number of the peer's, which complete under `id`; over
@@ -425,13 +465,14 @@ fn piece(from: &Mr, (at, bytes): (usize, usize)) -> io::Result<abi::Sge> {
 
 impl Drop for Qp {
     fn drop(&mut self) {
-        // SAFETY: made by `new`, and nobody else has it.
-        unsafe { (self.pd.context().library().destroy_qp)(self.raw.as_ptr()) };
+        if let Err(error) = self.release() {
+            tracing::warn!("rdma: {self:?} cannot be destroyed: {error}; see `dmesg`");
+        }
     }
 }
 
 impl fmt::Debug for Qp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Qp({} {})", self.pd.context().name(), self.number())
+        write!(f, "Qp({} at {:p})", self.pd.context().name(), self.raw())
     }
 }

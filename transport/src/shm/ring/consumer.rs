@@ -207,7 +207,8 @@ impl<M> Consumer<M> {
     }
 
     #[cold]
-    pub(super) fn fail<T>(&self, broken: Broken) -> Result<T, Broken> {
+    pub(super) fn fail<T>(&self, why: &'static str) -> Result<T, Broken> {
+        let broken = Broken::Protocol(why);
         self.broken.set(Some(broken));
         Err(broken)
     }

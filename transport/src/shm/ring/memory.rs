@@ -11,8 +11,12 @@
 //! by both. Integers are in the host's order: a ring never leaves its host.
 
 use std::fmt;
+use std::io;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use crate::sys::Mapping;
 
 /// Cells of a ring; a power of two.
 pub(super) const CELLS: u32 = 64;
@@ -34,6 +38,10 @@ pub(super) const CREDIT_BYTES: u32 = DATA_BYTES / 4;
 /// Bytes of a whole ring.
 pub(crate) const RING_BYTES: usize = DATA_AT + DATA_BYTES as usize;
 
+/// Bytes of it that must have pages before its halves are made. Those of the data are made as they
+/// are used.
+pub(crate) const HEAD_BYTES: usize = DATA_AT;
+
 const PAYLOAD_AT: usize = 16;
 const CREDIT_AT: usize = 4096;
 const OFFER_AT: usize = CREDIT_AT + LINE_BYTES as usize;
@@ -44,10 +52,26 @@ const _: () = assert!(PAYLOAD_AT + INLINE_BYTES == LINE_BYTES as usize);
 const _: () = assert!(CELLS.is_power_of_two() && DATA_BYTES.is_power_of_two());
 const _: () = assert!(DATA_BYTES.is_multiple_of(PIECE_BYTES));
 
+/// What keeps the memory of a ring alive, and makes pages of it.
+pub(crate) trait Owner {
+    /// Makes sure that `bytes` bytes from `at` on, which are of the ring, have pages.
+    ///
+    /// # Errors
+    /// The system has no memory for them.
+    fn make(&self, at: NonNull<u8>, bytes: usize) -> io::Result<()>;
+}
+
+impl Owner for Arc<Mapping> {
+    fn make(&self, at: NonNull<u8>, bytes: usize) -> io::Result<()> {
+        let start = at.addr().get() - self.base().addr().get();
+        Mapping::make(self, start..start + bytes)
+    }
+}
+
 /// The memory of a ring, as one of its two halves sees it.
 pub(crate) struct Ring<M> {
     base: NonNull<u8>,
-    _owner: M,
+    owner: M,
 }
 
 /// One line of the ring that announces a payload.
@@ -69,7 +93,7 @@ impl<M> Ring<M> {
     /// first half began, and only one `Producer` and one `Consumer` are ever made of them.
     pub(crate) unsafe fn new(base: NonNull<u8>, owner: M) -> Self {
         debug_assert!(base.addr().get().is_multiple_of(LINE_BYTES as usize));
-        Self { base, _owner: owner }
+        Self { base, owner }
     }
 
     /// The line of cell number `index`, counted over all laps.
@@ -108,6 +132,14 @@ impl<M> Ring<M> {
         assert!(at < DATA_BYTES);
         // SAFETY: within the ring by `new`'s contract and the assertion.
         unsafe { self.base.add(DATA_AT + at as usize) }
+    }
+}
+
+impl<M: Owner> Ring<M> {
+    /// Makes the pages of `bytes` bytes of the data from byte `at` on.
+    pub(super) fn make_data(&self, at: u32, bytes: u32) -> io::Result<()> {
+        assert!(at <= DATA_BYTES && bytes <= DATA_BYTES - at);
+        self.owner.make(self.data(at), bytes as usize)
     }
 }
 

@@ -15,8 +15,14 @@ mod pull;
 mod tests;
 
 pub(super) use consumer::Consumer;
-pub(super) use memory::{DATA_BYTES, INLINE_BYTES, RING_BYTES, Ring};
+pub(super) use memory::{DATA_BYTES, HEAD_BYTES, INLINE_BYTES, RING_BYTES, Ring};
 pub(super) use producer::Producer;
 
-/// What the other end wrote is not what a ring's other half writes.
-pub(super) type Broken = &'static str;
+/// Why a half of a ring is of no more use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Broken {
+    /// What the other end wrote is not what a ring's other half writes.
+    Protocol(&'static str),
+    /// The system has no memory for more of the ring's pages.
+    Memory,
+}

@@ -6,7 +6,8 @@ use ringfold_types::limits::{FRAGMENT_ALIGN, LINK_BYTES_MIN};
 
 use super::Broken;
 use super::memory::{
-    CELLS, CREDIT_CELLS, DATA_BYTES, INLINE_BYTES, LINE_BYTES, PIECE_BYTES, Ring, join, occupied,
+    CELLS, CREDIT_CELLS, DATA_BYTES, INLINE_BYTES, LINE_BYTES, Owner, PIECE_BYTES, Ring, join,
+    occupied,
 };
 use super::offer::{OFFER, OFFER_BYTES, Offer, State};
 use crate::overflow::Overflow;
@@ -15,6 +16,9 @@ use crate::sys::{Handover, copy_bytes, will_write};
 /// Less room than this at the data's end is skipped, rather than filled with a splinter of a long
 /// message.
 const SPLINTER_BYTES: u32 = 1024;
+
+/// The least that pages of data are made of at a time.
+const PAGES_BYTES: u32 = 4096;
 
 /// The sending half.
 #[derive(Debug)]
@@ -26,6 +30,8 @@ pub(crate) struct Producer<M> {
     /// Where data ends and, as far as we know, begins; counted over all laps.
     data_end: u32,
     data_begin: u32,
+    /// Bytes of data that have pages.
+    made: u32,
     /// Bytes of payload announced, over all laps.
     bytes: u32,
     /// What held after each announced cell. The consumer's word is never asked for it.
@@ -55,7 +61,7 @@ struct After {
 // is used; all that it shares with the consumer is atomic or ordered by atomics.
 unsafe impl<M: Send> Send for Producer<M> {}
 
-impl<M> Producer<M> {
+impl<M: Owner> Producer<M> {
     pub(crate) fn new(ring: Ring<M>) -> Self {
         Self {
             ring,
@@ -63,6 +69,7 @@ impl<M> Producer<M> {
             credit: 0,
             data_end: 0,
             data_begin: 0,
+            made: 0,
             bytes: 0,
             after: [After::default(); CELLS as usize],
             overflow: Overflow::default(),
@@ -156,11 +163,11 @@ impl<M> Producer<M> {
         }
         let state = self.state();
         let (State::Open(read) | State::Refused(read)) = state else {
-            return self.fail("an offer that is neither open nor refused");
+            return self.fail(Broken::Protocol("an offer that is neither open nor refused"));
         };
         let is_whole = read == bytes || read.is_multiple_of(FRAGMENT_ALIGN);
         if read < accepted || read > bytes || !is_whole {
-            return self.fail("more or less was read than can be");
+            return self.fail(Broken::Protocol("more or less was read than can be"));
         }
         let more = (read - accepted).min(len);
         let accepted = accepted + more;
@@ -255,9 +262,25 @@ impl<M> Producer<M> {
             room = self.room(wanted);
         }
         if room > 0 {
+            let end = self.data_end % DATA_BYTES + room;
+            if end > self.made {
+                self.make_pages(end)?;
+            }
             self.push_data(tag, &bytes[..room as usize]);
         }
         Ok(room as usize)
+    }
+
+    /// Makes pages for the data up to byte `end`, and as many more as there are: a link that is
+    /// used much soon has them all, and one that is used once has few.
+    #[cold]
+    fn make_pages(&mut self, end: u32) -> Result<(), Broken> {
+        let end = end.max(2 * self.made).next_multiple_of(PAGES_BYTES).min(DATA_BYTES);
+        match self.ring.make_data(self.made, end - self.made) {
+            Ok(()) => self.made = end,
+            Err(_) => return self.fail(Broken::Memory),
+        }
+        Ok(())
     }
 
     /// Reads how much the consumer is done with; returns whether that is more than before.
@@ -268,7 +291,7 @@ impl<M> Producer<M> {
         // Acquire: pairs with the consumer's store, after its last look at the payloads.
         let credit = self.ring.credit().load(Ordering::Acquire);
         if credit.wrapping_sub(self.credit) > self.sent.wrapping_sub(self.credit) {
-            return self.fail("credit for what was never sent");
+            return self.fail(Broken::Protocol("credit for what was never sent"));
         }
         let is_more = credit != self.credit;
         if is_more {

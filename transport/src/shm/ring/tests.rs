@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 
 use ringfold_types::limits::LINK_BYTES_MIN;
 
-use super::memory::{CELLS, PIECE_BYTES, join};
-use super::{Consumer, DATA_BYTES, INLINE_BYTES, Producer, RING_BYTES, Ring};
+use super::memory::{CELLS, Owner, PIECE_BYTES, join};
+use super::{Broken, Consumer, DATA_BYTES, INLINE_BYTES, Producer, RING_BYTES, Ring};
 
 pub(super) struct Heap(NonNull<u8>);
 
@@ -29,6 +29,12 @@ impl Drop for Heap {
     fn drop(&mut self) {
         // SAFETY: allocated so by `new`; every ring over it holds an `Arc` of it.
         unsafe { dealloc(self.0.as_ptr(), LAYOUT) }
+    }
+}
+
+impl Owner for Arc<Heap> {
+    fn make(&self, _at: NonNull<u8>, _bytes: usize) -> std::io::Result<()> {
+        Ok(())
     }
 }
 
@@ -245,4 +251,40 @@ fn taking_gives_credit_as_consuming_does() {
         assert!(consumer.take_short(number, &mut into, 0));
         assert_eq!(into, sent);
     }
+}
+
+/// What has pages for the head of a ring, and some of its data.
+struct Poor {
+    _heap: Arc<Heap>,
+    left: std::cell::Cell<usize>,
+}
+
+impl Owner for Arc<Poor> {
+    fn make(&self, _at: NonNull<u8>, bytes: usize) -> std::io::Result<()> {
+        let left = self.left.get().checked_sub(bytes).ok_or(std::io::ErrorKind::OutOfMemory)?;
+        self.left.set(left);
+        Ok(())
+    }
+}
+
+#[test]
+fn want_of_memory_is_an_error() {
+    let heap = Heap::new();
+    let (base, left) = (heap.0, std::cell::Cell::new(32 * 1024));
+    let poor = Arc::new(Poor { _heap: heap, left });
+    // SAFETY: as in `ring`.
+    let mut producer = Producer::new(unsafe { Ring::new(base, poor) });
+    let mut sent = 0;
+    let broken = loop {
+        match producer.push(1, &[7; 1000]) {
+            Ok(pushed) => {
+                assert!(pushed > 0, "a full ring after {sent} bytes");
+                sent += pushed;
+            }
+            Err(broken) => break broken,
+        }
+    };
+    assert_eq!(broken, Broken::Memory);
+    assert!((15_000..=32 * 1024).contains(&sent), "{sent}");
+    assert_eq!(producer.push(1, &[7; 8]), Err(Broken::Memory), "it stays so");
 }

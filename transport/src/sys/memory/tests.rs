@@ -5,8 +5,8 @@ use super::*;
 #[test]
 fn two_mappings_show_the_same_bytes() {
     let file = sealed_memory(c"ringfold-test", 3 * 65_536).unwrap();
-    let one = Mapping::new(&file, 65_536, 65_536, Access::ReadWrite).unwrap();
-    let other = Mapping::new(&file, 0, 3 * 65_536, Access::Read).unwrap();
+    let one = Mapping::new(&file, 65_536, 65_536).unwrap();
+    let other = Mapping::new(&file, 0, 3 * 65_536).unwrap();
     assert_eq!((one.bytes(), other.bytes()), (65_536, 3 * 65_536));
     // SAFETY: both lie within their mappings, and this thread is alone.
     unsafe {
@@ -19,21 +19,21 @@ fn two_mappings_show_the_same_bytes() {
 fn what_is_unfit_is_refused() {
     let file = sealed_memory(c"ringfold-test", 65_536).unwrap();
     for (offset, bytes) in [(65_536, 1), (0, 65_537), (u64::MAX, 2), (0, 0)] {
-        let error = Mapping::new(&file, offset, bytes, Access::Read).unwrap_err();
+        let error = Mapping::new(&file, offset, bytes).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
     assert!(ftruncate(&file, 4096).is_err(), "shrunk");
     assert!(ftruncate(&file, 131_072).is_err(), "grown");
     let open = memfd_create(c"ringfold-test", MemfdFlags::ALLOW_SEALING).unwrap();
     ftruncate(&open, 65_536).unwrap();
-    assert!(Mapping::new(&open, 0, 65_536, Access::Read).is_err(), "can be shrunk");
+    assert!(Mapping::new(&open, 0, 65_536).is_err(), "can be shrunk");
 }
 
 /// A file and a mapping of all of it, with its pages.
 fn made(bytes: usize) -> (OwnedFd, Mapping) {
     let file = sealed_memory(c"ringfold-test", bytes).unwrap();
-    let memory = Mapping::new(&file, 0, bytes, Access::ReadWrite).unwrap();
-    memory.make_pages().unwrap();
+    let memory = Mapping::new(&file, 0, bytes).unwrap();
+    memory.make_pages(0..bytes).unwrap();
     (file, memory)
 }
 
@@ -80,7 +80,7 @@ fn large_pages_come_wherever_they_fit() {
         // Who maps the file gets them too, those that begin where it maps or after that.
         for offset in [0, 8192] {
             let len = bytes - offset;
-            let other = Mapping::new(&file, offset as u64, len, Access::ReadWrite).unwrap();
+            let other = Mapping::new(&file, offset as u64, len).unwrap();
             other.populate().unwrap();
             let large = whole(bytes - offset.next_multiple_of(LARGE_PAGE_BYTES));
             assert_eq!(pages(&other), (len.next_multiple_of(4096), large), "from {offset} on");
@@ -101,7 +101,7 @@ fn long_mappings_show_the_bytes_of_their_place() {
     }
     for offset in [0, 65_536, LARGE_PAGE_BYTES - 65_536, LARGE_PAGE_BYTES] {
         for len in [1, LARGE_PAGE_BYTES - 1, LARGE_PAGE_BYTES, bytes - offset] {
-            let part = Mapping::new(&file, offset as u64, len, Access::Read).unwrap();
+            let part = Mapping::new(&file, offset as u64, len).unwrap();
             let apart = part.base().addr().get().wrapping_sub(offset) % LARGE_PAGE_BYTES;
             assert!(len < LARGE_PAGE_BYTES || apart == 0, "{len} bytes from {offset} on");
             for at in (0..len.saturating_sub(8)).step_by(8) {

@@ -1,0 +1,494 @@
+//! Runs the schedules of all ranks on real numbers, two calls in a row, in a random order of events.
+//!
+//! It shares nothing with `check` but the machine. Whatever may happen at any time is left to
+//! chance: which lane of which rank moves next, how much of a message a link accepts and a receiver
+//! takes, whether a receiver reads an offer ahead, and how far one rank is in the second call while
+//! another is still in the first.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use ringfold_collectives::check::{Conditions, overlay};
+use ringfold_collectives::schedule::{Form, Source};
+use ringfold_collectives::{Action, Machine, Schedule};
+use ringfold_types::limits::{STAGE_BYTES, STAGE_HALF_BYTES};
+use ringfold_types::{Buffer, Collective, DataType, Rank, Slice};
+
+use crate::random::Random;
+
+/// Calls in a row.
+const CALLS: usize = 2;
+
+/// What numbers are summed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Numbers {
+    /// Small integers, whose sums are exact: they tell which inputs are in a result.
+    Exact,
+    /// Floats of all sizes, whose sums depend on their order.
+    Rounded,
+}
+
+/// Runs all ranks once. The bits of all outputs, if they are right: by call and rank.
+///
+/// # Errors
+/// What went wrong, in words.
+pub(crate) fn execute(
+    schedules: &[Schedule],
+    conditions: Conditions,
+    numbers: Numbers,
+    random: Random,
+) -> Result<Vec<Vec<u32>>, String> {
+    assert_eq!(schedules[0].call().data_type, DataType::F32, "what is executed is f32");
+    Job::new(schedules, conditions, numbers, random).run()
+}
+
+struct Job<'s> {
+    schedules: &'s [Schedule],
+    conditions: Conditions,
+    numbers: Numbers,
+    random: Random,
+    ranks: Vec<Member>,
+    /// By sender, receiver and lane.
+    links: BTreeMap<(usize, usize, usize), Link>,
+    /// Whether something was offered since it was last asked: no element has moved yet.
+    has_offered: bool,
+    outputs: Vec<Vec<u32>>,
+}
+
+struct Member {
+    machine: Machine,
+    /// The call that it is in; `CALLS` after the last.
+    call: usize,
+    /// Input, then output; in place both begin where they do in the one.
+    user: Vec<f32>,
+    scratch: Vec<f32>,
+    stage: BTreeMap<usize, f32>,
+    has_turned: bool,
+    has_traded: bool,
+    told: usize,
+    heard: Vec<usize>,
+}
+
+#[derive(Default)]
+struct Link {
+    accepted: VecDeque<(Form, f32)>,
+    offer: Option<Offer>,
+}
+
+struct Offer {
+    /// What the receiver has not taken,
+    left: Slice,
+    /// as it was when it was offered, if the receiver has read it then,
+    ahead: Option<VecDeque<f32>>,
+    /// and what it has taken since the sender asked.
+    taken: usize,
+}
+
+/// A number that no sum hides: what was never written, or is of another form than was asked for.
+const GARBAGE: f32 = f32::NAN;
+
+/// What stands in for division and rounding: not the same when done twice or never.
+fn finish(sum: f32) -> f32 {
+    2.0 * sum + 1.0
+}
+
+impl<'s> Job<'s> {
+    fn new(
+        schedules: &'s [Schedule],
+        conditions: Conditions,
+        numbers: Numbers,
+        random: Random,
+    ) -> Self {
+        let member = |schedule: &Schedule| Member {
+            machine: Machine::new(),
+            call: 0,
+            user: Vec::new(),
+            scratch: vec![GARBAGE; schedule.scratch_len()],
+            stage: BTreeMap::new(),
+            has_turned: false,
+            has_traded: false,
+            told: 0,
+            heard: vec![0; schedules.len()],
+        };
+        let ranks = schedules.iter().map(member).collect();
+        let (links, has_offered, outputs) = (BTreeMap::new(), false, Vec::new());
+        Self { schedules, conditions, numbers, random, ranks, links, has_offered, outputs }
+    }
+
+    fn run(mut self) -> Result<Vec<Vec<u32>>, String> {
+        self.outputs.resize(CALLS * self.ranks.len(), Vec::new());
+        (0..self.ranks.len()).for_each(|rank| self.begin(rank));
+        while self.ranks.iter().any(|rank| rank.call < CALLS) {
+            let mut moved = false;
+            for _ in 0..4 * self.ranks.len() {
+                let rank = self.random.below(self.ranks.len());
+                let lane = self.random.below(self.schedules[rank].lanes().len());
+                moved |= self.sweep(rank, lane, false)?;
+            }
+            if moved {
+                continue;
+            }
+            // Chance may have been against all of them.
+            for rank in 0..self.ranks.len() {
+                for lane in 0..self.schedules[rank].lanes().len() {
+                    moved |= self.sweep(rank, lane, true)?;
+                }
+            }
+            if !moved {
+                return Err("all wait for ever".to_owned());
+            }
+        }
+        let is_left = |link: &Link| !link.accepted.is_empty() || link.offer.is_some();
+        if self.links.values().any(is_left) {
+            return Err("something was never received".to_owned());
+        }
+        Ok(self.outputs)
+    }
+
+    /// The user of a rank writes its input and makes the call.
+    fn begin(&mut self, rank: usize) {
+        let (schedule, size) = (&self.schedules[rank], self.ranks.len());
+        let call = schedule.call();
+        let (input, output) = (call.input_len(size), call.output_len(size));
+        let in_place = self.conditions.in_place;
+        let number = self.ranks[rank].call;
+        let values: Vec<f32> = (0..input).map(|at| self.input(number, rank, at)).collect();
+        let len = if in_place { input.max(output) } else { input + output };
+        let begin = self.begin_of(rank, Buffer::Input);
+        let member = &mut self.ranks[rank];
+        member.user = vec![GARBAGE; len];
+        member.user[begin..begin + input].copy_from_slice(&values);
+        member.scratch.fill(GARBAGE);
+        member.machine.start(schedule, in_place.then(|| overlay(schedule)));
+    }
+
+    /// The user of a rank looks at its output.
+    fn end(&mut self, rank: usize) -> Result<(), String> {
+        let (schedule, size) = (&self.schedules[rank], self.ranks.len());
+        let (call, number) = (*schedule.call(), self.ranks[rank].call);
+        if call.collective == Collective::Barrier {
+            let missing = self.ranks.iter().position(|other| other.call < number);
+            if let Some(missing) = missing {
+                return Err(format!("rank {rank} left a barrier before rank {missing} came"));
+            }
+        }
+        let len = match call.collective {
+            Collective::Reduce if Rank::at(rank) != call.root => 0,
+            _ => call.output_len(size),
+        };
+        let begin = self.begin_of(rank, Buffer::Output);
+        let output = self.ranks[rank].user[begin..begin + len].to_vec();
+        for (at, value) in output.iter().enumerate() {
+            let right = match (self.numbers, self.expected(&call, number, rank, at)) {
+                // The order of the sum is nobody's but the schedule's.
+                (Numbers::Rounded, _) if call.collective.reduces() => !value.is_nan(),
+                (_, expected) => *value == expected,
+            };
+            if !right {
+                return Err(format!("call {number}: rank {rank} has {value} in out[{at}]"));
+            }
+        }
+        self.outputs[number * size + rank] = output.into_iter().map(f32::to_bits).collect();
+        let first = &self.outputs[number * size];
+        let is_other = |other: &Vec<u32>| !other.is_empty() && !first.is_empty() && other != first;
+        let of_call = &self.outputs[number * size..(number + 1) * size];
+        if call.collective == Collective::AllReduce && of_call.iter().any(is_other) {
+            return Err(format!("call {number}: ranks have different bits"));
+        }
+        let member = &mut self.ranks[rank];
+        member.has_turned ^= schedule.turns_stage();
+        member.call += 1;
+        // Until the next call the memory is the user's.
+        member.user.fill(GARBAGE);
+        if member.call < CALLS {
+            self.begin(rank);
+        }
+        Ok(())
+    }
+
+    fn input(&self, call: usize, rank: usize, at: usize) -> f32 {
+        let mut random = Random::new(((call as u64) << 48) + ((rank as u64) << 32) + at as u64);
+        let value = f32::from(u16::try_from(1 + random.below(4095)).unwrap());
+        match self.numbers {
+            Numbers::Exact => value,
+            Numbers::Rounded => (value + 0.1) * 2_f32.powi(8 * random.below(6) as i32 - 20),
+        }
+    }
+
+    fn expected(&self, call: &ringfold_types::Call, number: usize, rank: usize, at: usize) -> f32 {
+        let size = self.ranks.len();
+        let sum = |at: usize| finish((0..size).map(|rank| self.input(number, rank, at)).sum());
+        match call.collective {
+            Collective::AllGather => self.input(number, at / call.count, at % call.count),
+            Collective::Broadcast => self.input(number, call.root.index(), at),
+            Collective::ReduceScatter => sum(rank * call.count + at),
+            _ => sum(at),
+        }
+    }
+
+    /// Where a buffer begins in the user's memory.
+    fn begin_of(&self, rank: usize, buffer: Buffer) -> usize {
+        let schedule = &self.schedules[rank];
+        let at = overlay(schedule);
+        match (buffer, self.conditions.in_place) {
+            (Buffer::Input, true) => at.min(0).unsigned_abs(),
+            (Buffer::Output, true) => at.max(0).unsigned_abs(),
+            (Buffer::Output, false) => schedule.call().input_len(self.ranks.len()),
+            _ => 0,
+        }
+    }
+
+    fn read(&self, by: usize, of: usize, slice: Slice) -> Result<Vec<f32>, String> {
+        let outside = || format!("rank {by} reads {slice} of rank {of}, out of bounds");
+        match slice.buffer {
+            Buffer::Scratch => self.ranks[of].scratch.get(slice.offset..slice.end()),
+            Buffer::Stage => {
+                let of = if self.ranks[by].has_traded { 1 - of } else { of };
+                let places = self.stage_places(by, slice).ok_or_else(outside)?;
+                let stage = &self.ranks[of].stage;
+                let value = |place| stage.get(&place).copied().unwrap_or(GARBAGE);
+                return Ok(places.map(value).collect());
+            }
+            buffer => {
+                let begin = self.begin_of(of, buffer);
+                self.ranks[of].user.get(begin + slice.offset..begin + slice.end())
+            }
+        }
+        .map(<[f32]>::to_vec)
+        .ok_or_else(outside)
+    }
+
+    fn write(&mut self, by: usize, of: usize, slice: Slice, values: &[f32]) -> Result<(), String> {
+        let outside = || format!("rank {by} writes {slice} of rank {of}, out of bounds");
+        let place = match slice.buffer {
+            Buffer::Scratch => self.ranks[of].scratch.get_mut(slice.offset..slice.end()),
+            Buffer::Stage => {
+                let of = if self.ranks[by].has_traded { 1 - of } else { of };
+                let places = self.stage_places(by, slice).ok_or_else(outside)?;
+                self.ranks[of].stage.extend(places.zip(values.iter().copied()));
+                return Ok(());
+            }
+            buffer => {
+                let begin = self.begin_of(of, buffer);
+                self.ranks[of].user.get_mut(begin + slice.offset..begin + slice.end())
+            }
+        };
+        place.ok_or_else(outside)?.copy_from_slice(values);
+        Ok(())
+    }
+
+    /// Where elements of a stage lie, whose halves may have changed places.
+    fn stage_places(&self, by: usize, slice: Slice) -> Option<impl Iterator<Item = usize> + use<>> {
+        let (all, half) = (STAGE_BYTES / 4, STAGE_HALF_BYTES / 4);
+        let turn = if self.ranks[by].has_turned { half } else { 0 };
+        (slice.end() <= all).then(|| (slice.offset..slice.end()).map(move |at| (at + turn) % all))
+    }
+
+    /// Lets a lane do what it can, or, unless it is to do `all`, a random part of that.
+    fn sweep(&mut self, rank: usize, lane: usize, all: bool) -> Result<bool, String> {
+        if self.ranks[rank].call == CALLS {
+            return Ok(false);
+        }
+        let schedules = self.schedules;
+        let (schedule, mut moved) = (&schedules[rank], false);
+        self.ranks[rank].machine.sweep(lane);
+        while let Some(action) = self.ranks[rank].machine.next(schedule, lane) {
+            let elements = self.act(rank, lane, action, all)?;
+            moved |= elements > 0 || core::mem::take(&mut self.has_offered);
+            self.ranks[rank].machine.handle(schedule, lane, elements);
+            if !all && self.random.below(3) == 0 {
+                break;
+            }
+        }
+        if self.ranks[rank].machine.is_done() {
+            self.end(rank)?;
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    /// How much of what is there is taken now.
+    fn some(&mut self, there: usize, all: bool) -> usize {
+        if all || self.random.below(2) == 0 { there } else { self.random.below(there + 1) }
+    }
+
+    fn act(
+        &mut self,
+        rank: usize,
+        lane: usize,
+        action: Action<'_>,
+        all: bool,
+    ) -> Result<usize, String> {
+        match action {
+            Action::Send { to, src } => self.send((rank, self.other(rank, to)?, lane), src, all),
+            Action::Recv { from, dst } => {
+                let link = (self.other(rank, from)?, rank, lane);
+                let there = self.arrived(link).min(dst.len);
+                let dst = dst.take(self.some(there, all));
+                let form = self.form(Form::of(dst.buffer));
+                let values = self.take(link, dst.len, form)?;
+                self.write(rank, rank, dst, &values)?;
+                Ok(dst.len)
+            }
+            Action::Copy { src, dst } => {
+                let mut values = self.read(rank, rank, src)?;
+                if self.form(Form::of(src.buffer)) != self.form(Form::of(dst.buffer)) {
+                    values.fill(GARBAGE);
+                }
+                self.write(rank, rank, dst, &values)?;
+                Ok(dst.len)
+            }
+            Action::Put { to, src } => {
+                let values = self.read(rank, rank, src)?;
+                let to = self.other(rank, to)?;
+                self.write(rank, to, src, &values)?;
+                Ok(src.len)
+            }
+            Action::Get { from, src, dst } => {
+                let from = self.other(rank, from)?;
+                let values = self.read(rank, from, src)?;
+                self.write(rank, rank, dst, &values)?;
+                Ok(dst.len)
+            }
+            Action::Tell => {
+                self.ranks[rank].told += 1;
+                Ok(1)
+            }
+            Action::Hear { from } => {
+                let from = self.other(rank, from)?;
+                let is_told = self.ranks[from].told > self.ranks[rank].heard[from];
+                self.ranks[rank].heard[from] += usize::from(is_told);
+                Ok(usize::from(is_told))
+            }
+            Action::Trade => {
+                self.ranks[rank].has_traded ^= true;
+                Ok(0)
+            }
+            Action::Reduce { dst, sources, done } => {
+                self.reduce((rank, lane), dst, sources, done, all)
+            }
+        }
+    }
+
+    /// Its number, if it is another rank.
+    fn other(&self, rank: usize, other: Rank) -> Result<usize, String> {
+        let is_there = other.index() < self.ranks.len() && other.index() != rank;
+        is_there.then_some(other.index()).ok_or_else(|| format!("rank {rank} talks to {other}"))
+    }
+
+    /// Where nothing is combined there is one form only.
+    fn form(&self, form: Form) -> Form {
+        if self.schedules[0].call().collective.reduces() { form } else { Form::Element }
+    }
+
+    fn send(
+        &mut self,
+        link: (usize, usize, usize),
+        src: Slice,
+        all: bool,
+    ) -> Result<usize, String> {
+        let offered = self.links.entry(link).or_default();
+        if let Some(offer) = &mut offered.offer {
+            let taken = core::mem::take(&mut offer.taken);
+            if offer.left.len == 0 {
+                offered.offer = None;
+            }
+            return Ok(taken);
+        }
+        let window = self.conditions.window_bytes / DataType::F32.bytes();
+        let room = window.saturating_sub(offered.accepted.len()).min(src.len);
+        if self.conditions.offers && src.len > window {
+            let ahead = if self.random.below(2) == 0 { None } else { Some(()) };
+            let ahead = ahead.map(|()| self.read(link.0, link.0, src)).transpose()?;
+            let offer = Offer { left: src, ahead: ahead.map(VecDeque::from), taken: 0 };
+            self.links.entry(link).or_default().offer = Some(offer);
+            self.has_offered = true;
+            return Ok(0);
+        }
+        // What fits into an empty link is accepted whole: schedules may rely on it.
+        let fits = room == src.len;
+        let src = src.take(if fits { room } else { self.some(room, all) });
+        let form = self.form(Form::of(src.buffer));
+        let values = self.read(link.0, link.0, src)?;
+        let queue = &mut self.links.entry(link).or_default().accepted;
+        queue.extend(values.into_iter().map(|value| (form, value)));
+        Ok(src.len)
+    }
+
+    fn arrived(&self, link: (usize, usize, usize)) -> usize {
+        let offered = |link: &Link| link.offer.as_ref().map_or(0, |offer| offer.left.len);
+        self.links.get(&link).map_or(0, |link| link.accepted.len() + offered(link))
+    }
+
+    fn take(
+        &mut self,
+        at: (usize, usize, usize),
+        elements: usize,
+        form: Form,
+    ) -> Result<Vec<f32>, String> {
+        let Some(link) = self.links.get_mut(&at) else { return Ok(Vec::new()) };
+        let there = elements.min(link.accepted.len());
+        let of_form = |(sent, value): (Form, f32)| if sent == form { value } else { GARBAGE };
+        let mut values: Vec<f32> = link.accepted.drain(..there).map(of_form).collect();
+        let Some(offer) = link.offer.as_mut().filter(|_| there < elements) else {
+            return Ok(values);
+        };
+        let part = offer.left.take(elements - there);
+        offer.left = offer.left.skip(part.len);
+        offer.taken += part.len;
+        let ahead = offer.ahead.as_mut().map(|ahead| ahead.drain(..part.len).collect::<Vec<_>>());
+        let mut more = match ahead {
+            Some(ahead) => ahead,
+            None => self.read(at.0, at.0, part)?,
+        };
+        if self.form(Form::of(part.buffer)) != form {
+            more.fill(GARBAGE);
+        }
+        values.append(&mut more);
+        Ok(values)
+    }
+
+    fn reduce(
+        &mut self,
+        (rank, lane): (usize, usize),
+        dst: Slice,
+        sources: &[Source],
+        done: usize,
+        all: bool,
+    ) -> Result<usize, String> {
+        let mut there = dst.len;
+        for source in sources {
+            if let Source::Wire(from, _) = source {
+                there = there.min(self.arrived((self.other(rank, *from)?, rank, lane)));
+            }
+        }
+        let has_wires = sources.iter().any(|source| matches!(source, Source::Wire(..)));
+        let dst = dst.take(if has_wires { self.some(there, all) } else { there });
+        let mut sum: Option<Vec<f32>> = None;
+        for source in sources {
+            let values = match *source {
+                Source::Wire(from, form) => {
+                    let link = (self.other(rank, from)?, rank, lane);
+                    self.take(link, dst.len, self.form(form))?
+                }
+                Source::Local(whole) => self.read(rank, rank, whole.skip(done).take(dst.len))?,
+                Source::Peer(of, whole) => {
+                    let of = self.other(rank, of)?;
+                    self.read(rank, of, whole.skip(done).take(dst.len))?
+                }
+            };
+            if values.len() != dst.len {
+                return Err(format!("rank {rank} has a source that is too short for {dst}"));
+            }
+            sum = Some(match sum {
+                None => values,
+                Some(sum) => sum.iter().zip(&values).map(|(a, b)| a + b).collect(),
+            });
+        }
+        let mut sum = sum.unwrap_or_default();
+        if dst.buffer != Buffer::Scratch {
+            sum.iter_mut().for_each(|value| *value = finish(*value));
+        }
+        self.write(rank, rank, dst, &sum)?;
+        Ok(dst.len)
+    }
+}

@@ -1,0 +1,213 @@
+//! Every algorithm's schedules with something wrong in them: `check` refuses each that can fail.
+//!
+//! A *mutant* is the schedules of all ranks with one random change to one step of one rank. What
+//! `check` accepts must be right after all, so it is executed on real numbers again and again, in
+//! random orders of events (`execute`). What it refuses is executed too, to learn in how many cases
+//! that alone would have found the fault.
+//!
+//! `RINGFOLD_MUTANTS_SEED=…` repeats a run, and `RINGFOLD_MUTANTS=…` makes as many for each world as
+//! it says.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "all of this is a test")]
+
+mod execute;
+mod mutate;
+mod random;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use execute::{Numbers, execute};
+use mutate::{Kind, Parts};
+use random::Random;
+use rayon::prelude::*;
+use ringfold_collectives::check::{Conditions, Flaw, check};
+use ringfold_collectives::{Algorithm, Plan, Schedule};
+use ringfold_topology::Layout;
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
+
+/// Mutants of each kind in each world.
+const MUTANTS: usize = 6;
+
+/// Executions of what was accepted, under each condition, and of what was not.
+const RUNS: usize = 24;
+const RUNS_REFUSED: usize = 6;
+
+/// Elements that pass at a time, and bytes that a link accepts: few, so that messages take turns.
+const CHUNK: usize = 4;
+const WINDOW: usize = 16;
+
+/// Ranks that perform a call by an algorithm.
+struct World {
+    algorithm: &'static Algorithm,
+    call: Call,
+    layout: Layout,
+}
+
+impl World {
+    fn plan(&self, rank: usize) -> Plan<'_> {
+        let Self { call, layout, .. } = self;
+        Plan { call: *call, layout, rank: Rank::at(rank), chunk: CHUNK, window_bytes: WINDOW }
+    }
+
+    fn schedules(&self) -> Vec<Schedule> {
+        let schedule = |rank| (self.algorithm.schedule)(&self.plan(rank));
+        (0..self.layout.size()).map(schedule).collect()
+    }
+}
+
+/// Every algorithm, by one lane and by several, on few ranks.
+fn worlds() -> Vec<World> {
+    let mut worlds = Vec::new();
+    for algorithm in Collective::ALL.into_iter().flat_map(Algorithm::of) {
+        let collective = algorithm.collective;
+        let call = |count, root| Call {
+            collective,
+            count: if collective == Collective::Barrier { 0 } else { count },
+            data_type: DataType::F32,
+            op: ReduceOp::Sum,
+            root: Rank(if collective.has_root() { root } else { 0 }),
+        };
+        let mut add = |layout, count, root| {
+            worlds.push(World { algorithm, call: call(count, root), layout });
+        };
+        for (size, count) in [(2, 9), (3, 13), (4, 17), (5, 11)] {
+            add(Layout::one_host(size), count, 1);
+        }
+        add(Layout::one_host(3).with_channels(2), 61, 2);
+        if algorithm.is_hierarchical() {
+            add(Layout::from_host_names(&[0, 0, 1, 1]), 21, 0);
+            add(Layout::from_host_names(&[0, 1, 1, 2, 0]), 2100, 0);
+        }
+    }
+    worlds
+}
+
+/// All conditions under which schedules run.
+fn conditions(schedules: &[Schedule]) -> Vec<Conditions> {
+    let reaches = |it: &Schedule| it.needs_windows() || it.needs_stage();
+    let offers: &[bool] = if schedules.iter().any(reaches) { &[false] } else { &[false, true] };
+    let both = |offers: &bool| {
+        [false, true].map(|in_place| Conditions { in_place, window_bytes: WINDOW, offers: *offers })
+    };
+    offers.iter().flat_map(both).collect()
+}
+
+fn refusal(schedules: &[Schedule]) -> Option<Flaw> {
+    conditions(schedules).into_iter().find_map(|conditions| check(schedules, conditions).err())
+}
+
+/// What goes wrong in some of so many executions under each condition.
+fn failure(schedules: &[Schedule], runs: usize, random: &mut Random) -> Option<String> {
+    for conditions in conditions(schedules) {
+        for numbers in [Numbers::Exact, Numbers::Rounded] {
+            let mut first = None;
+            for _ in 0..runs / 2 {
+                match execute(schedules, conditions, numbers, random.fork()) {
+                    Err(error) => return Some(format!("{conditions:?}: {error}")),
+                    Ok(bits) if first.get_or_insert(bits.clone()) != &bits => {
+                        return Some(format!("{conditions:?}: bits differ from run to run"));
+                    }
+                    Ok(_) => {}
+                }
+            }
+        }
+    }
+    None
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|value| value.parse().unwrap())
+}
+
+#[test]
+fn what_algorithms_do_is_right_in_every_order() {
+    worlds().par_iter().enumerate().for_each(|(index, world)| {
+        let schedules = world.schedules();
+        let failure = failure(&schedules, 2 * RUNS, &mut Random::new(index as u64));
+        assert_eq!(failure, None, "{}, {}", world.algorithm, world.call);
+        for (rank, schedule) in schedules.iter().enumerate() {
+            // What mutants are made by changes nothing itself.
+            let again = Parts::of(schedule).build(&world.plan(rank), schedule.scratch_len());
+            assert!(again.lanes().iter().zip(schedule.lanes()).all(|(a, b)| a.len() == b.len()));
+            assert!(Parts::of(&again) == Parts::of(schedule), "{schedule}{again}");
+        }
+    });
+}
+
+/// What became of the mutants of a kind.
+#[derive(Clone, Copy, Default)]
+struct Tally {
+    refused: usize,
+    /// Of those, the ones that failed when they were executed too.
+    failed: usize,
+    accepted: usize,
+}
+
+#[test]
+fn what_is_accepted_never_fails() {
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
+    let seed = number("RINGFOLD_MUTANTS_SEED").unwrap_or_else(|| now.into());
+    let each = number("RINGFOLD_MUTANTS").map_or(MUTANTS, |each| usize::try_from(each).unwrap());
+    println!("RINGFOLD_MUTANTS_SEED={seed}");
+    let mut random = Random::new(seed);
+    let worlds: Vec<(World, Random)> =
+        worlds().into_iter().map(|world| (world, random.fork())).collect();
+    let tallies: Vec<_> = worlds
+        .into_par_iter()
+        .map(|(world, mut random)| (world.algorithm, tally(&world, each, &mut random)))
+        .collect();
+    let mut by_kind: BTreeMap<Kind, Tally> = BTreeMap::new();
+    let mut never_refused: BTreeSet<String> = BTreeSet::new();
+    for (algorithm, tallies) in &tallies {
+        never_refused.insert(algorithm.to_string());
+        for (kind, tally) in tallies {
+            let sum = by_kind.entry(*kind).or_default();
+            sum.refused += tally.refused;
+            sum.failed += tally.failed;
+            sum.accepted += tally.accepted;
+        }
+    }
+    for (algorithm, tallies) in &tallies {
+        if tallies.values().any(|tally| tally.refused > 0) {
+            never_refused.remove(&algorithm.to_string());
+        }
+    }
+    println!("kind      mutants  refused  of these failed  accepted, never failed");
+    for (kind, Tally { refused, failed, accepted }) in &by_kind {
+        let all = refused + accepted;
+        println!("{:8}  {all:7}  {refused:7}  {failed:15}  {accepted:8}", kind.to_string());
+        assert!(*refused > 0, "no mutant of this kind was ever refused: {kind}");
+    }
+    assert!(never_refused.is_empty(), "nothing was refused of {never_refused:?}");
+}
+
+/// Makes `each` mutants of every kind of a world's schedules and judges them.
+fn tally(world: &World, each: usize, random: &mut Random) -> BTreeMap<Kind, Tally> {
+    let (schedules, size) = (world.schedules(), world.layout.size());
+    let mut tallies: BTreeMap<Kind, Tally> = BTreeMap::new();
+    for kind in Kind::ALL {
+        for _ in 0..each {
+            let rank = random.below(size);
+            let mut parts = Parts::of(&schedules[rank]);
+            let Some(what) = parts.change(kind, size, random) else { continue };
+            let mut mutants = schedules.clone();
+            mutants[rank] = parts.build(&world.plan(rank), schedules[rank].scratch_len());
+            let tally = tallies.entry(kind).or_default();
+            match refusal(&mutants) {
+                Some(_) => {
+                    tally.refused += 1;
+                    tally.failed += usize::from(failure(&mutants, RUNS_REFUSED, random).is_some());
+                }
+                None => {
+                    tally.accepted += 1;
+                    let failure = failure(&mutants, RUNS, random);
+                    assert_eq!(
+                        failure, None,
+                        "accepted though it fails: {}, {}, {size} ranks, {kind}: {what} of\n{}is\n{}",
+                        world.algorithm, world.call, schedules[rank], mutants[rank]
+                    );
+                }
+            }
+        }
+    }
+    tallies
+}

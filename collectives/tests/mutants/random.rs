@@ -1,0 +1,27 @@
+//! Numbers that look random, the same for the same seed (`SplitMix64`).
+
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A number from 0 to `end` - 1.
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.next() >> 32).unwrap() % end
+    }
+
+    /// Another source of numbers.
+    pub(crate) fn fork(&mut self) -> Self {
+        Self(self.next())
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let word = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ word >> 31
+    }
+}

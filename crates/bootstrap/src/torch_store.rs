@@ -1,0 +1,196 @@
+//! torchrun's store: a key-value server of its agent at `MASTER_ADDR:MASTER_PORT`, of which rank
+//! processes are clients. The ranks share a secret there.
+//!
+//! A client first sends a byte and a number that tell it from a port scan. Then each request is a
+//! byte and its arguments; a text is its length (u64, little-endian) and its bytes. *Compare and
+//! set*, with an empty text to compare, stores a value where there is none, and answers with what
+//! is there afterwards: so the first rank's secret is everyone's.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use zeroize::Zeroizing;
+
+use crate::secret::Secret;
+
+const VALIDATE: u8 = 0;
+const VALIDATION: u32 = 0x3c85_f7ce;
+const COMPARE_SET: u8 = 2;
+/// A secret in hex.
+const SECRET_BYTES: usize = 64;
+/// An answer takes no longer, or the other end is no such store.
+const ANSWER: Duration = Duration::from_secs(5);
+/// The store listens before any rank is started; a network may need a moment all the same.
+const SEARCH_MAX: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Where the store is, and under which key the ranks of this job share their secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TorchStore {
+    /// The host of the store.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// The key, which no other job uses.
+    pub key: String,
+}
+
+impl TorchStore {
+    /// The secret that all ranks share there. Blocks for at most `timeout`, and a few seconds.
+    ///
+    /// # Errors
+    /// Nothing listens there, or it is not torchrun's store.
+    pub(crate) fn share_secret(&self, timeout: Duration) -> io::Result<Secret> {
+        let until = Instant::now() + timeout.min(SEARCH_MAX);
+        let stream = loop {
+            match self.connect() {
+                Ok(stream) => break stream,
+                Err(e) if Instant::now() + PAUSE >= until => return Err(e),
+                Err(_) => thread::sleep(PAUSE),
+            }
+        };
+        let fresh = Secret::generate()?.to_hex();
+        let text = |text: &[u8]| [&(text.len() as u64).to_le_bytes()[..], text].concat();
+        let request = Zeroizing::new(
+            [
+                &[VALIDATE][..],
+                &VALIDATION.to_le_bytes(),
+                &[COMPARE_SET],
+                &text(self.key.as_bytes()),
+                &text(b""),
+                &Zeroizing::new(text(fresh.as_bytes())),
+            ]
+            .concat(),
+        );
+        (&stream).write_all(&request)?;
+        let mut length = [0; 8];
+        (&stream).read_exact(&mut length)?;
+        let foreign = || io::Error::new(io::ErrorKind::InvalidData, "it answers something else");
+        if u64::from_le_bytes(length) != SECRET_BYTES as u64 {
+            return Err(foreign());
+        }
+        let mut shared = Zeroizing::new([0; SECRET_BYTES]);
+        (&stream).read_exact(&mut *shared)?;
+        Secret::parse(&*shared).ok_or_else(foreign)
+    }
+
+    fn connect(&self) -> io::Result<TcpStream> {
+        let mut last = io::ErrorKind::NotFound.into();
+        for at in (self.host.as_str(), self.port).to_socket_addrs()? {
+            match TcpStream::connect_timeout(&at, ANSWER) {
+                Ok(stream) => {
+                    stream.set_read_timeout(Some(ANSWER))?;
+                    stream.set_write_timeout(Some(ANSWER))?;
+                    return Ok(stream);
+                }
+                Err(e) => last = e,
+            }
+        }
+        Err(last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::net::{SocketAddr, TcpListener};
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    type Values = Arc<Mutex<HashMap<Vec<u8>, Vec<u8>>>>;
+
+    fn text(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+        let mut length = [0; 8];
+        stream.read_exact(&mut length)?;
+        let mut bytes = vec![0; usize::try_from(u64::from_le_bytes(length)).unwrap()];
+        stream.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Serves a client as torch's `TCPStore` does, for the requests that matter here: a client must
+    /// validate itself, and is dropped for a request that the store does not know.
+    fn serve(mut stream: TcpStream, values: &Values) -> io::Result<()> {
+        let mut opening = [0; 5];
+        stream.read_exact(&mut opening)?;
+        if opening != [0, 0xce, 0xf7, 0x85, 0x3c] {
+            return Ok(());
+        }
+        loop {
+            let mut request = [0];
+            stream.read_exact(&mut request)?;
+            let key = text(&mut stream)?;
+            let answer = match request[0] {
+                2 => {
+                    let (expected, desired) = (text(&mut stream)?, text(&mut stream)?);
+                    let mut values = values.lock().unwrap();
+                    match values.get(&key) {
+                        None if expected.is_empty() => {
+                            values.insert(key, desired.clone());
+                            desired
+                        }
+                        None => expected,
+                        Some(is) if *is == expected => {
+                            values.insert(key, desired.clone());
+                            desired
+                        }
+                        Some(is) => is.clone(),
+                    }
+                }
+                _ => return Ok(()),
+            };
+            stream.write_all(&(answer.len() as u64).to_le_bytes())?;
+            stream.write_all(&answer)?;
+        }
+    }
+
+    fn store() -> (SocketAddr, Values) {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let (at, values) = (listener.local_addr().unwrap(), Values::default());
+        let served = Arc::clone(&values);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let values = Arc::clone(&served);
+                thread::spawn(move || serve(stream.unwrap(), &values));
+            }
+        });
+        (at, values)
+    }
+
+    fn at(at: SocketAddr, key: &str) -> TorchStore {
+        TorchStore { host: at.ip().to_string(), port: at.port(), key: key.into() }
+    }
+
+    #[test]
+    fn ranks_that_come_at_once_share_one_secret() {
+        let (place, values) = store();
+        let share = || at(place, "job").share_secret(Duration::from_secs(60)).unwrap();
+        let secrets: Vec<Secret> = thread::scope(|scope| {
+            let all: Vec<_> = (0..16).map(|_| scope.spawn(share)).collect();
+            all.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(secrets.iter().all(|secret| *secret == secrets[0]));
+        assert_eq!(share(), secrets[0], "the next communicator of the job");
+        let other = at(place, "other").share_secret(Duration::from_secs(60)).unwrap();
+        assert_ne!(other, secrets[0]);
+        assert_eq!(values.lock().unwrap()[&b"job"[..]], secrets[0].to_hex().as_bytes());
+    }
+
+    #[test]
+    fn what_is_no_store_is_an_error() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let place = listener.local_addr().unwrap();
+        let rude = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+        });
+        assert!(at(place, "job").share_secret(Duration::from_secs(60)).is_err());
+        rude.join().unwrap();
+        let (place, values) = store();
+        values.lock().unwrap().insert(b"job".to_vec(), vec![b'x'; SECRET_BYTES]);
+        let error = at(place, "job").share_secret(Duration::from_secs(60)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+}

@@ -1,0 +1,291 @@
+//! Another host that ringrun cannot clean up: its processes descend from a server that stands for
+//! sshd, not from ringrun. Whatever is killed, stopped or cut, none of them stays.
+#![allow(clippy::unwrap_used, reason = "also in what the tests share")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::sleep;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use support::{
+    Finished, Running, assert_ended, assert_gone, children, kill, mark, marked, ringrun,
+};
+
+/// Long enough for a loaded machine, short enough for a test.
+const HOST_TIMEOUT: &str = "4";
+
+/// A rank with a child in a session of its own and a stubborn orphan, none of which has output.
+const CLAN: &str = "
+    setsid sleep MARK &
+    (setsid sh -c 'trap \"\" TERM INT HUP; while :; do sleep MARK; done' &)
+    echo $PPID; exec sleep MARK";
+
+/// The server of a host, and the agent that calls it. Each call is two processes of the agent's
+/// that copy bytes, as ssh does, and a command that descends from the server.
+struct Far {
+    folder: PathBuf,
+    server: Child,
+}
+
+impl Far {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name =
+            format!("ringrun-{}-far{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        let server = "mkfifo calls; exec 4<>calls; echo >ready; while read id command <&4; do
+            (exec setsid $command <in.$id >out.$id 4<&-) & done";
+        let agent = "#!/bin/sh
+            shift; cd $(dirname $0) && mkfifo in.$$ out.$$ && exec 3<&0
+            setsid sh -c 'echo $$ >>copiers; exec cat >$0' in.$$ <&3 2>/dev/null &
+            echo $$ \"$@\" >calls
+            setsid sh -c 'echo $$ >>copiers; exec cat <$0' out.$$ 2>/dev/null & wait";
+        // Another process writes the agent: an open file cannot be executed, and forks of this
+        // process would keep it open.
+        let write = "printf %s \"$1\" >agent && chmod 700 agent && eval \"$0\"";
+        let mut shell = Command::new("sh");
+        let server = shell.args(["-c", write, server, agent]).current_dir(&folder).spawn().unwrap();
+        let this = Self { folder, server };
+        await_that("the server is ready", || this.folder.join("ready").exists());
+        this
+    }
+
+    fn agent(&self) -> String {
+        self.folder.join("agent").display().to_string()
+    }
+
+    /// `ringrun` with one rank here and `ranks` ranks there, each of which runs `script`.
+    fn start(&self, ranks: usize, script: &str) -> Running {
+        let agent = self.agent();
+        let hosts = format!("localhost:1,far:{ranks}");
+        let args = ["--agent", &agent, "--host", &hosts, "--rendezvous-addr", "127.0.0.1"];
+        let more = ["--grace", "0.5", "--host-timeout", HOST_TIMEOUT, "sh", "-c", script];
+        Running::start(&mut ringrun(&[&args[..], &more].concat()))
+    }
+
+    /// Stands for a cable that is cut: what is said on it arrives nowhere, and nobody is told.
+    fn cut(&self) {
+        self.copiers().iter().for_each(|pid| kill(*pid, Signal::STOP));
+    }
+
+    fn mend(&self) {
+        self.copiers().iter().for_each(|pid| kill(*pid, Signal::CONT));
+    }
+
+    fn copiers(&self) -> Vec<u32> {
+        let pids = || numbers(&self.folder.join("copiers"));
+        await_that("both copiers run", || pids().len() == 2);
+        pids()
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        for pid in numbers(&self.folder.join("copiers")) {
+            let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+            rustix::process::kill_process(pid, Signal::KILL).ok();
+        }
+        self.server.kill().ok();
+        self.server.wait().ok();
+        std::fs::remove_dir_all(&self.folder).ok();
+    }
+}
+
+fn numbers(file: &Path) -> Vec<u32> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    text.lines().filter_map(|line| line.parse().ok()).collect()
+}
+
+fn await_that(what: &str, condition: impl Fn() -> bool) {
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        assert!(std::time::Instant::now() < until, "not so: {what}");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+/// A job on both hosts, all of whose processes run.
+struct Clans {
+    far: Far,
+    job: Running,
+    mark: String,
+    /// The keeper over there and its guardian.
+    keeper: u32,
+    guardian: u32,
+}
+
+impl Clans {
+    fn start() -> Self {
+        let (far, mark) = (Far::new(), mark());
+        let mut job = far.start(2, &CLAN.replace("MARK", &mark));
+        let keepers = job.lines(3).iter().map(|line| line.parse().unwrap()).collect::<Vec<u32>>();
+        let ours = children(job.pid()).into_iter().find(|pid| is_guardian(*pid)).unwrap();
+        let here = children(ours)[0];
+        let keeper = keepers.into_iter().find(|keeper| *keeper != here).unwrap();
+        // Of each rank itself, its child, its orphan and its orphan's child, and ringrun.
+        await_that("all clans are complete", || marked(&mark).len() >= 13);
+        let guardian = parent(keeper);
+        assert!(is_guardian(guardian) && parent(guardian) == far.server.id());
+        Self { far, job, mark, keeper, guardian }
+    }
+
+    fn assert_nothing_left(&self) {
+        assert_gone(&self.mark);
+        assert_ended(&[self.keeper, self.guardian]);
+    }
+
+    /// Waits for the end of ringrun, which must say that the host is lost, and why.
+    fn assert_lost(self, why: &str) {
+        let Self { far, job, mark, keeper, guardian } = self;
+        let done = job.finish();
+        assert_eq!(done.code, 125, "{done:?}");
+        let line = done.last_line();
+        assert!(line.starts_with("ringrun: host far is lost: ") && line.contains(why), "{done:?}");
+        assert_gone(&mark);
+        assert_ended(&[keeper, guardian]);
+        drop(far);
+    }
+}
+
+fn parent(pid: u32) -> u32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+fn is_guardian(pid: u32) -> bool {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split(|byte| *byte == 0).nth(1) == Some(b"--ringfold-guardian")
+}
+
+#[test]
+fn the_keeper_over_there_is_killed() {
+    let clans = Clans::start();
+    kill(clans.keeper, Signal::KILL);
+    clans.assert_lost("ringrun there ended (");
+}
+
+#[test]
+fn the_guardian_over_there_is_killed() {
+    let clans = Clans::start();
+    kill(clans.guardian, Signal::KILL);
+    clans.assert_lost("ringrun there ended its ranks: its guardian was killed");
+}
+
+#[test]
+fn the_keeper_over_there_is_asked_to_go() {
+    let clans = Clans::start();
+    kill(clans.keeper, Signal::TERM);
+    clans.assert_lost("ringrun there ended its ranks: SIGTERM asked it to");
+}
+
+#[test]
+fn ringrun_is_killed() {
+    let mut clans = Clans::start();
+    clans.job.signal(Signal::KILL);
+    assert_eq!(clans.job.wait(), -9);
+    clans.assert_nothing_left();
+}
+
+#[test]
+fn the_connection_is_cut_without_a_word() {
+    let clans = Clans::start();
+    clans.far.cut();
+    clans.assert_lost("has brought no word from it for 4 s");
+}
+
+#[test]
+fn the_connection_is_cut_and_ringrun_is_killed() {
+    let mut clans = Clans::start();
+    clans.far.cut();
+    clans.job.signal(Signal::KILL);
+    assert_eq!(clans.job.wait(), -9);
+    clans.assert_nothing_left();
+}
+
+#[test]
+fn the_keeper_over_there_is_stopped() {
+    let clans = Clans::start();
+    kill(clans.keeper, Signal::STOP);
+    clans.assert_lost("has brought no word from it for 4 s");
+}
+
+#[test]
+fn a_stop_longer_than_allowed_ends_the_ranks_over_there() {
+    let clans = Clans::start();
+    clans.job.signal(Signal::STOP);
+    // Only those here and ringrun are left. A pipe tells those here that ringrun lives.
+    await_that("the other host has given up", || marked(&clans.mark).len() <= 5);
+    assert_ended(&[clans.keeper]);
+    clans.job.signal(Signal::CONT);
+    clans.assert_lost("it has heard nothing from ringrun for 4 s (--host-timeout)");
+}
+
+/// Ranks that say nothing for far longer than hosts may be silent.
+fn quiet(far: &Far) -> Running {
+    far.start(1, "echo ready; sleep 13; echo done")
+}
+
+fn assert_fine(job: Running) {
+    let Finished { code, out, err } = job.finish();
+    assert_eq!((code, &*out, &*err), (0, "ready\nready\ndone\ndone\n", ""));
+}
+
+#[test]
+fn ranks_may_be_quiet() {
+    let far = Far::new();
+    let job = quiet(&far);
+    assert_fine(job);
+}
+
+#[test]
+fn a_short_stop_of_anything_does_no_harm() {
+    let far = Far::new();
+    let mut job = quiet(&far);
+    job.lines(2);
+    far.cut();
+    sleep(Duration::from_secs(1));
+    far.mend();
+    sleep(Duration::from_secs(1));
+    job.signal(Signal::STOP);
+    sleep(Duration::from_secs(1));
+    job.signal(Signal::CONT);
+    assert_fine(job);
+}
+
+#[test]
+fn a_pause_of_both_ends_is_no_silence() {
+    let far = Far::new();
+    let mut job = far.start(1, "echo ready; echo $PPID >&2; sleep 10; echo done");
+    job.lines(2);
+    let keepers = job.error_lines(2).iter().map(|line| line.parse().unwrap()).collect::<Vec<u32>>();
+    // As if the machine had been suspended, for longer than hosts may be silent.
+    let all = [&keepers[..], &[job.pid()], &far.copiers()].concat();
+    all.iter().for_each(|pid| kill(*pid, Signal::STOP));
+    sleep(Duration::from_secs(6));
+    all.iter().for_each(|pid| kill(*pid, Signal::CONT));
+    let done = job.finish();
+    assert_eq!((done.code, &*done.out), (0, "ready\nready\ndone\ndone\n"), "{done:?}");
+}
+
+#[test]
+fn the_secret_travels_by_no_argument_and_no_environment() {
+    let far = Far::new();
+    let show = "od -An -v -tx1 /proc/self/fd/$RINGFOLD_SECRET_FD | tr -d ' \\n'; echo;
+        for pid in $$ $PPID $(cut -d' ' -f4 /proc/$PPID/stat); do
+            cat /proc/$pid/cmdline /proc/$pid/environ; done | tr '\\0' '\\n' >&2";
+    let job = far.start(1, show);
+    // The agent and what copies for it have the arguments of the call.
+    let copiers = far.copiers();
+    let agent = std::fs::read(format!("/proc/{}/cmdline", parent(copiers[0]))).unwrap_or_default();
+    let done = job.finish();
+    let secrets = done.lines();
+    assert!(secrets.len() == 2 && secrets[0] == secrets[1] && secrets[0].len() == 64, "{done:?}");
+    assert!(done.err.contains("--ringfold-guardian") && done.err.contains("RINGFOLD_RENDEZVOUS="));
+    assert!(!done.err.contains(secrets[0]));
+    assert!(!String::from_utf8_lossy(&agent).contains(secrets[0]));
+}

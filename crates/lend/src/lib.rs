@@ -1,0 +1,33 @@
+//! The door between safe code and memory that peers use at the same time.
+//!
+//! A transport cannot know whether the ranks use each other's memory one after the other. The
+//! schedules know: `collectives/src/check` proves for those of every algorithm, by vector clocks
+//! and so for every order of events, that no two ranks use an element at the same time if one of
+//! them writes it. Every rank performs the same call by the schedule of the same algorithm, or
+//! learns from the first signal that it does not: signals carry a tag of the call.
+//!
+//! So a promise that a transport asks for is given here, for a schedule. `ringfold` keeps it: it
+//! accesses exposed windows only by the steps of that schedule, and completes the exposure only
+//! when all of them are done.
+#![allow(unsafe_code)]
+
+use ringfold_collectives::Schedule;
+use ringfold_transport::{Exposure, ReadExposure, Window};
+
+/// Exposes `window` for a call that `_by` performs.
+#[must_use]
+#[inline]
+pub fn expose<'w>(_by: &Schedule, window: &'w mut Window) -> Exposure<'w> {
+    // SAFETY: the ranks follow the schedules of one algorithm, which are proven free of races (see
+    // above). A rank that has done its steps has heard from all peers that write to its part.
+    unsafe { window.expose() }
+}
+
+/// Exposes `window`, which is only the input of the call that `_by` performs.
+#[must_use]
+#[inline]
+pub fn expose_to_readers<'w>(_by: &Schedule, window: &'w Window) -> ReadExposure<'w> {
+    // SAFETY: as above. No schedule writes to its input where the output lies elsewhere, which is
+    // proven of each.
+    unsafe { window.expose_to_readers() }
+}

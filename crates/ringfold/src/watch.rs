@@ -1,0 +1,85 @@
+//! Notices that the job has failed, also after this process was stopped for a while.
+
+use std::cell::Cell;
+use std::ops::Deref;
+
+use ringfold_bootstrap::Control;
+use ringfold_types::limits::PAUSE_MS;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::engine::Trouble;
+
+/// The rank's end of the control plane, and when its caller last checked it.
+///
+/// The control thread reads the control connection while the caller computes. A process that was
+/// stopped (by a signal, a debugger or a paused machine) resumes all of its threads at once. Its
+/// caller could then go on with a call that the other ranks gave up long ago.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    control: Control,
+    /// When the caller last checked, in milliseconds.
+    checked_ms: Cell<i64>,
+}
+
+impl Watch {
+    pub(crate) fn new(control: Control) -> Self {
+        Self { control, checked_ms: Cell::new(now_ms()) }
+    }
+
+    pub(crate) fn into_control(self) -> Control {
+        self.control
+    }
+
+    /// An error once the job has failed. One atomic load while it has not.
+    #[inline]
+    pub(crate) fn check_abort(&self) -> Result<(), Trouble> {
+        self.control.verdict().map_or(Ok(()), |verdict| Err(Trouble::Verdict(verdict)))
+    }
+
+    /// As `check_abort`; after a pause it first waits until the control thread has read what the
+    /// coordinator sent meanwhile. To be called before a peer's memory is written and at the end of
+    /// each call. Without a pause it takes a few nanoseconds.
+    #[inline]
+    pub(crate) fn check_abort_after_pause(&self) -> Result<(), Trouble> {
+        if self.may_have_paused() {
+            self.control.catch_up();
+            self.checked_ms.set(now_ms());
+        }
+        self.check_abort()
+    }
+
+    /// Whether there was no pause, and the job has not failed.
+    #[inline]
+    pub(crate) fn is_quiet(&self) -> bool {
+        !self.may_have_paused() && self.control.verdict().is_none()
+    }
+
+    /// Whether the last check is so long ago that this process may have been stopped since. If not,
+    /// this was a check.
+    #[inline]
+    fn may_have_paused(&self) -> bool {
+        let now = now_ms();
+        if now - self.checked_ms.get() > PAUSE_MS {
+            return true;
+        }
+        self.checked_ms.set(now);
+        false
+    }
+}
+
+impl Deref for Watch {
+    type Target = Control;
+
+    #[inline]
+    fn deref(&self) -> &Control {
+        &self.control
+    }
+}
+
+/// Milliseconds, on a clock that goes on while a process is stopped, and that costs no call of the
+/// kernel to read.
+#[inline]
+fn now_ms() -> i64 {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    now.tv_sec * 1000 + now.tv_nsec / 1_000_000
+}

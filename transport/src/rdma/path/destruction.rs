@@ -1,0 +1,80 @@
+//! A queue pair that its device is destroying, beside the calls: soft devices take seconds for it
+//! while packets of its wait for an address, and more while it is being connected.
+
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringfold_types::limits::RDMA_DESTROY_MS;
+
+use crate::rdma::sys::{Connection, Qp};
+
+/// How often to look whether it is done.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// What became of it, once the device is done.
+type Outcome = Arc<OnceLock<Result<(), String>>>;
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct Destruction {
+    since: Instant,
+    outcome: Outcome,
+}
+
+/// What is to be destroyed; dropping it blocks until the device is done.
+struct Doomed {
+    qp: Option<Qp>,
+    outcome: Outcome,
+    // After the queue pair that it connects.
+    _connection: Option<Arc<Connection>>,
+}
+
+impl Drop for Doomed {
+    fn drop(&mut self) {
+        let destroyed = self.qp.take().map_or(Ok(()), Qp::destroy);
+        self.outcome.set(destroyed.map_err(|error| error.to_string())).ok();
+    }
+}
+
+impl Destruction {
+    /// Begins.
+    pub(super) fn new(qp: Qp, connection: Option<Arc<Connection>>) -> Self {
+        let outcome = Outcome::default();
+        let (qp, of) = (Some(qp), Arc::clone(&outcome));
+        let doomed = Doomed { qp, outcome: of, _connection: connection };
+        // Where there can be no thread, the closure is dropped here, and this one waits.
+        thread::Builder::new().name("ringfold-rdma".to_owned()).spawn(move || drop(doomed)).ok();
+        Self { since: Instant::now(), outcome }
+    }
+
+    /// Whether the device is done, so that the queue pair takes and sends nothing any more.
+    ///
+    /// # Errors
+    /// The device refuses, or takes too long: the peer may write for an unknown time.
+    pub(super) fn is_done(&self) -> io::Result<bool> {
+        match self.outcome.get() {
+            Some(Ok(())) => Ok(true),
+            Some(Err(why)) => Err(io::Error::other(why.clone())),
+            None if self.since.elapsed() < Duration::from_millis(RDMA_DESTROY_MS) => Ok(false),
+            None => Err(io::Error::other(format!("it takes more than {RDMA_DESTROY_MS} ms"))),
+        }
+    }
+
+    /// When to look again.
+    pub(super) fn look_at(&self) -> Option<Instant> {
+        matches!(self.is_done(), Ok(false)).then(|| Instant::now() + LOOK)
+    }
+
+    /// Blocks until the device is done.
+    ///
+    /// # Errors
+    /// As `is_done`.
+    pub(super) fn wait(&self) -> io::Result<()> {
+        while !self.is_done()? {
+            thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+}

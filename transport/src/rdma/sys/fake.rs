@@ -1,0 +1,133 @@
+//! The controls of the libibverbs without devices (`tests/fake-verbs`), in a process that has
+//! loaded it.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_long, c_void};
+use std::time::Duration;
+
+use super::abi;
+use super::library::{find, open};
+
+/// Where a device's port is, and what it is like.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::rdma) struct Like {
+    pub(in crate::rdma) is_infiniband: bool,
+    pub(in crate::rdma) needs_grh: bool,
+    pub(in crate::rdma) lid: u16,
+    pub(in crate::rdma) gid: [u8; 16],
+}
+
+/// A device of the fake.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::rdma) struct Device(c_int);
+
+/// What can be counted.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::rdma) enum Count {
+    Domains,
+    Regions,
+    Queues,
+    QueuePairs,
+    Polls,
+}
+
+/// What a device can be made to do.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::rdma) enum Hook {
+    Hold,
+    RefuseError,
+    FlushNever,
+    Destruction(Duration),
+    RefuseDeregistration,
+    RefuseDestruction,
+}
+
+/// Where the function of that name lies.
+///
+/// # Panics
+/// The process has loaded another libibverbs.
+fn control(symbol: &CStr) -> *mut c_void {
+    let name = c"libibverbs.so.1";
+    let library = open(name, "tests/fake-verbs").expect("a libibverbs");
+    find(name, library, symbol).expect("the fake one")
+}
+
+/// Calls a control.
+macro_rules! call {
+    ($symbol:literal ($($value:expr => $type:ty),*) $(-> $result:ty)?) => {{
+        let symbol = control($symbol);
+        // SAFETY: the fake's function of that name has this type, takes any numbers, and copies
+        // what it is given by pointer.
+        unsafe {
+            let call: unsafe extern "C" fn($($type),*) $(-> $result)? =
+                std::mem::transmute::<*mut c_void, _>(symbol);
+            call($($value),*)
+        }
+    }};
+}
+
+impl Device {
+    /// Adds a device of that name.
+    pub(in crate::rdma) fn add(name: &str, like: Like) -> Self {
+        let Like { is_infiniband, needs_grh, lid, gid } = like;
+        let layer =
+            if is_infiniband { abi::LINK_LAYER_INFINIBAND } else { abi::LINK_LAYER_ETHERNET };
+        let kind = if is_infiniband { 0 } else { abi::GID_TYPE_ROCE_V2 };
+        let name = CString::new(name).unwrap();
+        Self(call!(c"fake_device" (
+            name.as_ptr() => *const c_char,
+            layer.into() => c_int,
+            needs_grh.into() => c_int,
+            lid.into() => c_int,
+            gid.as_ptr() => *const u8,
+            kind.cast_signed() => c_int
+        ) -> c_int))
+    }
+
+    /// Takes the port down, or up.
+    pub(in crate::rdma) fn port(self, is_up: bool) {
+        let event = if is_up { abi::EVENT_PORT_ACTIVE } else { abi::EVENT_PORT_ERR };
+        self.event(event);
+    }
+
+    /// The device is no more.
+    pub(in crate::rdma) fn die(self) {
+        self.event(abi::EVENT_DEVICE_FATAL);
+    }
+
+    fn event(self, event: u32) {
+        call!(c"fake_event" (self.0 => c_int, event.cast_signed() => c_int));
+    }
+
+    /// Breaks all its queue pairs.
+    pub(in crate::rdma) fn break_queue_pairs(self, status: c_int) {
+        call!(c"fake_break" (self.0 => c_int, status => c_int));
+    }
+
+    /// Lets it do that from now on.
+    pub(in crate::rdma) fn hook(self, hook: Hook) {
+        let (hook, value) = match hook {
+            Hook::Hold => (0, 1),
+            Hook::RefuseError => (1, 1),
+            Hook::FlushNever => (2, 1),
+            Hook::Destruction(time) => (3, i32::try_from(time.as_millis()).unwrap()),
+            Hook::RefuseDeregistration => (4, 1),
+            Hook::RefuseDestruction => (5, 1),
+        };
+        call!(c"fake_hook" (self.0 => c_int, hook => c_int, value => c_int));
+    }
+
+    /// Lets what was held arrive; how much of it did.
+    pub(in crate::rdma) fn release(self) -> i32 {
+        call!(c"fake_release" (self.0 => c_int) -> c_int)
+    }
+}
+
+/// Names the LID by which other subnets are reached.
+pub(in crate::rdma) fn router(lid: u16) {
+    call!(c"fake_router" (lid.into() => c_int));
+}
+
+/// How many there are.
+pub(in crate::rdma) fn count(what: Count) -> i64 {
+    call!(c"fake_count" (what as c_int => c_int) -> c_long)
+}

@@ -1,0 +1,197 @@
+//! Queue pairs that do not stop when they should: what the peer wrote by them must not land where
+//! the receiver has been told that nothing more will.
+
+use std::time::{Duration, Instant};
+
+use super::{Settings, TAG, World, fake_test, roce};
+use crate::contract::{LinkFault, Transport as _};
+use crate::rdma::sys::Pages;
+use crate::rdma::sys::fake::{Count, Hook, count};
+
+/// Longer than a flush may take, and so long that a device in no hurry is noticed.
+const SLOW: Duration = Duration::from_millis(1500);
+/// The status of work that was tried too often.
+const EXHAUSTED: i32 = 12;
+
+fn world() -> World {
+    let mut world = World::new([&[roce(0, 0)], &[roce(1, 0)]], &Settings::default(), true);
+    world.meet();
+    world
+}
+
+fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| u8::try_from(at % 251).unwrap()).collect()
+}
+
+/// The network holds what rank 0 sends, its path is lost, and TCP brings the bytes. What the
+/// network held lands nowhere then.
+fn nothing_lands_late(spoil: impl Fn(&World)) {
+    let mut world = world();
+    let bytes = pattern(1000);
+    let sender = world.devices[0][0];
+    sender.hook(Hook::Hold);
+    world.offer(&bytes);
+    spoil(&world);
+    world.take(&bytes);
+    assert_eq!(sender.release(), 0, "a write landed after the receiver had told what arrived");
+}
+
+fake_test! {
+    fn a_flush_that_takes_too_long_tells_nothing_before_its_end() {
+        nothing_lands_late(|world| {
+            world.devices[1][0].hook(Hook::FlushNever);
+            world.devices[1][0].hook(Hook::Destruction(SLOW));
+            world.devices[0][0].break_queue_pairs(EXHAUSTED);
+        });
+    }
+}
+
+fake_test! {
+    fn a_queue_pair_that_refuses_to_end_is_destroyed_first() {
+        nothing_lands_late(|world| {
+            world.devices[1][0].hook(Hook::RefuseError);
+            world.devices[1][0].hook(Hook::Destruction(SLOW));
+            world.devices[0][0].break_queue_pairs(EXHAUSTED);
+        });
+    }
+}
+
+fake_test! {
+    fn a_lost_device_tells_nothing_before_its_queue_pairs_are_gone() {
+        nothing_lands_late(|world| {
+            world.devices[1][0].hook(Hook::Destruction(SLOW));
+            world.devices[1][0].die();
+        });
+    }
+}
+
+/// One long message of registered memory, up to a moment.
+struct Long {
+    sent: Pages,
+    found: Pages,
+    bytes: usize,
+    gone: usize,
+    here: usize,
+}
+
+impl Long {
+    fn new(world: &mut World, bytes: usize) -> Self {
+        let mut sent = world.ends[0].pages(bytes).unwrap().unwrap();
+        sent.front_mut(bytes).copy_from_slice(&pattern(bytes));
+        let found = world.ends[1].pages(bytes).unwrap().unwrap();
+        Self { sent, found, bytes, gone: 0, here: 0 }
+    }
+
+    /// Sends and receives on; whether all of it is there.
+    fn step(&mut self, world: &mut World) -> bool {
+        let rest = &self.sent.front(self.bytes)[self.gone..];
+        if !rest.is_empty() {
+            self.gone += world.ends[0].send(World::link(0), TAG, rest).unwrap();
+        }
+        // Takes the front, and invites to the rest before the sender goes on.
+        world.poll();
+        self.receive(world);
+        self.receive(world);
+        world.ends[1].poll().unwrap();
+        (self.gone, self.here) == (self.bytes, self.bytes)
+    }
+
+    fn receive(&mut self, world: &mut World) {
+        let room = &mut self.found.front_mut(self.bytes)[self.here..];
+        if !room.is_empty() {
+            let some = world.ends[1].recv(World::link(1), TAG, room).unwrap();
+            self.here += some.map_or(0, |(_, some)| some);
+        }
+    }
+
+    /// Sends and receives as long as anything moves.
+    fn stall(&mut self, world: &mut World) {
+        let mut last = (Instant::now(), (self.gone, self.here));
+        world.until("stalled", |world| {
+            assert!(!self.step(world), "the network holds it");
+            if last.1 != (self.gone, self.here) {
+                last = (Instant::now(), (self.gone, self.here));
+            }
+            last.0.elapsed() > Duration::from_millis(300)
+        });
+    }
+}
+
+/// Rank 0's device has invitations to write where rank 1 wants the message, and the network holds
+/// what it writes there.
+fn held_message(world: &mut World) -> Long {
+    for _ in 0..4 {
+        let mut message = Long::new(world, 256 << 10);
+        world.until("a message without trouble", |world| message.step(world));
+    }
+    let mut message = Long::new(world, 256 << 10);
+    let began = Instant::now();
+    world.until("invited", |world| {
+        message.receive(world);
+        began.elapsed() > Duration::from_millis(100)
+    });
+    world.devices[0][0].hook(Hook::Hold);
+    message.stall(world);
+    message
+}
+
+fake_test! {
+    fn a_buffer_that_was_given_back_is_not_written_any_more() {
+        let mut world = world();
+        let mut message = held_message(&mut world);
+        world.devices[1][0].hook(Hook::RefuseError);
+        world.devices[1][0].hook(Hook::Destruction(SLOW));
+        world.devices[0][0].break_queue_pairs(EXHAUSTED);
+        world.until("by tcp", |world| message.step(world));
+        assert!(message.found.front(message.bytes) == pattern(message.bytes));
+        message.found.front_mut(message.bytes).fill(0);
+        world.devices[0][0].release();
+        let is_clean = message.found.front(message.bytes).iter().all(|byte| *byte == 0);
+        assert!(is_clean, "a late write changed a buffer that its owner had back");
+    }
+}
+
+fake_test! {
+    /// The device neither ends the queue pair nor lets go of the memory: it has to let go of the
+    /// queue pair.
+    fn what_is_withdrawn_is_not_written_any_more() {
+        let mut world = world();
+        let mut message = held_message(&mut world);
+        for hook in [Hook::RefuseError, Hook::RefuseDeregistration] {
+            world.devices[1][0].hook(hook);
+        }
+        world.ends[1].withdraw();
+        message.found.front_mut(message.bytes).fill(0);
+        world.devices[0][0].release();
+        let is_clean = message.found.front(message.bytes).iter().all(|byte| *byte == 0);
+        assert!(is_clean, "a late write changed a buffer that its owner had back");
+        // Nor does anybody else get the memory.
+        let at = message.found.front(1).as_ptr();
+        let bytes = message.bytes;
+        drop(message);
+        let other = world.ends[1].pages(bytes).unwrap().unwrap();
+        assert_ne!(other.front(1).as_ptr(), at);
+    }
+}
+
+fake_test! {
+    /// Who cannot promise that nothing more arrives ends the link, and says why.
+    fn a_queue_pair_that_cannot_be_destroyed_ends_the_link() {
+        let mut world = world();
+        world.devices[1][0].hook(Hook::RefuseError);
+        world.devices[1][0].hook(Hook::RefuseDestruction);
+        world.devices[0][0].break_queue_pairs(EXHAUSTED);
+        let mut error = None;
+        world.until("an error", |world| {
+            error = world.ends[1].poll().err();
+            error.is_some()
+        });
+        let error = error.unwrap();
+        let LinkFault::Io(why) = &error.fault else { panic!("{error:?}") };
+        let why = why.to_string();
+        for part in ["rank 0", "fake0_h1r0:1", "cannot destroy", "dmesg"] {
+            assert!(why.contains(part), "{why}");
+        }
+        assert_eq!(count(Count::QueuePairs), 2);
+    }
+}

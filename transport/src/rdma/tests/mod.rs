@@ -1,0 +1,208 @@
+//! Two ranks of one process, over devices that exist only there (`tests/fake-verbs`): what devices
+//! do rarely, or never when asked to.
+//!
+//! Every test runs itself again in a child process, whose loader finds the fake libibverbs first.
+
+mod exchange;
+mod flap;
+mod flush;
+mod routes;
+
+use std::fs;
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
+use std::process::{self, Command};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use ringfold_types::{Lane, Rank};
+
+use super::rail::{Rail, Rails};
+use super::sys::fake::{Device, Like};
+use super::{Config, Rdma, Settings};
+use crate::contract::{Link, LinkError, Transport};
+use crate::tcp::{self, Liveness, Tcp};
+
+/// Set in the child processes.
+const MARK: &str = "RINGFOLD_FAKE_VERBS";
+/// By which `RINGFOLD_TEST_REQUIRE` knows the tests.
+const NAME: &str = "fake-verbs";
+/// No test takes this long unless it hangs.
+const DEADLINE: Duration = Duration::from_secs(60);
+const KEY: [u8; 32] = [9; 32];
+const TAG: u32 = 5;
+
+/// Runs `body` with the fake libibverbs, as the test of that name.
+fn with_fake(name: &str, body: impl FnOnce()) {
+    if variable(MARK).is_some() {
+        return body();
+    }
+    let Some(library) = library() else {
+        let required = variable("RINGFOLD_TEST_REQUIRE").unwrap_or_default();
+        assert!(required.split(',').all(|must| must != NAME), "{NAME} cannot run here: no cc");
+        writeln!(std::io::stderr(), "SKIPPED: {NAME} (no cc)").unwrap();
+        return;
+    };
+    let (_, name) = name.split_once("::").expect("after the crate");
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--test-threads", "1"])
+        .env("LD_LIBRARY_PATH", library)
+        .env(MARK, "1")
+        .output()
+        .unwrap();
+    let [out, err] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
+    assert!(output.status.success() && out.contains("1 passed"), "{name}: {out}\n{err}");
+}
+
+/// A test with the fake libibverbs.
+macro_rules! fake_test {
+    ($(#[$note:meta])* fn $name:ident() $body:block) => {
+        $(#[$note])*
+        #[test]
+        fn $name() {
+            let name = concat!(module_path!(), "::", stringify!($name));
+            $crate::rdma::tests::with_fake(name, || $body);
+        }
+    };
+}
+use fake_test;
+
+#[expect(clippy::disallowed_methods, reason = "asks what the test before it or its caller has set")]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// The folder of the fake library, compiled; none where there is no compiler.
+fn library() -> Option<PathBuf> {
+    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let built = std::env::current_exe().unwrap();
+    // Beside `deps`, in which this program lies.
+    let folder = built.ancestors().nth(3).unwrap().join(NAME);
+    fs::create_dir_all(&folder).unwrap();
+    // Tests that run at the same time each make one and put it in place whole.
+    let made = folder.join(format!("{}-{:?}", process::id(), std::thread::current().id()));
+    let compiled = Command::new("cc")
+        .args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"])
+        .args(["-fvisibility=hidden", "-o"])
+        .args([&made, &root.join("tests/fake-verbs/verbs.c")])
+        .arg("-lpthread")
+        .output();
+    let compiled = compiled.ok()?;
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    fs::rename(&made, folder.join("libibverbs.so.1")).unwrap();
+    Some(folder)
+}
+
+/// A port of RoCE v2, of that host on that rail.
+fn roce(host: u8, rail: u8) -> Like {
+    let gid = Ipv4Addr::new(10, 10 + rail, 0, 1 + host).to_ipv6_mapped().octets();
+    Like { is_infiniband: false, needs_grh: false, lid: 0, gid }
+}
+
+/// A port of InfiniBand, whose subnet has that prefix.
+fn infiniband(prefix: u64, lid: u16) -> Like {
+    let port = 0x0002_c903_0000_0000 + u128::from(lid);
+    let gid = Ipv6Addr::from_bits(u128::from(prefix) << 64 | port).octets();
+    Like { is_infiniband: true, needs_grh: false, lid, gid }
+}
+
+/// Two ranks, and their devices, by rank and rail.
+struct World {
+    ends: [Rdma; 2],
+    devices: [Vec<Device>; 2],
+}
+
+impl World {
+    /// Ranks whose ports are like these, on one rail or more.
+    fn new(ports: [&[Like]; 2], settings: &Settings, may_use_tcp: bool) -> Self {
+        static WORLDS: AtomicUsize = AtomicUsize::new(0);
+        let world = WORLDS.fetch_add(1, Ordering::Relaxed);
+        let name = |rank: usize, rail: usize| format!("fake{world}_h{rank}r{rail}");
+        let mut ranks = 0..;
+        let devices = ports.map(|ports| {
+            let rank = ranks.next().unwrap();
+            let ports = ports.iter().enumerate();
+            ports.map(|(rail, like)| Device::add(&name(rank, rail), *like)).collect::<Vec<_>>()
+        });
+        let doors = [0, 1].map(|rank| {
+            let (bind, liveness) = (vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], Liveness::default());
+            let (key, rank, size, lanes) = (KEY, Rank::at(rank), 2, 1);
+            let ports = None;
+            Tcp::listen(tcp::Config { key, rank, size, lanes, bind, ports, liveness }).unwrap()
+        });
+        let peers = (0..).map(Rank).zip(doors.iter().map(|door| door.addresses().to_vec()));
+        let peers: Vec<_> = peers.collect();
+        let mut ranks = 0..;
+        let ends = doors.map(|door| {
+            let rank: usize = ranks.next().unwrap();
+            let rails = (0..devices[rank].len())
+                .map(|rail| Rail::open(&name(rank, rail), 1, settings, None).unwrap());
+            let (rank, settings, reaches) = (Rank::at(rank), settings.clone(), vec![true; 2]);
+            let config = Config { key: KEY, rank, lanes: 1, settings, reaches, may_use_tcp };
+            let tcp = door.connect(peers.clone()).unwrap();
+            Rdma::new(Rails(rails.collect()), tcp, config).unwrap()
+        });
+        Self { ends, devices }
+    }
+
+    /// The lane from a rank to the other.
+    fn link(from: usize) -> Link {
+        Link { peer: Rank::at(1 - from), lane: Lane(0) }
+    }
+
+    fn poll(&mut self) {
+        self.try_poll().unwrap();
+    }
+
+    fn try_poll(&mut self) -> Result<(), LinkError> {
+        for end in &mut self.ends {
+            end.poll()?;
+        }
+        std::thread::yield_now();
+        Ok(())
+    }
+
+    /// Polls both until that is so.
+    fn until(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
+        let deadline = Instant::now() + DEADLINE;
+        while !is_so(self) {
+            assert!(Instant::now() < deadline, "never: {what}");
+            self.poll();
+        }
+    }
+
+    /// Polls both for a while.
+    fn pass(&mut self, time: Duration) {
+        let end = Instant::now() + time;
+        self.until("time passes", |_| Instant::now() >= end);
+    }
+
+    /// Rank 0 sends bytes to rank 1, of which all are accepted and none need have arrived.
+    fn offer(&mut self, bytes: &[u8]) {
+        let mut sent = 0;
+        self.until("accepted", |world| {
+            sent += world.ends[0].send(Self::link(0), TAG, &bytes[sent..]).unwrap();
+            sent == bytes.len()
+        });
+    }
+
+    /// Rank 1 takes what rank 0 sent.
+    fn take(&mut self, bytes: &[u8]) {
+        let mut found = vec![0; bytes.len()];
+        let mut arrived = 0;
+        self.until("arrived", |world| {
+            let some = world.ends[1].recv(Self::link(1), TAG, &mut found[arrived..]).unwrap();
+            arrived += some.map_or(0, |(_, some)| some);
+            arrived == bytes.len()
+        });
+        assert!(found == bytes, "other bytes arrived");
+    }
+
+    /// Both ways work, and by devices only.
+    fn meet(&mut self) {
+        self.offer(b"there");
+        self.take(b"there");
+        self.until("by rdma", |world| world.ends.iter().all(|end| end.by_tcp == 0));
+    }
+}

@@ -1,0 +1,78 @@
+//! How queue pairs find each other over InfiniBand: by LID, by GID, and by routers.
+
+use super::{Like, Settings, World, fake_test, infiniband};
+use crate::contract::{LinkFault, Transport as _};
+use crate::rdma::sys::fake::router;
+
+/// The prefix of a fabric that has no other.
+const PLAIN: u64 = 0xfe80 << 48;
+
+/// The prefix of a subnet, and the LID of the routers to it.
+fn routed(subnet: u64, routers: u16) -> u64 {
+    0xfec0 << 48 | u64::from(routers) << 16 | subnet
+}
+
+fn meet(one: Like, other: Like) {
+    let mut world = World::new([&[one], &[other]], &Settings::default(), false);
+    world.meet();
+    world.offer(&[7; 100_000]);
+    world.take(&[7; 100_000]);
+}
+
+/// What a rank is told that cannot reach the other.
+fn refused(one: Like, other: Like) -> String {
+    let mut world = World::new([&[one], &[other]], &Settings::default(), false);
+    let link = World::link(0);
+    let mut error = None;
+    world.until("an error", |world| {
+        let sent = world.ends[0].send(link, 5, b"to nobody");
+        error = sent.err().or_else(|| world.ends[0].poll().err());
+        world.ends[1].poll().ok();
+        error.is_some()
+    });
+    match error.unwrap().fault {
+        LinkFault::Io(why) => why.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fake_test! {
+    fn ports_of_a_subnet_meet() {
+        meet(infiniband(PLAIN, 3), infiniband(PLAIN, 4));
+    }
+}
+
+fake_test! {
+    /// Whichever of the two it is.
+    fn a_port_that_requires_global_headers_gets_them() {
+        for needy in 0..2 {
+            let like = |rank, lid| Like { needs_grh: rank == needy, ..infiniband(PLAIN, lid) };
+            meet(like(0, 3), like(1, 4));
+        }
+    }
+}
+
+fake_test! {
+    fn ports_of_two_subnets_meet_by_a_router() {
+        router(0x21);
+        meet(infiniband(routed(1, 0x21), 3), infiniband(routed(2, 0x21), 4));
+    }
+}
+
+fake_test! {
+    fn subnets_without_a_known_router_are_named() {
+        router(0x21);
+        let why = refused(infiniband(routed(1, 0), 3), infiniband(routed(2, 0), 4));
+        let [ours, theirs] = ["fec0:0:0:1::/64", "fec0:0:0:2::/64"];
+        for part in ["fake0_h0r0:1 is on", ours, "rank 1 (fake0_h1r0:1", theirs] {
+            assert!(why.contains(part), "{why}");
+        }
+    }
+}
+
+fake_test! {
+    fn a_port_without_a_lid_is_named() {
+        let why = refused(infiniband(PLAIN, 3), infiniband(PLAIN, 0));
+        assert!(why.contains("fake0_h0r0:1 cannot reach rank 1 (fake0_h1r0:1"), "{why}");
+    }
+}

@@ -1,0 +1,278 @@
+//! Links come into use: the first that sends by one maps it, and introduces itself to the peer,
+//! which maps it when it polls. And they go out of use, when a peer leaves or its process ends.
+
+use std::cell::OnceCell;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use ringfold_types::Lane;
+use ringfold_types::limits::LANES_MAX;
+use rustix::event::{Timespec, epoll};
+
+use super::address::Address;
+use super::attach::{Namespace, Process, watch};
+use super::error::{error, no_memory, unknown};
+use super::handshake::Host;
+use super::opening::Arena;
+use super::segment::Segment;
+use super::tell::{Hearer, Teller};
+use super::{End, NOWHERE, OWN_BELL, Offers, Peer, Shm};
+use crate::contract::{Fragment, Link, LinkError, LinkFault};
+use crate::sys::NamedBell;
+
+impl Shm {
+    /// The end of a rank that has the host's memory. `addresses` are those of the host's ranks.
+    pub(super) fn new(
+        host: Host,
+        segment: Segment,
+        addresses: &[Address],
+        bell: NamedBell,
+    ) -> io::Result<Self> {
+        let Host { key: _, rank, offers, ranks, geometry } = host;
+        let wake = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&wake, &bell, epoll::EventData::new_u64(OWN_BELL), epoll::EventFlags::IN)?;
+        let lanes = geometry.lanes;
+        let most = ranks.last().map_or(0, |last| last.index() + 1);
+        let mut slots = vec![NOWHERE; most];
+        let mut peers = Vec::with_capacity(ranks.len());
+        for (number, (rank, address)) in (0..).zip(ranks.iter().zip(addresses)) {
+            slots[rank.index()] = number;
+            peers.push(Peer {
+                rank: *rank,
+                slot: segment.slot(number as usize),
+                hearer: Hearer::new(),
+                bell: address.bell()?,
+                has_ended: false,
+                watched: None,
+            });
+        }
+        let own = slots[rank.index()] as usize;
+        let (slot, namespace) = (segment.slot(own), Namespace::own());
+        slot.sign(namespace)?;
+        Ok(Self {
+            lanes,
+            offers,
+            reads_all: OnceCell::new(),
+            namespace,
+            slots,
+            places: vec![NOWHERE; most * lanes],
+            ends: Vec::new(),
+            peers,
+            own,
+            introductions: 0,
+            departures: 0,
+            is_blind: false,
+            unflushed: 0,
+            polls: 0,
+            windows: 0,
+            arena: Arena::of(&segment),
+            opening: None,
+            teller: Teller::new(slot.clone()),
+            slot,
+            segment: Arc::new(segment),
+            bell,
+            wake,
+        })
+    }
+
+    /// What there is to read of a link that is not used yet.
+    #[cold]
+    pub(super) fn unused(&self, link: Link) -> Result<Option<Fragment<'_>>, LinkError> {
+        match self.slot_of(link.peer).filter(|_| link.lane.index() < self.lanes) {
+            None => Err(unknown(link)),
+            Some(slot) if self.peers[slot].has_ended => Err(error(link, LinkFault::Closed)),
+            Some(_) => Ok(None),
+        }
+    }
+
+    /// Maps a link that is not used yet, and introduces this rank to the peer. The link's place.
+    #[cold]
+    pub(super) fn begin_to_use(&mut self, link: Link) -> Result<usize, LinkError> {
+        // What may be known of it by now.
+        self.unused(link)?;
+        let Some(slot) = self.slot_of(link.peer) else { return Err(unknown(link)) };
+        let at = self.link_up(slot, link.lane).map_err(|why| no_memory(link, why))?;
+        self.introduce(slot, link.lane);
+        Ok(at)
+    }
+
+    /// Says to a peer that this rank uses a link. The caller notifies the peer.
+    fn introduce(&self, slot: usize, lane: Lane) {
+        let peer = &self.peers[slot].slot;
+        // Release, for the link's first pages, and for the slot that this rank has signed.
+        peer.introduced(self.own).fetch_or(1 << lane.index(), Ordering::Release);
+        peer.introductions().fetch_add(1, Ordering::Release);
+    }
+
+    /// Maps a link. Its place.
+    fn link_up(&mut self, slot: usize, lane: Lane) -> io::Result<usize> {
+        let (producer, consumer) = self.segment.link(self.own, slot, lane.index())?;
+        let at = self.ends.len();
+        let peer = self.peers[slot].rank.index();
+        self.places[peer * self.lanes + lane.index()] = u32::try_from(at).unwrap_or(NOWHERE);
+        self.ends.push(End { peer: slot, producer, consumer });
+        self.know(slot);
+        Ok(at)
+    }
+
+    /// Whether some peer has introduced itself.
+    #[inline]
+    pub(super) fn is_introduced(&self) -> bool {
+        self.slot.introductions().load(Ordering::Relaxed) != self.introductions
+    }
+
+    /// Maps the links that peers have begun to use. Whether there were any.
+    #[cold]
+    pub(super) fn meet(&mut self) -> Result<bool, LinkError> {
+        // Acquire: what was introduced before is seen.
+        let introductions = self.slot.introductions().load(Ordering::Acquire);
+        for slot in 0..self.peers.len() {
+            let word = self.slot.introduced(slot);
+            if slot == self.own || word.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let lanes = word.swap(0, Ordering::Acquire);
+            for lane in (0..LANES_MAX.min(self.lanes)).filter(|lane| lanes >> lane & 1 == 1) {
+                #[expect(clippy::cast_possible_truncation, reason = "LANES_MAX fits")]
+                let link = Link { peer: self.peers[slot].rank, lane: Lane(lane as u8) };
+                if self.place(link).is_some() {
+                    self.know(slot);
+                    continue;
+                }
+                self.link_up(slot, link.lane).map_err(|why| no_memory(link, why))?;
+                if self.offers != Offers::Never {
+                    // Who introduced itself may not have known this process yet.
+                    self.introduce(slot, link.lane);
+                    self.peers[slot].notify(&self.bell);
+                }
+            }
+        }
+        self.introductions = introductions;
+        Ok(true)
+    }
+
+    /// Watches for the end of a peer's process, and takes what the peer offers, as far as that was
+    /// not done and the system allows it.
+    fn know(&mut self, slot: usize) {
+        let peer = &mut self.peers[slot];
+        if peer.watched.is_none() && !peer.has_ended {
+            match watch(&peer.slot, self.namespace) {
+                Some(Ok(process)) => {
+                    let datum = epoll::EventData::new_u64(slot as u64);
+                    let added = epoll::add(&self.wake, &process, datum, epoll::EventFlags::IN);
+                    peer.watched = added.is_ok().then_some(process);
+                }
+                Some(Err(why)) if !self.is_blind => {
+                    self.is_blind = true;
+                    tracing::warn!(
+                        "the end of some ranks of this host will be noticed by the control plane \
+                         only: {why}; raise the limit with `ulimit -n`"
+                    );
+                }
+                _ => {}
+            }
+        }
+        if self.offers == Offers::Never {
+            return;
+        }
+        let peer = &self.peers[slot];
+        if let Some(Ok(process)) = Process::find(&peer.slot, self.namespace) {
+            let ends = self.ends.iter_mut().filter(|end| end.peer == slot);
+            ends.for_each(|end| end.consumer.take_offers(process));
+        }
+    }
+
+    /// Whether this process can read the memory of all peers.
+    #[cold]
+    pub(super) fn can_read_all(&self) -> bool {
+        let others = self.peers.iter().enumerate().filter(|(slot, _)| *slot != self.own);
+        let hidden = others.map(|(_, peer)| peer).find_map(|peer| {
+            let missing = || Err(io::Error::other("it has not come yet"));
+            let found = Process::find(&peer.slot, self.namespace).unwrap_or_else(missing);
+            found.err().map(|why| (peer.rank, why))
+        });
+        if let Some((peer, why)) = &hidden {
+            tracing::info!(
+                "long messages go by rings, as the memory of rank {peer} cannot be read: {why}; \
+                 kernel.yama.ptrace_scope=0 or the capability SYS_PTRACE would allow it"
+            );
+        }
+        hidden.is_none()
+    }
+
+    /// Notices which peers have ended, and silences the bell. Returns whether anything rang.
+    pub(super) fn look(&mut self) -> bool {
+        let mut rang = false;
+        let mut ended = self.notice_departures();
+        loop {
+            let mut events = [const { MaybeUninit::uninit() }; 32];
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let Ok((events, _)) = epoll::wait(&self.wake, &mut events[..], Some(&now)) else {
+                break;
+            };
+            if events.is_empty() {
+                break;
+            }
+            rang = true;
+            let mut is_bell = false;
+            for event in events {
+                match usize::try_from(event.data.u64()).ok().and_then(|at| self.peers.get_mut(at)) {
+                    Some(peer) => {
+                        ended = true;
+                        peer.end(&self.wake);
+                    }
+                    None => is_bell = true,
+                }
+            }
+            if is_bell {
+                self.bell.silence();
+                // What else there is will be seen the next time.
+                break;
+            }
+        }
+        if ended && self.is_introduced() {
+            // All that an ended peer sent comes before its end. Where it cannot be mapped, `poll`
+            // says so.
+            self.meet().ok();
+        }
+        rang || ended
+    }
+
+    /// Notices who has left.
+    pub(super) fn notice_departures(&mut self) -> bool {
+        // Acquire: what those that left did before is seen.
+        let departures = self.segment.departures().load(Ordering::Acquire);
+        if departures == self.departures {
+            return false;
+        }
+        self.departures = departures;
+        for peer in &mut self.peers {
+            if !peer.has_ended && peer.slot.left().load(Ordering::Acquire) == 1 {
+                peer.end(&self.wake);
+            }
+        }
+        true
+    }
+
+    /// Says to all that this rank leaves.
+    pub(super) fn depart(&self) {
+        self.slot.left().store(1, Ordering::Release);
+        self.segment.departures().fetch_add(1, Ordering::Release);
+        fence(Ordering::SeqCst);
+        let others = self.peers.iter().enumerate().filter(|(slot, _)| *slot != self.own);
+        others.for_each(|(_, peer)| peer.wake_if_asked(&self.bell));
+    }
+}
+
+impl Peer {
+    /// The peer is no more there.
+    fn end(&mut self, wake: &OwnedFd) {
+        self.has_ended = true;
+        if let Some(process) = self.watched.take() {
+            epoll::delete(wake, &process).ok();
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! What one rank says to the others of its host, and they to it, without a link: its slot in the
+//! segment.
+//!
+//! ```text
+//! 0     wake           1 while the rank sleeps or is about to; who wakes it clears it
+//! 64    introductions  how often a peer has begun to use a link with the rank
+//! 128   board          how far the rank is: the last tells
+//! 192   info           process, token, the window it has made last, whether it has left
+//! 256   introduced     one byte per peer: the lanes that this peer has begun to use
+//! ```
+//!
+//! `wake`, `introductions` and `introduced` are written by peers too, the rest by the rank only.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use ringfold_types::limits::{LANES_MAX, TELLS_MAX};
+
+use super::attach::{Namespace, Token};
+use crate::sys::Mapping;
+
+/// Bytes of a slot, without one for each peer.
+pub(super) const SLOT_BYTES_MIN: usize = INTRODUCED_AT;
+
+const WAKE_AT: usize = 0;
+const INTRODUCTIONS_AT: usize = 64;
+const BOARD_AT: usize = 128;
+const LEFT_AT: usize = 192;
+const PROCESS_AT: usize = 196;
+const NAMESPACE_AT: usize = 200;
+const TOKEN_AT: usize = 208;
+const VALUE_AT: usize = 216;
+const WINDOW_AT: usize = 232;
+const WINDOW_BYTES_AT: usize = 240;
+const INTRODUCED_AT: usize = 256;
+
+/// One rank's slot.
+#[derive(Clone, Debug)]
+pub(super) struct Slot {
+    memory: Arc<Mapping>,
+    at: usize,
+    bytes: usize,
+}
+
+/// What a rank says of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Made {
+    /// Which it is, counted from 1; 0 if there was none.
+    pub(super) number: u64,
+    /// Bytes of each part.
+    pub(super) bytes: u64,
+    /// Whether the rank has its part, and whether it had that of the window before.
+    pub(super) is_made: [bool; 2],
+}
+
+impl Slot {
+    /// The slot of `bytes` bytes at byte `at` of `memory`.
+    pub(super) fn new(memory: Arc<Mapping>, at: usize, bytes: usize) -> Self {
+        assert!(at.is_multiple_of(64) && bytes >= SLOT_BYTES_MIN && at + bytes <= memory.bytes());
+        Self { memory, at, bytes }
+    }
+
+    /// Whether the rank wants to be woken: 1 if it does. Who makes it 0 rings.
+    #[inline]
+    pub(super) fn wake(&self) -> &AtomicU32 {
+        self.word::<WAKE_AT>()
+    }
+
+    /// Changes whenever a byte of `introduced` does.
+    #[inline]
+    pub(super) fn introductions(&self) -> &AtomicU32 {
+        self.word::<INTRODUCTIONS_AT>()
+    }
+
+    /// The lanes, one a bit, that the peer in slot `peer` has begun to use with this rank.
+    pub(super) fn introduced(&self, peer: usize) -> &AtomicU8 {
+        assert!(INTRODUCED_AT + peer < self.bytes);
+        // SAFETY: within the slot by the assertion, so within the mapping by `new`'s; it is only
+        // ever accessed as an atomic, and the mapping lives as long as `self`.
+        unsafe { self.memory.base().add(self.at + INTRODUCED_AT + peer).cast().as_ref() }
+    }
+
+    /// Where tell number `number` stands, and all whose numbers are multiples of `TELLS_MAX` away.
+    #[inline]
+    pub(super) fn board(&self, number: u32) -> &AtomicU64 {
+        let at = BOARD_AT + number as usize % TELLS_MAX * size_of::<AtomicU64>();
+        // SAFETY: within the slot, as the board is a line of it, and aligned; else as `introduced`.
+        unsafe { self.memory.base().add(self.at + at).cast().as_ref() }
+    }
+
+    /// 1 once the rank has left.
+    #[inline]
+    pub(super) fn left(&self) -> &AtomicU32 {
+        self.word::<LEFT_AT>()
+    }
+
+    /// Says which process this is, and in which namespace its number means something; and draws a
+    /// token.
+    pub(super) fn sign(&self, namespace: Namespace) -> io::Result<()> {
+        let mut value = [0; 16];
+        getrandom::fill(&mut value).map_err(|error| io::Error::other(error.to_string()))?;
+        let places = self.value();
+        places.iter().zip(value).for_each(|(byte, value)| byte.store(value, Ordering::Relaxed));
+        let at = places.as_ptr().expose_provenance() as u64;
+        self.long::<TOKEN_AT>().store(at, Ordering::Relaxed);
+        self.long::<NAMESPACE_AT>().store(namespace.0, Ordering::Relaxed);
+        // Last: who sees it sees the rest.
+        self.word::<PROCESS_AT>().store(std::process::id(), Ordering::Release);
+        Ok(())
+    }
+
+    /// The process that signed, and its token; `None` if none has.
+    pub(super) fn signed(&self) -> Option<(u32, Namespace, Token)> {
+        let number = self.word::<PROCESS_AT>().load(Ordering::Acquire);
+        let namespace = Namespace(self.long::<NAMESPACE_AT>().load(Ordering::Relaxed));
+        let at = usize::try_from(self.long::<TOKEN_AT>().load(Ordering::Relaxed)).unwrap_or(0);
+        let value = self.value();
+        let value = std::array::from_fn(|byte| value[byte].load(Ordering::Relaxed));
+        (number != 0).then_some((number, namespace, Token { at, value }))
+    }
+
+    /// Says of the next window whether this rank has its part.
+    pub(super) fn say_made(&self, number: u64, bytes: u64, is_made: bool) {
+        let before = self.long::<WINDOW_AT>().load(Ordering::Relaxed) & 1;
+        self.long::<WINDOW_BYTES_AT>().store(bytes, Ordering::Relaxed);
+        let word = number << 2 | before << 1 | u64::from(is_made);
+        // Release: who reads it finds the pages there.
+        self.long::<WINDOW_AT>().store(word, Ordering::Release);
+    }
+
+    /// What the rank said last of a window.
+    pub(super) fn made(&self) -> Made {
+        let word = self.long::<WINDOW_AT>().load(Ordering::Acquire);
+        let bytes = self.long::<WINDOW_BYTES_AT>().load(Ordering::Relaxed);
+        Made { number: word >> 2, bytes, is_made: [word & 1 == 1, word & 2 == 2] }
+    }
+
+    fn value(&self) -> &[AtomicU8; 16] {
+        // SAFETY: as `word`.
+        unsafe { self.memory.base().add(self.at + VALUE_AT).cast().as_ref() }
+    }
+
+    #[inline]
+    fn word<const AT: usize>(&self) -> &AtomicU32 {
+        const { assert!(AT + 4 <= SLOT_BYTES_MIN && AT.is_multiple_of(4)) };
+        // SAFETY: within the slot and so within the mapping (`new`), aligned, since slots begin at
+        // lines; only ever accessed as this atomic; the mapping lives as long as `self`.
+        unsafe { self.memory.base().add(self.at + AT).cast().as_ref() }
+    }
+
+    #[inline]
+    fn long<const AT: usize>(&self) -> &AtomicU64 {
+        const { assert!(AT + 8 <= SLOT_BYTES_MIN && AT.is_multiple_of(8)) };
+        // SAFETY: as `word`.
+        unsafe { self.memory.base().add(self.at + AT).cast().as_ref() }
+    }
+}
+
+const _: () = assert!(TELLS_MAX * size_of::<AtomicU64>() <= LEFT_AT - BOARD_AT);
+const _: () = assert!(WINDOW_BYTES_AT + 8 <= INTRODUCED_AT && LANES_MAX <= 8);
