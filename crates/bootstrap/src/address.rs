@@ -12,7 +12,8 @@ use tokio::net::{TcpListener, TcpStream};
 /// Connections that the system keeps for us while we look at others.
 const BACKLOG: i32 = 4096;
 /// A host that is gone without a word is noticed after about 20 s, unless a call is overdue before.
-const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
+const UNACKNOWLEDGED: Duration = Duration::from_millis(UNACKNOWLEDGED_MS);
+pub(crate) const UNACKNOWLEDGED_MS: u64 = 20_000;
 const QUIET: Duration = Duration::from_secs(10);
 const PROBE: Duration = Duration::from_secs(3);
 const PROBES: u32 = 3;
@@ -102,13 +103,39 @@ pub(crate) fn listen(ip: Option<IpAddr>, ports: &[u16]) -> io::Result<TcpListene
 }
 
 fn bind(place: SocketAddr) -> io::Result<TcpListener> {
+    let socket = socket(place)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&place.into())?;
+    listen_on(socket)
+}
+
+fn socket(place: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(place), Type::STREAM, None)?;
     if place.is_ipv6() {
         socket.set_only_v6(false)?;
     }
-    socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// A port of that address that is ours, and where nobody listens yet.
+///
+/// # Errors
+/// None is free, or the address is not this host's.
+pub(crate) fn reserve(ip: IpAddr) -> io::Result<(Socket, u16)> {
+    let place = SocketAddr::new(ip, 0);
+    let socket = socket(place)?;
     socket.bind(&place.into())?;
+    let bound = socket.local_addr()?.as_socket();
+    let bound = bound.ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
+    Ok((socket, bound.port()))
+}
+
+/// Listens on the port of that socket.
+///
+/// # Errors
+/// The system refuses.
+pub(crate) fn listen_on(socket: Socket) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)?;
     TcpListener::from_std(socket.into())
 }

@@ -217,17 +217,7 @@ impl Target<'_> {
     /// # Errors
     /// Nobody listens there, or not the peer that is looked for.
     pub(crate) async fn attempt(&self, at: SocketAddr) -> Result<Channel, HandshakeError> {
-        let mut stream = TcpStream::connect(at).await?;
-        let (local, peer) = (stream.local_addr()?, stream.peer_addr()?);
-        // Where nobody listens, a socket of this host can meet itself.
-        if local == peer {
-            return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
-        }
-        address::tune(&stream)?;
-        let session = Arc::new(knock(&mut stream, self.greeting, self.secret).await?);
-        let (reader, writer) = stream.into_split();
-        let reader = Reader::new(reader, Arc::clone(&session), limits::CONTROL_BYTES_MAX);
-        Ok(Channel { reader, writer: Writer::new(writer, session), local, peer })
+        attempt(at, self.greeting, self.secret).await
     }
 
     fn place(&self) -> String {
@@ -241,6 +231,28 @@ impl Target<'_> {
     fn host(&self) -> String {
         self.hosts.join(" or ")
     }
+}
+
+/// One attempt to reach a member at `at`; it may take as long as the peer likes.
+///
+/// # Errors
+/// Nobody listens there, or not the peer that is looked for.
+pub(crate) async fn attempt(
+    at: SocketAddr,
+    greeting: &Greeting,
+    secret: &Secret,
+) -> Result<Channel, HandshakeError> {
+    let mut stream = TcpStream::connect(at).await?;
+    let (local, peer) = (stream.local_addr()?, stream.peer_addr()?);
+    // Where nobody listens, a socket of this host can meet itself.
+    if local == peer {
+        return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
+    }
+    address::tune(&stream)?;
+    let session = Arc::new(knock(&mut stream, greeting, secret).await?);
+    let (reader, writer) = stream.into_split();
+    let reader = Reader::new(reader, Arc::clone(&session), limits::CONTROL_BYTES_MAX);
+    Ok(Channel { reader, writer: Writer::new(writer, session), local, peer })
 }
 
 impl Cause {

@@ -12,9 +12,13 @@
 //! # Limits of the star
 //! - To join costs rank 0 one handshake (0.3 ms) per rank, one connection per rank, and the cards
 //!   of all ranks once for each of `limits::ROSTER_FAN_OUT` ranks, which hand them on.
-//! - A verdict takes one message to rank 0 and one back, whatever the number of ranks.
+//! - A verdict takes one message to rank 0 and one back, whatever the number of ranks, and one more
+//!   each way for ranks that wait for it.
 //! - Rank 0 is a single point of failure: if it dies, every rank sees that. If it dies while it
 //!   hands out a verdict, some ranks may hear that verdict and others that rank 0 is gone.
+//! - A rank that cannot reach rank 0 names rank 0. Ranks that reach rank 0 get one verdict.
+//! - A connection that breaks is made again at a second port of rank 0. Where a firewall or an
+//!   address translation hides that port, the rank is called dead.
 //! - Who holds the secret can pose as any rank. Only the control plane is encrypted.
 //! - A process that is stopped is told from one that is cut off by nothing: both are `Silent`.
 #![forbid(unsafe_code)]
@@ -41,6 +45,7 @@ pub mod local;
 mod member;
 mod message;
 pub mod pmi;
+mod reconnect;
 mod relay;
 pub mod rendezvous;
 mod secret;

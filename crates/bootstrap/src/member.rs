@@ -4,11 +4,12 @@
 use std::io;
 use std::sync::mpsc as std_mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::thread;
 use std::time::Duration;
 
 use ringfold_types::{Rank, limits};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 use crate::control::{ExchangeError, Seat};
@@ -16,6 +17,7 @@ use crate::dial::Channel;
 use crate::inbound::{Inbound, Mark, receive};
 use crate::judge::Complaint;
 use crate::message::{FromHub, ToHub, decode, encode};
+use crate::reconnect::WayBack;
 use crate::verdict::{Verdict, Who};
 
 /// How long a goodbye waits for the hub's farewell: as long as that waits for others, and a little.
@@ -28,7 +30,7 @@ const SILENCE: Duration = Duration::from_millis(limits::HUB_SILENCE_MS);
 pub(crate) struct Member {
     commands: mpsc::UnboundedSender<Command>,
     exchanged: Mutex<std_mpsc::Receiver<Option<Vec<Vec<u8>>>>>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<thread::JoinHandle<()>>,
 }
 
 /// What the caller wants of the control thread.
@@ -55,6 +57,8 @@ pub(crate) struct Line {
     pub(crate) say: mpsc::UnboundedSender<ToHub>,
     /// A mark comes back behind whatever was received before it.
     pub(crate) mark: mpsc::UnboundedSender<Mark>,
+    /// How to come back where the connection breaks. Rank 0 has no connection that could.
+    pub(crate) way_back: Option<WayBack>,
 }
 
 /// What comes out of a line.
@@ -90,7 +94,15 @@ impl Line {
                 next = said.recv().await;
             }
         });
-        Self { heard, say, mark }
+        Self { heard, say, mark, way_back: None }
+    }
+
+    /// A line that leads nowhere.
+    fn cut(way_back: Option<WayBack>) -> Self {
+        let (_, heard) = mpsc::unbounded_channel();
+        let (say, _) = mpsc::unbounded_channel();
+        let (mark, _) = mpsc::unbounded_channel();
+        Self { heard, say, mark, way_back }
     }
 }
 
@@ -109,7 +121,7 @@ impl Member {
     }
 
     /// The thread to wait for when leaving.
-    pub(crate) fn runs_on(&mut self, thread: JoinHandle<()>) {
+    pub(crate) fn runs_on(&mut self, thread: thread::JoinHandle<()>) {
         self.thread = Some(thread);
     }
 
@@ -128,6 +140,8 @@ impl Member {
         timeout: Duration,
     ) -> Result<Vec<Vec<u8>>, ExchangeError> {
         let exchanged = self.exchanged.lock().unwrap_or_else(PoisonError::into_inner);
+        // Of an exchange that this rank did not wait for.
+        while exchanged.try_recv().is_ok() {}
         self.order(Command::Offer(bytes));
         match exchanged.recv_timeout(timeout) {
             Ok(Some(all)) => Ok(all),
@@ -172,8 +186,19 @@ impl Member {
 /// Serves the rank until it has left.
 pub(crate) async fn tend(rank: Rank, seat: Arc<Seat>, line: Line, orders: Orders) {
     let Orders { mut commands, exchanged } = orders;
-    let mut post =
-        Post { rank, seat, line, hub: Hub::Watching, exchanged, patience: Patience::Unlimited };
+    let mut post = Post {
+        rank,
+        seat,
+        line,
+        hub: Hub::Watching,
+        exchanged,
+        exchanges: 0,
+        patience: Patience::Unlimited,
+        unsettled: Vec::new(),
+        callers: Vec::new(),
+        returning: None,
+        returns: 0,
+    };
     let last_words = post.watch(&mut commands).await;
     post.depart(last_words).await;
 }
@@ -182,6 +207,8 @@ pub(crate) async fn tend(rank: Rank, seat: Arc<Seat>, line: Line, orders: Orders
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hub {
     Watching,
+    /// The connection broke, and is made again.
+    Returning,
     /// It left in peace.
     Departed,
     /// Its connection broke; the verdict says so.
@@ -194,7 +221,14 @@ struct Post {
     line: Line,
     hub: Hub,
     exchanged: std_mpsc::Sender<Option<Vec<Vec<u8>>>>,
+    exchanges: u64,
     patience: Patience,
+    /// What is said again on a new connection.
+    unsettled: Vec<ToHub>,
+    /// Callers that wait to catch up until there is a connection again.
+    callers: Vec<Mark>,
+    returning: Option<JoinHandle<io::Result<Line>>>,
+    returns: u32,
 }
 
 /// How long a rank that complained waits for the verdict.
@@ -220,21 +254,27 @@ impl Post {
                 heard = self.line.heard.recv(), if self.hub == Hub::Watching => self.hear(heard),
                 command = commands.recv() => match command {
                     Some(Command::Complain(complaint)) => self.complain(complaint),
-                    Some(Command::Offer(bytes)) if self.hub == Hub::Watching => {
-                        self.say(ToHub::Offer(bytes));
-                    }
-                    Some(Command::Offer(_)) => self.end_exchange(None),
+                    Some(Command::Offer(bytes)) => self.offer(bytes),
                     // Where the hub is gone the mark is dropped: nothing more will come.
-                    Some(Command::CatchUp(mark)) if self.hub == Hub::Watching => {
-                        self.line.mark.send(mark).unwrap_or_default();
-                    }
-                    Some(Command::CatchUp(_)) => {}
+                    Some(Command::CatchUp(mark)) => match self.hub {
+                        Hub::Watching => self.line.mark.send(mark).unwrap_or_default(),
+                        Hub::Returning => self.callers.push(mark),
+                        Hub::Departed | Hub::Lost => {}
+                    },
                     Some(Command::Abandon(reason)) => return Some(reason),
                     Some(Command::Leave) | None => return None,
                 },
+                returned = returned(&mut self.returning) => {
+                    if let Err(e) = self.resume(returned) {
+                        let who = Who { rank: Rank(0), host: None };
+                        self.lose(if is_cut(&e) { silent_hub() } else { Verdict::Died { who } });
+                    }
+                }
                 () = sleep_until(bound), if deadline.is_some() => {
                     self.patience = Patience::Over;
-                    self.line.mark.send(Mark::Task(0)).unwrap_or_default();
+                    if self.line.mark.send(Mark::Task(0)).is_err() {
+                        self.state_silence();
+                    }
                 }
             }
         }
@@ -243,7 +283,7 @@ impl Post {
     /// Says goodbye and waits for the farewell. In rank 0 it comes when the hub is done, which has
     /// its own bound; elsewhere it is overdue soon.
     async fn depart(&mut self, failure: Option<String>) {
-        if self.hub != Hub::Watching {
+        if !matches!(self.hub, Hub::Watching | Hub::Returning) {
             return;
         }
         if let Some(reason) = failure {
@@ -251,12 +291,12 @@ impl Post {
         }
         self.say(ToHub::Goodbye(self.seat.calls.history()));
         let deadline = Instant::now() + GOODBYE;
-        while self.hub == Hub::Watching {
+        while matches!(self.hub, Hub::Watching | Hub::Returning) {
             tokio::select! {
-                heard = self.line.heard.recv() => match heard {
-                    Some(Heard::Message(_) | Heard::Mark(_)) => self.hear(heard),
-                    // That is how it should be after a goodbye; there is nobody left to tell.
-                    Some(Heard::Closed(_)) | None => return,
+                heard = self.line.heard.recv(), if self.hub == Hub::Watching => self.hear(heard),
+                // Where there is no hub any more there is nobody left to tell.
+                returned = returned(&mut self.returning) => if self.resume(returned).is_err() {
+                    return;
                 },
                 () = sleep_until(deadline), if self.rank != Rank(0) => return,
             }
@@ -269,12 +309,7 @@ impl Post {
             Some(Heard::Mark(Mark::Caller(caller))) => return drop(caller),
             Some(Heard::Mark(Mark::Task(_))) => return self.state_silence(),
             Some(Heard::Closed(Some(e))) if is_cut(&e) => return self.lose(silent_hub()),
-            Some(Heard::Closed(Some(cause))) => {
-                return self.lose(Verdict::HubLost { cause: cause.to_string() });
-            }
-            Some(Heard::Closed(None)) | None => {
-                return self.lose(Verdict::Died { who: Who { rank: Rank(0), host: None } });
-            }
+            Some(Heard::Closed(_)) | None => return self.come_back(),
         };
         match decode(&bytes) {
             Some(FromHub::Hold) => {
@@ -285,7 +320,12 @@ impl Post {
             }
             Some(FromHub::Ask) => self.say(ToHub::Answer(self.seat.calls.history())),
             Some(FromHub::Verdict(verdict)) => self.sentence(verdict),
-            Some(FromHub::Offers(all)) => self.end_exchange(Some(all)),
+            Some(FromHub::Offers(number, all)) if number == self.exchanges => {
+                self.unsettled.retain(|message| !matches!(message, ToHub::Offer(..)));
+                self.end_exchange(Some(all));
+            }
+            // Of an exchange that nobody waits for any more.
+            Some(FromHub::Offers(..)) => {}
             Some(FromHub::Farewell | FromHub::Closing) => {
                 self.hub = Hub::Departed;
                 self.end_exchange(None);
@@ -295,17 +335,18 @@ impl Post {
                 }
             }
             Some(
-                FromHub::Roster(_) | FromHub::Refused(_) | FromHub::Seated | FromHub::Fetch(_),
+                FromHub::Roster(_) | FromHub::Refused(_) | FromHub::Seated(_) | FromHub::Fetch(_),
             )
             | None => {
-                self.lose(Verdict::HubLost { cause: "rank 0 sent an unexpected message".into() });
+                tracing::warn!(rank = self.rank.0, "rank 0 sent an unexpected message");
+                self.come_back();
             }
         }
     }
 
     fn complain(&mut self, complaint: Complaint) {
         match self.hub {
-            Hub::Watching => {
+            Hub::Watching | Hub::Returning => {
                 let is_patient = self.patience == Patience::Unlimited;
                 if is_patient && self.seat.verdict().is_none() && self.rank != Rank(0) {
                     self.patience = Patience::Until(Instant::now() + SILENCE);
@@ -332,13 +373,62 @@ impl Post {
         }
     }
 
+    fn offer(&mut self, bytes: Vec<u8>) {
+        self.exchanges += 1;
+        self.unsettled.retain(|message| !matches!(message, ToHub::Offer(..)));
+        if matches!(self.hub, Hub::Watching | Hub::Returning) && self.seat.verdict().is_none() {
+            self.say(ToHub::Offer(self.exchanges, bytes));
+        } else {
+            self.end_exchange(None);
+        }
+    }
+
+    /// Makes the connection again, on which nothing more will come.
+    fn come_back(&mut self) {
+        self.returns += 1;
+        let way_back = self.line.way_back.take();
+        // The other end notices.
+        self.line = Line::cut(way_back.clone());
+        if self.returns > limits::RETURNS_MAX {
+            return self.lose(silent_hub());
+        }
+        let Some(way_back) = way_back else {
+            return self.lose(Verdict::Died { who: Who { rank: Rank(0), host: None } });
+        };
+        tracing::warn!(rank = self.rank.0, "the control connection to rank 0 broke");
+        self.hub = Hub::Returning;
+        self.returning = Some(tokio::spawn(async move {
+            let first = way_back.first_word();
+            way_back.take().await.map(|channel| Line::over(channel, first))
+        }));
+    }
+
+    /// # Errors
+    /// The rank cannot come back.
+    fn resume(&mut self, returned: io::Result<Line>) -> io::Result<()> {
+        self.returning = None;
+        let way_back = self.line.way_back.take();
+        self.line = Line { way_back, ..returned? };
+        self.hub = Hub::Watching;
+        tracing::info!(rank = self.rank.0, "the control connection to rank 0 is there again");
+        for message in std::mem::take(&mut self.unsettled) {
+            self.say(message);
+        }
+        for mark in std::mem::take(&mut self.callers) {
+            self.line.mark.send(mark).unwrap_or_default();
+        }
+        Ok(())
+    }
+
     fn lose(&mut self, verdict: Verdict) {
         self.hub = Hub::Lost;
+        self.callers.clear();
         self.sentence(verdict);
     }
 
     fn sentence(&mut self, verdict: Verdict) {
         self.patience = Patience::Unlimited;
+        self.unsettled.retain(|message| matches!(message, ToHub::Goodbye(_)));
         tracing::debug!(rank = self.rank.0, "verdict: {verdict}");
         self.seat.sentence(&Arc::new(verdict));
         self.end_exchange(None);
@@ -350,10 +440,26 @@ impl Post {
         }
     }
 
-    fn say(&self, message: ToHub) {
-        if self.line.say.send(message).is_err() {
-            tracing::debug!("the line to rank 0 is closed");
+    fn say(&mut self, message: ToHub) {
+        use ToHub::{Answer, Complain, Goodbye, Holds, Join, NoRoster, Offer, Return, Stated};
+        match &message {
+            Complain(_) | Stated(_) | Offer(..) | Goodbye(_) => {
+                self.unsettled.push(message.clone())
+            }
+            // Rank 0 asks again, or does not need it any more.
+            Answer(_) | Holds | Join(_) | NoRoster | Return(_) => {}
         }
+        if self.line.say.send(message).is_err() {
+            tracing::debug!("there is no connection to rank 0 now");
+        }
+    }
+}
+
+/// Waits for ever where nobody is on the way back.
+async fn returned(returning: &mut Option<JoinHandle<io::Result<Line>>>) -> io::Result<Line> {
+    match returning {
+        Some(task) => task.await.unwrap_or_else(|e| Err(io::Error::other(e))),
+        None => std::future::pending().await,
     }
 }
 
@@ -369,7 +475,7 @@ const fn left_hub() -> Verdict {
 }
 
 /// The far end's host, or the network to it, is gone without a word.
-fn is_cut(e: &io::Error) -> bool {
+pub(crate) fn is_cut(e: &io::Error) -> bool {
     use io::ErrorKind::{HostUnreachable, NetworkDown, NetworkUnreachable, TimedOut};
     matches!(e.kind(), HostUnreachable | NetworkDown | NetworkUnreachable | TimedOut)
 }

@@ -17,8 +17,10 @@ pub(crate) enum ToHub {
     Complain(Complaint),
     /// The answer to `FromHub::Ask`.
     Answer(History),
-    /// This rank's part of an exchange.
-    Offer(Vec<u8>),
+    /// This rank's part of an exchange, of which the first is number 1.
+    Offer(u64, Vec<u8>),
+    /// The first message of a rank whose connection broke.
+    Return(Return),
     /// The answer to `FromHub::Hold`.
     Holds,
     /// The hub was silent for too long: this rank has returned this cause.
@@ -39,6 +41,23 @@ pub(crate) struct Joining {
     pub(crate) relay: Option<u16>,
 }
 
+/// Known to one rank and the coordinator.
+pub(crate) type Ticket = [u8; 16];
+
+/// Where a rank comes back, as the coordinator tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Invitation {
+    pub(crate) port: u16,
+    pub(crate) ticket: Ticket,
+}
+
+/// What a rank that comes back says first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Return {
+    pub(crate) rank: u32,
+    pub(crate) ticket: Ticket,
+}
+
 /// What the hub says to a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum FromHub {
@@ -51,14 +70,14 @@ pub(crate) enum FromHub {
     /// There is a verdict, which follows: go on waiting for it.
     Hold,
     Verdict(Verdict),
-    /// Everyone's part of an exchange, by rank.
-    Offers(Vec<Vec<u8>>),
+    /// Everyone's part of the exchange of this number, by rank.
+    Offers(u64, Vec<Vec<u8>>),
     /// The answer to `ToHub::Goodbye`.
     Farewell,
     /// Rank 0 leaves, in peace; nobody watches any more.
     Closing,
     /// The answer to `ToHub::Join`: the rank has its place, and waits for the others.
-    Seated,
+    Seated(Option<Invitation>),
     /// Everyone is here; this rank has the roster.
     Fetch(Parent),
 }

@@ -69,11 +69,6 @@ pub enum Verdict {
         /// The rank that left.
         who: Who,
     },
-    /// The control connection to rank 0 failed, though rank 0 may live.
-    HubLost {
-        /// What happened to the connection.
-        cause: String,
-    },
 }
 
 impl Verdict {
@@ -90,7 +85,6 @@ impl Verdict {
             }
             Self::Link { from, to, .. } => vec![from.rank, to.rank],
             Self::Stalled { ranks, .. } => ranks.clone(),
-            Self::HubLost { .. } => vec![Rank(0)],
         }
     }
 }
@@ -125,9 +119,6 @@ impl fmt::Display for Verdict {
             Self::Aborted { who, reason } => write!(f, "{who} gave up: {reason}"),
             Self::Left { who } => {
                 write!(f, "{who} has left the job, and with it the control plane")
-            }
-            Self::HubLost { cause } => {
-                write!(f, "lost the control connection to rank 0: {cause}")
             }
         }
     }

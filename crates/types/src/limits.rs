@@ -94,6 +94,13 @@ pub const LINK_GRACE_MS: u64 = 300;
 /// milliseconds.
 pub const HUB_SILENCE_MS: u64 = 2_000;
 
+/// Time that a rank has to come back when its control connection broke, in milliseconds. A rank
+/// that has died is noticed as much later.
+pub const RETURN_MS: u64 = 300;
+
+/// How often a rank comes back. A connection that breaks more often is of no use.
+pub const RETURNS_MAX: u32 = 16;
+
 /// Time that a rank waits at most until its control thread has handled what has arrived, in
 /// milliseconds. It is that long only in rank 0, and only while a failure is looked into.
 pub const CATCH_UP_MS: u64 = 1_000;

@@ -37,6 +37,8 @@ pub(crate) enum Purpose {
     Rendezvous = 2,
     /// Between two ranks, to hand on the roster.
     Relay = 3,
+    /// Between a rank whose connection broke and the hub.
+    Return = 4,
 }
 
 impl Greeting {

@@ -25,8 +25,9 @@ use crate::hub::{Entrance, Hub};
 use crate::identity::{Identity, Rendezvous};
 use crate::local;
 use crate::member::{Heard, Line, Member, tend};
-use crate::message::{FromHub, Joining, Refusal, ToHub, decode};
+use crate::message::{FromHub, Invitation, Joining, Refusal, ToHub, decode};
 use crate::pmi;
+use crate::reconnect::{Entry, WayBack};
 use crate::relay::{self, Parent, Relay};
 use crate::rendezvous::{self, Report};
 use crate::secret::Secret;
@@ -177,7 +178,14 @@ impl Joiner {
             joining.relay = relay.as_ref().map(|(port, _)| *port);
             let mut line = Line::over(channel, ToHub::Join(joining.clone()));
             match self.seated(&mut line).await? {
-                Ok(()) => {
+                Ok(invitation) => {
+                    line.way_back = invitation.map(|invitation| WayBack {
+                        rank: self.rank,
+                        ip: peer.ip(),
+                        invitation,
+                        greeting: self.greeting(Purpose::Return),
+                        secret: self.secret.clone(),
+                    });
                     self.relay = relay.map(|(_, relay)| relay);
                     let cards = self.roster(&mut line, Some(peer.ip())).await?;
                     return Ok((line, cards));
@@ -196,6 +204,12 @@ impl Joiner {
         })?;
         let (listener, report) = self.open(rendezvous).await?;
         let place = listener.local_addr().map_or_else(|e| e.to_string(), |at| at.to_string());
+        let entry = listener.local_addr().and_then(|at| {
+            Entry::reserve(at.ip(), self.greeting(Purpose::Return), self.secret.clone())
+        });
+        let entry = entry.inspect_err(|e| {
+            tracing::warn!("a rank whose connection breaks cannot come back: {e}");
+        });
         let (hub, line) = Hub::new(self.size, first, self.options.linger, report);
         let (admitted, guests) = mpsc::channel(GUESTS_MAX);
         let turned_away = Arc::new(TurnedAway::default());
@@ -207,6 +221,7 @@ impl Joiner {
             deadline: self.deadline,
             place,
             acceptor: tokio::spawn(acceptor),
+            entry: entry.ok(),
         }));
         Ok(line)
     }
@@ -297,11 +312,11 @@ impl Joiner {
 
     /// Waits until the coordinator has taken this rank in. The inner error is that the connection
     /// ended before.
-    async fn seated(&self, line: &mut Line) -> Result<io::Result<()>, JoinError> {
+    async fn seated(&self, line: &mut Line) -> Result<io::Result<Option<Invitation>>, JoinError> {
         let hung_up = || io::Error::other("it hung up before it had taken this rank in");
         match timeout_at(self.deadline + LAST_WORD, line.heard.recv()).await {
             Ok(Some(Heard::Message(bytes))) => match decode(&bytes) {
-                Some(FromHub::Seated) => Ok(Ok(())),
+                Some(FromHub::Seated(invitation)) => Ok(Ok(invitation)),
                 Some(FromHub::Refused(refusal)) => Err(self.refused(refusal)),
                 _ => Err(self.lost("it sent an unexpected message")),
             },

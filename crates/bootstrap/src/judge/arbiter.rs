@@ -105,6 +105,26 @@ impl Arbiter {
         self.found(found, now_ms)
     }
 
+    /// A rank's host, or the network to it, has not answered for `for_ms`.
+    pub(crate) fn cut(&mut self, rank: Rank, for_ms: u64, now_ms: u64) -> Vec<Step> {
+        self.stop_waiting_for(rank);
+        let found = self.judge.cut(rank, for_ms);
+        self.found(found, now_ms)
+    }
+
+    /// What was asked of a rank that has come back, and may not have heard it.
+    pub(crate) fn owed(&self, rank: Rank) -> Vec<Step> {
+        let is_open = self.cause.as_ref().is_some_and(|cause| cause.open.contains(&rank));
+        let hold = is_open.then(|| Step::Hold(vec![rank]));
+        let ask = self.judge.awaits(rank).then(|| Step::Ask(vec![rank]));
+        ask.into_iter().chain(hold).collect()
+    }
+
+    /// See `Judge::is_present`.
+    pub(crate) fn is_present(&self, rank: Rank) -> bool {
+        self.judge.is_present(rank)
+    }
+
     /// A rank holds on, as it was asked to.
     pub(crate) fn holds(&mut self, rank: Rank) {
         if let Some(cause) = &mut self.cause {

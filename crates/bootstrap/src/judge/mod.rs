@@ -175,6 +175,14 @@ impl Judge {
         self.pronounce(Verdict::Died { who: self.who(rank) })
     }
 
+    /// A rank's connection ended because nothing came back on it for `for_ms`.
+    pub fn cut(&mut self, rank: Rank, for_ms: u64) -> Option<Action> {
+        if self.done || !self.is_present(rank) {
+            return None;
+        }
+        self.pronounce(Verdict::Silent { ranks: vec![self.who(rank)], for_ms })
+    }
+
     /// Time has passed.
     pub fn tick(&mut self, now_ms: u64) -> Option<Action> {
         if self.done {
@@ -207,6 +215,13 @@ impl Judge {
             (None, Some(broken)) => Some(broken.since_ms + limits::LINK_GRACE_MS),
             (None, None) => None,
         }
+    }
+
+    /// Whether the rank was asked for its history and has not answered.
+    #[must_use]
+    pub fn awaits(&self, rank: Rank) -> bool {
+        let answer = self.inquiry.as_ref().and_then(|inquiry| inquiry.answers.get(rank.index()));
+        matches!(answer, Some(None)) && self.is_present(rank)
     }
 
     /// How many ranks there are, dead or alive.
@@ -424,6 +439,7 @@ pub(crate) fn cut(mut text: String) -> String {
 }
 
 #[cfg(test)]
+#[expect(clippy::cast_possible_truncation, reason = "the numbers of the tests are small")]
 mod arbiter_tests;
 #[cfg(test)]
 mod tests;

@@ -42,6 +42,17 @@ fn a_killed_hub_is_dead_for_all() {
 }
 
 #[test]
+fn a_rank_0_that_ends_with_the_verdict_has_told_it_to_all() {
+    let job = Job::new(40);
+    let hub = job.process_that_vanishes(0);
+    let controls = job.joined(&(1..40).collect::<Vec<_>>());
+    controls[0].complain(Complaint::Abort { reason: "enough".into() });
+    assert_eq!(common_verdict(&controls).to_string(), "rank 1 gave up: enough");
+    drop(hub);
+    leave(controls);
+}
+
+#[test]
 fn a_stopped_rank_is_silent_and_hears_it_when_it_goes_on() {
     let job = Job::new(3);
     let mut victim = job.process(1);

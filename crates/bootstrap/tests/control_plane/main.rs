@@ -6,6 +6,7 @@
     reason = "all of it is test code, with small numbers"
 )]
 
+mod broken;
 mod failing;
 mod foreign;
 mod joining;

@@ -88,6 +88,11 @@ impl Job {
         self.process_that(rank, "catches-up")
     }
 
+    /// The rank as a process, which joins and is gone as soon as it has the verdict.
+    pub(crate) fn process_that_vanishes(&self, rank: u32) -> Process {
+        self.process_that(rank, "vanishes")
+    }
+
     fn process_that(&self, rank: u32, what: &str) -> Process {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "world::as_a_process", "--ignored", "--nocapture"])
@@ -175,7 +180,11 @@ fn as_a_process() {
     if words[4] == "catches-up" {
         return catch_up_after_a_stop(&control);
     }
-    println!("verdict: {}", verdict(&control));
+    let verdict = verdict(&control);
+    if words[4] == "vanishes" {
+        rustix::process::kill_process(rustix::process::getpid(), Signal::KILL).unwrap();
+    }
+    println!("verdict: {verdict}");
     control.leave().unwrap_err();
 }
 

@@ -7,27 +7,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfold_types::{Rank, limits};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::acceptor::Member as Guest;
+use crate::channel::{Reader, Writer};
 use crate::inbound::{Inbound, Mark, receive};
-use crate::judge::{Arbiter, Judge, Step};
-use crate::member::{Heard, Line};
+use crate::member::{Heard, Line, is_cut};
 use crate::message::{FromHub, Joining, Refusal, ToHub, decode, encode};
+use crate::reconnect::Entry;
 use crate::relay::{self, Parent};
 use crate::rendezvous::Report;
 use crate::turned_away::TurnedAway;
 use crate::verdict::RankList;
 
+mod watch;
+
+use watch::{Look, Lost};
+
 /// What is under way to ranks that are left behind may take this long to leave.
 const FLUSH: Duration = Duration::from_secs(1);
 /// Messages of ranks that wait until the hub has time; then their connections have to.
 const EVENTS_MAX: usize = 1024;
-
-/// A connection that never rests is waited for so long before the hub decides something.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// The hub of one job.
 pub(crate) struct Hub {
@@ -44,7 +47,15 @@ pub(crate) struct Hub {
     events: mpsc::Receiver<Event>,
     tell: mpsc::Sender<Event>,
     writers: JoinSet<()>,
-    offers: BTreeMap<u32, Vec<u8>>,
+    /// Of each rank the latest exchange that it takes part in.
+    offers: BTreeMap<u32, (u64, Vec<u8>)>,
+    /// The exchange that was done last, and its result as a message.
+    exchanged: (u64, Arc<[u8]>),
+    /// Where ranks come back whose connection broke, unless no port was left for it.
+    entry: Option<Entry>,
+    /// The ranks that may still come back, and until when.
+    lost: BTreeMap<u32, Lost>,
+    connections: u64,
     reports: Option<mpsc::UnboundedSender<Report>>,
     linger: Duration,
     began: Instant,
@@ -55,21 +66,14 @@ pub(crate) struct Hub {
     looks: u64,
     /// Callers who wait until nothing is left to announce.
     callers: Vec<Mark>,
-    is_over: bool,
-}
-
-/// The hub waits until every connection has delivered what the kernel had of it: a process that was
-/// stopped finds the time over, and the answers unread.
-struct Look {
-    /// The mark that every connection delivers.
-    number: u64,
-    /// How many have not delivered it.
-    left: usize,
-    until: Instant,
+    /// The verdict that was announced, as a message.
+    verdict: Option<Arc<[u8]>>,
 }
 
 /// The ways to a connected rank.
 struct Seat {
+    /// Which connection of the hub it is; rank 0 has none.
+    connection: u64,
     outbox: mpsc::UnboundedSender<Heard>,
     /// Where marks go, to come back behind whatever the rank sent; rank 0 has no connection.
     marks: Option<mpsc::UnboundedSender<Mark>>,
@@ -78,7 +82,12 @@ struct Seat {
 /// What happens on the connection of a rank.
 enum Event {
     Said(u32, ToHub),
-    Closed(u32),
+    /// The end of this connection of the rank.
+    Closed {
+        rank: u32,
+        connection: u64,
+        is_cut: bool,
+    },
     /// Rank 0 wants to hear of all that has arrived.
     CatchUp(Mark),
     /// So much of it as one connection had.
@@ -94,6 +103,8 @@ pub(crate) struct Entrance {
     pub(crate) place: String,
     /// The acceptor; it is stopped when no rank is missing any more.
     pub(crate) acceptor: JoinHandle<()>,
+    /// Where ranks come back whose connection broke.
+    pub(crate) entry: Option<Entry>,
 }
 
 impl Seat {
@@ -150,6 +161,10 @@ impl Hub {
             tell,
             writers: JoinSet::new(),
             offers: BTreeMap::new(),
+            exchanged: (0, Arc::from([])),
+            entry: None,
+            lost: BTreeMap::new(),
+            connections: 0,
             reports,
             linger,
             began: Instant::now(),
@@ -157,14 +172,16 @@ impl Hub {
             look: None,
             looks: 0,
             callers: Vec::new(),
-            is_over: false,
+            verdict: None,
         };
-        hub.seat(first, Seat { outbox: hear, marks: None });
-        (hub, Line { heard, say, mark })
+        hub.seat(first, Seat { connection: 0, outbox: hear, marks: None });
+        (hub, Line { heard, say, mark, way_back: None })
     }
 
     /// Brings the ranks together, then watches until rank 0 has left.
     pub(crate) async fn run(mut self, mut entrance: Entrance) {
+        let Entrance { entry, .. } = &mut entrance;
+        self.entry = entry.take();
         let gathered = self.gather(&mut entrance).await;
         // With no rank to wait for the port is closed, and before any rank hears that all are
         // there: a rank that dials for its next communicator must not reach this one.
@@ -190,7 +207,7 @@ impl Hub {
             tokio::select! {
                 Some(guest) = entrance.guests.recv() => self.welcome(guest),
                 Some(event) = self.events.recv() => match event {
-                    Event::Said(rank, ToHub::Goodbye(_)) | Event::Closed(rank) => {
+                    Event::Said(rank, ToHub::Goodbye(_)) | Event::Closed { rank, .. } => {
                         self.seats.remove(&rank);
                         return Err(Refusal::Lost { rank });
                     }
@@ -246,31 +263,11 @@ impl Hub {
                         self.relays.insert(rank, (from.ip(), port));
                     }
                     self.fetching.insert(rank, from.ip());
-                    let (outbox, mut inbox) = mpsc::unbounded_channel();
-                    let (mark, marks) = mpsc::unbounded_channel();
                     tracing::debug!("rank {rank} joined from {from}");
-                    self.seat(joining, Seat { outbox, marks: Some(mark) });
-                    self.tell(rank, &FromHub::Seated);
-                    self.writers.spawn(async move {
-                        while let Some(Heard::Message(bytes)) = inbox.recv().await {
-                            if writer.send(&bytes).await.is_err() {
-                                return;
-                            }
-                        }
-                        // Who is gone cannot be told that we are going.
-                        writer.close().await.unwrap_or_default();
-                    });
-                    let tell = self.tell.clone();
-                    tokio::spawn(receive(reader, marks, async move |inbound| {
-                        let event = match inbound {
-                            Inbound::Message(bytes) => {
-                                decode(&bytes).map_or(Event::Closed(rank), |m| Event::Said(rank, m))
-                            }
-                            Inbound::Closed(_) => Event::Closed(rank),
-                            Inbound::Mark(mark) => Event::CaughtUp(mark),
-                        };
-                        tell.send(event).await.is_ok()
-                    }));
+                    let seat = self.connect(rank, reader, writer);
+                    self.seat(joining, seat);
+                    let invitation = self.entry.as_ref().map(|entry| entry.invitation(rank));
+                    self.tell(rank, &FromHub::Seated(invitation));
                     return;
                 }
                 Some(refusal) => refusal,
@@ -285,6 +282,42 @@ impl Hub {
                 tracing::debug!("{from} does not go away");
             }
         });
+    }
+
+    /// Serves the connection of a rank.
+    fn connect(
+        &mut self,
+        rank: u32,
+        reader: Reader<OwnedReadHalf>,
+        mut writer: Writer<OwnedWriteHalf>,
+    ) -> Seat {
+        self.connections += 1;
+        let connection = self.connections;
+        let (outbox, mut inbox) = mpsc::unbounded_channel();
+        let (mark, marks) = mpsc::unbounded_channel();
+        self.writers.spawn(async move {
+            while let Some(Heard::Message(bytes)) = inbox.recv().await {
+                if writer.send(&bytes).await.is_err() {
+                    return;
+                }
+            }
+            // Who is gone cannot be told that we are going.
+            writer.close().await.unwrap_or_default();
+        });
+        let tell = self.tell.clone();
+        tokio::spawn(receive(reader, marks, async move |inbound| {
+            let closed = |is_cut| Event::Closed { rank, connection, is_cut };
+            let event = match inbound {
+                Inbound::Message(bytes) => {
+                    let message = decode(&bytes);
+                    message.map_or_else(|| closed(false), |message| Event::Said(rank, message))
+                }
+                Inbound::Closed(e) => closed(e.is_some_and(|e| is_cut(&e))),
+                Inbound::Mark(mark) => Event::CaughtUp(mark),
+            };
+            tell.send(event).await.is_ok()
+        }));
+        Seat { connection, outbox, marks: Some(mark) }
     }
 
     fn objection(&self, joining: &Joining) -> Option<Refusal> {
@@ -324,178 +357,10 @@ impl Hub {
         }
     }
 
-    /// Until rank 0 has left and so have the others, or they have had time to.
-    async fn watch(&mut self) {
-        let mut arbiter = Arbiter::new(Judge::new(std::mem::take(&mut self.hosts)));
-        let mut end: Option<Instant> = None;
-        loop {
-            // Nobody goes while there is something to announce.
-            let is_settled = !arbiter.is_pending();
-            let alone = self.seats.keys().all(|rank| *rank == 0);
-            if end.is_some() && alone && is_settled {
-                return;
-            }
-            let due = |ms| self.began + Duration::from_millis(ms);
-            let tick = self.look.as_ref().map(|look| look.until);
-            let tick = tick.or_else(|| arbiter.deadline_ms().map(due));
-            let parting = self.leaving.values().min().copied().filter(|_| is_settled);
-            let now = Instant::now();
-            tokio::select! {
-                Some(event) = self.events.recv() => {
-                    if let Event::Said(0, ToHub::Goodbye(_)) = &event {
-                        end = Some(now + self.linger);
-                    }
-                    let steps = self.take(&mut arbiter, event);
-                    self.act(steps);
-                }
-                () = sleep_until(tick.unwrap_or(now)), if tick.is_some() => {
-                    if self.look.take().is_some() || !self.look_around() {
-                        self.act(arbiter.tick(self.now_ms()));
-                    }
-                }
-                () = sleep_until(parting.unwrap_or(now)), if parting.is_some() => {}
-                () = sleep_until(end.unwrap_or(now)), if end.is_some() && is_settled => return,
-            }
-            if !arbiter.is_pending() {
-                // Behind the verdict, if there is one.
-                let callers = std::mem::take(&mut self.callers);
-                let own = self.seats.get(&0);
-                callers
-                    .into_iter()
-                    .for_each(|mark| own.iter().for_each(|it| it.mark(mark.clone())));
-                self.part(arbiter.have_all_left());
-            }
-            // After a verdict nobody works on; those who can hear it have heard it soon.
-            if self.is_over {
-                end = end.map(|end| end.min(Instant::now() + FLUSH));
-            }
-        }
-    }
-
-    /// Sends a mark to every connection; whether there is any.
-    fn look_around(&mut self) -> bool {
-        self.looks += 1;
-        let connected = || self.seats.values().filter(|seat| seat.marks.is_some());
-        connected().for_each(|seat| seat.mark(Mark::Task(self.looks)));
-        let until = Instant::now() + LOOK;
-        let look = Look { number: self.looks, left: connected().count(), until };
-        self.look = Some(look).filter(|look| look.left > 0);
-        self.look.is_some()
-    }
-
-    fn take(&mut self, arbiter: &mut Arbiter, event: Event) -> Vec<Step> {
-        let now_ms = self.now_ms();
-        match event {
-            Event::Said(rank, ToHub::Complain(complaint)) => {
-                tracing::debug!("rank {rank} complains: {complaint:?}");
-                arbiter.complain(Rank(rank), complaint, now_ms)
-            }
-            Event::Said(rank, ToHub::Answer(history)) => {
-                arbiter.answer(Rank(rank), history, now_ms)
-            }
-            Event::Said(rank, ToHub::Holds) => {
-                arbiter.holds(Rank(rank));
-                Vec::new()
-            }
-            Event::Said(rank, ToHub::Stated(verdict)) => {
-                tracing::info!("rank {rank} could not wait: {verdict}");
-                arbiter.stated(Rank(rank), verdict, now_ms)
-            }
-            Event::Said(rank, ToHub::Goodbye(history)) => {
-                self.report(Report::Left { rank });
-                if rank != 0 {
-                    let until = Instant::now() + Duration::from_millis(limits::PARTING_MS);
-                    self.leaving.insert(rank, until);
-                }
-                arbiter.left(Rank(rank), history, now_ms)
-            }
-            Event::Said(rank, ToHub::Offer(bytes)) => {
-                self.offers.insert(rank, bytes);
-                if self.offers.len() == arbiter.size() {
-                    let all = std::mem::take(&mut self.offers);
-                    self.tell_all(&FromHub::Offers(all.into_values().collect()));
-                }
-                Vec::new()
-            }
-            Event::Said(rank, ToHub::NoRoster) => {
-                // Once: a rank that asks again has it under way.
-                if self.fetching.remove(&rank).is_some() {
-                    self.send(rank, &self.roster);
-                }
-                Vec::new()
-            }
-            Event::Said(rank, ToHub::Join(_)) => {
-                tracing::warn!("rank {rank} joins again");
-                Vec::new()
-            }
-            Event::Closed(rank) => {
-                self.seats.remove(&rank);
-                self.leaving.remove(&rank);
-                arbiter.closed(Rank(rank), now_ms)
-            }
-            // Each connection hands its copy back.
-            Event::CatchUp(mark) => {
-                self.callers.push(mark.clone());
-                let connected = self.seats.values().filter(|seat| seat.marks.is_some());
-                connected.for_each(|seat| seat.mark(mark.clone()));
-                Vec::new()
-            }
-            Event::CaughtUp(Mark::Task(number)) => {
-                let look = self.look.as_mut().filter(|look| look.number == number);
-                let is_last = look.is_some_and(|look| {
-                    look.left -= 1;
-                    look.left == 0
-                });
-                if is_last {
-                    self.look = None;
-                    return arbiter.tick(now_ms);
-                }
-                Vec::new()
-            }
-            Event::CaughtUp(mark) => {
-                self.callers.push(mark);
-                Vec::new()
-            }
-        }
-    }
-
-    fn act(&mut self, steps: Vec<Step>) {
-        for step in steps {
-            match step {
-                Step::Ask(ranks) => self.ask(&ranks, &FromHub::Ask),
-                Step::Hold(ranks) => self.ask(&ranks, &FromHub::Hold),
-                Step::Announce(verdict) => {
-                    tracing::info!("verdict: {verdict}");
-                    self.is_over = true;
-                    let culprits = verdict.culprits().iter().map(|r| r.0).collect();
-                    self.report(Report::Verdict { text: verdict.to_string(), culprits });
-                    self.tell_all(&FromHub::Verdict(verdict));
-                }
-            }
-        }
-    }
-
-    fn ask(&self, ranks: &[Rank], question: &FromHub) {
-        let question: Arc<[u8]> = encode(question).into();
-        ranks.iter().for_each(|rank| self.send(rank.0, &question));
-    }
-
-    /// Lets go who has nothing more to hear, or has waited long enough.
-    fn part(&mut self, have_all_left: bool) {
-        let (now, all) = (Instant::now(), have_all_left || self.is_over);
-        let (staying, going): (BTreeMap<_, _>, _) =
-            self.leaving.iter().partition(|(_, until)| !all && **until > now);
-        for (rank, _) in going {
-            self.tell(rank, &FromHub::Farewell);
-            self.seats.remove(&rank);
-        }
-        self.leaving = staying;
-    }
-
     /// Lets those who are still here know that nobody watches any more, and rank 0 go.
     async fn dismiss(mut self) {
         let own = self.seats.remove(&0);
-        if !self.is_over {
+        if self.verdict.is_none() {
             self.tell_all(&FromHub::Closing);
         }
         self.seats.clear();
@@ -511,8 +376,12 @@ impl Hub {
     }
 
     fn tell_all(&self, message: &FromHub) {
-        let bytes: Arc<[u8]> = encode(message).into();
-        self.seats.keys().for_each(|rank| self.send(*rank, &bytes));
+        self.send_all(&encode(message).into());
+    }
+
+    fn send_all(&self, bytes: &Arc<[u8]>) {
+        // Rank 0 last: its process may end with what it hears, and the others are written to first.
+        self.seats.keys().rev().for_each(|rank| self.send(*rank, bytes));
     }
 
     fn tell(&self, rank: u32, message: &FromHub) {

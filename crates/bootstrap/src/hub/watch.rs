@@ -1,0 +1,294 @@
+//! The hub once all ranks are there: hears reports, lets ranks come back, and announces the verdict.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfold_types::{Rank, limits};
+use tokio::time::{Instant, sleep_until};
+
+use super::{Event, FLUSH, Hub};
+use crate::acceptor::Member as Guest;
+use crate::address;
+use crate::inbound::Mark;
+use crate::judge::{Arbiter, Judge, Step};
+use crate::message::{FromHub, ToHub, encode};
+use crate::reconnect;
+use crate::rendezvous::Report;
+
+/// A connection that never rests is waited for so long before the hub decides something.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How long a rank has to come back whose connection broke.
+const RETURN: Duration = Duration::from_millis(limits::RETURN_MS);
+/// A hub that looks at the clock so much later than it meant to was stopped.
+const LATE: Duration = Duration::from_millis(limits::RETURN_MS / 3);
+
+/// The hub waits until every connection has delivered what the kernel had of it: a process that was
+/// stopped finds the time over, and the answers unread.
+pub(super) struct Look {
+    /// The mark that every connection delivers.
+    number: u64,
+    /// How many have not delivered it.
+    left: usize,
+    until: Instant,
+}
+
+/// A rank whose connection broke.
+pub(super) struct Lost {
+    /// When it is given up.
+    until: Instant,
+    is_extended: bool,
+}
+
+impl Hub {
+    /// Until rank 0 has left and so have the others, or they have had time to.
+    pub(super) async fn watch(&mut self) {
+        let mut arbiter = Arbiter::new(Judge::new(std::mem::take(&mut self.hosts)));
+        let mut end: Option<Instant> = None;
+        loop {
+            // Nobody goes while there is something to announce.
+            let is_settled = !arbiter.is_pending() && self.lost.is_empty();
+            let alone = self.seats.keys().all(|rank| *rank == 0);
+            if end.is_some() && alone && is_settled {
+                return;
+            }
+            let due = |ms| self.began + Duration::from_millis(ms);
+            let tick = self.look.as_ref().map(|look| look.until);
+            let tick = tick.or_else(|| arbiter.deadline_ms().map(due));
+            let parting = self.leaving.values().min().copied().filter(|_| is_settled);
+            let missed = self.lost.values().map(|lost| lost.until).min();
+            let now = Instant::now();
+            tokio::select! {
+                Some(event) = self.events.recv() => {
+                    if let Event::Said(0, ToHub::Goodbye(_)) = &event {
+                        end = Some(now + self.linger);
+                    }
+                    let steps = self.take(&mut arbiter, event);
+                    self.act(steps);
+                }
+                () = sleep_until(tick.unwrap_or(now)), if tick.is_some() => {
+                    if self.look.take().is_some() || !self.look_around() {
+                        self.act(arbiter.tick(self.now_ms()));
+                    }
+                }
+                (rank, guest) = reconnect::next(&mut self.entry) => {
+                    self.welcome_back(&arbiter, rank, guest);
+                }
+                () = sleep_until(missed.unwrap_or(now)), if missed.is_some() => {
+                    self.give_up(&mut arbiter);
+                }
+                () = sleep_until(parting.unwrap_or(now)), if parting.is_some() => {}
+                () = sleep_until(end.unwrap_or(now)), if end.is_some() && is_settled => return,
+            }
+            if !arbiter.is_pending() && self.lost.is_empty() {
+                // Behind the verdict, if there is one.
+                let callers = std::mem::take(&mut self.callers);
+                let own = self.seats.get(&0);
+                callers
+                    .into_iter()
+                    .for_each(|mark| own.iter().for_each(|it| it.mark(mark.clone())));
+                self.part(arbiter.have_all_left());
+            }
+            // After a verdict nobody works on; those who can hear it have heard it soon.
+            if self.verdict.is_some() {
+                end = end.map(|end| end.min(Instant::now() + FLUSH));
+            }
+        }
+    }
+
+    /// Sends a mark to every connection; whether there is any.
+    fn look_around(&mut self) -> bool {
+        self.looks += 1;
+        let connected = || self.seats.values().filter(|seat| seat.marks.is_some());
+        connected().for_each(|seat| seat.mark(Mark::Task(self.looks)));
+        let until = Instant::now() + LOOK;
+        let look = Look { number: self.looks, left: connected().count(), until };
+        self.look = Some(look).filter(|look| look.left > 0);
+        self.look.is_some()
+    }
+
+    /// Counts a mark of that number; whether it was the last.
+    fn has_seen_all(&mut self, number: u64) -> bool {
+        let Some(look) = self.look.as_mut().filter(|look| look.number == number) else {
+            return false;
+        };
+        look.left -= 1;
+        let is_last = look.left == 0;
+        if is_last {
+            self.look = None;
+        }
+        is_last
+    }
+
+    fn take(&mut self, arbiter: &mut Arbiter, event: Event) -> Vec<Step> {
+        let now_ms = self.now_ms();
+        match event {
+            Event::Said(rank, ToHub::Complain(complaint)) => {
+                tracing::debug!("rank {rank} complains: {complaint:?}");
+                arbiter.complain(Rank(rank), complaint, now_ms)
+            }
+            Event::Said(rank, ToHub::Answer(history)) => {
+                arbiter.answer(Rank(rank), history, now_ms)
+            }
+            Event::Said(rank, ToHub::Holds) => {
+                arbiter.holds(Rank(rank));
+                Vec::new()
+            }
+            Event::Said(rank, ToHub::Stated(verdict)) => {
+                tracing::info!("rank {rank} could not wait: {verdict}");
+                arbiter.stated(Rank(rank), verdict, now_ms)
+            }
+            Event::Said(rank, ToHub::Goodbye(history)) => {
+                if arbiter.is_present(Rank(rank)) {
+                    self.report(Report::Left { rank });
+                }
+                if rank != 0 {
+                    let until = Instant::now() + Duration::from_millis(limits::PARTING_MS);
+                    self.leaving.insert(rank, until);
+                }
+                arbiter.left(Rank(rank), history, now_ms)
+            }
+            Event::Said(rank, ToHub::Offer(number, bytes)) => {
+                self.exchange(rank, number, bytes, arbiter.size());
+                Vec::new()
+            }
+            Event::Said(rank, ToHub::NoRoster) => {
+                // Once: a rank that asks again has it under way.
+                if self.fetching.remove(&rank).is_some() {
+                    self.send(rank, &self.roster);
+                }
+                Vec::new()
+            }
+            Event::Said(rank, ToHub::Join(_) | ToHub::Return(_)) => {
+                tracing::warn!("rank {rank} joins again");
+                Vec::new()
+            }
+            Event::Closed { rank, connection, is_cut } => {
+                let seat = self.seats.get(&rank);
+                if seat.is_some_and(|seat| seat.connection != connection) {
+                    return Vec::new(); // the rank has come back since
+                }
+                self.lose(arbiter, rank, is_cut)
+            }
+            // Each connection hands its copy back.
+            Event::CatchUp(mark) => {
+                self.callers.push(mark.clone());
+                let connected = self.seats.values().filter(|seat| seat.marks.is_some());
+                connected.for_each(|seat| seat.mark(mark.clone()));
+                Vec::new()
+            }
+            Event::CaughtUp(Mark::Task(number)) => {
+                if self.has_seen_all(number) {
+                    arbiter.tick(now_ms)
+                } else {
+                    Vec::new()
+                }
+            }
+            Event::CaughtUp(mark) => {
+                self.callers.push(mark);
+                Vec::new()
+            }
+        }
+    }
+
+    fn act(&mut self, steps: Vec<Step>) {
+        for step in steps {
+            match step {
+                Step::Ask(ranks) => self.ask(&ranks, &FromHub::Ask),
+                Step::Hold(ranks) => self.ask(&ranks, &FromHub::Hold),
+                Step::Announce(verdict) => {
+                    tracing::info!("verdict: {verdict}");
+                    let culprits = verdict.culprits().iter().map(|r| r.0).collect();
+                    self.report(Report::Verdict { text: verdict.to_string(), culprits });
+                    let bytes: Arc<[u8]> = encode(&FromHub::Verdict(verdict)).into();
+                    self.verdict = Some(Arc::clone(&bytes));
+                    self.send_all(&bytes);
+                }
+            }
+        }
+    }
+
+    fn ask(&self, ranks: &[Rank], question: &FromHub) {
+        let question: Arc<[u8]> = encode(question).into();
+        ranks.iter().for_each(|rank| self.send(rank.0, &question));
+    }
+
+    /// Lets go who has nothing more to hear, or has waited long enough.
+    fn part(&mut self, have_all_left: bool) {
+        let (now, all) = (Instant::now(), have_all_left || self.verdict.is_some());
+        let (staying, going): (BTreeMap<_, _>, _) =
+            self.leaving.iter().partition(|(_, until)| !all && **until > now);
+        for (rank, _) in going {
+            self.tell(rank, &FromHub::Farewell);
+            self.seats.remove(&rank);
+        }
+        self.leaving = staying;
+    }
+
+    /// A rank whose connection broke is there again: it hears again what it may have missed.
+    fn welcome_back(&mut self, arbiter: &Arbiter, rank: u32, guest: Guest) {
+        tracing::info!("rank {rank} came back from {}", guest.from);
+        let seat = self.connect(rank, guest.reader, guest.writer);
+        self.seats.insert(rank, seat);
+        self.lost.remove(&rank);
+        match &self.verdict {
+            Some(verdict) => self.send(rank, verdict),
+            None => self.act(arbiter.owed(Rank(rank))),
+        }
+    }
+
+    /// The connection of a rank ended.
+    fn lose(&mut self, arbiter: &mut Arbiter, rank: u32, is_cut: bool) -> Vec<Step> {
+        self.seats.remove(&rank);
+        let has_left = self.leaving.remove(&rank).is_some();
+        match &mut self.entry {
+            Some(entry) if !has_left && !is_cut && arbiter.is_present(Rank(rank)) => {
+                tracing::debug!("the connection of rank {rank} broke");
+                entry.open();
+                self.lost.insert(rank, Lost { until: Instant::now() + RETURN, is_extended: false });
+                Vec::new()
+            }
+            _ => self.bury(arbiter, rank, is_cut),
+        }
+    }
+
+    fn bury(&self, arbiter: &mut Arbiter, rank: u32, is_cut: bool) -> Vec<Step> {
+        if is_cut {
+            arbiter.cut(Rank(rank), address::UNACKNOWLEDGED_MS, self.now_ms())
+        } else {
+            arbiter.closed(Rank(rank), self.now_ms())
+        }
+    }
+
+    /// Gives up the ranks that did not come back in time.
+    fn give_up(&mut self, arbiter: &mut Arbiter) {
+        let now = Instant::now();
+        for lost in self.lost.values_mut() {
+            // Was this process stopped meanwhile? Then nobody could be let in.
+            if !lost.is_extended && now > lost.until + LATE {
+                *lost = Lost { until: now + RETURN, is_extended: true };
+            }
+        }
+        let (gone, lost): (BTreeMap<_, _>, _) =
+            std::mem::take(&mut self.lost).into_iter().partition(|(_, lost)| lost.until <= now);
+        self.lost = lost;
+        for rank in gone.into_keys() {
+            let steps = self.bury(arbiter, rank, false);
+            self.act(steps);
+        }
+    }
+
+    fn exchange(&mut self, rank: u32, number: u64, bytes: Vec<u8>, size: usize) {
+        if number == self.exchanged.0 {
+            // It came back, and had not heard the result.
+            return self.send(rank, &self.exchanged.1);
+        }
+        self.offers.insert(rank, (number, bytes));
+        if self.offers.len() == size && self.offers.values().all(|(n, _)| *n == number) {
+            let all = std::mem::take(&mut self.offers).into_values().map(|(_, bytes)| bytes);
+            self.exchanged = (number, encode(&FromHub::Offers(number, all.collect())).into());
+            self.send_all(&self.exchanged.1);
+        }
+    }
+}

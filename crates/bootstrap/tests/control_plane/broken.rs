@@ -1,0 +1,164 @@
+//! A control connection breaks while both of its ends live. Nobody is accused, nothing is lost.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use ringfold_bootstrap::{CallName, Complaint, Control, Verdict};
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
+use rustix::process::Signal;
+
+use crate::world::{Job, PATIENCE, common_verdict, leave};
+
+/// Longer than the coordinator waits for a rank to come back.
+const LONG: Duration = Duration::from_millis(1500);
+
+/// The connection of one rank, which a test may cut.
+struct Cable {
+    port: u16,
+    ends: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Cable {
+    fn new(to: u16) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let ends = Arc::new(Mutex::new(Vec::new()));
+        let all = Arc::clone(&ends);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let client = client.unwrap();
+                let Ok(server) = TcpStream::connect(("127.0.0.1", to)) else { continue };
+                for (from, to) in [(&client, &server), (&server, &client)] {
+                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    all.lock().unwrap().push(from.try_clone().unwrap());
+                    thread::spawn(move || carry(from, to));
+                }
+            }
+        });
+        Self { port, ends }
+    }
+
+    fn cut(&self) {
+        for end in self.ends.lock().unwrap().drain(..) {
+            end.shutdown(Shutdown::Both).unwrap_or_default();
+        }
+    }
+}
+
+fn carry(mut from: TcpStream, mut to: TcpStream) {
+    let mut bytes = [0; 4096];
+    while let Ok(n @ 1..) = from.read(&mut bytes) {
+        if to.write_all(&bytes[..n]).is_err() {
+            break;
+        }
+    }
+    to.shutdown(Shutdown::Both).unwrap_or_default();
+    from.shutdown(Shutdown::Both).unwrap_or_default();
+}
+
+/// The controls of `size` ranks, of which the last one is connected by a cable.
+fn joined(size: usize) -> (Vec<Control>, Cable) {
+    let job = Job::new(size);
+    let cable = Cable::new(job.ports[0]);
+    let mut last = job.clone();
+    last.ports = vec![cable.port];
+    let last = last.spawn(size as u32 - 1);
+    let mut controls = job.joined(&(0..size as u32 - 1).collect::<Vec<_>>());
+    controls.push(last.join().unwrap().unwrap().0);
+    (controls, cable)
+}
+
+fn exchange(controls: &[Control]) {
+    thread::scope(|scope| {
+        let all: Vec<_> = controls
+            .iter()
+            .map(|control| {
+                let mine = vec![control.rank().0 as u8];
+                scope.spawn(move || control.exchange(mine, PATIENCE).unwrap())
+            })
+            .collect();
+        for one in all {
+            let expected: Vec<Vec<u8>> = (0..controls.len()).map(|rank| vec![rank as u8]).collect();
+            assert_eq!(one.join().unwrap(), expected);
+        }
+    });
+}
+
+fn barrier() -> CallName {
+    let (collective, data_type, op) = (Collective::Barrier, DataType::U8, ReduceOp::Sum);
+    CallName::new(&Call { collective, count: 0, data_type, op, root: Rank(0) }, 0)
+}
+
+#[test]
+fn a_connection_that_breaks_is_made_again_and_nobody_is_accused() {
+    let (controls, cable) = joined(6);
+    exchange(&controls);
+    cable.cut();
+    thread::sleep(LONG);
+    assert!(controls.iter().all(|control| control.verdict().is_none()));
+    exchange(&controls);
+    controls[5].complain(Complaint::Abort { reason: "enough".into() });
+    assert_eq!(common_verdict(&controls).to_string(), "rank 5 gave up: enough");
+    leave(controls);
+}
+
+#[test]
+fn what_was_on_its_way_is_said_again() {
+    let (controls, cable) = joined(3);
+    // The part of rank 2 in an exchange.
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| controls[2].exchange(vec![2], PATIENCE).unwrap());
+        cable.cut();
+        thread::sleep(LONG / 3);
+        let others: Vec<_> = controls[..2]
+            .iter()
+            .map(|c| scope.spawn(|| c.exchange(vec![c.rank().0 as u8], PATIENCE).unwrap()))
+            .collect();
+        let all: Vec<_> = others.into_iter().chain([waits]).map(|t| t.join().unwrap()).collect();
+        assert!(all.iter().all(|one| *one == [[0], [1], [2]]), "{all:?}");
+    });
+    leave(controls);
+    // Its complaint, and the verdict.
+    for is_before in [true, false] {
+        let (controls, cable) = joined(3);
+        if is_before {
+            cable.cut();
+        }
+        controls[..2].iter().for_each(|control| control.entered(1, &barrier()));
+        controls[2].complain(Complaint::Overdue { seq: 1 });
+        if !is_before {
+            cable.cut();
+        }
+        let verdict = common_verdict(&controls);
+        assert!(matches!(&*verdict, Verdict::Absent { ranks, .. } if ranks[0].who.rank == Rank(2)));
+        leave(controls);
+    }
+    // The verdict on others.
+    let (controls, cable) = joined(3);
+    controls[1].complain(Complaint::Abort { reason: "enough".into() });
+    cable.cut();
+    assert_eq!(common_verdict(&controls).to_string(), "rank 1 gave up: enough");
+    leave(controls);
+    // The goodbye.
+    let (controls, cable) = joined(3);
+    cable.cut();
+    assert_eq!(leave(controls), [Ok(()), Ok(()), Ok(())]);
+}
+
+#[test]
+fn a_death_while_another_rank_comes_back_is_everyone_s_verdict() {
+    let job = Job::new(4);
+    let cable = Cable::new(job.ports[0]);
+    let mut last = job.clone();
+    last.ports = vec![cable.port];
+    let (last, victim) = (last.spawn(3), job.process(2));
+    let mut controls = job.joined(&[0, 1]);
+    controls.push(last.join().unwrap().unwrap().0);
+    cable.cut();
+    victim.signal(Signal::KILL);
+    assert_eq!(common_verdict(&controls).to_string(), "the process of rank 2 is gone");
+    leave(controls);
+}
