@@ -30,7 +30,7 @@ enum { FLUSHED = 5, REMOTE_ACCESS = 10, RETRIES_EXHAUSTED = 12 };
 enum { LINK_INFINIBAND = 1, GRH_REQUIRED = 1, PORT_DOWN = 1, PORT_ACTIVE = 4 };
 enum { EVENT_FATAL = 8, EVENT_PORT_ACTIVE = 9, EVENT_PORT_ERROR = 10 };
 
-/* What callers see. */
+/* The structures that callers see. */
 
 struct device { void *ops[2]; int node_type, transport_type; char name[64], paths[576]; };
 struct context {
@@ -106,7 +106,7 @@ _Static_assert(sizeof(struct send) == 128, "send");
 _Static_assert(sizeof(struct change) == 144, "change");
 _Static_assert(sizeof(struct wanted) == 64, "wanted");
 
-/* What they do not. */
+/* The state behind them. */
 
 struct request {
     struct request *next;
@@ -188,7 +188,7 @@ static struct request *take_first(struct queue_pair *own) {
     return it;
 }
 
-/* A queue pair does no more: what waits is flushed, and what is in the network stays there. */
+/* Moves a queue pair to the error state: flushes its requests. The network keeps held ones. */
 static void fail(struct queue_pair *own, uint32_t status) {
     struct hooks *hooks = &devices[own->of].hooks;
     own->state = STATE_ERROR;
@@ -245,7 +245,7 @@ static bool is_up(int device) { return devices[device].port.state == PORT_ACTIVE
 
 /*
  * Lets a request arrive; its status, or -1 as long as it cannot. A queue pair in error that flushes
- * nothing is one that its device has not stopped yet: it takes what comes, and tells nobody.
+ * nothing is one that its device has not stopped yet: it takes writes, and completes nothing.
  */
 static int arrive(struct request *it) {
     struct queue_pair *to = queue_pair_of(it->to);
@@ -634,7 +634,7 @@ EXPORT int ibv_destroy_qp(struct queue_pair *own) {
     return 0;
 }
 
-/* What tests call. */
+/* The controls of tests. */
 
 EXPORT int fake_device(const char *name, int layer, int flags, int lid, const uint8_t *gid, int kind) {
     int at = device_count++;
@@ -689,7 +689,7 @@ EXPORT void fake_hook(int device, int hook, int value) {
     pthread_mutex_unlock(&lock);
 }
 
-/* Lets what a device held arrive, be its queue pairs gone; how many requests did. */
+/* Lets held requests arrive, also of queue pairs that are gone. Returns how many arrived. */
 EXPORT int fake_release(int device) {
     int arrived = 0;
     pthread_mutex_lock(&lock);

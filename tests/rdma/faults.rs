@@ -119,6 +119,26 @@ fn where_tcp_is_not_allowed_the_last_rail_is_the_end() {
     assert!(failed == 4 && outcome.stdout.contains(why), "{outcome:?}");
 }
 
+/// A cable that is out for a moment, of the only rail that either host may use: the devices outlast
+/// it, as they would without us.
+#[test]
+#[ignore = "wants a virtual machine"]
+fn a_flap_of_the_only_rail_is_waited_for() {
+    let text = "
+        unset RINGFOLD_IB_TIMEOUT RINGFOLD_IB_RETRY_CNT
+        start
+        for port in p0r0 p1r0; do
+            down $port; sleep 0.3; up $port
+            calls 3
+        done
+        said 'with no other way its device tries' 2
+        finish";
+    let own = "RINGFOLD_IB_HCA=rxe_h$((RINGFOLD_RANK / 2))r0";
+    let functions = functions_of(4, own, "RINGFOLD_TRANSPORT=rdma");
+    let Some(outcome) = script(&format!("{functions}{text}")) else { return };
+    assert!(!outcome.stdout.contains("is lost"), "{outcome:?}");
+}
+
 /// Whenever that is: before there is a link, in the middle of making it, or just after.
 #[test]
 #[ignore = "wants a virtual machine"]

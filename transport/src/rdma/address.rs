@@ -1,18 +1,18 @@
 //! How packets of a port are addressed to a peer's port.
 //!
-//! On Ethernet the GID says it all. InfiniBand's switches go by the LID, and by nothing else:
+//! On Ethernet the GID is the whole address. InfiniBand's switches read the LID and nothing else:
 //!
-//! * within a subnet that is the peer's own; a global header with its GID comes on top where either
-//!   port requires one;
-//! * to another subnet it is a LID that routers have on this one. A GID with a site-local prefix
-//!   can name it (its FLID). Other ways to learn it ask the subnet manager, which verbs cannot.
+//! * Within a subnet the LID is the peer's. A global header with the peer's GID is added where
+//!   either port requires one.
+//! * To another subnet the LID is that of the routers on this one. A GID with a site-local prefix
+//!   can name it (its FLID). Otherwise only the subnet manager knows it, and verbs cannot ask.
 
 use std::net::Ipv6Addr;
 
 use super::message::RailCard;
 use super::sys::GidKind;
 
-/// What a queue pair is told of the way to the peer's port.
+/// The address that a queue pair gets for the peer's port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     /// For the global header, if there is to be one.
@@ -26,12 +26,15 @@ pub(super) struct Address {
 pub(super) enum Unroutable {
     /// It has no LID.
     NoLid,
-    /// It is on another subnet, and nobody says how to get there.
+    /// It is on another subnet, and its GID names no router.
     NoRouter { ours: u64, theirs: u64 },
 }
 
 impl Address {
-    /// By which a port reaches another of its kind.
+    /// The address by which a port reaches another of its kind.
+    ///
+    /// # Errors
+    /// Packets cannot get there.
     pub(super) fn new(ours: &RailCard, theirs: &RailCard) -> Result<Self, Unroutable> {
         if theirs.kind != GidKind::InfiniBand {
             return Ok(Self { gid: Some(theirs.gid), lid: 0 });
@@ -49,7 +52,7 @@ impl Address {
 }
 
 impl Unroutable {
-    /// What it means for a port and the peer's, which have these names, and what to do.
+    /// The error for people, with the names of both ports and a remedy.
     pub(super) fn tell(self, port: &str, peer: &str) -> String {
         match self {
             Self::NoLid => format!(

@@ -147,7 +147,7 @@ pub(super) const fn network(kind: GidKind) -> &'static str {
     }
 }
 
-/// What it means that the device of a rail does not destroy a queue pair.
+/// The error of a device that does not destroy a queue pair.
 pub(super) fn destruction(rail: &str, error: &io::Error) -> String {
     format!(
         "{rail} cannot destroy a queue pair ({error}), by which the peer may still write; see \

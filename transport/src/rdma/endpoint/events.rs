@@ -78,7 +78,7 @@ impl Rdma {
         self.change_all(|peer, own| peer.lose_device(rail, why, own));
     }
 
-    /// Tells that a rail is down, and what goes with it: so many paths to each peer.
+    /// Logs that a rail is down. `goes` counts the paths to a peer that go with it.
     fn tell_down(&mut self, rail: usize, what: &str, goes: impl Fn(&Peer, &Rails) -> usize) {
         let (mut paths, mut peers, mut kept) = (0, 0, 0);
         for Contact { peer, .. } in self.contacts.iter().flatten().map(AsRef::as_ref) {

@@ -1,5 +1,5 @@
-//! A queue pair that its device is destroying, beside the calls: soft devices take seconds for it
-//! while packets of its wait for an address, and more while it is being connected.
+//! The destruction of a queue pair, in a thread of its own. Soft devices take seconds for it while
+//! packets wait for an address, and more while the queue pair is being connected.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -13,7 +13,7 @@ use crate::rdma::sys::{Connection, Qp};
 /// How often to look whether it is done.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What became of it, once the device is done.
+/// The result, once the device is done.
 type Outcome = Arc<OnceLock<Result<(), String>>>;
 
 /// See the module's head.
@@ -23,7 +23,7 @@ pub(super) struct Destruction {
     outcome: Outcome,
 }
 
-/// What is to be destroyed; dropping it blocks until the device is done.
+/// A queue pair and its connection. Dropping them blocks until the device is done.
 struct Doomed {
     qp: Option<Qp>,
     outcome: Outcome,
@@ -39,17 +39,17 @@ impl Drop for Doomed {
 }
 
 impl Destruction {
-    /// Begins.
+    /// Begins to destroy a queue pair, and then its connection.
     pub(super) fn new(qp: Qp, connection: Option<Arc<Connection>>) -> Self {
         let outcome = Outcome::default();
         let (qp, of) = (Some(qp), Arc::clone(&outcome));
         let doomed = Doomed { qp, outcome: of, _connection: connection };
-        // Where there can be no thread, the closure is dropped here, and this one waits.
+        // Without a thread the closure is dropped here, and this call blocks.
         thread::Builder::new().name("ringfold-rdma".to_owned()).spawn(move || drop(doomed)).ok();
         Self { since: Instant::now(), outcome }
     }
 
-    /// Whether the device is done, so that the queue pair takes and sends nothing any more.
+    /// Whether the device is done. The queue pair takes and sends nothing from then on.
     ///
     /// # Errors
     /// The device refuses, or takes too long: the peer may write for an unknown time.

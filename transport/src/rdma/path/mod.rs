@@ -63,9 +63,10 @@ pub(super) struct Path {
     /// What the peer has offered.
     theirs: Option<Target>,
     is_connected: bool,
-    /// The peer may be able to write by it, unless it has ended and is flushed.
+    /// The peer may be able to write by it until it is flushed or destroyed.
     is_exposed: bool,
-    /// Under way where it has to be over before the peer is told what arrived.
+    /// The destruction of a queue pair by which the peer could write. The peer hears nothing of
+    /// this life's end before the device is done.
     destruction: Option<Destruction>,
     /// The peer has said that it can be written to.
     is_ready: bool,
@@ -405,15 +406,14 @@ impl Path {
         }
     }
 
-    /// Takes it from the device, which refuses to end it or may have forgotten to say what became
-    /// of it.
+    /// Lets the device destroy the queue pair: it refuses to end it, or does not flush it.
     pub(super) fn destroy(&mut self) {
         self.receives = 0;
         let destruction = self.bury().filter(|_| self.is_exposed);
         self.destruction = destruction.or_else(|| self.destruction.take());
     }
 
-    /// Takes it from the device, and blocks until the device is done.
+    /// Lets the device destroy the queue pair, and blocks until that is done.
     ///
     /// # Errors
     /// The device does not let go of it.

@@ -238,7 +238,7 @@ pub(super) struct PortAttr {
     pub(super) phys_state: u8,
     pub(super) link_layer: u8,
     pub(super) flags: u8,
-    /// Room for what later headers have, and more. The symbol `ibv_query_port` writes none of it.
+    /// Room for the fields of later headers, and more. The symbol `ibv_query_port` writes none.
     pub(super) _later: [u32; 4],
 }
 

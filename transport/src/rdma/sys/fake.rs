@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::abi;
 use super::library::{find, open};
 
-/// Where a device's port is, and what it is like.
+/// The address and the flags of a device's port.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::rdma) struct Like {
     pub(in crate::rdma) is_infiniband: bool,
@@ -20,7 +20,7 @@ pub(in crate::rdma) struct Like {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::rdma) struct Device(c_int);
 
-/// What can be counted.
+/// Objects that are alive, and polls since the beginning.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::rdma) enum Count {
     Domains,
@@ -30,7 +30,7 @@ pub(in crate::rdma) enum Count {
     Polls,
 }
 
-/// What a device can be made to do.
+/// Faults of a device.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::rdma) enum Hook {
     Hold,
@@ -89,7 +89,7 @@ impl Device {
         self.event(event);
     }
 
-    /// The device is no more.
+    /// Reports that the device is no more.
     pub(in crate::rdma) fn die(self) {
         self.event(abi::EVENT_DEVICE_FATAL);
     }
@@ -103,7 +103,7 @@ impl Device {
         call!(c"fake_break" (self.0 => c_int, status => c_int));
     }
 
-    /// Lets it do that from now on.
+    /// Makes it have that fault from now on.
     pub(in crate::rdma) fn hook(self, hook: Hook) {
         let (hook, value) = match hook {
             Hook::Hold => (0, 1),
@@ -116,7 +116,7 @@ impl Device {
         call!(c"fake_hook" (self.0 => c_int, hook => c_int, value => c_int));
     }
 
-    /// Lets what was held arrive; how much of it did.
+    /// Lets held requests arrive. Returns how many found a queue pair.
     pub(in crate::rdma) fn release(self) -> i32 {
         call!(c"fake_release" (self.0 => c_int) -> c_int)
     }
@@ -127,7 +127,7 @@ pub(in crate::rdma) fn router(lid: u16) {
     call!(c"fake_router" (lid.into() => c_int));
 }
 
-/// How many there are.
+/// Returns how many there are.
 pub(in crate::rdma) fn count(what: Count) -> i64 {
     call!(c"fake_count" (what as c_int => c_int) -> c_long)
 }

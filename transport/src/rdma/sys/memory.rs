@@ -346,7 +346,7 @@ impl Mr {
     /// Takes the right away. When this returns, the device reaches the memory by it no more.
     ///
     /// # Errors
-    /// The device refuses, and may go on. The memory is never given back nor used again then.
+    /// The device refuses, and may go on. The memory is leaked, so that nobody uses it again.
     pub(in crate::rdma) fn deregister(mut self) -> io::Result<()> {
         self.release()
     }

@@ -273,7 +273,7 @@ impl Qp {
     /// more.
     ///
     /// # Errors
-    /// The device refuses, and may go on. What the queue pair needs is never given back then.
+    /// The device refuses, and may go on. Domain, queue and memory of the queue pair are leaked.
     pub(in crate::rdma) fn destroy(mut self) -> io::Result<()> {
         self.release()
     }

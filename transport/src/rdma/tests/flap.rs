@@ -9,7 +9,7 @@ use crate::rdma::sys::fake::{Count, Hook, count};
 /// Polls after which both ranks have surely looked at their devices' events.
 const POLLS: i64 = 20_000;
 
-/// Devices that try for longer than a test may take: what depends on the end of that hangs.
+/// Devices that try for longer than a test may take. A test that waits for their end hangs.
 fn patient() -> Settings {
     Settings { timeout: 23, ..Settings::default() }
 }
@@ -22,7 +22,7 @@ fn world(rails: usize, settings: &Settings, may_use_tcp: bool) -> World {
 }
 
 impl World {
-    /// Lets both ranks look at what happened to their devices.
+    /// Lets both ranks read their devices' events.
     fn look(&mut self) {
         let before = count(Count::Polls);
         self.until("polled", |_| count(Count::Polls) > before + POLLS);

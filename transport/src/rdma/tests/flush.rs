@@ -1,5 +1,5 @@
-//! Queue pairs that do not stop when they should: what the peer wrote by them must not land where
-//! the receiver has been told that nothing more will.
+//! Queue pairs that do not stop when they should. A write that the peer posted before must not land
+//! after the receiver has said what arrived.
 
 use std::time::{Duration, Instant};
 
@@ -23,8 +23,8 @@ fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| u8::try_from(at % 251).unwrap()).collect()
 }
 
-/// The network holds what rank 0 sends, its path is lost, and TCP brings the bytes. What the
-/// network held lands nowhere then.
+/// The network holds a write of rank 0, the path is lost, and TCP brings the bytes. The write lands
+/// nowhere afterwards.
 fn nothing_lands_late(spoil: impl Fn(&World)) {
     let mut world = world();
     let bytes = pattern(1000);
@@ -117,8 +117,8 @@ impl Long {
     }
 }
 
-/// Rank 0's device has invitations to write where rank 1 wants the message, and the network holds
-/// what it writes there.
+/// Rank 1 has invited rank 0's device to write a message into a buffer, and the network holds the
+/// writes.
 fn held_message(world: &mut World) -> Long {
     for _ in 0..4 {
         let mut message = Long::new(world, 256 << 10);
@@ -175,7 +175,7 @@ fake_test! {
 }
 
 fake_test! {
-    /// Who cannot promise that nothing more arrives ends the link, and says why.
+    /// A rank that cannot rule out late writes ends the link, and says why.
     fn a_queue_pair_that_cannot_be_destroyed_ends_the_link() {
         let mut world = world();
         world.devices[1][0].hook(Hook::RefuseError);

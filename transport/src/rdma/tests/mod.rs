@@ -1,5 +1,5 @@
-//! Two ranks of one process, over devices that exist only there (`tests/fake-verbs`): what devices
-//! do rarely, or never when asked to.
+//! Two ranks of one process, over devices that exist only there (`tests/fake-verbs`). They have the
+//! faults that real devices have rarely, and never on demand.
 //!
 //! Every test runs itself again in a child process, whose loader finds the fake libibverbs first.
 
@@ -187,7 +187,7 @@ impl World {
         });
     }
 
-    /// Rank 1 takes what rank 0 sent.
+    /// Rank 1 takes the bytes that rank 0 sent.
     fn take(&mut self, bytes: &[u8]) {
         let mut found = vec![0; bytes.len()];
         let mut arrived = 0;

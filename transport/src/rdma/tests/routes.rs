@@ -19,7 +19,7 @@ fn meet(one: Like, other: Like) {
     world.take(&[7; 100_000]);
 }
 
-/// What a rank is told that cannot reach the other.
+/// The error of a rank that cannot reach the other.
 fn refused(one: Like, other: Like) -> String {
     let mut world = World::new([&[one], &[other]], &Settings::default(), false);
     let link = World::link(0);
@@ -43,7 +43,7 @@ fake_test! {
 }
 
 fake_test! {
-    /// Whichever of the two it is.
+    /// One port that requires them is enough.
     fn a_port_that_requires_global_headers_gets_them() {
         for needy in 0..2 {
             let like = |rank, lid| Like { needs_grh: rank == needy, ..infiniband(PLAIN, lid) };
