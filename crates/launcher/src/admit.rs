@@ -1,5 +1,6 @@
-//! What a host may report. A broken keeper, or a stranger in its place, can end its own part of a
-//! job, but speaks for no other host, floods nothing, and writes nothing odd to a terminal. Pure.
+//! Admits the reports that a host may make. A broken keeper, or a stranger in its place, can end
+//! its own part of a job. It speaks for no other host, floods nothing, and controls no terminal.
+//! Pure.
 
 use std::collections::HashMap;
 
@@ -7,16 +8,16 @@ use ringfold_types::limits::{CAUSE_BYTES_MAX, LINE_BYTES_MAX};
 
 use crate::message::{Refusal, Up};
 
-/// Bytes of one output report: what a keeper reads at once, and the line that it completes.
+/// Bytes of one output report. A keeper reads less at once, and completes one line with it.
 const OUTPUT_BYTES_MAX: usize = 2 * LINE_BYTES_MAX;
 
-/// What one host has reported so far.
+/// The reports of one host so far.
 #[derive(Debug)]
 pub(crate) struct Admission {
     ranks: HashMap<u32, Told>,
 }
 
-/// What was said of one rank; each thing is said once.
+/// The reports of one rank so far. Each kind comes once.
 #[derive(Clone, Copy, Debug, Default)]
 struct Told {
     started: bool,
@@ -24,7 +25,7 @@ struct Told {
     refused: bool,
 }
 
-/// Why a report is none.
+/// The reason why a report is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ReportError {
     /// The rank runs on another host, or nowhere.

@@ -2,11 +2,11 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What a process of the launcher opens beside its hosts and ranks.
+/// Files that a process of the launcher opens for itself.
 const OTHERS: usize = 64;
 
-/// Lets this process, and those that it starts, have `count` files open beside the usual ones, or as
-/// many as the system allows. Where that is too few, what needs the next one says so.
+/// Lets this process and its children have `count` files open beside the usual ones, or as many as
+/// the system allows. Nothing fails here: opening a file beyond the limit does.
 pub(crate) fn allow(count: usize) {
     let limit = getrlimit(Resource::Nofile);
     let needed = u64::try_from(count.saturating_add(OTHERS)).unwrap_or(u64::MAX);

@@ -1,4 +1,5 @@
-//! The process above a keeper: it ends whatever the keeper leaves behind, however the keeper dies.
+//! The process above a keeper. It ends the processes that the keeper leaves behind, however the
+//! keeper dies.
 //!
 //! A guardian does nothing but wait. It is a subreaper, so every process of the job on its host
 //! descends from it, even after the keeper was killed with SIGKILL. A keeper whose guardian dies
@@ -28,7 +29,7 @@ pub(crate) fn guard() -> ExitCode {
         let keeper = Command::new("/proc/self/exe")
             .arg(KEEPER)
             .arg(std::process::id().to_string())
-            // Whoever kills the guardian's group leaves the keeper, which then ends the job.
+            // A signal to the guardian's group spares the keeper, which then ends the job.
             .process_group(0)
             .spawn()?;
         until_the_end(&keeper)?;

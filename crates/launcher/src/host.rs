@@ -30,15 +30,15 @@ The agent starts a command on another host. It is called as
 
     AGENT... HOST RINGRUN --ringfold-guardian
 
-and must run `RINGRUN --ringfold-guardian` on HOST with its own standard input and output connected \
-to that process, byte for byte, until it ends; when the agent dies or its input ends, the input of \
-the process must end too. What is printed before RINGRUN speaks is ignored. AGENT is split at \
-white space. By default it is `ssh -T -x -o BatchMode=yes -o ServerAliveInterval=15 --`; \
+and must run `RINGRUN --ringfold-guardian` on HOST with its own standard input and output \
+connected to that process, byte for byte, until it ends. When the agent dies or its input ends, \
+the input of the process must end too. Anything printed before RINGRUN speaks is ignored. AGENT is \
+split at white space. By default it is `ssh -T -x -o BatchMode=yes -o ServerAliveInterval=15 --`; \
 `--agent 'ip netns exec'` takes hosts to be network namespaces of this machine. The secret of the \
 job and the command to run travel over standard input, never in arguments. Both ends give signs of \
 life, so that a connection that is cut without a word is noticed after --host-timeout.";
 
-/// The last word ends the options: what follows is the host, whatever it looks like.
+/// The last word ends the options, so that ssh takes the next one for the host.
 const SSH: [&str; 8] =
     ["ssh", "-T", "-x", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", "--"];
 
@@ -58,7 +58,7 @@ pub(crate) struct Lines {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) orders: mpsc::UnboundedSender<Down>,
-    /// Closes both pipes, whatever is in them. The guardian ends the job there, and `task` ends
+    /// Closes both pipes at once. The guardian then ends the job on its host, and `task` ends
     /// within `AGENT_GRACE`.
     pub(crate) hang_up: Arc<Notify>,
     pub(crate) task: JoinHandle<()>,
@@ -125,7 +125,7 @@ pub(crate) fn start(
     let task = tokio::spawn(async move {
         let greeted = AtomicBool::new(false);
         let reports = read_reports(stdout, silence, admission, &greeted, &lines);
-        // What ends first closes the pipes of the others.
+        // The first to end closes the pipes of the others.
         let farewell = tokio::select! {
             farewell = reports => farewell,
             () = write_orders(stdin, orders_rx, silence, &greeted) => Farewell::Closed,
@@ -180,7 +180,7 @@ async fn write_orders(
     }
 }
 
-/// Why there are no more reports from a host.
+/// The reason why there are no more reports from a host.
 enum Farewell {
     /// The keeper has closed its output.
     Closed,
@@ -261,7 +261,7 @@ struct Agent {
 }
 
 impl Farewell {
-    /// What became of the host, of which `command` came to its end by `status`.
+    /// The reason why the host is lost. Its agent `command` has ended with `status`.
     fn explain(&self, command: &str, status: &str) -> String {
         match self {
             Self::Closed => format!("ringrun there ended ({status})"),

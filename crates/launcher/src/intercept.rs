@@ -12,8 +12,8 @@ pub(crate) const KEEPER: &str = "--ringfold-keeper";
 pub(crate) const TRAMPOLINE: &str = "--ringfold-trampoline";
 
 /// Takes over if this process was started as a part of a launch, that is if its first argument is
-/// `--ringfold-guardian`, `--ringfold-keeper` or `--ringfold-trampoline`: returns the status with which `main` must return
-/// at once. Returns `None` in any other process, having done nothing.
+/// `--ringfold-guardian`, `--ringfold-keeper` or `--ringfold-trampoline`: returns the status with
+/// which `main` must return at once. Returns `None` in any other process, having done nothing.
 ///
 /// Every program that calls [`run`](crate::run()) must call this first in `main`, before it starts
 /// a thread or reads an argument, because `run` starts the program itself in these parts:

@@ -37,8 +37,8 @@ pub struct Job {
     pub time_limit: Option<Duration>,
     /// How long the others may go on when a rank has failed, to notice it and to report it.
     pub grace: Duration,
-    /// How long another host may be silent before it counts as lost, and how long it goes on when it
-    /// hears nothing from this process. The time in which the waiting process itself is stopped
+    /// How long another host may be silent before it counts as lost, and how long it goes on when
+    /// it hears nothing from this process. The time in which the waiting process itself is stopped
     /// does not count. At least `limits::HOST_SILENCE_MIN_MS`.
     pub host_timeout: Duration,
     /// The command that starts another one on another host, in words; empty for ssh. See

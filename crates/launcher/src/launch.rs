@@ -252,8 +252,8 @@ impl Links {
     }
 
     /// Tells all hosts that the job is over and waits until the keepers have killed what was left
-    /// and have passed on all output, as long as that makes progress and nobody interrupts. Hangs up
-    /// then, and waits until the agents have ended.
+    /// and have passed on all output, as long as that makes progress and nobody interrupts. Then
+    /// hangs up, and waits until the agents have ended.
     async fn part(self, printer: &Printer, signals: &mut Signals) {
         let (hang_ups, mut tasks): (Vec<_>, Vec<_>) =
             self.0.into_iter().map(|link| (link.hang_up, link.task)).unzip();
@@ -278,7 +278,7 @@ impl Links {
             _ = signals.next() => {}
         }
         hang_ups.iter().for_each(|hang_up| hang_up.notify_one());
-        // Whoever interrupts once more leaves the rest to the guardians.
+        // After one more interrupt the guardians do the rest.
         tokio::select! {
             () = all_ended => {}
             _ = signals.next() => {}

@@ -4,11 +4,11 @@
 //! * [`Job`] is what to run, [`run`] runs it, [`Outcome`] is what became of it; a program that
 //!   calls `run` calls [`intercept`] first in its `main`.
 //! * `plan`, `hosts`: which rank runs where. `conduct`: when to stop whom. Both are pure.
-//! * `keeper`: the process that holds the ranks of one host; `guardian`: the process above it;
-//!   `trampoline`: what a rank is before it is the program; `family`: what descends from a process;
-//!   `affinity`: cores; `descriptors`: open files.
-//! * `host`: the launcher's line to a keeper; `message`, `frame`: what is said on it; `silence`:
-//!   how a line that was cut is noticed; `admit`: what a host may report.
+//! * `keeper`: the process that holds the ranks of one host. `guardian`: the process above it.
+//!   `trampoline`: a rank before it is the program. `family`: the process tree. `affinity`: cores.
+//!   `descriptors`: open files.
+//! * `host`: the launcher's line to a keeper. `message`, `frame`: the words on it. `admit`: the
+//!   reports that a host may make. `silence`: how either end notices that the line was cut.
 //! * `output`, `printer`, `feed`: the ranks' lines and rank 0's input.
 //! * `rendezvous`: where the ranks meet.
 //!
@@ -21,8 +21,8 @@
 //! A keeper whose input ends kills everything below it, as a subreaper that nothing below can
 //! leave. The same happens when a keeper on another host has heard nothing from ringrun for
 //! `Job::host_timeout`. The kernel kills a rank whose keeper dies. The guardian, a subreaper too,
-//! kills what ranks have started. A keeper whose guardian dies ends the job on its host. If both are
-//! killed in the same moment, ringrun ends what they leave on its own host. On another host
+//! kills what ranks have started. A keeper whose guardian dies ends the job on its host. If both
+//! are killed in the same moment, ringrun ends what they leave on its own host. On another host
 //! processes that ranks have started may then stay behind, but no ranks.
 //!
 //! # What a rank finds in its environment

@@ -4,13 +4,16 @@
 mod args;
 
 use std::ffi::{OsStr, OsString};
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Parser;
 use ringfold_launcher::{Bind, Job, intercept, parse_file, parse_list, run};
+use ringfold_types::limits::HOST_FILE_BYTES_MAX;
 
 use args::{Args, BindTo};
 
@@ -53,9 +56,9 @@ fn job(args: Args) -> anyhow::Result<Job> {
     job.ranks = args.ranks;
     job.hosts = match (&args.hostfile, &args.host) {
         (Some(file), _) => {
-            let text = std::fs::read_to_string(file);
-            let text = text.with_context(|| format!("host file '{}'", file.display()))?;
-            parse_file(&text).with_context(|| format!("host file '{}'", file.display()))?
+            let place = || format!("host file '{}'", file.display());
+            let text = read_host_file(file).with_context(place)?;
+            parse_file(&text).with_context(place)?
         }
         (None, Some(list)) => parse_list(list).context("--host")?,
         (None, None) => Vec::new(),
@@ -81,6 +84,15 @@ fn job(args: Args) -> anyhow::Result<Job> {
     let interfaces = interfaces.map(|(_, value)| value.to_string_lossy().into_owned());
     job.interfaces = interfaces.filter(|value| !value.is_empty());
     Ok(job)
+}
+
+fn read_host_file(path: &Path) -> anyhow::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(HOST_FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > HOST_FILE_BYTES_MAX {
+        bail!("longer than {HOST_FILE_BYTES_MAX} bytes: is it a list of hosts?");
+    }
+    Ok(text)
 }
 
 fn words(agent: Option<&str>) -> anyhow::Result<Vec<String>> {

@@ -1,5 +1,5 @@
 //! Another host that ringrun cannot clean up: its processes descend from a server that stands for
-//! sshd, not from ringrun. Whatever is killed, stopped or cut, none of them stays.
+//! sshd, not from ringrun. None of them stays when something is killed, stopped or cut.
 #![allow(clippy::unwrap_used, reason = "also in what the tests share")]
 
 mod support;
@@ -68,7 +68,7 @@ impl Far {
         Running::start(&mut ringrun(&[&args[..], &more].concat()))
     }
 
-    /// Stands for a cable that is cut: what is said on it arrives nowhere, and nobody is told.
+    /// Cuts the cable: bytes arrive nowhere any more, and neither end learns of it.
     fn cut(&self) {
         self.copiers().iter().for_each(|pid| kill(*pid, Signal::STOP));
     }
@@ -279,7 +279,7 @@ fn the_secret_travels_by_no_argument_and_no_environment() {
         for pid in $$ $PPID $(cut -d' ' -f4 /proc/$PPID/stat); do
             cat /proc/$pid/cmdline /proc/$pid/environ; done | tr '\\0' '\\n' >&2";
     let job = far.start(1, show);
-    // The agent and what copies for it have the arguments of the call.
+    // The agent has the arguments of the call.
     let copiers = far.copiers();
     let agent = std::fs::read(format!("/proc/{}/cmdline", parent(copiers[0]))).unwrap_or_default();
     let done = job.finish();

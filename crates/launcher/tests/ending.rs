@@ -108,6 +108,7 @@ fn impossible_requests_are_refused() {
         (&["--host", "localhost:x", "true"], 125, "'x' is not a number of slots"),
         (&["--host", "a,[-Fcfg]", "true"], 125, "--host: host 2 of the list: '[-Fcfg]' is not"),
         (&["--hostfile", "/no/such/file", "true"], 125, "host file '/no/such/file'"),
+        (&["--hostfile", "/dev/zero", "true"], 125, "'/dev/zero': longer than 4194304 bytes"),
         (&["-x", "SURELY_NOT_SET_ANYWHERE", "true"], 125, "say -x SURELY_NOT_SET_ANYWHERE=VALUE"),
         (&["-n", "4"], 2, "PROGRAM"),
         (&["-np", "x", "true"], 2, "not a number of ranks"),

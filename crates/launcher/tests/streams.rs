@@ -26,7 +26,7 @@ fn lines_are_never_mixed() {
 
 #[test]
 fn bytes_arrive_as_they_were_written() {
-    // Binary data with newlines in it, a line far longer than the limit, and an unfinished last line.
+    // Binary data with newlines, a line far longer than the limit, and an unfinished last line.
     let script = "head -c 200000 /dev/zero; od -An -v -tx1 /dev/zero -N 40000 | tr -d '\\n'; echo; \
                   printf '\\0\\377\\n\\n\\r\\200end' | tee /dev/stderr";
     let expected = {

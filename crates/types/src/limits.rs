@@ -115,6 +115,9 @@ pub const HUBS_MAX: usize = 1_024;
 /// Bytes of one line of a launcher's key-value protocol (PMI-1).
 pub const PMI_LINE_BYTES_MAX: usize = 4_096;
 
+/// Bytes of a host file.
+pub const HOST_FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
 /// Time without a word from another host after which `ringrun` takes the host for lost, and after
 /// which a host that hears nothing from `ringrun` ends its ranks, in milliseconds. So `ringrun` may
 /// be stopped, as by a debugger, for nearly two minutes. `--host-timeout` sets another time.

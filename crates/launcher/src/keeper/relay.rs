@@ -151,8 +151,9 @@ pub(super) async fn read_orders(
     orders.send(Err(unheard)).await.ok();
 }
 
-/// Passes on what a rank writes, in whole lines where they are not too long, until every process that holds its end is gone. A
-/// stranger to whom a rank gave it is not waited for when the job is over.
+/// Passes on what a rank writes, in whole lines where they are not too long, until every process
+/// that holds its end is gone. When the job is over, it does not wait for processes outside the job
+/// that still hold it.
 pub(super) async fn read_stream(
     mut from: pipe::Receiver,
     rank: u32,
