@@ -4,6 +4,7 @@
 use ringfold::Collective;
 
 use crate::allocations::none_in_repeated_calls;
+use crate::bits::same_bits;
 use crate::via::Via;
 use crate::{barriers, calls, differs_after_repeats, repeats, some_calls, windows, wrong_in};
 
@@ -47,6 +48,13 @@ fn reduce() {
 fn barrier() {
     if Via::Rdma.is_there() {
         barriers(Via::Rdma, &[1, 2, 3]);
+    }
+}
+
+#[test]
+fn every_rank_gets_the_same_bits() {
+    if Via::Rdma.is_there() {
+        same_bits(Via::Rdma, 3);
     }
 }
 

@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::thread;
 
 use ringfold::{Communicator, Config, local};
+use ringfold_collectives::Algorithm;
 use ringfold_tests::rdma;
 
 /// How the ranks of a test reach each other.
@@ -32,6 +33,13 @@ impl Via {
     /// Whether there is what it needs; else says so, or fails where `RINGFOLD_TEST_REQUIRE` has it.
     pub(crate) fn is_there(self) -> bool {
         self != Self::Rdma || !rdma::hosts().is_empty()
+    }
+
+    /// Whether ranks that reach each other so can perform `algorithm`: one that needs memory which
+    /// all ranks have mapped needs all of them on one host, as processes are.
+    pub(crate) fn carries(self, algorithm: &Algorithm) -> bool {
+        let shares_memory = matches!(self, Self::Shm | Self::ShmAttached | Self::ShmTried);
+        algorithm.works_anywhere() || shares_memory
     }
 
     /// Runs `rank_main` on `size` ranks with these settings (`RINGFOLD_*` variables) and returns

@@ -1,25 +1,77 @@
-//! Proves schedules: all ranks run at once, on the real `machine`, over symbolic memory.
+//! Proves that the schedules of all ranks, run together, do what their call promises.
 //!
-//! An element is not a number here but the set of inputs that went into it, so one run covers all
-//! values. Links accept only so many bytes before the receiver takes them, and where that is asked
-//! for what is left of a longer message only when it was taken. What is shown:
+//! A *proof* is one symbolic run. Each rank's schedule runs on the real `machine`, over memory that
+//! holds symbols in place of numbers. A symbol is the set of inputs that went into an element, and
+//! the order in which they were combined. So one run covers all input values. The sections below
+//! say why it also covers every timing.
 //!
-//! * sends meet receives of the same length and form, and nothing is left on the wire;
-//! * nobody waits for ever;
-//! * every result holds exactly the inputs it should, each exactly once, and is finished exactly
-//!   once; in place, no input is read after it was overwritten;
-//! * nothing is read that was not written; nothing empty is sent;
-//! * how long the longest chain of messages is, and how much the busiest rank sends.
+//! # What is proven
 //!
-//! * where ranks reach into each other's memory (windows, stages): whatever two of them do with one
-//!   element, messages and tells order it, and nobody is at it when its owner's call ends, or, for
-//!   a part of the stage, when its owner has heard of all others in the next call (`races`);
-//! * every tell is heard once by all others, and before another takes its place (`tells`).
+//! The claims hold for one call, layout and number of ranks under some [`Conditions`]. Each names
+//! the [`Flaw`] that refutes it.
 //!
-//! Messages arrive in one order per link whatever the timing, so the outcome can depend on the
-//! order in which lanes and ranks move only through memory that two lanes of a rank share. To find
-//! that, the run is repeated in several orders.
+//! * Every receive meets a send of the same length and form, and no element is left over (`Form`,
+//!   `Unreceived`).
+//! * No rank waits for ever (`Deadlock`).
+//! * A result holds exactly the promised inputs, each once, and is rounded once (`Result`, `Twice`,
+//!   `Mixed`).
+//! * All ranks of an all-reduce combine an element's inputs in the same order, so they get the same
+//!   bits (`Bits`).
+//! * No step reads what was never written, or an input that the output has overwritten in place
+//!   (`Unwritten`).
+//! * A message that its sender offers stays as it is until its receiver has taken it (`Race`,
+//!   `Result`).
+//! * Messages and signals (`Step::Tell`, `Step::Hear`) order any two accesses to one element of
+//!   which one writes (`Race`).
+//! * All other ranks hear a signal once, before another takes its place (`Tell`, `Unreceived`).
+//! * When the call ends, no rank uses the half of a stage that the next call writes first (`Race`,
+//!   `Turn`).
+//! * Every slice lies in its buffer (`Bounds`).
+//!
+//! A proof also measures the longest chain of messages, and the elements that the busiest rank
+//! sends.
+//!
+//! # Why one run stands for every timing
+//!
+//! A lane performs its steps in program order. It waits for messages, for room in a link and for
+//! signals, but it never chooses what to do by what has arrived. A message goes from a lane to the
+//! same lane of its receiver, and a link keeps its order. Processes of this kind give the same
+//! results in every order of events if they share no memory (Kahn, 1974). An earlier message, or
+//! more room, never stops a lane that could go on. So if one run ends, every run ends.
+//!
+//! Lanes do share memory. `races` gives each lane a vector clock that messages and signals advance,
+//! and refuses two accesses that no clock orders. The clocks depend on the messages alone, so this
+//! run shows every pair of accesses that could meet in any run. `races` watches:
+//!
+//! * windows and stages, among all lanes of all ranks;
+//! * all buffers of a rank with several lanes, scratch included, among these lanes. No message
+//!   leads from one lane to another, so no order between two lanes of a rank is ever known.
+//!
+//! # Why the same order gives the same bits
+//!
+//! A value carries a hash of the tree of operations that made it (`fold`). An input is a leaf. A
+//! reduction adds an operator for each further source, from left to right. Division and rounding
+//! are a node of their own, where they happen. Equal trees over equal inputs give equal bits.
+//! Partial sums keep the accumulator's type: a proof refuses to combine a rounded value (`Mixed`).
+//!
+//! # What is assumed
+//!
+//! * **Kernels** combine sources from left to right in the accumulator's type. They give the same
+//!   bits for a + b and b + a, and write the canonical NaN only. A change of form to the
+//!   accumulator is exact. `crates/reduce/tests/axioms.rs` tests this for every type and operation.
+//! * **Hashes.** Two different trees have the same 64 bits with a chance of 2^-64.
+//! * **Links** keep order, deliver what they accept, and accept `window_bytes` before the receiver
+//!   takes any. The conformance suite of `transport` tests this.
+//! * **Memory.** The receiver of a message or a signal sees what its sender stored before.
+//! * **The engine** does what the machine says. Its fast paths bypass the machine for short calls;
+//!   `tests/suite` compares their results and bits with an oracle and with each other.
+//! * **Other calls** keep the same rules about stages.
+//!
+//! `collectives/tests/proofs.rs` runs proofs for all numbers of ranks up to 64 and for some up to
+//! 1,024. `collectives/tests/mutants` shows that the proofs refuse schedules with random faults,
+//! unless no execution on real numbers fails.
 
+mod access;
 mod fold;
 mod memory;
 mod races;
@@ -48,7 +100,10 @@ pub struct Conditions {
     pub offers: bool,
 }
 
-/// Runs the schedules of all ranks, in rank order, and returns what they cost.
+/// Proves the schedules of all ranks, given in rank order, and returns what they cost.
+///
+/// Time and memory grow with the steps of all ranks together, and with the square of the number of
+/// ranks where they share memory, since each knows of each.
 ///
 /// # Errors
 /// The first flaw.

@@ -1,10 +1,10 @@
-//! What happens before what, where ranks reach into each other's memory.
+//! What happens before what, where lanes share memory.
 //!
-//! Every lane of every rank has a vector clock: how far it knows each lane to have come. A message
-//! carries its sender's, and so does a tell. An access is marked with its lane and that lane's own
-//! count, and is *known* to another lane whose clock counts as far. Of two accesses to one element,
-//! one of them a write, the later must know of the earlier. That is a property of the messages, not
-//! of the order in which this run happened to move; so what passes is right in every order.
+//! Every lane has a vector clock: how far it knows each lane to have come. A message carries its
+//! sender's clock, and so does a tell. An access is marked with its lane and that lane's own count,
+//! and is *known* to another lane whose clock counts as far. Of two accesses to one element, one of
+//! them a write, the later must know of the earlier. That is a property of the messages, not of the
+//! order in which this run happened to move, so what passes is right in every order.
 //!
 //! A call begins and ends with its user: the owner has written all of its windows before, and does
 //! again after. Of a stage, the first half is the owner's in the same way before the call; the
@@ -43,14 +43,14 @@ struct Thread {
     told: bool,
 }
 
-/// The memory of one rank that others reach.
+/// The memory of one rank that several lanes use.
 struct Buffers {
     /// In place, where input and output begin in the one memory.
     together: Option<(usize, usize)>,
     input: Memory<Touched>,
     output: Memory<Touched>,
     stage: Memory<Touched>,
-    /// Only where this rank has several lanes: no other reaches it.
+    /// Only where ranks have several lanes: no other rank reaches it.
     scratch: Option<Memory<Touched>>,
     /// Elements of a half of the stage,
     half: usize,

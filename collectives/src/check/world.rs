@@ -3,12 +3,10 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use ringfold_types::limits::{STAGE_BYTES, STAGE_HALF_BYTES};
 use ringfold_types::{Buffer, Collective, Rank, Slice};
 
-use super::fold::Fold;
-use super::memory::{Memory, Ranks, Run, Value, combine, cut, shifted};
-use super::races::{Race, Races};
+use super::memory::{Memory, Ranks, Run, combine, cut, shifted};
+use super::races::Races;
 use super::stream::Stream;
 use super::tells::Tells;
 use super::{Conditions, Flaw, overlay};
@@ -34,12 +32,12 @@ pub(super) struct Node {
     /// Whether it moved, or someone it talks to did, since it could not go on.
     pub(super) is_awake: bool,
     /// The set of this rank alone.
-    own: Ranks,
+    pub(super) own: Ranks,
     pub(super) output: Memory,
-    scratch: Memory,
-    stage: Memory,
+    pub(super) scratch: Memory,
+    pub(super) stage: Memory,
     /// Whether it takes the other rank's stage for its own, of two.
-    has_traded: bool,
+    pub(super) has_traded: bool,
     /// Per lane, the longest chain of messages that led to where it is.
     pub(super) depth: Vec<usize>,
     /// The ranks that are known to have entered, for barrier.
@@ -208,18 +206,6 @@ impl<'s> World<'s> {
         Ok(accepted)
     }
 
-    /// Values as they are on the wire, where a run has no place of its own: its shift is its first
-    /// input's index.
-    fn read_to_send(&self, index: usize, src: Slice) -> Result<Vec<Run>, Flaw> {
-        let mut values = self.read(index, src)?;
-        let mut position = src.offset.cast_signed();
-        for (len, value) in &mut values {
-            value.shift += position;
-            position += len.cast_signed();
-        }
-        Ok(values)
-    }
-
     fn recv(&mut self, index: usize, lane: usize, from: Rank, dst: Slice) -> Result<usize, Flaw> {
         let dst = dst.take(self.arrived(index, lane, from));
         let values = self.take(index, lane, from, Form::of(dst.buffer), dst)?;
@@ -270,32 +256,6 @@ impl<'s> World<'s> {
         }
         self.nodes[index].has_traded ^= true;
         Ok(0)
-    }
-
-    /// Where that lies which a rank takes for memory of `of`.
-    fn home(&self, index: usize, of: usize, slice: Slice) -> usize {
-        let is_other = slice.buffer == Buffer::Stage && self.nodes[index].has_traded;
-        if is_other { 1 - of } else { of }
-    }
-
-    /// A lane of a rank uses memory that other lanes, of this rank or another, may use too.
-    fn touch(
-        &mut self,
-        by: (usize, usize),
-        of: usize,
-        slice: Slice,
-        writes: bool,
-    ) -> Result<(), Flaw> {
-        let home = self.home(by.0, of, slice);
-        self.bounds(home, slice)?;
-        let touched = match (&mut self.races, &mut self.lanes[by.0]) {
-            (Some(races), _) => races.touch(by, home, &slice, writes),
-            // There the rank is the only one.
-            (None, Some(races)) => races.touch((0, by.1), 0, &slice, writes),
-            (None, None) => Ok(()),
-        };
-        let (rank, of) = (Rank::at(by.0), Rank::at(of));
-        touched.map_err(|Race| Flaw::Race { rank, of, slice })
     }
 
     fn reduce(
@@ -427,83 +387,5 @@ impl<'s> World<'s> {
             }
         }
         Ok(values)
-    }
-
-    fn read(&self, index: usize, slice: Slice) -> Result<Vec<Run>, Flaw> {
-        self.read_of(index, index, slice)
-    }
-
-    /// What `by` takes for memory of `of`.
-    fn read_of(&self, by: usize, of: usize, slice: Slice) -> Result<Vec<Run>, Flaw> {
-        let index = self.home(by, of, slice);
-        let (schedule, node) = (&self.schedules[index], &self.nodes[index]);
-        let unwritten = Flaw::Unwritten { rank: Rank::at(index), slice };
-        self.bounds(index, slice)?;
-        let own = |from: &Ranks, shift| {
-            let fold = Fold::input(index);
-            alloc::vec![(slice.len, Value { shift, from: from.clone(), fold, finished: false })]
-        };
-        match slice.buffer {
-            Buffer::Input => {
-                if self.conditions.in_place && !self.is_intact(index, slice) {
-                    return Err(unwritten);
-                }
-                Ok(own(&node.own, 0))
-            }
-            Buffer::Output => node.output.read(slice.offset, slice.len).ok_or(unwritten),
-            Buffer::Stage => node.stage.read(slice.offset, slice.len).ok_or(unwritten),
-            Buffer::Scratch if schedule.call().collective == Collective::Barrier => {
-                Ok(own(&node.entered, 0))
-            }
-            Buffer::Scratch => match node.scratch.read(slice.offset, slice.len) {
-                // A token says only that it was sent. As if finished, so that it adds to nothing.
-                None if self.races.is_some() => {
-                    let (shift, from) = (0, Ranks::none(self.nodes.len()));
-                    let value = Value { shift, from, fold: Fold::token(), finished: true };
-                    Ok(alloc::vec![(slice.len, value)])
-                }
-                values => values.ok_or(unwritten),
-            },
-        }
-    }
-
-    /// Whether no part of this input was overwritten by the output, which is the same memory.
-    fn is_intact(&self, index: usize, slice: Slice) -> bool {
-        let at = overlay(&self.schedules[index]);
-        let start = slice.offset.cast_signed() - at;
-        let end = (start + slice.len.cast_signed()).max(0).cast_unsigned();
-        let start = start.max(0).cast_unsigned();
-        self.nodes[index].output.is_unwritten(start, end.saturating_sub(start))
-    }
-
-    fn write(&mut self, index: usize, slice: Slice, values: Vec<Run>) -> Result<(), Flaw> {
-        self.bounds(index, slice)?;
-        let home = self.home(index, index, slice);
-        let node = &mut self.nodes[home];
-        match slice.buffer {
-            Buffer::Input => return Err(Flaw::Bounds { rank: Rank::at(index), slice }),
-            Buffer::Output => node.output.write(slice.offset, values),
-            Buffer::Scratch => node.scratch.write(slice.offset, values),
-            Buffer::Stage => node.stage.write(slice.offset, values),
-        }
-        Ok(())
-    }
-
-    fn bounds(&self, index: usize, slice: Slice) -> Result<(), Flaw> {
-        let schedule = &self.schedules[index];
-        let (call, rank) = (schedule.call(), Rank::at(index));
-        let root_only = |len| if rank == call.root { len } else { 0 };
-        let len = match (slice.buffer, call.collective) {
-            (Buffer::Input, Collective::Broadcast) => root_only(call.count),
-            (Buffer::Output, Collective::Reduce) => root_only(call.count),
-            (Buffer::Input, _) => call.input_len(self.nodes.len()),
-            (Buffer::Output, _) => call.output_len(self.nodes.len()),
-            (Buffer::Scratch, _) => schedule.scratch_len(),
-            (Buffer::Stage, _) => STAGE_BYTES / call.data_type.bytes(),
-        };
-        // The halves of the stage may lie the other way round.
-        let half = STAGE_HALF_BYTES / call.data_type.bytes();
-        let is_torn = slice.buffer == Buffer::Stage && slice.offset % half + slice.len > half;
-        if slice.end() > len || is_torn { Err(Flaw::Bounds { rank, slice }) } else { Ok(()) }
     }
 }

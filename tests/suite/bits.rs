@@ -1,0 +1,150 @@
+//! The same input gives the same bits on every rank and in every run: by every algorithm there is,
+//! over every transport that can carry it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ringfold::{
+    Buffers, Call, Collective, Communicator, DataType, Rank, ReduceOp, Window, Windows,
+};
+use ringfold_collectives::Algorithm;
+
+use crate::via::Via;
+
+/// Where ranks may be. `Via::Rdma` needs devices: see `rdma`.
+const VIAS: [Via; 5] = [Via::Local, Via::Shm, Via::ShmAttached, Via::Tcp, Via::Hosts(2)];
+
+/// Elements of a call: less than a cache line, several blocks, and more than links accept.
+const COUNTS: [usize; 4] = [1, 13, 3001, 20_011];
+
+/// Types that are summed in their own precision, and in a wider one and then rounded.
+const TYPES: [DataType; 2] = [DataType::F32, DataType::Bf16];
+
+/// The bytes of every output of a rank, by the algorithm and the call that made it.
+type Bits = BTreeMap<(String, String), Vec<u8>>;
+
+#[test]
+fn every_rank_gets_the_same_bits_in_every_run() {
+    let mut done = BTreeSet::new();
+    for via in VIAS {
+        for size in [2, 5] {
+            done.extend(same_bits(via, size));
+        }
+    }
+    let all = Collective::ALL.into_iter().flat_map(Algorithm::of);
+    let forgotten: Vec<_> = all
+        .filter(|algorithm| algorithm.collective != Collective::Barrier)
+        .filter(|algorithm| !done.contains(&algorithm.to_string()))
+        .collect();
+    assert!(forgotten.is_empty(), "no transport here carries {forgotten:?}");
+}
+
+/// All algorithms that `via` carries, in two runs; which those are.
+pub(crate) fn same_bits(via: Via, size: usize) -> BTreeSet<String> {
+    let runs = [run(via, size), run(via, size)];
+    let mut sums = BTreeSet::new();
+    for (rank, bits) in runs[0].iter().enumerate() {
+        for ((algorithm, call), bits) in bits {
+            let what = format!("{algorithm}, {call}, rank {rank} of {size}, {via:?}");
+            let key = &(algorithm.clone(), call.clone());
+            assert!(runs[1][rank][key] == *bits, "{what}: bits differ between runs");
+            if algorithm.starts_with("allreduce/") {
+                assert!(runs[0][0][key] == *bits, "{what}: bits are not those of rank 0");
+                sums.insert((call, bits));
+            }
+        }
+    }
+    let calls: BTreeSet<_> = sums.iter().map(|(call, _)| call).collect();
+    // Of two operands there is one sum. Else some algorithms have an order of their own.
+    assert!(size == 2 || sums.len() > calls.len(), "{via:?}: the order of sums changes nothing");
+    runs[0][0].keys().map(|(algorithm, _)| algorithm.clone()).collect()
+}
+
+/// What all ranks get by all algorithms, in place and apart, the first time and again.
+fn run(via: Via, size: usize) -> Vec<Bits> {
+    let all = Collective::ALL.into_iter().flat_map(Algorithm::of);
+    let carried: Vec<_> = all
+        .filter(|algorithm| algorithm.collective != Collective::Barrier && via.carries(algorithm))
+        .collect();
+    via.run(size, &[], |comm| {
+        let mut bits = Bits::new();
+        let bytes = COUNTS.into_iter().max().unwrap() * size_of::<f32>();
+        let mut windows = [(); 2].map(|()| comm.alloc::<u8>(bytes).unwrap());
+        for algorithm in &carried {
+            let (collective, name) = (algorithm.collective, algorithm.name);
+            comm.set_algorithms(format!("{collective}:{name}").parse().unwrap());
+            for (count, data_type) in COUNTS.into_iter().flat_map(|it| TYPES.map(|ty| (it, ty))) {
+                let root = Rank::at(if collective.has_root() { size - 1 } else { 0 });
+                let call = Call { collective, count, data_type, op: ReduceOp::Sum, root };
+                for in_place in [false, true] {
+                    let what = format!("{call}, in place {in_place}");
+                    let mut one = || match algorithm.needs_windows() {
+                        true => in_windows(comm, &mut windows, &call, in_place),
+                        false => {
+                            assert_eq!(comm.algorithm_for(&call).unwrap(), name, "{via:?}");
+                            in_buffers(comm, &call, in_place)
+                        }
+                    };
+                    let first = one();
+                    // A call that repeats the one before may go a shorter way.
+                    let same = (0..2).all(|_| one() == first);
+                    assert!(same, "{algorithm}, {what}, {via:?}: bits differ when repeated");
+                    bits.insert((algorithm.to_string(), what), first);
+                }
+            }
+        }
+        bits
+    })
+}
+
+/// Inputs whose sum depends on the order of addition.
+fn input(call: &Call, rank: Rank, size: usize) -> Vec<u8> {
+    let value = |at: usize| {
+        let at = f64::from(u32::try_from(at).unwrap());
+        let scale = 10_f64.powf(3.0 * (f64::from(rank.0) * 1.7 + at).sin());
+        ((f64::from(rank.0 * 7919) + at).sin() * scale) as f32
+    };
+    let values = (0..call.input_len(size)).map(value);
+    match call.data_type {
+        DataType::Bf16 => {
+            values.flat_map(|it| (it.to_bits() >> 16).to_le_bytes()[..2].to_vec()).collect()
+        }
+        _ => values.flat_map(f32::to_le_bytes).collect(),
+    }
+}
+
+fn in_buffers(comm: &mut Communicator, call: &Call, in_place: bool) -> Vec<u8> {
+    let (rank, size, bytes) = (comm.rank(), comm.size(), call.data_type.bytes());
+    let input = input(call, rank, size);
+    let output_len = call.output_len(size) * bytes;
+    let at = |collective| if call.collective == collective { rank.index() } else { 0 };
+    let mut output = vec![0; output_len];
+    if in_place {
+        let mut buffer = vec![0; input.len().max(output_len)];
+        let begin = at(Collective::AllGather) * input.len();
+        buffer[begin..begin + input.len()].copy_from_slice(&input);
+        comm.perform(call, Buffers::InPlace(&mut buffer)).unwrap();
+        let begin = at(Collective::ReduceScatter) * output_len;
+        output.copy_from_slice(&buffer[begin..begin + output_len]);
+    } else {
+        comm.perform(call, Buffers::Apart { input: &input, output: &mut output }).unwrap();
+    }
+    output
+}
+
+fn in_windows(
+    comm: &mut Communicator,
+    [given, got]: &mut [Window<u8>; 2],
+    call: &Call,
+    in_place: bool,
+) -> Vec<u8> {
+    assert_eq!(comm.algorithm_in(given, call).unwrap(), "window");
+    let bytes = input(call, comm.rank(), comm.size());
+    if in_place {
+        got[..bytes.len()].copy_from_slice(&bytes);
+        comm.perform_in_windows(call, Windows::InPlace(got), 0).unwrap();
+    } else {
+        given[..bytes.len()].copy_from_slice(&bytes);
+        comm.perform_in_windows(call, Windows::Apart { input: given, output: got }, 0).unwrap();
+    }
+    got[..bytes.len()].to_vec()
+}
