@@ -78,7 +78,9 @@ impl Hub {
             }
             let due = |ms| self.began + Duration::from_millis(ms);
             let tick = self.look.as_ref().map(|look| look.until);
-            let tick = tick.or_else(|| arbiter.deadline_ms().map(due));
+            // A rank that may be dead explains more than what others noticed of it.
+            let is_known = self.lost.is_empty();
+            let tick = tick.or_else(|| arbiter.deadline_ms().map(due)).filter(|_| is_known);
             let parting = self.leaving.values().min().copied().filter(|_| is_settled);
             let missed = self.lost.values().map(|lost| lost.until).min();
             let now = Instant::now();
@@ -210,7 +212,7 @@ impl Hub {
                 Vec::new()
             }
             Event::CaughtUp(Mark::Task(number)) => {
-                if self.has_seen_all(number) {
+                if self.has_seen_all(number) && self.lost.is_empty() {
                     arbiter.tick(now_ms)
                 } else {
                     Vec::new()
