@@ -308,6 +308,7 @@ impl Post {
             Some(Heard::Message(bytes)) => bytes,
             Some(Heard::Mark(Mark::Caller(caller))) => return drop(caller),
             Some(Heard::Mark(Mark::Task(_))) => return self.state_silence(),
+            Some(Heard::Mark(Mark::Written(hub))) => return drop(hub),
             Some(Heard::Closed(Some(e))) if is_cut(&e) => return self.lose(silent_hub()),
             Some(Heard::Closed(_)) | None => return self.come_back(),
         };

@@ -25,7 +25,7 @@ use crate::verdict::RankList;
 
 mod watch;
 
-use watch::{Look, Lost};
+use watch::{Announcing, Look, Lost};
 
 /// What is under way to ranks that are left behind may take this long to leave.
 const FLUSH: Duration = Duration::from_secs(1);
@@ -68,6 +68,7 @@ pub(crate) struct Hub {
     callers: Vec<Mark>,
     /// The verdict that was announced, as a message.
     verdict: Option<Arc<[u8]>>,
+    announcing: Option<Announcing>,
 }
 
 /// The ways to a connected rank.
@@ -173,6 +174,7 @@ impl Hub {
             looks: 0,
             callers: Vec::new(),
             verdict: None,
+            announcing: None,
         };
         hub.seat(first, Seat { connection: 0, outbox: hear, marks: None });
         (hub, Line { heard, say, mark, way_back: None })
@@ -296,8 +298,10 @@ impl Hub {
         let (outbox, mut inbox) = mpsc::unbounded_channel();
         let (mark, marks) = mpsc::unbounded_channel();
         self.writers.spawn(async move {
-            while let Some(Heard::Message(bytes)) = inbox.recv().await {
-                if writer.send(&bytes).await.is_err() {
+            while let Some(next) = inbox.recv().await {
+                if let Heard::Message(bytes) = next
+                    && writer.send(&bytes).await.is_err()
+                {
                     return;
                 }
             }
@@ -380,8 +384,7 @@ impl Hub {
     }
 
     fn send_all(&self, bytes: &Arc<[u8]>) {
-        // Rank 0 last: its process may end with what it hears, and the others are written to first.
-        self.seats.keys().rev().for_each(|rank| self.send(*rank, bytes));
+        self.seats.keys().for_each(|rank| self.send(*rank, bytes));
     }
 
     fn tell(&self, rank: u32, message: &FromHub) {

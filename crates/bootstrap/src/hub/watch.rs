@@ -1,17 +1,20 @@
 //! The hub once all ranks are there: hears reports, lets ranks come back, and announces the verdict.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ringfold_types::{Rank, limits};
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{Event, FLUSH, Hub};
 use crate::acceptor::Member as Guest;
 use crate::address;
 use crate::inbound::Mark;
 use crate::judge::{Arbiter, Judge, Step};
+use crate::member::Heard;
 use crate::message::{FromHub, ToHub, encode};
 use crate::reconnect;
 use crate::rendezvous::Report;
@@ -41,6 +44,26 @@ pub(super) struct Lost {
     is_extended: bool,
 }
 
+/// The verdict is on its way to all but rank 0.
+pub(super) struct Announcing {
+    /// Ends when it is written,
+    written: mpsc::Receiver<Infallible>,
+    /// and a rank that takes nothing is not waited for any longer.
+    until: Instant,
+}
+
+/// Waits until all but rank 0 are told.
+async fn announced(announcing: &mut Option<Announcing>) {
+    match announcing {
+        Some(Announcing { written, until }) => {
+            if timeout_at(*until, written.recv()).await.is_err() {
+                tracing::debug!("some ranks do not take the verdict");
+            }
+        }
+        None => std::future::pending().await,
+    }
+}
+
 impl Hub {
     /// Until rank 0 has left and so have the others, or they have had time to.
     pub(super) async fn watch(&mut self) {
@@ -48,14 +71,16 @@ impl Hub {
         let mut end: Option<Instant> = None;
         loop {
             // Nobody goes while there is something to announce.
-            let is_settled = !arbiter.is_pending() && self.lost.is_empty();
+            let is_settled = self.is_settled(&arbiter);
             let alone = self.seats.keys().all(|rank| *rank == 0);
             if end.is_some() && alone && is_settled {
                 return;
             }
             let due = |ms| self.began + Duration::from_millis(ms);
             let tick = self.look.as_ref().map(|look| look.until);
-            let tick = tick.or_else(|| arbiter.deadline_ms().map(due));
+            // A rank that may be dead explains more than what others noticed of it.
+            let is_known = self.lost.is_empty();
+            let tick = tick.or_else(|| arbiter.deadline_ms().map(due)).filter(|_| is_known);
             let parting = self.leaving.values().min().copied().filter(|_| is_settled);
             let missed = self.lost.values().map(|lost| lost.until).min();
             let now = Instant::now();
@@ -72,6 +97,10 @@ impl Hub {
                         self.act(arbiter.tick(self.now_ms()));
                     }
                 }
+                () = announced(&mut self.announcing) => {
+                    self.announcing = None;
+                    self.verdict.iter().for_each(|verdict| self.send(0, verdict));
+                }
                 (rank, guest) = reconnect::next(&mut self.entry) => {
                     self.welcome_back(&arbiter, rank, guest);
                 }
@@ -81,7 +110,7 @@ impl Hub {
                 () = sleep_until(parting.unwrap_or(now)), if parting.is_some() => {}
                 () = sleep_until(end.unwrap_or(now)), if end.is_some() && is_settled => return,
             }
-            if !arbiter.is_pending() && self.lost.is_empty() {
+            if self.is_settled(&arbiter) {
                 // Behind the verdict, if there is one.
                 let callers = std::mem::take(&mut self.callers);
                 let own = self.seats.get(&0);
@@ -95,6 +124,10 @@ impl Hub {
                 end = end.map(|end| end.min(Instant::now() + FLUSH));
             }
         }
+    }
+
+    fn is_settled(&self, arbiter: &Arbiter) -> bool {
+        !arbiter.is_pending() && self.lost.is_empty() && self.announcing.is_none()
     }
 
     /// Sends a mark to every connection; whether there is any.
@@ -179,7 +212,7 @@ impl Hub {
                 Vec::new()
             }
             Event::CaughtUp(Mark::Task(number)) => {
-                if self.has_seen_all(number) {
+                if self.has_seen_all(number) && self.lost.is_empty() {
                     arbiter.tick(now_ms)
                 } else {
                     Vec::new()
@@ -203,10 +236,21 @@ impl Hub {
                     self.report(Report::Verdict { text: verdict.to_string(), culprits });
                     let bytes: Arc<[u8]> = encode(&FromHub::Verdict(verdict)).into();
                     self.verdict = Some(Arc::clone(&bytes));
-                    self.send_all(&bytes);
+                    self.announce(&bytes);
                 }
             }
         }
+    }
+
+    /// Tells all others first: the process of rank 0 may end with what it hears.
+    fn announce(&mut self, bytes: &Arc<[u8]>) {
+        let (mark, written) = mpsc::channel(1);
+        for (rank, seat) in self.seats.iter().filter(|(rank, _)| **rank != 0) {
+            self.send(*rank, bytes);
+            let behind = seat.outbox.send(Heard::Mark(Mark::Written(mark.clone())));
+            behind.unwrap_or_default(); // the connection has ended
+        }
+        self.announcing = Some(Announcing { written, until: Instant::now() + LOOK });
     }
 
     fn ask(&self, ranks: &[Rank], question: &FromHub) {

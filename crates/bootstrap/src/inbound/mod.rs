@@ -22,6 +22,8 @@ pub(crate) enum Mark {
     Caller(std_mpsc::Sender<Infallible>),
     /// By a task of the control thread, which counts what comes back of this number.
     Task(u64),
+    /// Behind what is sent: dropped once that is written.
+    Written(mpsc::Sender<Infallible>),
 }
 
 /// The caller's end of a mark.

@@ -162,6 +162,8 @@ fn a_broken_link_to_a_rank_that_dies_is_its_death() {
     let victim = job.process(1);
     let controls = job.joined(&[0, 2]);
     controls[1].complain(Complaint::Link { peer: 1, cause: "reset".into() });
+    // The control connection breaks later, so that its end has to be waited for.
+    std::thread::sleep(Duration::from_millis(50));
     victim.signal(Signal::KILL);
     assert!(matches!(&*common_verdict(&controls), Verdict::Died { .. }));
     leave(controls);
