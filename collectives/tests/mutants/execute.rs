@@ -210,7 +210,10 @@ impl<'s> Job<'s> {
         let value = f32::from(u16::try_from(1 + random.below(4095)).unwrap());
         match self.numbers {
             Numbers::Exact => value,
-            Numbers::Rounded => (value + 0.1) * 2_f32.powi(8 * random.below(6) as i32 - 20),
+            Numbers::Rounded => {
+                let power = 8 * i32::try_from(random.below(6)).unwrap() - 20;
+                (value + 0.1) * 2_f32.powi(power)
+            }
         }
     }
 
