@@ -1,4 +1,5 @@
-//! Runs the schedules of all ranks on real numbers, two calls in a row, in a random order of events.
+//! Runs the schedules of all ranks on real numbers: two calls in a row, in a random order of
+//! events.
 //!
 //! It shares nothing with `check` but the machine. Whatever may happen at any time is left to
 //! chance: which lane of which rank moves next, how much of a message a link accepts and a receiver

@@ -5,8 +5,8 @@
 //! random orders of events (`execute`). What it refuses is executed too, to learn in how many cases
 //! that alone would have found the fault.
 //!
-//! `RINGFOLD_MUTANTS_SEED=…` repeats a run, and `RINGFOLD_MUTANTS=…` makes as many for each world as
-//! it says.
+//! `RINGFOLD_MUTANTS_SEED=7` repeats the run with this seed. `RINGFOLD_MUTANTS=24` makes so many of
+//! each kind in each world.
 #![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
 mod execute;
@@ -203,7 +203,8 @@ fn tally(world: &World, each: usize, random: &mut Random) -> BTreeMap<Kind, Tall
                     let failure = failure(&mutants, RUNS, random);
                     assert_eq!(
                         failure, None,
-                        "accepted though it fails: {}, {}, {size} ranks, {kind}: {what} of\n{}is\n{}",
+                        "accepted though it fails: {}, {}, {size} ranks, {kind}: {what} of\n{}\
+                         is\n{}",
                         world.algorithm, world.call, schedules[rank], mutants[rank]
                     );
                 }
