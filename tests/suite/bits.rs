@@ -99,9 +99,8 @@ fn run(via: Via, size: usize) -> Vec<Bits> {
 /// Inputs whose sum depends on the order of addition.
 fn input(call: &Call, rank: Rank, size: usize) -> Vec<u8> {
     let value = |at: usize| {
-        let at = f64::from(u32::try_from(at).unwrap());
-        let scale = 10_f64.powf(3.0 * (f64::from(rank.0) * 1.7 + at).sin());
-        ((f64::from(rank.0 * 7919) + at).sin() * scale) as f32
+        let (rank, at) = (rank.0 as f32, at as f32);
+        (rank * 7919.0 + at).sin() * 10_f32.powf(3.0 * (rank * 1.7 + at).sin())
     };
     let values = (0..call.input_len(size)).map(value);
     match call.data_type {

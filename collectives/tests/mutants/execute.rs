@@ -1,4 +1,5 @@
-//! Runs the schedules of all ranks on real numbers, two calls in a row, in a random order of events.
+//! Runs the schedules of all ranks on real numbers: two calls in a row, in a random order of
+//! events.
 //!
 //! It shares nothing with `check` but the machine. Whatever may happen at any time is left to
 //! chance: which lane of which rank moves next, how much of a message a link accepts and a receiver
@@ -210,7 +211,10 @@ impl<'s> Job<'s> {
         let value = f32::from(u16::try_from(1 + random.below(4095)).unwrap());
         match self.numbers {
             Numbers::Exact => value,
-            Numbers::Rounded => (value + 0.1) * 2_f32.powi(8 * random.below(6) as i32 - 20),
+            Numbers::Rounded => {
+                let power = 8 * i32::try_from(random.below(6)).unwrap() - 20;
+                (value + 0.1) * 2_f32.powi(power)
+            }
         }
     }
 

@@ -5,9 +5,9 @@
 //! random orders of events (`execute`). What it refuses is executed too, to learn in how many cases
 //! that alone would have found the fault.
 //!
-//! `RINGFOLD_MUTANTS_SEED=…` repeats a run, and `RINGFOLD_MUTANTS=…` makes as many for each world as
-//! it says.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "all of this is a test")]
+//! `RINGFOLD_MUTANTS_SEED=7` repeats the run with this seed. `RINGFOLD_MUTANTS=24` makes so many of
+//! each kind in each world.
+#![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
 mod execute;
 mod mutate;
@@ -103,7 +103,7 @@ fn failure(schedules: &[Schedule], runs: usize, random: &mut Random) -> Option<S
             for _ in 0..runs / 2 {
                 match execute(schedules, conditions, numbers, random.fork()) {
                     Err(error) => return Some(format!("{conditions:?}: {error}")),
-                    Ok(bits) if first.get_or_insert(bits.clone()) != &bits => {
+                    Ok(bits) if first.get_or_insert_with(|| bits.clone()) != &bits => {
                         return Some(format!("{conditions:?}: bits differ from run to run"));
                     }
                     Ok(_) => {}
@@ -114,6 +114,7 @@ fn failure(schedules: &[Schedule], runs: usize, random: &mut Random) -> Option<S
     None
 }
 
+#[expect(clippy::disallowed_methods, reason = "asks which run is to be repeated")]
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|value| value.parse().unwrap())
 }
@@ -202,7 +203,8 @@ fn tally(world: &World, each: usize, random: &mut Random) -> BTreeMap<Kind, Tall
                     let failure = failure(&mutants, RUNS, random);
                     assert_eq!(
                         failure, None,
-                        "accepted though it fails: {}, {}, {size} ranks, {kind}: {what} of\n{}is\n{}",
+                        "accepted though it fails: {}, {}, {size} ranks, {kind}: {what} of\n{}\
+                         is\n{}",
                         world.algorithm, world.call, schedules[rank], mutants[rank]
                     );
                 }
