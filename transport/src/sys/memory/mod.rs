@@ -166,7 +166,7 @@ impl Mapping {
                 *into = from.load(Ordering::Relaxed);
             }
             // SAFETY: the old place is the fresh mapping, which nobody uses from now on. The new
-            // one is within `_kept`, holds the same bytes before and after, and is replaced by one
+            // one is within `kept`, holds the same bytes before and after, and is replaced by one
             // call of the kernel, so that references into it stay valid.
             unsafe {
                 mremap_fixed(copy, bytes, bytes, MremapFlags::MAYMOVE, self.base.as_ptr().cast())
