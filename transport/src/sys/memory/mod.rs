@@ -134,9 +134,10 @@ impl Mapping {
         }
     }
 
-    /// Puts private memory with the same bytes in place of the file, which is mapped for reading
-    /// and writing, at the same addresses. From then on this process has the bytes for itself:
-    /// other processes keep the file. Threads of this process may read meanwhile.
+    /// Puts private memory with the same bytes in place of the file's, at the same addresses. It
+    /// takes whole pages, so nothing else may lie in the last one. From then on this process has
+    /// the bytes for itself: other processes keep the file. Threads of this process may read
+    /// meanwhile.
     ///
     /// # Errors
     /// The system has no memory for it. The mapping is as before.
