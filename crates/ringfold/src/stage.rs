@@ -10,6 +10,9 @@ use crate::communicator::Communicator;
 use crate::engine::{Task, Trouble};
 use crate::memory::{Memory, User};
 
+/// Ranks that agree by messages from each to all others.
+const DIRECT_RANKS: usize = 16;
+
 impl Communicator {
     /// Makes the stage within a call whose bytes carry `tag`, which all ranks are in by an
     /// algorithm that needs it. Whether it is there: where some rank lacks memory for it, no rank
@@ -47,11 +50,13 @@ impl Communicator {
         let (collective, data_type, op) = (Collective::AllGather, DataType::U8, ReduceOp::Sum);
         let call = Call { collective, count: own.len(), data_type, op, root: Rank(0) };
         let (size, rank, layout) = (self.size(), self.rank(), &self.layout);
-        // No rank has links to all others for it, however many they are.
-        let bruck = Algorithm::named(collective, "bruck").expect("an algorithm of that name");
+        // Where all wait for all, a rank in another call is found out at once. That takes links to
+        // all others, which many ranks do not make for it.
+        let name = if size <= DIRECT_RANKS { "direct" } else { "bruck" };
+        let algorithm = Algorithm::named(collective, name).expect("an algorithm of that name");
         let chunk = size * own.len();
         let plan = Plan { call, layout, rank, chunk, window_bytes: LINK_BYTES_MIN };
-        let (schedule, kernel) = ((bruck.schedule)(&plan), Kernel::new(data_type, op, size));
+        let (schedule, kernel) = ((algorithm.schedule)(&plan), Kernel::new(data_type, op, size));
         let mut staged = vec![0; schedule.scratch_len()];
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         let (schedule, kernel, timeout) = (&schedule, &kernel, self.timeout);

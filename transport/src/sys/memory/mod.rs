@@ -136,9 +136,10 @@ impl Mapping {
         }
     }
 
-    /// Puts private memory with the same bytes in place of the file, which is mapped for reading
-    /// and writing, at the same addresses. From then on this process has the bytes for itself:
-    /// other processes keep the file. Threads of this process may read meanwhile.
+    /// Puts private memory with the same bytes in place of the file's, at the same addresses. It
+    /// takes whole pages, so nothing else may lie in the last one. From then on this process has
+    /// the bytes for itself: other processes keep the file. Threads of this process may read
+    /// meanwhile.
     ///
     /// # Errors
     /// The system has no memory for it. The mapping is as before.
@@ -168,7 +169,7 @@ impl Mapping {
                 *into = from.load(Ordering::Relaxed);
             }
             // SAFETY: the old place is the fresh mapping, which nobody uses from now on. The new
-            // one is within `_kept`, holds the same bytes before and after, and is replaced by one
+            // one is within `kept`, holds the same bytes before and after, and is replaced by one
             // call of the kernel, so that references into it stay valid.
             unsafe {
                 mremap_fixed(copy, bytes, bytes, MremapFlags::MAYMOVE, self.base.as_ptr().cast())
