@@ -100,10 +100,10 @@ impl Mapping {
         }
     }
 
-    /// Makes all pages of a `range` that nobody has used, which begins where a large page can: large
-    /// ones where they fit. A system
-    /// that gives these to no shared memory by itself (`shmem_enabled`, which most distributions
-    /// leave at `never`) does so all the same when it is told to, unless that is `deny`.
+    /// Makes all pages of a `range` that nobody has used, which begins where a large page can:
+    /// large ones where they fit. A system that gives these to no shared memory by itself
+    /// (`shmem_enabled`, which most distributions leave at `never`) does so all the same when it is
+    /// told to, unless that is `deny`.
     pub(crate) fn make_pages(&self, range: Range<usize>) -> io::Result<()> {
         let large = range.len() / LARGE_PAGE_BYTES * LARGE_PAGE_BYTES;
         let large = range.start..range.start + large;
