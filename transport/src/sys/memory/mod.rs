@@ -237,6 +237,11 @@ impl Drop for Addresses {
     }
 }
 
+// SAFETY: addresses belong to the process, not to a thread; nothing is done with them but to unmap.
+unsafe impl Send for Addresses {}
+// SAFETY: as above.
+unsafe impl Sync for Addresses {}
+
 // SAFETY: a mapping belongs to the process, not to a thread; its methods tell the system about
 // its pages, no more.
 unsafe impl Send for Mapping {}
