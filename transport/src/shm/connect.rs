@@ -26,6 +26,8 @@ use crate::sys::NamedBell;
 const BACKLOG: i32 = 4096;
 /// How long to wait where a peer's backlog is full, or the system has no room for descriptors.
 const RETRY: Duration = Duration::from_millis(2);
+/// And at most, where the lowest rank has closed the connection again and again.
+const RETRY_MAX: Duration = Duration::from_millis(500);
 
 /// Which messages stay where they are until their receivers copy them from there, where the system
 /// lets them read this process's memory (cross-memory attach). None does that is no longer than
@@ -146,15 +148,33 @@ fn find(peer: Rank, address: &str) -> Result<Address, ConnectError> {
         .ok_or_else(|| ConnectError::Address { peer, address: address.to_owned() })
 }
 
-/// Gets the memory from the lowest rank.
+/// Gets the memory from the lowest rank, which may have to close a connection to hear others.
 fn fetch(
     host: &Host,
     lowest: Rank,
     door: &SocketAddrUnix,
     deadline: Instant,
 ) -> Result<OwnedFd, ConnectError> {
-    let unreachable = |source: io::Error| ConnectError::Unreachable { peer: lowest, source };
-    let missing = || ConnectError::Deadline { missing: vec![lowest] };
+    let mut pause = RETRY;
+    loop {
+        match fetch_once(host, lowest, door, deadline) {
+            Err(Flaw::Closed) if Instant::now() + pause < deadline => {
+                std::thread::sleep(pause);
+                pause = RETRY_MAX.min(2 * pause);
+            }
+            fetched => return fetched.map_err(|flaw| fatal(lowest, flaw)),
+        }
+    }
+}
+
+/// Likewise, by one connection.
+fn fetch_once(
+    host: &Host,
+    lowest: Rank,
+    door: &SocketAddrUnix,
+    deadline: Instant,
+) -> Result<OwnedFd, Flaw> {
+    let late = || Flaw::Io(io::ErrorKind::TimedOut.into());
     let socket = socket()?;
     loop {
         match connect(&socket, door) {
@@ -162,24 +182,23 @@ fn fetch(
             Err(Errno::AGAIN | Errno::INTR) if Instant::now() < deadline => {
                 std::thread::sleep(RETRY);
             }
-            Err(Errno::AGAIN | Errno::INTR) => return Err(missing()),
-            Err(error) => return Err(unreachable(error.into())),
+            Err(Errno::AGAIN | Errno::INTR) => return Err(late()),
+            Err(error) => return Err(Flaw::Io(error.into())),
         }
     }
     if !is_same_user(&socket)? {
-        return Err(ConnectError::Unproven { peer: lowest });
+        return Err(Flaw::Unproven);
     }
-    let opened = Handshake::open(socket, host, lowest);
-    let mut handshake = opened.map_err(|flaw| fatal(lowest, flaw))?;
+    let mut handshake = Handshake::open(socket, host, lowest)?;
     loop {
-        match handshake.step(host, None).map_err(|flaw| fatal(lowest, flaw))? {
+        match handshake.step(host, None)? {
             Outcome::Welcome(file) => return Ok(file),
             Outcome::Waiting(waiting) => handshake = waiting,
-            Outcome::Welcomed(_) => return Err(missing()),
+            Outcome::Welcomed(_) => return Err(Flaw::Protocol("it asks for what it has")),
         }
         let now = Instant::now();
         if now >= deadline {
-            return Err(missing());
+            return Err(late());
         }
         await_any(&mut [PollFd::new(&handshake, PollFlags::IN)], deadline - now)?;
     }
@@ -296,7 +315,12 @@ impl<'a> Meeting<'a> {
         !self.is_full && self.handshakes.len() < HANDSHAKES_MAX
     }
 
+    /// Closes connections that have proven nothing for a while, where others need the room. A
+    /// busy host may keep honest ranks from answering for as long.
     fn expire(&mut self, now: Instant) {
+        if self.has_room() {
+            return;
+        }
         let before = self.handshakes.len();
         // A peer that has proven itself waits for this rank.
         self.handshakes.retain(|handshake| {
@@ -317,7 +341,8 @@ impl<'a> Meeting<'a> {
         if self.handshakes.iter().any(Handshake::is_owing) {
             until = until.min(now + RETRY);
         }
-        let unproven = self.handshakes.iter().filter(|handshake| !handshake.is_owing());
+        let crowd = if self.has_room() { &[] } else { self.handshakes.as_slice() };
+        let unproven = crowd.iter().filter(|handshake| !handshake.is_owing());
         for expires in unproven.filter_map(|handshake| handshake.expires) {
             until = until.min(expires);
         }
@@ -332,12 +357,12 @@ impl<'a> Meeting<'a> {
 }
 
 /// Blocks until one of the descriptors can be read, at most so long.
-fn await_any(fds: &mut [PollFd<'_>], limit: Duration) -> Result<(), ConnectError> {
+fn await_any(fds: &mut [PollFd<'_>], limit: Duration) -> io::Result<()> {
     let limit =
         Timespec::try_from(limit).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     match poll(fds, Some(&limit)) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
-        Err(error) => Err(ConnectError::Io(error.into())),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -353,6 +378,9 @@ fn is_same_user(socket: &OwnedFd) -> io::Result<bool> {
 /// A flaw of a peer that we connected to.
 fn fatal(peer: Rank, flaw: Flaw) -> ConnectError {
     match flaw {
+        Flaw::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
+            ConnectError::Deadline { missing: vec![peer] }
+        }
         Flaw::Closed => {
             let source = io::Error::from(io::ErrorKind::ConnectionReset);
             ConnectError::Unreachable { peer, source }

@@ -80,7 +80,7 @@ impl Handshake {
         let Geometry { ranks, lanes } = host.geometry;
         let [lanes, ranks] = [lanes, ranks].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
         let hello = Hello { from: host.rank, to: peer, lanes, ranks, nonce: nonce()? };
-        transmit(&socket, &hello.encode(), &[])?;
+        say(&socket, &hello.encode())?;
         Ok(Self { socket, stage: Stage::Challenge { hello }, expires: None })
     }
 
@@ -151,6 +151,14 @@ impl AsFd for Handshake {
     }
 }
 
+/// Sends a message without descriptors.
+fn say(socket: &OwnedFd, message: &[u8]) -> Result<(), Flaw> {
+    transmit(socket, message, &[]).map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Flaw::Closed,
+        _ => Flaw::Io(error),
+    })
+}
+
 fn is_not_yet(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
         || error.raw_os_error() == Some(rustix::io::Errno::TOOMANYREFS.raw_os_error())
@@ -184,7 +192,7 @@ fn prove(socket: &OwnedFd, host: &Host, hello: &Hello, message: &[u8]) -> Result
     if !host.key.accepts(Side::Listener, hello, nonce, proof) {
         return Err(Flaw::Unproven);
     }
-    transmit(socket, &host.key.prove(Side::Dialer, hello, nonce), &[])?;
+    say(socket, &host.key.prove(Side::Dialer, hello, nonce))?;
     Ok(Stage::Welcome)
 }
 

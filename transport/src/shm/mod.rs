@@ -2,10 +2,10 @@
 //!
 //! All ranks of a host share one file in memory without a name (`segment`). The lowest rank makes
 //! it and hands it to the others over a Unix socket, after each has proven that it knows the job's
-//! secret (`connect`, `handshake`, `proof`). It has a slot for each rank (`slot`), and for each pair
-//! of ranks and lane a place for a ring each way (`ring`), which has pages once the link is first
-//! used (`links`). Sending is a copy into a ring; receiving is reading one. Neither makes a system
-//! call, unless the peer is parked.
+//! secret (`connect`, `handshake`, `proof`). It has a slot for each rank (`slot`), and for each
+//! pair of ranks and lane a place for a ring each way (`ring`), which has pages once the link is
+//! first used (`links`). Sending is a copy into a ring; receiving is reading one. Neither makes a
+//! system call, unless the peer is parked.
 //! Messages that are offered stay where they are: the receiver copies them from the sender's
 //! memory, by a system call (`attach`).
 //! A rank also tells all others at once how far it is, in its slot (`tell`).

@@ -31,7 +31,7 @@ pub(super) const PART_BYTES: usize = 64 * 1024;
 const HEADER_BYTES: usize = 128;
 /// Bytes of the two rings of a pair's lane.
 const LINK_BYTES: usize = (2 * RING_BYTES).next_multiple_of(PART_BYTES);
-/// Bytes for windows. Freed places are not used again, since that would cost more than addresses do.
+/// Bytes for windows. Freed places are not used again: addresses are cheap.
 pub(super) const WINDOWS_BYTES: u64 = 1 << 56;
 
 /// What lies where, for so many ranks and lanes: the same on every rank.
@@ -116,8 +116,8 @@ impl Segment {
         self.geometry
     }
 
-    /// Whether this is the process that met the others. A child that was forked is not: what it drops
-    /// is its parent's still.
+    /// Whether this is the process that met the others. A child that was forked is not: what it
+    /// drops is its parent's still.
     pub(super) fn is_ours(&self) -> bool {
         self.process.is_this()
     }

@@ -59,8 +59,8 @@ impl Hearer {
         Self { next: 1 }
     }
 
-    /// The tag of the next tell of the peer in `slot`, if it is there. Anything but that or what was there before is
-    /// nothing that a rank writes.
+    /// The tag of the next tell of the peer in `slot`, if it is there. Anything but that or what
+    /// was there before is nothing that a rank writes.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "each half is 32 bits")]
     pub(super) fn told(&self, slot: &Slot) -> Result<Option<u32>, Broken> {

@@ -3,7 +3,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ringfold_types::limits::LINK_BYTES_MIN;
 
@@ -256,21 +256,21 @@ fn taking_gives_credit_as_consuming_does() {
 /// What has pages for the head of a ring, and some of its data.
 struct Poor {
     _heap: Arc<Heap>,
-    left: std::cell::Cell<usize>,
+    left: AtomicUsize,
 }
 
 impl Owner for Arc<Poor> {
     fn make(&self, _at: NonNull<u8>, bytes: usize) -> std::io::Result<()> {
-        let left = self.left.get().checked_sub(bytes).ok_or(std::io::ErrorKind::OutOfMemory)?;
-        self.left.set(left);
-        Ok(())
+        let take = |left: usize| left.checked_sub(bytes);
+        let taken = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        taken.map(drop).map_err(|_| std::io::ErrorKind::OutOfMemory.into())
     }
 }
 
 #[test]
 fn want_of_memory_is_an_error() {
     let heap = Heap::new();
-    let (base, left) = (heap.0, std::cell::Cell::new(32 * 1024));
+    let (base, left) = (heap.0, AtomicUsize::new(32 * 1024));
     let poor = Arc::new(Poor { _heap: heap, left });
     // SAFETY: as in `ring`.
     let mut producer = Producer::new(unsafe { Ring::new(base, poor) });

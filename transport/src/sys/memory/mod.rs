@@ -100,10 +100,10 @@ impl Mapping {
         }
     }
 
-    /// Makes all pages of a `range` that nobody has used, which begins where a large page can: large
-    /// ones where they fit. A system
-    /// that gives these to no shared memory by itself (`shmem_enabled`, which most distributions
-    /// leave at `never`) does so all the same when it is told to, unless that is `deny`.
+    /// Makes all pages of a `range` that nobody has used, which begins where a large page can:
+    /// large ones where they fit. A system that gives these to no shared memory by itself
+    /// (`shmem_enabled`, which most distributions leave at `never`) does so all the same when it is
+    /// told to, unless that is `deny`.
     pub(crate) fn make_pages(&self, range: Range<usize>) -> io::Result<()> {
         let large = range.len() / LARGE_PAGE_BYTES * LARGE_PAGE_BYTES;
         let large = range.start..range.start + large;
@@ -237,6 +237,11 @@ impl Drop for Addresses {
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }
 }
+
+// SAFETY: addresses belong to the process, not to a thread; nothing is done with them but to unmap.
+unsafe impl Send for Addresses {}
+// SAFETY: as above.
+unsafe impl Sync for Addresses {}
 
 // SAFETY: a mapping belongs to the process, not to a thread; its methods tell the system about
 // its pages, no more.
