@@ -99,6 +99,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
+    use crate::identity::{Carrier, Identity};
 
     type Values = Arc<Mutex<HashMap<Vec<u8>, Vec<u8>>>>;
 
@@ -176,6 +177,32 @@ mod tests {
         let other = at(place, "other").share_secret(Duration::from_secs(60)).unwrap();
         assert_ne!(other, secrets[0]);
         assert_eq!(values.lock().unwrap()[&b"job"[..]], secrets[0].to_hex().as_bytes());
+    }
+
+    #[test]
+    fn the_user_s_secret_comes_first_and_the_one_at_home_last() {
+        let (place, _) = store();
+        let home = std::env::temp_dir().join(format!("ringfold-torch-{}", std::process::id()));
+        std::fs::create_dir_all(&home).unwrap();
+        let secret = |place, more: Option<&str>| {
+            let carrier = Carrier::TorchStore(at(place, "job"));
+            let mut identity = Identity { carrier, ..Identity::alone() };
+            let variable = |name: &str| match name {
+                "HOME" => Some(home.to_str().unwrap().into()),
+                "RINGFOLD_SECRET" => more.map(Into::into),
+                _ => None,
+            };
+            identity.secret(&variable, Duration::from_millis(10)).unwrap()
+        };
+        let shared = secret(place, None);
+        assert_eq!(shared, at(place, "job").share_secret(Duration::ZERO).unwrap());
+        assert!(!home.join(".ringfold").exists());
+        let given = Secret::new([9; 32]);
+        assert_eq!(secret(place, Some(given.to_hex().as_str())), given);
+        let nobody = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+        assert_eq!(secret(nobody, None), secret(nobody, None));
+        assert!(home.join(".ringfold/secret").exists());
+        std::fs::remove_dir_all(&home).unwrap();
     }
 
     #[test]
