@@ -122,7 +122,7 @@ impl Flood {
         let stopped = Arc::clone(&stop);
         let thread = thread::spawn(move || {
             let (mut streams, mut count) = (VecDeque::new(), 0);
-            // Bounded, whatever becomes of the test: closed connections hold their ports for a while.
+            // Bounded, since closed connections hold their ports for a while.
             while !stopped.load(Ordering::Relaxed) && count < 5_000 {
                 // The port closes when the last rank has joined.
                 let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) else { break };
