@@ -12,7 +12,7 @@
 //!   once there is a file STOP says how many elements have another;
 //! * `refuse BYTES`: as `window`, where no rank has memory left; a rank whose call failed says how
 //!   its window then panics;
-//! * `mixed SEED CALLS`: so many calls of all kinds, 0 for without end, with results that are known;
+//! * `mixed SEED CALLS`: so many calls of all kinds with known results; 0 for without end;
 //! * `half`: rank 1 takes a window, the others a slice of theirs;
 //! * `other`: rank 1 takes another window than the others;
 //! * `range`: rank 1 takes another part of the window than the others;

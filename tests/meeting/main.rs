@@ -73,7 +73,8 @@ fn ranks_with_homes_of_their_own_say_early_what_is_wrong() {
     let ways = ["RINGFOLD_SECRET_FILE", "RINGFOLD_SECRET (", "a launcher that carries one"];
     for (rank, outcome) in outcomes.iter().enumerate() {
         assert!(!outcome.status.success(), "{outcome:?}");
-        let warning = outcome.stderr.lines().find(|line| line.contains("WARN"));
+        let is_early = |line: &&str| line.contains(" has waited ") || line.contains("goes on");
+        let warning = outcome.stderr.lines().filter(|line| line.contains("WARN")).find(is_early);
         let warning = warning.unwrap_or_else(|| panic!("rank {rank} has not warned: {outcome:?}"));
         let error = outcome.stderr.lines().last().unwrap();
         for text in [warning, error] {

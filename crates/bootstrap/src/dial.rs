@@ -163,7 +163,8 @@ impl<'a> Dial<'a> {
         let place = at.map_or_else(|| self.target.place(), |at| at.to_string());
         match cause {
             Cause::Name(e) => tracing::warn!(
-                "rank {rank} cannot resolve the host name {:?} ({named_by}): {e}; it goes on trying",
+                "rank {rank} cannot resolve the host name {:?} ({named_by}): {e}; it goes on \
+                 trying",
                 self.target.host()
             ),
             Cause::Handshake(HandshakeError::WrongSecret) => tracing::warn!(

@@ -1,8 +1,8 @@
 //! How ranks find each other, trust each other, and agree on what went wrong.
 //!
-//! `discover` reads a launcher's variables into an `Identity`; its `Secret` is what makes a process a
-//! member; `Control::join` meets the other ranks and yields everyone's card; `Control` then listens
-//! beside the data path until there is a `Verdict`, the same one for every survivor.
+//! `discover` reads a launcher's variables into an `Identity`; its `Secret` is what makes a process
+//! a member; `Control::join` meets the other ranks and yields everyone's card; `Control` then
+//! listens beside the data path until there is a `Verdict`, the same one for every survivor.
 //!
 //! # Shape
 //! A star: rank 0's process carries the hub, and every rank keeps one encrypted TCP connection to

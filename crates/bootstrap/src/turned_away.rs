@@ -46,8 +46,9 @@ impl TurnedAway {
         }
         tally.all = tally.all.saturating_add(1);
         let count = tally.all;
-        if count.is_power_of_two() {
-            tracing::info!("turned away a connection from {from}: {cause} ({count} so far)");
+        // The first, the 16th, the 256th.
+        if count.is_power_of_two() && count.trailing_zeros().is_multiple_of(4) {
+            tracing::warn!("turned away a connection from {from}: {cause} ({count} so far)");
         } else {
             tracing::debug!("turned away a connection from {from}: {cause}");
         }

@@ -111,8 +111,8 @@ pub(super) fn hydra(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     Ok(Identity { rank, size, job, rendezvous, launcher, carrier })
 }
 
-/// `OMPI_COMM_WORLD_*`; the meeting place is `MASTER_ADDR`, or here if every rank is, or the host of
-/// `mpirun`, where Open MPI puts rank 0 unless its list of hosts begins with another.
+/// `OMPI_COMM_WORLD_*`; the meeting place is `MASTER_ADDR`, or here if every rank is, or the host
+/// of `mpirun`, where Open MPI puts rank 0 unless its list of hosts begins with another.
 pub(super) fn open_mpi(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     let because = "OMPI_COMM_WORLD_RANK";
     let need = Need { launcher: Launcher::OpenMpi, because, vars };

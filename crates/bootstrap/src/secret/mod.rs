@@ -24,8 +24,9 @@ const TEXT_BYTES_MAX: usize = 128;
 /// What to do where ranks hold different secrets.
 pub(crate) const WAYS_TO_SHARE: &str = "give every rank the same one, by RINGFOLD_SECRET_FILE (a \
     file that each host can read), by RINGFOLD_SECRET (its 64 hexadecimal digits), or by a \
-    launcher that carries one (ringrun, torchrun, mpiexec of MPICH, mpirun of Open MPI 4); without those it is ~/.ringfold/secret, \
-    which hosts share only if they share the home directory";
+    launcher that carries one (ringrun, torchrun, mpiexec of MPICH, mpirun of Open MPI 4); \
+    without those it is ~/.ringfold/secret, which hosts share only if they share the home \
+    directory";
 
 /// Why there is no secret.
 #[derive(Debug, thiserror::Error)]

@@ -252,8 +252,8 @@ fn rank_0_names_the_limit_of_open_files_that_is_too_low() {
     assert!(error.contains("ulimit -Hn"), "{error}");
 }
 
-/// Bytes that pass between rank 0 and the others, who meet it through a proxy, and have cards of the
-/// greatest length.
+/// Bytes that pass between rank 0 and the others, which meet it through a proxy and have cards of
+/// the greatest length.
 fn bytes_through_rank_0(size: u32) -> usize {
     let mut job = Job::new(size as usize);
     let join = |job: Job, rank| {

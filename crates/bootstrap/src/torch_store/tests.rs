@@ -1,0 +1,128 @@
+//! The client against a server in threads that answers as torch's store does.
+
+use std::collections::HashMap;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use crate::identity::{Carrier, Identity};
+
+type Values = Arc<Mutex<HashMap<Vec<u8>, Vec<u8>>>>;
+
+fn text(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let mut length = [0; 8];
+    stream.read_exact(&mut length)?;
+    let mut bytes = vec![0; usize::try_from(u64::from_le_bytes(length)).unwrap()];
+    stream.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Serves a client as torch's `TCPStore` does, for the requests that matter here: a client must
+/// validate itself, and is dropped for a request that the store does not know.
+fn serve(mut stream: TcpStream, values: &Values) -> io::Result<()> {
+    let mut opening = [0; 5];
+    stream.read_exact(&mut opening)?;
+    if opening != [0, 0xce, 0xf7, 0x85, 0x3c] {
+        return Ok(());
+    }
+    loop {
+        let mut request = [0];
+        stream.read_exact(&mut request)?;
+        let key = text(&mut stream)?;
+        let answer = match request[0] {
+            2 => {
+                let (expected, desired) = (text(&mut stream)?, text(&mut stream)?);
+                let mut values = values.lock().unwrap();
+                match values.get(&key) {
+                    None if expected.is_empty() => {
+                        values.insert(key, desired.clone());
+                        desired
+                    }
+                    None => expected,
+                    Some(is) if *is == expected => {
+                        values.insert(key, desired.clone());
+                        desired
+                    }
+                    Some(is) => is.clone(),
+                }
+            }
+            _ => return Ok(()),
+        };
+        stream.write_all(&(answer.len() as u64).to_le_bytes())?;
+        stream.write_all(&answer)?;
+    }
+}
+
+fn store() -> (SocketAddr, Values) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let (at, values) = (listener.local_addr().unwrap(), Values::default());
+    let served = Arc::clone(&values);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let values = Arc::clone(&served);
+            thread::spawn(move || serve(stream.unwrap(), &values));
+        }
+    });
+    (at, values)
+}
+
+fn at(at: SocketAddr, key: &str) -> TorchStore {
+    TorchStore { host: at.ip().to_string(), port: at.port(), key: key.into() }
+}
+
+#[test]
+fn ranks_that_come_at_once_share_one_secret() {
+    let (place, values) = store();
+    let share = || at(place, "job").share_secret(Duration::from_secs(60)).unwrap();
+    let secrets: Vec<Secret> = thread::scope(|scope| {
+        let all: Vec<_> = (0..16).map(|_| scope.spawn(share)).collect();
+        all.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(secrets.iter().all(|secret| *secret == secrets[0]));
+    assert_eq!(share(), secrets[0], "the next communicator of the job");
+    let other = at(place, "other").share_secret(Duration::from_secs(60)).unwrap();
+    assert_ne!(other, secrets[0]);
+    assert_eq!(values.lock().unwrap()[&b"job"[..]], secrets[0].to_hex().as_bytes());
+}
+
+#[test]
+fn the_user_s_secret_comes_first_and_the_one_at_home_last() {
+    let (place, _) = store();
+    let home = std::env::temp_dir().join(format!("ringfold-torch-{}", std::process::id()));
+    std::fs::create_dir_all(&home).unwrap();
+    let secret = |place, more: Option<&str>| {
+        let carrier = Carrier::TorchStore(at(place, "job"));
+        let mut identity = Identity { carrier, ..Identity::alone() };
+        let variable = |name: &str| match name {
+            "HOME" => Some(home.to_str().unwrap().into()),
+            "RINGFOLD_SECRET" => more.map(Into::into),
+            _ => None,
+        };
+        identity.secret(&variable, Duration::from_millis(10)).unwrap()
+    };
+    let shared = secret(place, None);
+    assert_eq!(shared, at(place, "job").share_secret(Duration::ZERO).unwrap());
+    assert!(!home.join(".ringfold").exists());
+    let given = Secret::new([9; 32]);
+    assert_eq!(secret(place, Some(given.to_hex().as_str())), given);
+    let nobody = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+    assert_eq!(secret(nobody, None), secret(nobody, None));
+    assert!(home.join(".ringfold/secret").exists());
+    std::fs::remove_dir_all(&home).unwrap();
+}
+
+#[test]
+fn what_is_no_store_is_an_error() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let place = listener.local_addr().unwrap();
+    let rude = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+    });
+    assert!(at(place, "job").share_secret(Duration::from_secs(60)).is_err());
+    rude.join().unwrap();
+    let (place, values) = store();
+    values.lock().unwrap().insert(b"job".to_vec(), vec![b'x'; SECRET_BYTES]);
+    let error = at(place, "job").share_secret(Duration::from_secs(60)).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+}
