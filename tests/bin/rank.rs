@@ -100,24 +100,7 @@ fn run(args: &[String]) -> Result<(), Error> {
             let mut buffer = vec![0_u8; number(1)];
             (0..2).try_for_each(|_| comm.broadcast(&mut buffer, Rank(0)))
         }
-        Some("half") => {
-            let mut window = comm.alloc::<f32>(1000)?;
-            if is_odd_one {
-                comm.all_reduce_window(&mut window, .., ReduceOp::Sum)
-            } else {
-                comm.all_reduce(&mut window, ReduceOp::Sum)
-            }
-        }
-        Some("other") => {
-            let mut windows = [comm.alloc::<f32>(100_000)?, comm.alloc::<f32>(100_000)?];
-            let window = &mut windows[usize::from(is_odd_one)];
-            comm.all_reduce_window(window, .., ReduceOp::Sum)
-        }
-        Some("range") => {
-            let mut window = comm.alloc::<f32>(100_000)?;
-            let begin = if is_odd_one { 10 } else { 0 };
-            comm.all_reduce_window(&mut window, begin..begin + 50_000, ReduceOp::Sum)
-        }
+        Some(task @ ("half" | "other" | "range")) => differ_in_windows(&mut comm, task),
         Some("differ") => differ(&mut comm, number(1), number(2)),
         Some("part") => part(&mut comm, number(1), Rank::at(number(2))),
         Some(task @ ("rich" | "poor")) => ones(&mut comm, number(1), task == "poor" && is_odd_one),
@@ -139,6 +122,27 @@ fn run(args: &[String]) -> Result<(), Error> {
         }
         _ => comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum),
     }
+}
+
+/// See above.
+fn differ_in_windows(comm: &mut Communicator, task: &str) -> Result<(), Error> {
+    let is_odd_one = comm.rank() == Rank(1);
+    if task == "half" {
+        let mut window = comm.alloc::<f32>(1000)?;
+        return if is_odd_one {
+            comm.all_reduce_window(&mut window, .., ReduceOp::Sum)
+        } else {
+            comm.all_reduce(&mut window, ReduceOp::Sum)
+        };
+    }
+    let mut windows = [comm.alloc::<f32>(100_000)?, comm.alloc::<f32>(100_000)?];
+    let (window, range) = match (task, is_odd_one) {
+        ("other", true) => (1, 0..100_000),
+        ("other", false) => (0, 0..100_000),
+        (_, true) => (0, 10..50_010),
+        (_, false) => (0, 0..50_000),
+    };
+    comm.all_reduce_window(&mut windows[window], range, ReduceOp::Sum)
 }
 
 /// See above. Prints the numbers of descriptors and mappings, then kilobytes.

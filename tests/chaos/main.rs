@@ -21,8 +21,8 @@ use rustix::process::Signal;
 use crate::crowd::Crowd;
 use crate::random::Random;
 
-/// Far beyond the bound that is promised (1 s), so that a loaded machine does not fail the test. The
-/// figures printed are compared with the promise by people.
+/// Far beyond the bound that is promised (1 s), so that a loaded machine does not fail the test.
+/// People compare the printed figures with the promise.
 const SOON: Duration = Duration::from_secs(20);
 
 /// What the bound of a call is where ranks are stopped.

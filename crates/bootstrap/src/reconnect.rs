@@ -1,12 +1,12 @@
 //! How a control connection that broke is made again, before anybody is accused.
 //!
 //! A connection can break while both of its ends live: a firewall forgets it, or an operator kills
-//! it. So a rank that loses its connection dials the coordinator again, and proves who it is by a
-//! ticket that only it was given. The coordinator waits `limits::RETURN_MS` for that before it calls
-//! the rank dead. Both ends then say again what may have been lost.
+//! it. So a rank that loses its connection dials the coordinator again, and proves its identity by
+//! a ticket that only it was given. The coordinator waits `limits::RETURN_MS` for that before it
+//! calls the rank dead. Both ends then say again what may have been lost.
 //!
-//! The coordinator reserves a port for it at the beginning, and listens there only once a connection
-//! has broken: a healthy job has no open port.
+//! The coordinator reserves a port for it at the beginning, and listens there only once a
+//! connection has broken: a healthy job has no open port.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -1,4 +1,5 @@
-//! The hub once all ranks are there: hears reports, lets ranks come back, and announces the verdict.
+//! The hub once all ranks are there: it hears reports, lets ranks come back, and announces the
+//! verdict.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

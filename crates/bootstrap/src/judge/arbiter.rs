@@ -7,8 +7,8 @@
 //! anything. A rank that holds on waits as long again. What a rank has stated becomes the cause for
 //! all, whatever the judge has found.
 //!
-//! Pure, as the judge is. `tick` decides, and is to be called only after all that had arrived before
-//! was handed in.
+//! Pure, as the judge is. `tick` decides. The hub calls it only after it has handed in all that had
+//! arrived before.
 
 use std::collections::BTreeSet;
 
@@ -73,8 +73,8 @@ impl Arbiter {
         self.deadline_ms().is_some()
     }
 
-    /// See `Judge::complain`. Rank 0 lives and dies with the coordinator, so it never states a cause
-    /// by itself.
+    /// See `Judge::complain`. Rank 0 lives and dies with the coordinator, so it never states a
+    /// cause by itself.
     pub(crate) fn complain(&mut self, from: Rank, complaint: Complaint, now_ms: u64) -> Vec<Step> {
         let is_new = from != Rank(0) && self.judge.is_present(from) && self.waiting.insert(from);
         let hold = self.cause.as_mut().filter(|_| is_new && !self.is_over).map(|cause| {

@@ -110,7 +110,8 @@ fn a_hub_that_comes_back_takes_over_what_a_rank_has_said_meanwhile() {
     controls[0].entered(0, &CallName::new(&call(8), 0));
     hub.stop();
     controls[0].complain(Complaint::Overdue { seq: 0 });
-    // Its patience is over before the hub comes back, whose inquiry would say that rank 2 is absent.
+    // Its patience is over before the hub comes back. The hub's inquiry would say that rank 2 is
+    // absent.
     std::thread::sleep(STOPPED);
     hub.signal(Signal::CONT);
     let verdict = common_verdict(&controls);
