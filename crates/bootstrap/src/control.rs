@@ -123,10 +123,11 @@ impl Control {
     /// among it is returned by `verdict` from then on. A rank that was stopped calls it before it
     /// touches memory that its peers share. Takes microseconds where all is well; in rank 0 it also
     /// waits until a failure that was reported has its verdict. Blocks for `limits::CATCH_UP_MS` at
-    /// most; where the control thread has ended, not at all.
-    pub fn catch_up(&self) {
-        if let Link::Member(member) = &self.link {
-            member.catch_up(Duration::from_millis(limits::CATCH_UP_MS));
+    /// most; where the control thread has ended, not at all. Returns whether all is handled.
+    pub fn catch_up(&self) -> bool {
+        match &self.link {
+            Link::Member(member) => member.catch_up(Duration::from_millis(limits::CATCH_UP_MS)),
+            Link::Local(_) => true,
         }
     }
 

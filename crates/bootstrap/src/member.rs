@@ -150,13 +150,15 @@ impl Member {
         }
     }
 
-    /// Waits until what was received up to now is handled.
-    pub(crate) fn catch_up(&self, limit: Duration) {
+    /// Waits until what was received up to now is handled. Whether it is.
+    pub(crate) fn catch_up(&self, limit: Duration) -> bool {
         let (mark, passed) = Mark::new();
         self.order(Command::CatchUp(mark));
-        if passed.recv_timeout(limit) == Err(std_mpsc::RecvTimeoutError::Timeout) {
+        let is_late = passed.recv_timeout(limit) == Err(std_mpsc::RecvTimeoutError::Timeout);
+        if is_late {
             tracing::warn!("the control thread has not caught up within {limit:?}");
         }
+        !is_late
     }
 
     pub(crate) fn leave(&mut self) {

@@ -9,6 +9,10 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::engine::Trouble;
 
+/// How often a caller waits for the control thread before it gives the call up. The control thread
+/// then had no CPU for seconds.
+const CATCH_UPS_MAX: usize = 10;
+
 /// The rank's end of the control plane, and when its caller last checked it.
 ///
 /// The control thread reads the control connection while the caller computes. A process that was
@@ -42,10 +46,23 @@ impl Watch {
     #[inline]
     pub(crate) fn check_abort_after_pause(&self) -> Result<(), Trouble> {
         if self.may_have_paused() {
-            self.control.catch_up();
-            self.checked_ms.set(now_ms());
+            self.catch_up()?;
         }
         self.check_abort()
+    }
+
+    /// Waits until the control thread has caught up.
+    #[cold]
+    fn catch_up(&self) -> Result<(), Trouble> {
+        for _ in 0..CATCH_UPS_MAX {
+            if self.control.catch_up() {
+                self.checked_ms.set(now_ms());
+                return Ok(());
+            }
+            self.check_abort()?;
+        }
+        // Without the control plane nobody knows whether the job goes on.
+        Err(Trouble::Overdue)
     }
 
     /// Whether there was no pause, and the job has not failed.

@@ -137,13 +137,18 @@ impl Shm {
             }
             let lanes = word.swap(0, Ordering::Acquire);
             for lane in (0..LANES_MAX.min(self.lanes)).filter(|lane| lanes >> lane & 1 == 1) {
+                let rest = lanes & (u8::MAX << lane);
                 #[expect(clippy::cast_possible_truncation, reason = "LANES_MAX fits")]
                 let link = Link { peer: self.peers[slot].rank, lane: Lane(lane as u8) };
                 if self.place(link).is_some() {
                     self.know(slot);
                     continue;
                 }
-                self.link_up(slot, link.lane).map_err(|why| no_memory(link, why))?;
+                if let Err(why) = self.link_up(slot, link.lane) {
+                    // The next call finds these again, and says so too.
+                    self.slot.introduced(slot).fetch_or(rest, Ordering::Relaxed);
+                    return Err(no_memory(link, why));
+                }
                 if self.offers != Offers::Never {
                     // The peer may not have known this process when it introduced itself.
                     self.introduce(slot, link.lane);

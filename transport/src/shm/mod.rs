@@ -172,31 +172,43 @@ impl Shm {
         }
     }
 
-    /// Announces what waits for cells, as far as there is room. Returns whether anything moved.
+    /// Announces what waits for cells, as far as there is room, and wakes whom it could not wake
+    /// before. Returns whether anything moved.
+    ///
+    /// # Errors
+    /// Bytes that a link accepted are lost: there is no memory for them, or the peer broke the
+    /// protocol.
     #[cold]
-    fn flush(&mut self) -> bool {
+    fn flush(&mut self) -> Result<bool, LinkError> {
+        if self.bell.take_owed() {
+            self.notify_all();
+        }
         let mut moved = false;
         let mut unflushed = 0;
         for end in &mut self.ends {
-            let link = &mut end.producer;
-            if link.is_flushed() {
+            let producer = &mut end.producer;
+            if producer.is_flushed() {
                 continue;
             }
             let peer = &self.peers[end.peer];
-            match link.flush() {
-                Ok(flushed) if !peer.has_ended => {
+            match producer.flush() {
+                // Nobody will read it; the next use of the link says why.
+                _ if peer.has_ended => producer.abandon(),
+                Ok(flushed) => {
                     if flushed {
                         peer.notify(&self.bell);
                         moved = true;
                     }
-                    unflushed += usize::from(!link.is_flushed());
+                    unflushed += usize::from(!producer.is_flushed());
                 }
-                // Nobody will read it; the next use of the link says why.
-                _ => link.abandon(),
+                Err(why) => {
+                    producer.abandon();
+                    return Err(broken(Link { peer: peer.rank, lane: Lane(0) }, why));
+                }
             }
         }
         self.unflushed = unflushed;
-        moved
+        Ok(moved)
     }
 }
 
@@ -219,9 +231,9 @@ impl Peer {
 
     #[cold]
     fn wake(&self, bell: &NamedBell) {
-        // One of the peers rings, and no other.
-        if self.slot.wake().swap(0, Ordering::Relaxed) != 0 {
-            bell.ring(&self.bell);
+        // One of the peers rings, and no other, unless this one cannot.
+        if self.slot.wake().swap(0, Ordering::Relaxed) != 0 && !bell.ring(&self.bell) {
+            self.slot.wake().store(1, Ordering::Relaxed);
         }
     }
 }
@@ -347,7 +359,7 @@ impl Transport for Shm {
 
     #[inline]
     fn poll(&mut self) -> Result<bool, LinkError> {
-        let flushed = self.unflushed > 0 && self.flush();
+        let flushed = (self.unflushed > 0 || self.bell.owes()) && self.flush()?;
         let met = self.is_introduced() && self.meet()?;
         self.polls = self.polls.wrapping_add(1);
         let rang = self.polls.is_multiple_of(POLLS_PER_LOOK) && self.look();
@@ -367,6 +379,8 @@ impl Transport for Shm {
         self.slot.wake().store(1, Ordering::Relaxed);
         // Whatever a peer published without seeing the wish is seen by reads after this.
         fence(Ordering::SeqCst);
+        // So is its leave, of which links do not tell.
+        self.notice_departures();
     }
 
     fn disarm(&mut self) {

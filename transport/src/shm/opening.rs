@@ -164,8 +164,11 @@ impl Shm {
         let Opening { bytes, place, memory, are_made } = opening;
         let (memory, place) = (memory?, place.ok_or(io::ErrorKind::OutOfMemory)?);
         if are_made.contains(&Some(false)) {
-            // Nobody else will use this rank's part.
+            // Nobody will use it: every rank has said how it ended.
             self.segment.free_part(place, self.own);
+            if self.own == 0 {
+                self.segment.free(place.at, place.first);
+            }
             return Err(io::Error::from(io::ErrorKind::OutOfMemory));
         }
         let held = Held { segment: Arc::clone(&self.segment), memory, place };

@@ -124,7 +124,7 @@ impl Slot {
     /// Says of the next window whether this rank has its part.
     pub(super) fn say_made(&self, number: u64, bytes: u64, is_made: bool) {
         let before = self.long::<WINDOW_AT>().load(Ordering::Relaxed) & 1;
-        self.long::<WINDOW_BYTES_AT>().store(bytes, Ordering::Relaxed);
+        self.window_bytes(number).store(bytes, Ordering::Relaxed);
         let word = number << 2 | before << 1 | u64::from(is_made);
         // Release: a reader of it finds the pages there.
         self.long::<WINDOW_AT>().store(word, Ordering::Release);
@@ -133,8 +133,18 @@ impl Slot {
     /// What the rank said last of a window.
     pub(super) fn made(&self) -> Made {
         let word = self.long::<WINDOW_AT>().load(Ordering::Acquire);
-        let bytes = self.long::<WINDOW_BYTES_AT>().load(Ordering::Relaxed);
+        let bytes = self.window_bytes(word >> 2).load(Ordering::Relaxed);
         Made { number: word >> 2, bytes, is_made: [word & 1 == 1, word & 2 == 2] }
+    }
+
+    /// Where the length of a window's parts stands. The next window has another place: a rank may
+    /// be there already when a peer reads of this one. It cannot be two ahead.
+    fn window_bytes(&self, number: u64) -> &AtomicU64 {
+        if number.is_multiple_of(2) {
+            self.long::<WINDOW_BYTES_AT>()
+        } else {
+            self.long::<{ WINDOW_BYTES_AT + 8 }>()
+        }
     }
 
     fn value(&self) -> &[AtomicU8; 16] {
@@ -159,4 +169,4 @@ impl Slot {
 }
 
 const _: () = assert!(TELLS_MAX * size_of::<AtomicU64>() <= LEFT_AT - BOARD_AT);
-const _: () = assert!(WINDOW_BYTES_AT + 8 <= INTRODUCED_AT && LANES_MAX <= 8);
+const _: () = assert!(WINDOW_BYTES_AT + 16 <= INTRODUCED_AT && LANES_MAX <= 8);

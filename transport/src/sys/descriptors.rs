@@ -41,8 +41,15 @@ pub(crate) fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize,
             descriptors.extend(rights);
         }
     }
-    if message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+    let lacks_some = message.flags.contains(ReturnFlags::CTRUNC);
+    if message.flags.contains(ReturnFlags::TRUNC)
+        || lacks_some && descriptors.len() == DESCRIPTORS_MAX
+    {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "an oversized message"));
+    }
+    if lacks_some {
+        let why = "this process has no descriptor left for one that came; raise `ulimit -n`";
+        return Err(io::Error::other(why));
     }
     Ok((message.bytes, descriptors))
 }

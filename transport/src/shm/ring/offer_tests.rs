@@ -3,6 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
+use super::Consumer;
 use super::memory::{CELLS, join};
 use super::offer::{OFFER, Offer, State};
 use super::tests::{Halves, bytes, ring};
@@ -64,6 +65,33 @@ fn an_offer_is_read_in_parts_of_all_sizes() {
             assert_eq!(consumer.front().unwrap(), Some((4, &b"then"[..])));
         }
     }
+}
+
+/// A link may learn more than once that it takes the peer's offers.
+#[test]
+fn an_offer_under_way_is_not_begun_anew() {
+    let (mut producer, mut consumer, _) = open_ring();
+    let again = |consumer: &mut Consumer<_>| {
+        let peer = consumer.pull.peer.expect("it takes offers");
+        consumer.take_offers(peer);
+    };
+    let message = bytes(200_000, 3);
+    assert!(producer.offer(1, &message).unwrap());
+    assert!(consumer.front().unwrap().is_none());
+    let mut into = vec![0; message.len()];
+    let (read, _) = consumer.pull(&mut into[..60_000]).unwrap();
+    again(&mut consumer);
+    assert_eq!(producer.accepted(message.len()).unwrap(), read);
+    let (rest, _) = consumer.pull(&mut into[read..]).unwrap();
+    assert_eq!(read + rest, message.len());
+    again(&mut consumer);
+    assert_eq!(producer.accepted(message.len() - read).unwrap(), rest);
+    assert!(into == message && !producer.is_offering());
+    assert!(producer.offer(2, &message).unwrap());
+    producer.withdraw();
+    again(&mut consumer);
+    assert!(consumer.front().unwrap().is_none());
+    assert_eq!(consumer.pull(&mut into).unwrap().0, 0, "what is withdrawn stays withdrawn");
 }
 
 #[test]

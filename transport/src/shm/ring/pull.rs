@@ -69,10 +69,12 @@ impl Pull {
 }
 
 impl<M> Consumer<M> {
-    /// Takes offers from now on, of `peer`, whose memory this process can read.
+    /// Takes offers from now on, of `peer`, whose memory this process can read. The word is opened
+    /// once: later it may say how far an offer was read, or that it was withdrawn.
     pub(crate) fn take_offers(&mut self, peer: Process) {
-        self.pull.peer = Some(peer);
-        self.ring.offer().store(State::Open(0).word(), Ordering::Release);
+        if self.pull.peer.replace(peer).is_none() {
+            self.ring.offer().store(State::Open(0).word(), Ordering::Release);
+        }
     }
 
     /// The tag of the message at the front, if it is an offer of which something is still to be

@@ -142,7 +142,8 @@ impl Mapping {
     /// meanwhile.
     ///
     /// # Errors
-    /// The system has no memory for it. The mapping is as before.
+    /// The system has no memory for it. The mapping may be gone then: the caller lends nothing of it
+    /// any more, and to access what was lent before ends this process.
     pub(crate) fn make_private(&self) -> io::Result<()> {
         let (both, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // The system maps whole pages, and so whole words.
@@ -168,12 +169,19 @@ impl Mapping {
             for (into, from) in into.iter_mut().zip(from) {
                 *into = from.load(Ordering::Relaxed);
             }
+            let base = self.base.as_ptr().cast();
             // SAFETY: the old place is the fresh mapping, which nobody uses from now on. The new
             // one is within `kept`, holds the same bytes before and after, and is replaced by one
             // call of the kernel, so that references into it stay valid.
-            unsafe {
-                mremap_fixed(copy, bytes, bytes, MremapFlags::MAYMOVE, self.base.as_ptr().cast())
-            }?;
+            let moved = unsafe { mremap_fixed(copy, bytes, bytes, MremapFlags::MAYMOVE, base) };
+            moved.map(drop).inspect_err(|_| {
+                // The system may have taken the old mapping away before it failed. Nobody else
+                // shall get the addresses as long as they are kept.
+                let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
+                // SAFETY: within `kept`; what was there is given up, see `Errors`.
+                let kept = unsafe { mmap_anonymous(base, bytes, ProtFlags::empty(), flags) };
+                debug_assert!(kept.is_ok(), "{kept:?}");
+            })?;
             Ok(())
         };
         let moved = fill();
