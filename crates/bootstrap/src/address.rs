@@ -15,8 +15,8 @@ const BACKLOG: i32 = 4096;
 const UNACKNOWLEDGED: Duration = Duration::from_millis(UNACKNOWLEDGED_MS);
 pub(crate) const UNACKNOWLEDGED_MS: u64 = 20_000;
 const QUIET: Duration = Duration::from_secs(10);
-const PROBE: Duration = Duration::from_secs(3);
-const PROBES: u32 = 3;
+const PROBE: Duration = Duration::from_secs(2);
+const PROBES: u32 = 5;
 /// An address for documentation: the route to it is the default route, and nothing is sent.
 const ELSEWHERE: &str = "192.0.2.1:9";
 

@@ -13,6 +13,9 @@ use crate::verdict::{Place, Said, Verdict, Whereabouts, Who};
 
 mod arbiter;
 
+/// A question under way is looked at so often.
+const TICK_MS: u64 = limits::ANSWER_MS / 4;
+
 pub(crate) use arbiter::{Arbiter, Step};
 
 /// What a rank has to complain about.
@@ -76,10 +79,25 @@ struct Inquiry {
     seq: Option<u64>,
     by: Rank,
     since_ms: u64,
+    /// When `tick` was called last, and how much of the time for answers has passed by then.
+    ticked_ms: u64,
+    passed_ms: u64,
     answers: Vec<Option<History>>,
 }
 
 impl Inquiry {
+    const fn new(seq: Option<u64>, by: Rank, now_ms: u64, answers: Vec<Option<History>>) -> Self {
+        Self { seq, by, since_ms: now_ms, ticked_ms: now_ms, passed_ms: 0, answers }
+    }
+
+    /// Whether the ranks have had their time to answer. A late tick counts as a punctual one: a
+    /// coordinator that was stopped may have sent its question only after it went on.
+    fn is_over(&mut self, now_ms: u64) -> bool {
+        self.passed_ms += now_ms.saturating_sub(self.ticked_ms).min(TICK_MS);
+        self.ticked_ms = now_ms;
+        self.passed_ms >= limits::ANSWER_MS
+    }
+
     /// Ranks whose calls differed may all have returned from them, where nobody waited for what
     /// never came; the bytes that were left then disturb a later call. If any earlier call
     /// differed, it is the one in question.
@@ -188,7 +206,7 @@ impl Judge {
         if self.done {
             return None;
         }
-        if self.inquiry.as_ref().is_some_and(|i| now_ms >= i.since_ms + limits::ANSWER_MS) {
+        if self.inquiry.as_mut().is_some_and(|inquiry| inquiry.is_over(now_ms)) {
             return self.conclude(now_ms);
         }
         let broken = self.broken.as_ref()?;
@@ -204,14 +222,14 @@ impl Judge {
         self.inquire(None, from, now_ms)
     }
 
-    /// When to call `tick`, in the milliseconds that the other methods were given.
+    /// When to call `tick` next, in the milliseconds that the other methods were given.
     #[must_use]
     pub fn deadline_ms(&self) -> Option<u64> {
         if self.done {
             return None;
         }
         match (&self.inquiry, &self.broken) {
-            (Some(inquiry), _) => Some(inquiry.since_ms + limits::ANSWER_MS),
+            (Some(inquiry), _) => Some(inquiry.ticked_ms + TICK_MS),
             (None, Some(broken)) => Some(broken.since_ms + limits::LINK_GRACE_MS),
             (None, None) => None,
         }
@@ -249,7 +267,7 @@ impl Judge {
             return None;
         }
         let answers = self.standing.iter().map(|_| None).collect();
-        self.inquiry = Some(Inquiry { seq, by, since_ms: now_ms, answers });
+        self.inquiry = Some(Inquiry::new(seq, by, now_ms, answers));
         let asked = (0..self.standing.len()).map(Rank::at).filter(|r| self.is_present(*r));
         Some(Action::Ask(asked.collect()))
     }
@@ -288,7 +306,7 @@ impl Judge {
         });
         let (fewest, most) = (lasts.clone().min()?, lasts.max()?);
         let answers = self.standing.iter().map(|_| None).collect();
-        let mut inquiry = Inquiry { seq: Some(most), by: Rank(0), since_ms: 0, answers };
+        let mut inquiry = Inquiry::new(Some(most), Rank(0), 0, answers);
         inquiry.blame_the_first_difference(&self.standing);
         if inquiry.seq == Some(most) {
             // What each has made is the same; some have made fewer.

@@ -91,15 +91,45 @@ fn after_a_goodbye_a_closed_connection_is_nothing() {
 fn who_does_not_answer_is_silent() {
     let mut judge = judge(3);
     assert!(judge.complain(Rank(0), overdue(4), 1000).is_some());
-    assert_eq!(judge.deadline_ms(), Some(1000 + limits::ANSWER_MS));
     for rank in [0, 2] {
         assert_eq!(judge.answer(Rank(rank), history(&[(4, 8, false)]), 1001), None);
     }
-    assert_eq!(judge.tick(1000 + limits::ANSWER_MS - 1), None);
     assert_eq!(
-        text(judge.tick(1000 + limits::ANSWER_MS)),
+        text(tick_until_a_verdict(&mut judge)),
         "rank 1 (host h0) does not answer (waited 500 ms): stopped or cut off"
     );
+}
+
+/// Calls `tick` whenever the judge wants it.
+fn tick_until_a_verdict(judge: &mut Judge) -> Option<Action> {
+    loop {
+        let now_ms = judge.deadline_ms()?;
+        if let Some(action) = judge.tick(now_ms) {
+            return Some(action);
+        }
+    }
+}
+
+#[test]
+fn a_judge_that_was_stopped_accuses_nobody_whom_its_question_has_not_reached() {
+    let stopped_for_ms = 2 * limits::ANSWER_MS;
+    let asked = || {
+        let mut judge = judge(3);
+        assert!(judge.complain(Rank(0), overdue(4), 0).is_some());
+        assert_eq!(judge.answer(Rank(0), history(&[(4, 8, false)]), 0), None);
+        assert_eq!(judge.tick(stopped_for_ms), None);
+        assert_eq!(judge.answer(Rank(1), history(&[(4, 8, false)]), stopped_for_ms), None);
+        judge
+    };
+    let answered = asked().answer(Rank(2), history(&[]), stopped_for_ms + 1);
+    let expected = "not every rank has entered allreduce [f32 x 8, sum] #4: \
+                    rank 2 (host h1) has made no call yet";
+    assert_eq!(text(answered), expected);
+    // Who does not answer then is silent.
+    let silent = verdict(tick_until_a_verdict(&mut asked()));
+    let waited_ms = stopped_for_ms + limits::ANSWER_MS - TICK_MS;
+    let who = Who { rank: Rank(2), host: Some("h1".into()) };
+    assert_eq!(silent, Verdict::Silent { ranks: vec![who], for_ms: waited_ms });
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ringfold_bootstrap::{CallName, Complaint, Verdict};
-use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, limits};
 use rustix::process::Signal;
 
 use crate::world::{Job, STOPPED, common_verdict, leave, verdict};
@@ -127,12 +127,19 @@ fn a_hub_that_comes_back_reads_the_answers_before_it_calls_ranks_silent() {
     let controls = job.joined(&[1, 2, 3]);
     controls[..2].iter().for_each(|c| c.entered(0, &CallName::new(&call(8), 0)));
     controls[0].complain(Complaint::Overdue { seq: 0 });
-    // With luck between the question and its end: then the answers arrive while it is stopped.
+    // With luck between the question and its end: then the answers arrive while it is stopped. Or
+    // amid the questions: then it asks some ranks only when it goes on.
     hub.stop();
     std::thread::sleep(Duration::from_millis(1200));
     hub.signal(Signal::CONT);
-    let text = common_verdict(&controls).to_string();
-    assert!(text.starts_with("not every rank has entered"), "{text}");
+    let verdict = common_verdict(&controls);
+    let text = verdict.to_string();
+    // On a busy machine the hub may come back after the patience of rank 1.
+    if matches!(&*verdict, Verdict::Silent { for_ms: limits::HUB_SILENCE_MS, .. }) {
+        assert_eq!(verdict.culprits(), [Rank(0)]);
+    } else {
+        assert!(text.starts_with("not every rank has entered"), "{text}");
+    }
     assert_eq!(hub.verdict(), text);
     leave(controls);
 }

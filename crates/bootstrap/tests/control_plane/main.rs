@@ -9,7 +9,9 @@
 mod broken;
 mod failing;
 mod foreign;
+mod hosts;
 mod joining;
 mod launchers;
+mod power;
 mod strangers;
 mod world;
