@@ -4,7 +4,6 @@ use ringfold_types::limits::{PATHS_MAX, RDMA_LEND_BYTES};
 
 use super::{Fault, Outgoing, Own, Peer, Way};
 use crate::rdma::geometry::{Most, Number};
-use crate::rdma::inbound::Inbound;
 use crate::rdma::message::{Load, Message};
 use crate::rdma::outbound::{By, Ready};
 use crate::rdma::path::Path;
@@ -273,7 +272,7 @@ impl Peer {
             Way::Open(outbound) => Some(outbound),
             _ => None,
         });
-        let is_inviting = self.inbound.iter().flatten().any(Inbound::is_inviting);
+        let is_inviting = self.is_inviting();
         if !is_inviting && open.clone().all(|outbound| outbound.untold_bytes() == 0) {
             return;
         }
