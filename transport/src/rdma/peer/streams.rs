@@ -4,6 +4,7 @@ use ringfold_types::limits::{PATHS_MAX, RDMA_LEND_BYTES};
 
 use super::{Fault, Outgoing, Own, Peer, Way};
 use crate::rdma::geometry::{Most, Number};
+use crate::rdma::inbound::Inbound;
 use crate::rdma::message::{Load, Message};
 use crate::rdma::outbound::{By, Ready};
 use crate::rdma::path::Path;
@@ -302,6 +303,7 @@ impl Peer {
                 outbound.give_up();
             }
         }
+        self.inbound.iter_mut().flatten().for_each(Inbound::give_up);
         let given_up = || Fault::Lost("a message to it was given up".to_owned());
         self.end(if has_left { Fault::Closed } else { given_up() });
     }
