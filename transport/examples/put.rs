@@ -15,6 +15,7 @@ use std::error::Error;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use ringfold_lend::placement;
 use ringfold_transport::rdma::{self, Rails, Rdma, Settings};
 use ringfold_transport::tcp::{self, Liveness, Tcp};
 use ringfold_transport::{Link, Pages, Transport};
@@ -115,7 +116,10 @@ impl End {
         settings.devices = devices.parse()?;
         let rails = Rails::open(&settings, None)?;
         let (reaches, may_use_tcp) = (vec![true; 2], false);
-        let config = rdma::Config { key, rank, lanes: DEPTH, settings, reaches, may_use_tcp };
+        // Batches look at nothing before all of it has arrived.
+        let placement = Some(placement());
+        let lanes = DEPTH;
+        let config = rdma::Config { key, rank, lanes, settings, reaches, may_use_tcp, placement };
         let transport = Rdma::new(rails, tcp, config)?;
         Ok(Self { transport, peer, sends: rank == Rank(0), memory: Vec::new() })
     }

@@ -8,8 +8,9 @@
 //!
 //! Putting, registered memory and credits live *below* this line, in the transports: memory that
 //! hardware writes on its own cannot be lent in safe Rust, and the caller has no use for knowing.
-//! There are two exceptions. Windows are memory of the transport's own that all peers have mapped,
-//! to be used in an `Exposure`. `Pages` are memory that peers may write after `recv` has returned.
+//! There are two exceptions, each behind an `unsafe` promise. Windows are memory of the transport's
+//! own that all peers have mapped, to be used in an `Exposure`. `Pages` are memory that peers may
+//! write after `recv` has returned, if the transport was given a `Placement`.
 
 use std::fmt;
 use std::io;
@@ -85,8 +86,9 @@ pub trait Transport: Send + fmt::Debug {
     /// were accepted; those may be overwritten at once. The count is a multiple of
     /// `limits::FRAGMENT_ALIGN` unless it is all. Where it is not all, the next `send` on this link
     /// must offer the rest under the same tag. Until all is accepted, or `withdraw` was called, the
-    /// peer may read the rest where it is: if that changes or is freed, the peer gets other bytes,
-    /// or its link fails. This process is not harmed. Connects the link on first use, and may wait
+    /// peer or a device may read the rest where it is, by its address. If the rest changes or is
+    /// freed, the peer gets whatever lies there, or its link fails. This process is not harmed: it
+    /// reads `bytes` itself during the call only. Connects the link on first use, and may wait
     /// for a moment for the peer to say where it wants the bytes, unless the caller has called
     /// `arm`; so 0 may also mean "not yet".
     ///
@@ -146,10 +148,11 @@ pub trait Transport: Send + fmt::Debug {
     /// tag of the fragment that they came from. Bytes whose tag is not `tag` are never moved to
     /// `dst`: then the count is 0 and the tag is the stranger's.
     ///
-    /// Where `dst` lies in `pages`, the peer may write the rest of the message there from now on.
-    /// So a caller that got less than all of `dst` leaves the rest alone and comes back for it, or
-    /// for its front, with `recv` until it has arrived, or calls `withdraw`. It does so when it
-    /// panics too: memory that changes under a reference is undefined behaviour.
+    /// A caller that got less than all of `dst` comes back for the rest, or for its front, with
+    /// `recv`. Only this call writes to `dst`, with one exception: where the transport was made
+    /// with a `Placement` and `dst` lies in `pages`, the peer may write the rest of the message
+    /// there until it has arrived, or `withdraw` has returned. The maker of the `Placement` has
+    /// promised that nobody accesses it meanwhile.
     ///
     /// # Errors
     /// As `readable`; and from both if bytes have arrived where an earlier `dst` was and the caller
@@ -200,9 +203,10 @@ pub trait Transport: Send + fmt::Debug {
     fn disarm(&mut self);
 
     /// Makes memory of `bytes` (not 0) zeroed bytes, where `send` may let a device read long
-    /// messages and `recv` let it write them, if this transport does such things; what is sent is
-    /// accepted as the device is done with it. The first such `send` to each peer, and the first
-    /// such `recv`, take as long as the system needs to pin all of the pages.
+    /// messages, if this transport does such things; what is sent is accepted as the device is done
+    /// with it. With a `Placement`, `recv` may let a device write long messages there. The first
+    /// such `send` to each peer, and the first such `recv`, take as long as the system needs to pin
+    /// all of the pages.
     fn pages(&mut self, _bytes: usize) -> Option<io::Result<Pages>> {
         None
     }

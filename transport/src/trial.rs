@@ -252,16 +252,18 @@ impl End<'_> {
     }
 
     fn recv(&mut self, into: &mut [u8]) -> Result<(), Fault> {
-        let mut arrived = 0;
-        while arrived < into.len() {
-            let before = arrived;
-            self.until(|transport, link| {
-                match transport.recv(link, TAG, &mut into[arrived..])? {
-                    Some((TAG, bytes)) => arrived += bytes,
+        let (len, left) = (into.len(), into.len());
+        let mut receiving = Receiving { end: self, left };
+        let Receiving { end, left } = &mut receiving;
+        while *left > 0 {
+            let before = *left;
+            end.until(|transport, link| {
+                match transport.recv(link, TAG, &mut into[len - *left..])? {
+                    Some((TAG, bytes)) => *left -= bytes,
                     Some(_) => return Err(Fault::Wrong),
                     None => {}
                 }
-                Ok(arrived > before)
+                Ok(*left < before)
             })?;
         }
         Ok(())
@@ -299,6 +301,20 @@ impl End<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// A receive, withdrawn unless nothing is left of it: the peer's device may write there till then.
+struct Receiving<'r, 'e> {
+    end: &'r mut End<'e>,
+    left: usize,
+}
+
+impl Drop for Receiving<'_, '_> {
+    fn drop(&mut self) {
+        if self.left > 0 {
+            self.end.transport.withdraw();
+        }
     }
 }
 

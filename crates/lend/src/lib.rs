@@ -9,9 +9,12 @@
 //! So a promise that a transport asks for is given here, for a schedule. `ringfold` keeps it: it
 //! accesses exposed windows only by the steps of that schedule, and completes the exposure only
 //! when all of them are done.
+//!
+//! Registered memory is lent in the same way, for all receives of a transport: `placement`.
 #![allow(unsafe_code)]
 
 use ringfold_collectives::Schedule;
+use ringfold_transport::rdma::Placement;
 use ringfold_transport::{Exposure, ReadExposure, Window};
 
 /// Exposes `window` for a call that `_by` performs.
@@ -30,4 +33,15 @@ pub fn expose_to_readers<'w>(_by: &Schedule, window: &'w Window) -> ReadExposure
     // SAFETY: as above. No schedule writes to its input where the output lies elsewhere, which is
     // proven of each.
     unsafe { window.expose_to_readers() }
+}
+
+/// Lets peers write messages straight into registered memory of a transport, whose callers receive
+/// by proven schedules, or by `ringfold_transport::trial`.
+#[must_use]
+#[inline]
+pub const fn placement() -> Placement {
+    // SAFETY: no step of a proven schedule accesses what an unfinished receive writes. The engine
+    // of `ringfold` returns when all steps are done, else it withdraws, as its guard does after a
+    // panic. `trial` does the same.
+    unsafe { Placement::new() }
 }

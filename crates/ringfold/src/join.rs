@@ -9,6 +9,7 @@ use ringfold_bootstrap::interface::{Choice, ChooseError, Family, Filter, choose,
 use ringfold_bootstrap::{
     Control, DiscoverError, Identity, JoinError, Options, Rendezvous, SecretError, discover,
 };
+use ringfold_lend::placement;
 use ringfold_topology::{Crowd, Layout, discover as machine};
 use ringfold_transport::rdma::{self, Rails, Rdma};
 use ringfold_transport::shm::{self, Shm};
@@ -182,6 +183,7 @@ fn meet(config: &Config) -> Result<Parts, InitError> {
         settings: named,
         reaches: vec![false; size],
         may_use_tcp: cards.iter().all(|card| card.may_use_tcp),
+        placement: Some(placement()),
     };
     let router = connect(rank, &layout, &cards, doors, settings, deadline)?;
     for peer in (0..size).map(Rank::at).filter(|peer| *peer != rank) {
@@ -433,6 +435,7 @@ mod tests {
             settings: rdma::Settings::default(),
             reaches: vec![false; 2],
             may_use_tcp: false,
+            placement: None,
         };
         let layout = Layout::from_host_names(&["a", "b"]);
         let error = connect(Rank(0), &layout, &cards, doors, settings, Instant::now()).unwrap_err();

@@ -282,6 +282,11 @@ impl Inbound {
         self.invited.is_some_and(|it| received < it.end)
     }
 
+    /// Nobody waits where the peer was invited, and it can write there no more.
+    pub(super) const fn give_up(&mut self) {
+        self.invited = None;
+    }
+
     /// Whether the next bytes should be invited: the peer has asked, and there is room in the
     /// mailbox.
     pub(super) fn may_invite(&self) -> bool {

@@ -63,7 +63,7 @@ pub use endpoint::{Config, Rdma};
 pub use examine::{Examined, Finding, Port, State, examine};
 pub use filter::{Filter, InvalidFilter};
 pub use rail::{Rails, Unusable};
-pub use sys::Pages;
+pub use sys::{Pages, Placement};
 
 use ringfold_types::limits::{RDMA_BYTES, RDMA_QUEUE_PAIRS};
 

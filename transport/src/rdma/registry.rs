@@ -13,7 +13,7 @@ use std::sync::Arc;
 use ringfold_types::limits::RDMA_IDLE_BYTES;
 
 use super::budget::Budget;
-use super::sys::{Known, Mr, Pages, Pd};
+use super::sys::{Known, Mr, Pages, Pd, Placement};
 use super::words;
 
 /// See the module's head.
@@ -21,6 +21,8 @@ use super::words;
 pub(super) struct Registry {
     /// The oldest first.
     all: Vec<Entry>,
+    /// What allows to let peers write to them.
+    placement: Option<Placement>,
 }
 
 #[derive(Debug)]
@@ -63,10 +65,21 @@ pub(super) struct Loan<'a> {
 }
 
 impl Registry {
-    /// Makes zeroed pages.
-    pub(super) fn make(&mut self, bytes: usize, budget: &mut Budget) -> io::Result<Pages> {
+    pub(super) fn new(placement: Option<Placement>) -> Self {
+        Self { all: Vec::new(), placement }
+    }
+
+    /// Makes zeroed pages, of those that nobody has if it `may_reuse` them: no peer was invited to
+    /// write there and may still do so.
+    pub(super) fn make(
+        &mut self,
+        bytes: usize,
+        may_reuse: bool,
+        budget: &mut Budget,
+    ) -> io::Result<Pages> {
         for entry in &mut self.all {
-            if entry.pages.bytes() == bytes
+            if may_reuse
+                && entry.pages.bytes() == bytes
                 && let Some(pages) = entry.pages.again(entry.rights.len())
             {
                 entry.without.clear();
@@ -116,7 +129,7 @@ impl Registry {
     }
 
     /// Lets the peer of the domain's queue pairs write there, and maybe `in_any_order`; the key to
-    /// all of these pages. Not where they cannot be registered.
+    /// all of these pages. Not where they cannot be registered, nor without a `Placement`.
     pub(super) fn open(
         &mut self,
         Place { entry, .. }: Place,
@@ -124,6 +137,7 @@ impl Registry {
         in_any_order: bool,
         budget: &mut Budget,
     ) -> Option<u32> {
+        self.placement?;
         let right = self.all[entry].right(Use::Write { in_any_order }, pd, budget)?;
         Some(right.remote_key())
     }
@@ -212,8 +226,8 @@ mod tests {
     #[test]
     fn pages_are_found_by_any_part_of_them() {
         let (mut registry, mut budget) = registry();
-        let first = registry.make(8192, &mut budget).unwrap();
-        let second = registry.make(4096, &mut budget).unwrap();
+        let first = registry.make(8192, true, &mut budget).unwrap();
+        let second = registry.make(4096, true, &mut budget).unwrap();
         let place = |entry, at| Some(Place { entry, at });
         assert_eq!(registry.find(first.front(8192)), place(0, 0));
         assert_eq!(registry.find(&first.front(8192)[100..]), place(0, 100));
@@ -224,13 +238,13 @@ mod tests {
     #[test]
     fn pages_that_nobody_has_serve_again_and_are_zero() {
         let (mut registry, mut budget) = registry();
-        let mut first = registry.make(4096, &mut budget).unwrap();
+        let mut first = registry.make(4096, true, &mut budget).unwrap();
         first.front_mut(4096).fill(7);
         let at = first.front(1).as_ptr();
-        let other = registry.make(4096, &mut budget).unwrap();
+        let other = registry.make(4096, true, &mut budget).unwrap();
         assert_ne!(other.front(1).as_ptr(), at, "somebody has it");
         drop(first);
-        let again = registry.make(4096, &mut budget).unwrap();
+        let again = registry.make(4096, true, &mut budget).unwrap();
         assert_eq!(again.front(1).as_ptr(), at);
         assert!(again.front(4096).iter().all(|byte| *byte == 0));
     }
@@ -238,9 +252,9 @@ mod tests {
     #[test]
     fn what_is_idle_is_bounded() {
         let (mut registry, mut budget) = registry();
-        let kept = registry.make(4096, &mut budget).unwrap();
+        let kept = registry.make(4096, true, &mut budget).unwrap();
         for bytes in [RDMA_IDLE_BYTES / 2, RDMA_IDLE_BYTES / 4, RDMA_IDLE_BYTES / 2 + 4096] {
-            drop(registry.make(bytes, &mut budget).unwrap());
+            drop(registry.make(bytes, true, &mut budget).unwrap());
         }
         let left: Vec<_> = registry.all.iter().map(|entry| entry.pages.bytes()).collect();
         assert_eq!(left, [4096, RDMA_IDLE_BYTES / 4, RDMA_IDLE_BYTES / 2 + 4096]);

@@ -18,6 +18,7 @@ mod world;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 
+use ringfold_lend::placement;
 use ringfold_transport::Transport;
 use ringfold_transport::layer::{Fault, Plan, Rate, Throttle, Trace};
 use ringfold_transport::local::Local;
@@ -68,6 +69,7 @@ fn rdma(ranks: usize, lanes: usize, queue_pairs: u8, is_adaptive: bool) -> Ends 
             settings: settings(),
             reaches: vec![true; ranks],
             may_use_tcp: false,
+            placement: Some(placement()),
         };
         Rdma::new(rails, tcp, config).expect("descriptors")
     };
@@ -85,6 +87,7 @@ fn rdma_without_rails(ranks: usize, lanes: usize) -> Ends {
             settings: Settings::default(),
             reaches: vec![true; ranks],
             may_use_tcp: true,
+            placement: None,
         };
         Rdma::new(Rails::none(), tcp, config).expect("descriptors")
     };

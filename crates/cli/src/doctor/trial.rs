@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ringfold::Config;
 use ringfold_bootstrap::Secret;
+use ringfold_lend::placement;
 use ringfold_topology::discover::Host;
 use ringfold_transport::rdma::{self, Finding, Port, Rails, Rdma, State};
 use ringfold_transport::tcp::{self, Listening, Liveness, Tcp};
@@ -97,6 +98,7 @@ impl By<'_> {
             settings,
             reaches: vec![true; self.size],
             may_use_tcp: false,
+            placement: Some(placement()),
         };
         Ok(Box::new(Rdma::new(rails, tcp, config)?))
     }

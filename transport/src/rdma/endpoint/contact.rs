@@ -2,6 +2,7 @@
 
 use ringfold_types::Rank;
 
+use super::Rdma;
 use crate::rdma::peer::Peer;
 use crate::rdma::talk::Talk;
 
@@ -36,5 +37,18 @@ impl Contact {
     /// Whether bytes are held back, or credit is owed.
     pub(super) fn is_busy(&self) -> bool {
         !self.peer.is_flushed() || self.peer.owes() || !self.is_said()
+    }
+}
+
+impl Rdma {
+    /// Whether some peer may be writing to pages.
+    pub(super) fn is_inviting(&self) -> bool {
+        self.contacts.iter().flatten().any(|contact| contact.peer.is_inviting())
+    }
+
+    /// Whether some path by a rail carries data.
+    #[cfg(test)]
+    pub(in crate::rdma) fn carries(&self, rail: usize) -> bool {
+        self.contacts.iter().flatten().any(|contact| contact.peer.carries(rail))
     }
 }

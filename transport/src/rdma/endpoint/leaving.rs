@@ -107,7 +107,9 @@ mod tests {
         ends.map(|tcp| {
             let (rank, settings) = (Rank::at(rank.next().unwrap()), Settings::default());
             let reaches = vec![true; RANKS];
-            let config = Config { key: KEY, rank, lanes: 1, settings, reaches, may_use_tcp: true };
+            let (may_use_tcp, placement) = (true, None);
+            let config =
+                Config { key: KEY, rank, lanes: 1, settings, reaches, may_use_tcp, placement };
             Rdma::new(Rails::none(), tcp, config).unwrap()
         })
     }

@@ -22,7 +22,7 @@ use super::outages::{Outages, log};
 use super::peer::{Fault, Own, Peer};
 use super::rail::{Rail, Rails};
 use super::registry::Registry;
-use super::sys::{Completion, Pages};
+use super::sys::{Completion, Pages, Placement};
 use super::talk::Between;
 use crate::contract::{Capabilities, Fragment, Link, LinkError, Transport};
 use crate::sys::Bell;
@@ -54,6 +54,8 @@ pub struct Config {
     pub reaches: Vec<bool>,
     /// Whether data may go by TCP where no path is left, which must be the same for both too.
     pub may_use_tcp: bool,
+    /// Lets peers write long messages straight into `Pages`; without it `recv` copies.
+    pub placement: Option<Placement>,
 }
 
 /// A rank's links over RDMA, and over TCP to those that have no rail in common with it, or none
@@ -142,7 +144,7 @@ impl Rdma {
             tcp,
             key: JobKey::new(config.key),
             budget: Budget::new(&config.settings),
-            registry: Registry::default(),
+            registry: Registry::new(config.placement),
             outages: Outages::default(),
             by_tcp,
             config,
@@ -168,12 +170,6 @@ impl Rdma {
 
     fn error(link: Link, fault: &Fault) -> LinkError {
         LinkError { link, transport: NAME, fault: fault.told() }
-    }
-
-    /// Whether some path by a rail carries data.
-    #[cfg(test)]
-    pub(super) fn carries(&self, rail: usize) -> bool {
-        self.contacts.iter().flatten().any(|contact| contact.peer.carries(rail))
     }
 
     /// Whether the peer has no rail in common with us, so that all goes by TCP.
@@ -433,7 +429,8 @@ impl Transport for Rdma {
 
     fn pages(&mut self, bytes: usize) -> Option<io::Result<Pages>> {
         let is_possible = self.rails.0.iter().any(|rail| !rail.is_gone && !rail.is_iwarp());
-        is_possible.then(|| self.registry.make(bytes, &mut self.budget))
+        let may_reuse = !self.is_inviting();
+        is_possible.then(|| self.registry.make(bytes, may_reuse, &mut self.budget))
     }
 
     fn poll(&mut self) -> Result<bool, LinkError> {

@@ -112,6 +112,11 @@ impl Peer {
         }
     }
 
+    /// Whether the peer may be writing to pages.
+    pub(in crate::rdma) fn is_inviting(&self) -> bool {
+        self.inbound.iter().flatten().any(Inbound::is_inviting)
+    }
+
     /// Gives back what was lent.
     pub(in crate::rdma) fn consume(&mut self, lane: usize, bytes: usize) {
         match &mut self.inbound[lane] {

@@ -273,7 +273,7 @@ impl Peer {
             Way::Open(outbound) => Some(outbound),
             _ => None,
         });
-        let is_inviting = self.inbound.iter().flatten().any(Inbound::is_inviting);
+        let is_inviting = self.is_inviting();
         if !is_inviting && open.clone().all(|outbound| outbound.untold_bytes() == 0) {
             return;
         }
@@ -303,6 +303,7 @@ impl Peer {
                 outbound.give_up();
             }
         }
+        self.inbound.iter_mut().flatten().for_each(Inbound::give_up);
         let given_up = || Fault::Lost("a message to it was given up".to_owned());
         self.end(if has_left { Fault::Closed } else { given_up() });
     }

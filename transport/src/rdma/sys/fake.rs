@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::abi;
 use super::library::{find, open};
+use super::memory::Placement;
 
 /// The address and the flags of a device's port.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +40,13 @@ pub(in crate::rdma) enum Hook {
     Destruction(Duration),
     RefuseDeregistration,
     RefuseDestruction,
+}
+
+/// The promise of the tests, which look at nothing that has not arrived.
+pub(in crate::rdma) const fn placement() -> Placement {
+    // SAFETY: the fake's devices write in this thread, while it posts, and so never while a test
+    // looks. Those that receive in parts come back for the rest, or withdraw.
+    unsafe { Placement::new() }
 }
 
 /// Where the function of that name lies.

@@ -42,6 +42,11 @@ pub(in crate::rdma) struct Outbox(Arc<Region>);
 #[derive(Debug)]
 pub struct Pages(Arc<Region>);
 
+/// A promise about a transport: its callers allow peers to write messages straight into `Pages`.
+/// Without it `recv` copies, and no peer gets the right to write there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement(());
+
 /// Pages that were made, as the transport knows them, whoever has them.
 #[derive(Debug)]
 pub(in crate::rdma) struct Known(Arc<Region>);
@@ -223,6 +228,20 @@ impl Outbox {
     }
 }
 
+impl Placement {
+    /// Makes the promise.
+    ///
+    /// # Safety
+    /// All callers of `recv` of this transport keep to this, where `dst` lies in `Pages`: Once
+    /// `recv` was called, nobody accesses bytes of `dst` before `recv` says that they have arrived,
+    /// or `withdraw` has returned. A caller that panics keeps the promise too. To drop the pages
+    /// meanwhile is allowed: nobody else gets them.
+    #[must_use]
+    pub const unsafe fn new() -> Self {
+        Self(())
+    }
+}
+
 impl Pages {
     /// Zeroed memory, and the transport's knowledge of it.
     pub(in crate::rdma) fn new(bytes: usize) -> io::Result<(Self, Known)> {
@@ -239,8 +258,9 @@ impl Pages {
     pub fn front(&self, bytes: usize) -> &[u8] {
         assert!(bytes <= self.0.bytes, "{bytes} bytes of {}", self.0.bytes);
         // SAFETY: within the mapping, which lives as long as `self`, and which only unique borrows
-        // of `self` write, and the devices of peers that were invited while one was lent to `recv`;
-        // one that breaks the protocol changes bytes that are only ever read as bytes.
+        // of `self` write, and devices of peers. They get the right to only where a `Placement`
+        // promises that nobody accesses what they were invited to write. A peer that knows the
+        // job's secret and breaks the protocol changes bytes that are only ever read as bytes.
         unsafe { std::slice::from_raw_parts(self.0.base.as_ptr(), bytes) }
     }
 
@@ -271,8 +291,8 @@ impl Known {
     }
 
     /// Lets the peers of the domain's queue pairs write to all of them, as `Inbox::expose` does.
-    /// They are told where only while whoever has the pages waits for it, and whatever they write
-    /// at other times is bytes. Pins them.
+    /// Peers are told where only while the pages' owner waits in `recv`, which a `Placement`
+    /// promises; a peer that writes at other times breaks the protocol. Pins them.
     pub(in crate::rdma) fn expose(&self, pd: &Arc<Pd>, in_any_order: bool) -> io::Result<Mr> {
         Mr::new(pd, &self.0, write_access(pd, in_any_order))
     }

@@ -1,11 +1,11 @@
 //! Queue pairs that do not stop when they should. A write that the peer posted before must not land
 //! after the receiver has said what arrived.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::{Settings, TAG, World, fake_test, roce};
+use super::long::{held_message, pattern};
+use super::{Settings, World, fake_test, roce};
 use crate::contract::{LinkFault, Transport as _};
-use crate::rdma::sys::Pages;
 use crate::rdma::sys::fake::{Count, Hook, count};
 
 /// Longer than a flush may take, and so long that a device in no hurry is noticed.
@@ -17,10 +17,6 @@ fn world() -> World {
     let mut world = World::new([&[roce(0, 0)], &[roce(1, 0)]], &Settings::default(), true);
     world.meet();
     world
-}
-
-fn pattern(bytes: usize) -> Vec<u8> {
-    (0..bytes).map(|at| u8::try_from(at % 251).unwrap()).collect()
 }
 
 /// The network holds a write of rank 0, the path is lost, and TCP brings the bytes. The write lands
@@ -63,76 +59,6 @@ fake_test! {
             world.devices[1][0].die();
         });
     }
-}
-
-/// One long message of registered memory, up to a moment.
-struct Long {
-    sent: Pages,
-    found: Pages,
-    bytes: usize,
-    gone: usize,
-    here: usize,
-}
-
-impl Long {
-    fn new(world: &mut World, bytes: usize) -> Self {
-        let mut sent = world.ends[0].pages(bytes).unwrap().unwrap();
-        sent.front_mut(bytes).copy_from_slice(&pattern(bytes));
-        let found = world.ends[1].pages(bytes).unwrap().unwrap();
-        Self { sent, found, bytes, gone: 0, here: 0 }
-    }
-
-    /// Sends and receives on; whether all of it is there.
-    fn step(&mut self, world: &mut World) -> bool {
-        let rest = &self.sent.front(self.bytes)[self.gone..];
-        if !rest.is_empty() {
-            self.gone += world.ends[0].send(World::link(0), TAG, rest).unwrap();
-        }
-        // Takes the front, and invites to the rest before the sender goes on.
-        world.poll();
-        self.receive(world);
-        self.receive(world);
-        world.ends[1].poll().unwrap();
-        (self.gone, self.here) == (self.bytes, self.bytes)
-    }
-
-    fn receive(&mut self, world: &mut World) {
-        let room = &mut self.found.front_mut(self.bytes)[self.here..];
-        if !room.is_empty() {
-            let some = world.ends[1].recv(World::link(1), TAG, room).unwrap();
-            self.here += some.map_or(0, |(_, some)| some);
-        }
-    }
-
-    /// Sends and receives as long as anything moves.
-    fn stall(&mut self, world: &mut World) {
-        let mut last = (Instant::now(), (self.gone, self.here));
-        world.until("stalled", |world| {
-            assert!(!self.step(world), "the network holds it");
-            if last.1 != (self.gone, self.here) {
-                last = (Instant::now(), (self.gone, self.here));
-            }
-            last.0.elapsed() > Duration::from_millis(300)
-        });
-    }
-}
-
-/// Rank 1 has invited rank 0's device to write a message into a buffer, and the network holds the
-/// writes.
-fn held_message(world: &mut World) -> Long {
-    for _ in 0..4 {
-        let mut message = Long::new(world, 256 << 10);
-        world.until("a message without trouble", |world| message.step(world));
-    }
-    let mut message = Long::new(world, 256 << 10);
-    let began = Instant::now();
-    world.until("invited", |world| {
-        message.receive(world);
-        began.elapsed() > Duration::from_millis(100)
-    });
-    world.devices[0][0].hook(Hook::Hold);
-    message.stall(world);
-    message
 }
 
 fake_test! {

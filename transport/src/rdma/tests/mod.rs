@@ -6,6 +6,8 @@
 mod exchange;
 mod flap;
 mod flush;
+mod long;
+mod placing;
 mod routes;
 
 use std::fs;
@@ -19,8 +21,8 @@ use std::time::{Duration, Instant};
 use ringfold_types::{Lane, Rank};
 
 use super::rail::{Rail, Rails};
-use super::sys::fake::{Device, Like};
-use super::{Config, Rdma, Settings};
+use super::sys::fake::{Device, Like, placement};
+use super::{Config, Placement, Rdma, Settings};
 use crate::contract::{Link, LinkError, Transport};
 use crate::tcp::{self, Liveness, Tcp};
 
@@ -116,6 +118,16 @@ struct World {
 impl World {
     /// Ranks whose ports are like these, on one rail or more.
     fn new(ports: [&[Like]; 2], settings: &Settings, may_use_tcp: bool) -> Self {
+        Self::placing(ports, settings, may_use_tcp, Some(placement()))
+    }
+
+    /// The same, with that promise.
+    fn placing(
+        ports: [&[Like]; 2],
+        settings: &Settings,
+        may_use_tcp: bool,
+        placement: Option<Placement>,
+    ) -> Self {
         static WORLDS: AtomicUsize = AtomicUsize::new(0);
         let world = WORLDS.fetch_add(1, Ordering::Relaxed);
         let name = |rank: usize, rail: usize| format!("fake{world}_h{rank}r{rail}");
@@ -139,7 +151,8 @@ impl World {
             let rails = (0..devices[rank].len())
                 .map(|rail| Rail::open(&name(rank, rail), 1, settings, None).unwrap());
             let (rank, settings, reaches) = (Rank::at(rank), settings.clone(), vec![true; 2]);
-            let config = Config { key: KEY, rank, lanes: 1, settings, reaches, may_use_tcp };
+            let (key, lanes) = (KEY, 1);
+            let config = Config { key, rank, lanes, settings, reaches, may_use_tcp, placement };
             let tcp = door.connect(peers.clone()).unwrap();
             Rdma::new(Rails(rails.collect()), tcp, config).unwrap()
         });

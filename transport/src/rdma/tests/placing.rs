@@ -1,0 +1,53 @@
+//! Peers write into registered memory by a promise of the receiver's only.
+
+use super::long::{Long, held_message};
+use super::{Placement, Settings, World, fake_test, roce};
+use crate::contract::Transport as _;
+use crate::rdma::sys::fake::placement;
+
+fn world(placement: Option<Placement>) -> World {
+    let ports: [&[_]; 2] = [&[roce(0, 0)], &[roce(1, 0)]];
+    let mut world = World::placing(ports, &Settings::default(), true, placement);
+    world.meet();
+    world
+}
+
+/// Whether bytes lie in the receiver's memory before `recv` says that they have arrived.
+fn is_written_early(placement: Option<Placement>) -> bool {
+    let mut world = world(placement);
+    let mut is_early = false;
+    for _ in 0..8 {
+        let mut message = Long::new(&mut world, 256 << 10);
+        world.until("a message", |world| {
+            message.send(world);
+            world.poll();
+            let ahead = &message.found.front(message.bytes)[message.here..];
+            is_early |= ahead.iter().any(|byte| *byte != 0);
+            message.receive(world);
+            message.receive(world);
+            world.ends[1].poll().unwrap();
+            message.is_done()
+        });
+    }
+    is_early
+}
+
+fake_test! {
+    fn without_a_placement_only_recv_writes() {
+        assert!(is_written_early(Some(placement())), "else the next line says nothing");
+        assert!(!is_written_early(None), "a peer wrote into memory that it was not promised");
+    }
+}
+
+fake_test! {
+    /// Their owner drops them in the middle of a receive, and does not withdraw.
+    fn pages_that_a_peer_may_write_serve_nobody_else() {
+        let mut world = world(Some(placement()));
+        let message = held_message(&mut world);
+        assert!(message.here < message.bytes, "the network holds the rest");
+        let (at, bytes) = (message.found.front(1).as_ptr(), message.bytes);
+        drop(message);
+        let other = world.ends[1].pages(bytes).unwrap().unwrap();
+        assert_ne!(other.front(1).as_ptr(), at, "a peer may still write there");
+    }
+}
