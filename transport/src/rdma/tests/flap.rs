@@ -61,12 +61,7 @@ fake_test! {
         let mut world = world(1, &hasty, false);
         world.devices[0][0].port(false);
         world.offer(b"to nobody");
-        let mut error = None;
-        world.until("an error", |world| {
-            error = world.ends[0].poll().err();
-            error.is_some()
-        });
-        let error = error.unwrap();
+        let error = world.failure(0);
         let LinkFault::Io(why) = &error.fault else { panic!("{error:?}") };
         let why = why.to_string();
         for part in ["retries exhausted: rank 1", "RINGFOLD_TRANSPORT leaves no other way"] {

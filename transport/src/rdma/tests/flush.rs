@@ -107,12 +107,7 @@ fake_test! {
         world.devices[1][0].hook(Hook::RefuseError);
         world.devices[1][0].hook(Hook::RefuseDestruction);
         world.devices[0][0].break_queue_pairs(EXHAUSTED);
-        let mut error = None;
-        world.until("an error", |world| {
-            error = world.ends[1].poll().err();
-            error.is_some()
-        });
-        let error = error.unwrap();
+        let error = world.failure(1);
         let LinkFault::Io(why) = &error.fault else { panic!("{error:?}") };
         let why = why.to_string();
         for part in ["rank 0", "fake0_h1r0:1", "cannot destroy", "dmesg"] {

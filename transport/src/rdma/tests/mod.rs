@@ -176,6 +176,21 @@ impl World {
         Ok(())
     }
 
+    /// Polls both until the end of `rank` fails.
+    fn failure(&mut self, rank: usize) -> LinkError {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            assert!(Instant::now() < deadline, "never: an error of rank {rank}");
+            for (of, end) in self.ends.iter_mut().enumerate() {
+                match end.poll() {
+                    Err(error) if of == rank => return error,
+                    polled => assert!(polled.is_ok(), "rank {of}: {polled:?}"),
+                }
+            }
+            std::thread::yield_now();
+        }
+    }
+
     /// Polls both until that is so.
     fn until(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
         let deadline = Instant::now() + DEADLINE;
