@@ -70,6 +70,9 @@ impl Hub {
     pub(super) async fn watch(&mut self) {
         let mut arbiter = Arbiter::new(Judge::new(std::mem::take(&mut self.hosts)));
         let mut end: Option<Instant> = None;
+        if let Some(entry) = &mut self.entry {
+            entry.open();
+        }
         loop {
             // Nobody goes while there is something to announce.
             let is_settled = self.is_settled(&arbiter);
@@ -292,10 +295,9 @@ impl Hub {
     fn lose(&mut self, arbiter: &mut Arbiter, rank: u32, is_cut: bool) -> Vec<Step> {
         self.seats.remove(&rank);
         let has_left = self.leaving.remove(&rank).is_some();
-        match &mut self.entry {
-            Some(entry) if !has_left && !is_cut && arbiter.is_present(Rank(rank)) => {
+        match &self.entry {
+            Some(_) if !has_left && !is_cut && arbiter.is_present(Rank(rank)) => {
                 tracing::debug!("the connection of rank {rank} broke");
-                entry.open();
                 self.lost.insert(rank, Lost { until: Instant::now() + RETURN, is_extended: false });
                 Vec::new()
             }
