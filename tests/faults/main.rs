@@ -289,8 +289,9 @@ fn strangers_on_any_port_cost_nothing(transport: &str) {
     let job = Job::start(3, transport, &["allreduce", "65536"], &[]);
     job.wait_for("started");
     let ports: Vec<u16> = job.ranks.iter().flat_map(|rank| listening(rank.id())).collect();
-    // Over shared memory nobody listens once all have met.
-    assert_eq!(ports.is_empty(), transport == "shm", "{transport}: {ports:?}");
+    // Over shared memory rank 0 alone listens, for ranks that come back.
+    assert!(!ports.is_empty(), "{transport}");
+    assert!(transport != "shm" || ports.len() == 1, "{transport}: {ports:?}");
     let mut noise = Noise(0x5eed);
     println!("seed {:#x}, ports {ports:?}", noise.0);
     let mut held = Vec::new();
@@ -311,7 +312,7 @@ fn strangers_on_any_port_cost_nothing(transport: &str) {
             }
         }
     }
-    assert_eq!(connected == 0, transport == "shm", "{transport}: {connected} connections");
+    assert_ne!(connected, 0, "{transport}");
     // The job still runs: it dies of what we do next, not of what we did before.
     assert!(job.ranks.iter().all(|rank| rank.says_nothing()), "a rank has failed already");
     job.ranks[2].signal(Signal::KILL);

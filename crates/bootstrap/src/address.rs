@@ -136,6 +136,7 @@ pub(crate) fn reserve(ip: IpAddr) -> io::Result<(Socket, u16)> {
 /// # Errors
 /// The system refuses.
 pub(crate) fn listen_on(socket: Socket) -> io::Result<TcpListener> {
+    show(socket.as_fd());
     socket.listen(BACKLOG)?;
     TcpListener::from_std(socket.into())
 }
@@ -145,9 +146,7 @@ pub(crate) fn listen_on(socket: Socket) -> io::Result<TcpListener> {
 /// # Errors
 /// The system refuses an option.
 pub(crate) fn tune(stream: &TcpStream) -> io::Result<()> {
-    if let Some(see) = CONNECTIONS.get() {
-        see(stream.as_fd());
-    }
+    show(stream.as_fd());
     let socket = SockRef::from(stream);
     socket.set_tcp_nodelay(true)?;
     let keepalive = TcpKeepalive::new().with_time(QUIET).with_interval(PROBE);
@@ -155,18 +154,41 @@ pub(crate) fn tune(stream: &TcpStream) -> io::Result<()> {
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))
 }
 
-/// What sees every connection that is made.
+/// What sees every socket that is connected or listens.
 static CONNECTIONS: OnceLock<fn(BorrowedFd<'_>)> = OnceLock::new();
 
-/// Shows `see` the socket of every control connection that this process makes from now on, so that
-/// its children made by `fork` do not keep them open. Later calls change nothing.
+/// Shows `see` every control connection and every listening socket that this process makes from now
+/// on, so that its children made by `fork` do not keep them open. Later calls change nothing.
 pub fn show_connections(see: fn(BorrowedFd<'_>)) {
     CONNECTIONS.get_or_init(|| see);
 }
 
+fn show(socket: BorrowedFd<'_>) {
+    if let Some(see) = CONNECTIONS.get() {
+        see(socket);
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::fd::{AsRawFd as _, RawFd};
+    use std::sync::Mutex;
+
     use super::*;
+
+    static SEEN: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
+
+    #[test]
+    fn children_are_shown_the_sockets_that_listen() {
+        show_connections(|socket| SEEN.lock().unwrap().push(socket.as_raw_fd()));
+        let (socket, port) = reserve(Ipv4Addr::LOCALHOST.into()).unwrap();
+        let descriptor = socket.as_raw_fd();
+        assert_ne!(port, 0);
+        // No listener is made without a reactor.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let listener = runtime.block_on(async { listen_on(socket) }).unwrap();
+        assert!(SEEN.lock().unwrap().contains(&descriptor), "{listener:?}");
+    }
 
     #[test]
     fn networks_are_found_in_the_table_of_routes() {

@@ -19,6 +19,8 @@
 //! - A rank that cannot reach rank 0 names rank 0. Ranks that reach rank 0 get one verdict.
 //! - A connection that breaks is made again at a second port of rank 0. Where a firewall or an
 //!   address translation hides that port, the rank is called dead.
+//! - A break that only rank 0 notices is a rank's death: nothing tells the rank to come back before
+//!   its next message, or its next keepalive after at most 10 s.
 //! - Who holds the secret can pose as any rank. Only the control plane is encrypted.
 //! - A process that is stopped is told from one that is cut off by nothing: both are `Silent`.
 #![forbid(unsafe_code)]

@@ -5,8 +5,9 @@
 //! a ticket that only it was given. The coordinator waits `limits::RETURN_MS` for that before it
 //! calls the rank dead. Both ends then say again what may have been lost.
 //!
-//! The coordinator reserves a port for it at the beginning, and listens there only once a
-//! connection has broken: a healthy job has no open port.
+//! The coordinator reserves a port for it at the beginning, and listens there from when all ranks
+//! have joined: a break that only the rank notices must not find the port closed. Strangers on the
+//! port are turned away, as at every authenticated acceptor.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -29,13 +30,13 @@ use crate::turned_away::TurnedAway;
 
 /// Ranks that have come back and wait until the coordinator has time.
 const WAITING_MAX: usize = 64;
-/// The coordinator may not know yet that the connection broke, and so not listen.
+/// An attempt that failed is repeated after this time.
 const PAUSE: Duration = Duration::from_millis(10);
 const RETURN: Duration = Duration::from_millis(limits::RETURN_MS);
 /// How long one attempt may take.
 const ATTEMPT: Duration = Duration::from_millis(limits::HUB_SILENCE_MS);
 
-/// The coordinator's side: a port that opens when it is needed.
+/// The coordinator's side: a port where only ranks that come back are let in.
 pub(crate) struct Entry {
     greeting: Greeting,
     secret: Secret,

@@ -70,6 +70,9 @@ impl Hub {
     pub(super) async fn watch(&mut self) {
         let mut arbiter = Arbiter::new(Judge::new(std::mem::take(&mut self.hosts)));
         let mut end: Option<Instant> = None;
+        if let Some(entry) = &mut self.entry {
+            entry.open();
+        }
         loop {
             // Nobody goes while there is something to announce.
             let is_settled = self.is_settled(&arbiter);
@@ -79,9 +82,8 @@ impl Hub {
             }
             let due = |ms| self.began + Duration::from_millis(ms);
             let tick = self.look.as_ref().map(|look| look.until);
-            // A rank that may be dead explains more than what others noticed of it.
-            let is_known = self.lost.is_empty();
-            let tick = tick.or_else(|| arbiter.deadline_ms().map(due)).filter(|_| is_known);
+            let may_decide = self.may_decide(&arbiter);
+            let tick = tick.or_else(|| arbiter.deadline_ms().map(due)).filter(|_| may_decide);
             let parting = self.leaving.values().min().copied().filter(|_| is_settled);
             let missed = self.lost.values().map(|lost| lost.until).min();
             let now = Instant::now();
@@ -125,6 +127,12 @@ impl Hub {
                 end = end.map(|end| end.min(Instant::now() + FLUSH));
             }
         }
+    }
+
+    /// A rank that may be dead explains more than the reports of others. It changes no cause that
+    /// is known.
+    fn may_decide(&self, arbiter: &Arbiter) -> bool {
+        self.lost.is_empty() || arbiter.has_cause()
     }
 
     fn is_settled(&self, arbiter: &Arbiter) -> bool {
@@ -213,7 +221,7 @@ impl Hub {
                 Vec::new()
             }
             Event::CaughtUp(Mark::Task(number)) => {
-                if self.has_seen_all(number) && self.lost.is_empty() {
+                if self.has_seen_all(number) && self.may_decide(arbiter) {
                     arbiter.tick(now_ms)
                 } else {
                     Vec::new()
@@ -287,10 +295,9 @@ impl Hub {
     fn lose(&mut self, arbiter: &mut Arbiter, rank: u32, is_cut: bool) -> Vec<Step> {
         self.seats.remove(&rank);
         let has_left = self.leaving.remove(&rank).is_some();
-        match &mut self.entry {
-            Some(entry) if !has_left && !is_cut && arbiter.is_present(Rank(rank)) => {
+        match &self.entry {
+            Some(_) if !has_left && !is_cut && arbiter.is_present(Rank(rank)) => {
                 tracing::debug!("the connection of rank {rank} broke");
-                entry.open();
                 self.lost.insert(rank, Lost { until: Instant::now() + RETURN, is_extended: false });
                 Vec::new()
             }

@@ -73,6 +73,11 @@ impl Arbiter {
         self.deadline_ms().is_some()
     }
 
+    /// Whether the cause is known. Only a rank that has stated another one can still change it.
+    pub(crate) const fn has_cause(&self) -> bool {
+        self.cause.is_some()
+    }
+
     /// See `Judge::complain`. Rank 0 lives and dies with the coordinator, so it never states a
     /// cause by itself.
     pub(crate) fn complain(&mut self, from: Rank, complaint: Complaint, now_ms: u64) -> Vec<Step> {

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -18,7 +19,10 @@ const LONG: Duration = Duration::from_millis(1500);
 /// The connection of one rank, which a test may cut.
 struct Cable {
     port: u16,
-    ends: Arc<Mutex<Vec<TcpStream>>>,
+    /// The rank's side and rank 0's side of each connection.
+    ends: Arc<Mutex<Vec<[TcpStream; 2]>>>,
+    /// Whether a side that ends leaves the other one open.
+    is_one_sided: Arc<AtomicBool>,
 }
 
 impl Cable {
@@ -26,34 +30,47 @@ impl Cable {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let ends = Arc::new(Mutex::new(Vec::new()));
-        let all = Arc::clone(&ends);
+        let is_one_sided = Arc::new(AtomicBool::new(false));
+        let (all, one_sided) = (Arc::clone(&ends), Arc::clone(&is_one_sided));
         thread::spawn(move || {
             for client in listener.incoming() {
                 let client = client.unwrap();
                 let Ok(server) = TcpStream::connect(("127.0.0.1", to)) else { continue };
                 for (from, to) in [(&client, &server), (&server, &client)] {
                     let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                    all.lock().unwrap().push(from.try_clone().unwrap());
-                    thread::spawn(move || carry(from, to));
+                    let one_sided = Arc::clone(&one_sided);
+                    thread::spawn(move || carry(from, to, &one_sided));
                 }
+                all.lock().unwrap().push([client, server]);
             }
         });
-        Self { port, ends }
+        Self { port, ends, is_one_sided }
     }
 
     fn cut(&self) {
-        for end in self.ends.lock().unwrap().drain(..) {
+        for end in self.ends.lock().unwrap().drain(..).flatten() {
             end.shutdown(Shutdown::Both).unwrap_or_default();
+        }
+    }
+
+    /// The rank sees the end of its connection. Rank 0 sees nothing.
+    fn cut_at_the_rank(&self) {
+        self.is_one_sided.store(true, Ordering::SeqCst);
+        for [client, _] in &*self.ends.lock().unwrap() {
+            client.shutdown(Shutdown::Both).unwrap_or_default();
         }
     }
 }
 
-fn carry(mut from: TcpStream, mut to: TcpStream) {
+fn carry(mut from: TcpStream, mut to: TcpStream, is_one_sided: &AtomicBool) {
     let mut bytes = [0; 4096];
     while let Ok(n @ 1..) = from.read(&mut bytes) {
         if to.write_all(&bytes[..n]).is_err() {
             break;
         }
+    }
+    if is_one_sided.load(Ordering::SeqCst) {
+        return;
     }
     to.shutdown(Shutdown::Both).unwrap_or_default();
     from.shutdown(Shutdown::Both).unwrap_or_default();
@@ -102,6 +119,19 @@ fn a_connection_that_breaks_is_made_again_and_nobody_is_accused() {
     exchange(&controls);
     controls[5].complain(Complaint::Abort { reason: "enough".into() });
     assert_eq!(common_verdict(&controls).to_string(), "rank 5 gave up: enough");
+    leave(controls);
+}
+
+#[test]
+fn a_break_that_only_the_rank_notices_accuses_nobody() {
+    let (controls, cable) = joined(3);
+    exchange(&controls);
+    cable.cut_at_the_rank();
+    thread::sleep(LONG);
+    assert!(controls.iter().all(|control| control.verdict().is_none()));
+    exchange(&controls);
+    controls[2].complain(Complaint::Abort { reason: "enough".into() });
+    assert_eq!(common_verdict(&controls).to_string(), "rank 2 gave up: enough");
     leave(controls);
 }
 

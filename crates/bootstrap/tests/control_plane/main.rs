@@ -7,6 +7,7 @@
 )]
 
 mod broken;
+mod deaths;
 mod failing;
 mod foreign;
 mod hosts;

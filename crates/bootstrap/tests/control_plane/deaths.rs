@@ -1,0 +1,53 @@
+//! Several ranks die one after the other; the survivors hear of the first.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringfold_bootstrap::{CallName, Complaint, Control, Verdict};
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, limits};
+use rustix::process::Signal;
+
+use crate::world::{Job, common_verdict, leave};
+
+/// Less than the coordinator waits for a rank to come back.
+const APART: Duration = Duration::from_millis(limits::RETURN_MS * 2 / 3);
+/// So many that the deaths take longer than a rank waits for a word of the coordinator.
+const DEATHS: u32 = 15;
+/// The survivors are ranks 0, 1 and 2.
+const SURVIVORS: u32 = 3;
+
+fn barrier() -> CallName {
+    let (collective, data_type, op) = (Collective::Barrier, DataType::U8, ReduceOp::Sum);
+    CallName::new(&Call { collective, count: 0, data_type, op, root: Rank(0) }, 0)
+}
+
+/// The survivors wait in a barrier, where the links to the first dead rank fail.
+fn complain_of(dead: u32, controls: &[Control]) {
+    for control in controls {
+        control.entered(0, &barrier());
+        control.complain(Complaint::Link { peer: dead, cause: "it was reset".into() });
+    }
+}
+
+#[test]
+fn a_sequence_of_deaths_ends_with_the_first() {
+    let job = Job::new((SURVIVORS + DEATHS) as usize);
+    let victims: Vec<_> = (SURVIVORS..SURVIVORS + DEATHS).map(|rank| job.process(rank)).collect();
+    let controls = job.joined(&(0..SURVIVORS).collect::<Vec<_>>());
+    let began = Instant::now();
+    let verdict = thread::scope(|scope| {
+        scope.spawn(|| {
+            for victim in &victims {
+                victim.signal(Signal::KILL);
+                thread::sleep(APART);
+            }
+        });
+        complain_of(SURVIVORS, &controls);
+        let verdict = common_verdict(&controls);
+        println!("{verdict}: known everywhere {:?} after the first death", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        verdict
+    });
+    assert!(matches!(&*verdict, Verdict::Died { who } if who.rank.0 >= SURVIVORS), "{verdict}");
+    leave(controls);
+}
