@@ -8,9 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// The bytes that a rank sends first: its greeting and the first message of the handshake.
-const OPENING_BYTES: usize = 80;
-const GREETING_BYTES: usize = 32;
+/// The bytes that a rank sends first.
+pub(crate) const GREETING_BYTES: usize = 32;
+/// The first message of the handshake.
+pub(crate) const FIRST_BYTES: usize = 48;
+/// The random number that a listener sends behind its greeting.
+pub(crate) const CHALLENGE_BYTES: usize = 16;
 
 /// A service on a port of the loopback address. Its threads end with the test's process.
 pub(crate) struct Foreign {
@@ -52,25 +55,27 @@ pub(crate) fn echo(mut stream: TcpStream) {
 
 /// Takes anything for a bad request.
 pub(crate) fn http(mut stream: TcpStream) {
-    let mut bytes = [0; OPENING_BYTES];
+    let mut bytes = [0; GREETING_BYTES];
     if stream.read_exact(&mut bytes).is_ok() {
         let answer = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
         stream.write_all(answer).unwrap_or_default();
     }
 }
 
-/// Answers a rank's greeting with the same one, altered by `alter`, and then with `word`: 1 is a
-/// welcome, 2 says that the secret is wrong.
+/// Answers a rank's greeting with the same one, altered by `alter`, and its handshake with `word`:
+/// 1 is a welcome, 2 says that the secret is wrong.
 pub(crate) fn answer_as(mut stream: TcpStream, alter: impl Fn(&mut [u8]), word: u8) {
-    let mut opening = [0; OPENING_BYTES];
-    if stream.read_exact(&mut opening).is_err() {
+    let mut answer = [0; GREETING_BYTES + CHALLENGE_BYTES];
+    let greeting = &mut answer[..GREETING_BYTES];
+    if stream.read_exact(greeting).is_err() {
         return;
     }
-    let greeting = &mut opening[..GREETING_BYTES];
     greeting[11] = 1;
     alter(greeting);
-    let answer = [&*greeting, &[word]].concat();
-    stream.write_all(&answer).unwrap_or_default();
+    let is_read = stream.write_all(&answer).is_ok();
+    if is_read && stream.read_exact(&mut [0; FIRST_BYTES]).is_ok() {
+        stream.write_all(&[word]).unwrap_or_default();
+    }
 }
 
 /// A proxy to a port of the loopback address.

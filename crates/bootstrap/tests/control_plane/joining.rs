@@ -162,12 +162,12 @@ fn another_version_is_told() {
     job.ports = vec![listener.local_addr().unwrap().port()];
     let hub = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        let mut opening = [0; 80];
+        let mut opening = [0; 32];
         stream.read_exact(&mut opening).unwrap();
         // The same greeting, but for the version.
         opening[8..10].copy_from_slice(&999_u16.to_le_bytes());
         opening[11] = 1;
-        stream.write_all(&opening[..32]).unwrap();
+        stream.write_all(&opening).unwrap();
     });
     let error = job.join(1).unwrap_err().to_string();
     assert!(
