@@ -3,8 +3,8 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -78,11 +78,34 @@ pub(crate) fn answer_as(mut stream: TcpStream, alter: impl Fn(&mut [u8]), word: 
     }
 }
 
+/// A proxy to a port of the loopback address. Its first client loses the connection in place of the
+/// first encrypted message, and the server behind it does not notice.
+pub(crate) fn half_broken(to: u16) -> Foreign {
+    const HANDSHAKE_BYTES: usize = GREETING_BYTES + CHALLENGE_BYTES + 1 + FIRST_BYTES;
+    let is_first = AtomicBool::new(true);
+    Foreign::new(move |mut client| {
+        let Ok(mut server) = TcpStream::connect(("127.0.0.1", to)) else { return };
+        let (mut from, mut into) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+        thread::spawn(move || std::io::copy(&mut from, &mut into));
+        if is_first.swap(false, Ordering::Relaxed) {
+            let mut answer = [0; HANDSHAKE_BYTES];
+            server.read_exact(&mut answer).unwrap();
+            client.write_all(&answer).unwrap();
+            server.read_exact(&mut [0]).unwrap();
+            client.shutdown(Shutdown::Both).unwrap();
+            std::mem::forget(server);
+        } else {
+            std::io::copy(&mut server, &mut client).unwrap_or_default();
+        }
+    })
+}
+
 /// A proxy to a port of the loopback address.
 pub(crate) struct Proxy {
     pub(crate) port: u16,
     count: Arc<AtomicUsize>,
     bytes: Arc<AtomicUsize>,
+    clients: Arc<Mutex<Vec<TcpStream>>>,
 }
 
 impl Proxy {
@@ -93,10 +116,13 @@ impl Proxy {
         let port = listener.local_addr().unwrap().port();
         let count = Arc::new(AtomicUsize::new(0));
         let bytes = Arc::new(AtomicUsize::new(0));
+        let clients = Arc::<Mutex<Vec<TcpStream>>>::default();
         let (counted, passed) = (Arc::clone(&count), Arc::clone(&bytes));
+        let open = Arc::clone(&clients);
         thread::spawn(move || {
             for client in listener.incoming() {
                 let client = client.unwrap();
+                open.lock().unwrap().push(client.try_clone().unwrap());
                 let Ok(server) = TcpStream::connect(("127.0.0.1", to)) else { continue };
                 let cut = cuts.get(counted.fetch_add(1, Ordering::Relaxed)).copied().flatten();
                 let (back, forth) = (server.try_clone().unwrap(), client.try_clone().unwrap());
@@ -105,7 +131,23 @@ impl Proxy {
                 thread::spawn(move || pump(back, forth, usize::MAX, &down));
             }
         });
-        Self { port, count, bytes }
+        Self { port, count, bytes, clients }
+    }
+
+    /// Ends the connections that there are.
+    pub(crate) fn cut(&self) {
+        for client in self.clients.lock().unwrap().drain(..) {
+            client.shutdown(Shutdown::Both).unwrap_or_default();
+        }
+    }
+
+    /// Waits until a rank has joined, which is when it and the coordinator have said all.
+    pub(crate) fn wait_until_joined(&self) {
+        let mut passed = 0;
+        while passed < 200 || passed != self.bytes() {
+            passed = self.bytes();
+            thread::sleep(Duration::from_millis(300));
+        }
     }
 
     pub(crate) fn connections(&self) -> usize {
