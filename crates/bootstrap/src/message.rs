@@ -39,7 +39,13 @@ pub(crate) struct Joining {
     pub(crate) card: Vec<u8>,
     /// The port where it hands on the roster, if it may have to.
     pub(crate) relay: Option<u16>,
+    /// Made at random by this process for this job: it tells a rank that joins once more, because
+    /// its connection broke, from another process of the same rank.
+    pub(crate) process: ProcessId,
 }
+
+/// A random number.
+pub(crate) type ProcessId = [u8; 16];
 
 /// Known to one rank and the coordinator.
 pub(crate) type Ticket = [u8; 16];

@@ -1,13 +1,13 @@
 //! The authenticated acceptor: a listening port that anybody may connect to and only members pass.
 //!
-//! A connection is *mute* until it has shown that it knows the job's secret, *opened* until its
-//! first encrypted message has come, and then proven. At most `limits::HANDSHAKES_MAX` unproven
+//! A connection is *mute* until it has answered the listener's challenge with the job's secret,
+//! *opened* until its first encrypted message has come, and then proven. The challenge is new for
+//! each connection, so a recorded handshake opens none. At most `limits::HANDSHAKES_MAX` unproven
 //! connections are served at a time, each for `limits::HANDSHAKE_MS`; further ones wait in the
-//! kernel. When every place is taken, mute connections older than `limits::HANDSHAKE_MUTE_MS` lose
-//! theirs; if there are none, the oldest opened one does after `limits::HANDSHAKE_OPENED_MS`. A
-//! proven connection takes no place and is never dropped.
+//! kernel. When every place is taken, mute connections lose theirs after
+//! `limits::HANDSHAKE_MUTE_MS`, and opened ones after `limits::HANDSHAKE_OPENED_MS`. A proven
+//! connection takes no place and is never dropped.
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -89,8 +89,7 @@ pub(crate) async fn accept(
 #[derive(Default)]
 struct Unproven {
     handshakes: JoinSet<(SocketAddr, Result<Member, HandshakeError>)>,
-    /// By age, the oldest first.
-    places: VecDeque<Place>,
+    places: Vec<Place>,
 }
 
 struct Place {
@@ -114,38 +113,32 @@ impl Unproven {
             let late = |_| Err(io::Error::from(io::ErrorKind::TimedOut).into());
             (from, received.unwrap_or_else(late))
         });
-        self.places.push_back(Place { from, since: Instant::now(), is_opened, task });
+        self.places.push(Place { from, since: Instant::now(), is_opened, task });
     }
 
     /// When the next place can be taken away, if all are taken until then.
     fn next_expiry(&self) -> Instant {
-        let mute = self.places.iter().find(|place| place.is_mute()).map(|place| place.since + MUTE);
-        let oldest = self.places.front().map(|place| place.since + OPENED);
-        mute.or(oldest).unwrap_or_else(Instant::now)
+        let expiries = self.places.iter().map(Place::expiry);
+        expiries.min().unwrap_or_else(Instant::now)
     }
 
     fn make_room(&mut self, turned_away: &TurnedAway) {
-        let drop_place = |place: &Place| {
-            place.task.abort();
-            turned_away.note(place.from, &HandshakeError::Crowded);
-        };
-        if self.places.iter().any(Place::is_mute) {
-            self.places.retain(|place| {
-                let is_dropped = place.is_mute() && place.since.elapsed() >= MUTE;
-                if is_dropped {
-                    drop_place(place);
-                }
-                !is_dropped
-            });
-        } else if self.places.front().is_some_and(|place| place.since.elapsed() >= OPENED) {
-            self.places.pop_front().iter().for_each(drop_place);
-        }
+        let now = Instant::now();
+        self.places.retain(|place| {
+            let is_kept = now < place.expiry();
+            if !is_kept {
+                place.task.abort();
+                turned_away.note(place.from, &HandshakeError::Crowded);
+            }
+            is_kept
+        });
     }
 }
 
 impl Place {
-    fn is_mute(&self) -> bool {
-        !self.is_opened.load(Ordering::Relaxed)
+    /// When it can be taken away.
+    fn expiry(&self) -> Instant {
+        self.since + if self.is_opened.load(Ordering::Relaxed) { OPENED } else { MUTE }
     }
 }
 

@@ -88,7 +88,27 @@ fn proven_connections_wait_for_as_long_as_it_takes() {
 }
 
 #[test]
-fn the_oldest_opened_connection_gives_way_when_there_are_no_others() {
+fn opened_connections_give_way_while_mute_ones_wait_too() {
+    run(async {
+        let mut open = open();
+        let mut opened_ones = Vec::new();
+        for _ in 0..limits::HANDSHAKES_MAX - 1 {
+            opened_ones.push(opened(open.at).await);
+        }
+        let full_since = Instant::now();
+        // They are served one at a time, unless the others give way.
+        let strangers = mute(open.at, 40).await;
+        let (stream, session) = opened(open.at).await;
+        Writer::new(stream, session).send(b"honest").await.unwrap();
+        assert_eq!(open.members.recv().await.unwrap().first, b"honest");
+        let waited = full_since.elapsed();
+        assert!(waited < Duration::from_millis(limits::HANDSHAKE_MS - 1_000), "{waited:?}");
+        drop(strangers);
+    });
+}
+
+#[test]
+fn opened_connections_give_way_when_there_are_no_others() {
     run(async {
         let mut open = open();
         let mut replays = Vec::new();

@@ -7,7 +7,7 @@ use crate::secret::Secret;
 
 /// The version of the control protocol; ranks of different versions do not talk. Every version
 /// keeps the layout of the greeting, so that a foreign job is told from another version.
-pub(crate) const VERSION: u16 = 3;
+pub(crate) const VERSION: u16 = 4;
 
 pub(super) const GREETING_BYTES: usize = 32;
 const MAGIC: [u8; 8] = *b"ringfold";

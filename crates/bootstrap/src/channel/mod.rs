@@ -1,9 +1,10 @@
 //! A connection between two processes of a job that trust nobody else: a greeting in the clear, a
 //! Noise handshake with the job's secret, then encrypted messages.
 //!
-//! The greeting says version, purpose, job and size, so that a mismatch has a name; the handshake
-//! binds it, so that nobody can alter it. Up to the end of the handshake both sides read a fixed
-//! number of bytes into fixed memory.
+//! The greeting says version, purpose, job and size, so that a mismatch has a name. The listener
+//! sends a fresh number (the challenge) behind its own. The handshake binds both: nobody can alter
+//! them, and a recorded handshake is of no use on another connection. Up to the end of the handshake
+//! both sides read a fixed number of bytes into fixed memory.
 
 use std::io;
 
@@ -26,6 +27,8 @@ use greeting::GREETING_BYTES;
 const NOISE: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 /// An ephemeral key and an authentication tag, both ways.
 const HANDSHAKE_BYTES: usize = 48;
+/// A random number of the listener's, new for each connection.
+const CHALLENGE_BYTES: usize = 16;
 const WELCOME: u8 = 1;
 const WRONG_SECRET: u8 = 2;
 const _: () = assert!(limits::CONTROL_BYTES_MAX < u32::MAX as usize);
@@ -56,17 +59,18 @@ pub(crate) async fn knock<S: AsyncRead + AsyncWrite + Unpin>(
     us: &Greeting,
     secret: &Secret,
 ) -> Result<StatelessTransportState, HandshakeError> {
-    let key = us.key(secret);
-    let mut noise = begin(us, &key, true)?;
-    let mut opening = [0; GREETING_BYTES + HANDSHAKE_BYTES];
-    let (greeting, first) = opening.split_at_mut(GREETING_BYTES);
-    greeting.copy_from_slice(&us.encode());
-    noise.write_message(&[], first).map_err(internal)?;
-    stream.write_all(&opening).await?;
-
+    stream.write_all(&us.encode()).await?;
     let mut greeting = [0; GREETING_BYTES];
     stream.read_exact(&mut greeting).await?;
     us.check_answer(&Greeting::decode(&greeting).ok_or(HandshakeError::Stranger)?)?;
+    let mut challenge = [0; CHALLENGE_BYTES];
+    stream.read_exact(&mut challenge).await?;
+
+    let key = us.key(secret);
+    let mut noise = begin(us, &challenge, &key, true)?;
+    let mut first = [0; HANDSHAKE_BYTES];
+    noise.write_message(&[], &mut first).map_err(internal)?;
+    stream.write_all(&first).await?;
     if stream.read_u8().await? != WELCOME {
         return Err(HandshakeError::WrongSecret);
     }
@@ -84,14 +88,17 @@ pub(crate) async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
     let mut greeting = [0; GREETING_BYTES];
     stream.read_exact(&mut greeting).await?;
     let them = Greeting::decode(&greeting).ok_or(HandshakeError::Stranger)?;
-    stream.write_all(&us.answer().encode()).await?;
+    let mut challenge = [0; CHALLENGE_BYTES];
+    getrandom::fill(&mut challenge).map_err(io::Error::other)?;
+    stream.write_all(&[&us.answer().encode()[..], &challenge].concat()).await?;
     let mut first = [0; HANDSHAKE_BYTES];
     // Read before we may hang up: bytes left unread would turn our answer into a reset.
-    stream.read_exact(&mut first).await?;
+    let read = stream.read_exact(&mut first).await;
     us.check_call(&them)?;
+    read?;
 
     let key = us.key(secret);
-    let mut noise = begin(us, &key, false)?;
+    let mut noise = begin(us, &challenge, &key, false)?;
     if noise.read_message(&first, &mut []).is_err() {
         stream.write_u8(WRONG_SECRET).await?;
         return Err(HandshakeError::WrongSecret);
@@ -103,8 +110,13 @@ pub(crate) async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
     noise.into_stateless_transport_mode().map_err(internal)
 }
 
-fn begin(us: &Greeting, key: &[u8; 32], initiator: bool) -> Result<HandshakeState, HandshakeError> {
-    let prologue = us.encode();
+fn begin(
+    us: &Greeting,
+    challenge: &[u8; CHALLENGE_BYTES],
+    key: &[u8; 32],
+    initiator: bool,
+) -> Result<HandshakeState, HandshakeError> {
+    let prologue = [&us.encode()[..], challenge].concat();
     let builder = Builder::new(NOISE.parse().map_err(internal)?);
     let builder = builder.prologue(&prologue).and_then(|b| b.psk(0, key));
     let builder = builder.map_err(internal)?;

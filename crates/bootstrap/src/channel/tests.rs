@@ -82,7 +82,7 @@ fn an_echo_is_no_answer() {
     run(async {
         let (mut ours, mut theirs) = duplex(1024);
         let echo = async move {
-            let mut bytes = [0; GREETING_BYTES + HANDSHAKE_BYTES];
+            let mut bytes = [0; GREETING_BYTES];
             theirs.read_exact(&mut bytes).await.unwrap();
             theirs.write_all(&bytes).await.unwrap();
         };
@@ -90,6 +90,38 @@ fn an_echo_is_no_answer() {
         let secret = SECRET;
         let (ended, ()) = tokio::join!(knock(&mut ours, &us, &secret), echo);
         assert!(matches!(ended, Err(HandshakeError::Stranger)));
+    });
+}
+
+#[test]
+fn a_recorded_handshake_is_of_no_use_on_another_connection() {
+    run(async {
+        // A peer in between passes the bytes on, and keeps those of the side that connected.
+        let (mut ours, mut near) = duplex(1024);
+        let (mut far, mut theirs) = duplex(1024);
+        let between = async {
+            let mut recorded = [0; GREETING_BYTES + HANDSHAKE_BYTES];
+            let (greeting, first) = recorded.split_at_mut(GREETING_BYTES);
+            near.read_exact(greeting).await.unwrap();
+            far.write_all(greeting).await.unwrap();
+            let mut answer = [0; GREETING_BYTES + CHALLENGE_BYTES];
+            far.read_exact(&mut answer).await.unwrap();
+            near.write_all(&answer).await.unwrap();
+            near.read_exact(first).await.unwrap();
+            far.write_all(first).await.unwrap();
+            let mut welcome = [0; 1 + HANDSHAKE_BYTES];
+            far.read_exact(&mut welcome).await.unwrap();
+            near.write_all(&welcome).await.unwrap();
+            recorded
+        };
+        let (us, secret) = (job("j", 2), SECRET);
+        let (knocked, greeted, recorded) =
+            tokio::join!(knock(&mut ours, &us, &secret), greet(&mut theirs, &us, &secret), between);
+        assert!(knocked.is_ok() && greeted.is_ok());
+        let (mut stranger, mut listener) = duplex(1024);
+        stranger.write_all(&recorded).await.unwrap();
+        let greeted = greet(&mut listener, &us, &secret).await;
+        assert!(matches!(greeted, Err(HandshakeError::WrongSecret)));
     });
 }
 

@@ -20,8 +20,11 @@ const PORTS: std::ops::Range<u16> = 20_000..32_000;
 const SPECIAL_STEPS: u32 = 0xffff_fff0;
 /// Where Open MPI says how its daemons reach `mpirun`.
 const MPIRUN_URI: &str = "OMPI_MCA_orte_hnp_uri";
-/// A random number of 128 bits, which Open MPI makes for each job and gives to its ranks alone.
+/// A random number of 128 bits, which Open MPI's `mpirun` makes for each job and gives to its ranks
+/// alone. Ranks that another launcher starts directly find the job's family and number there.
 const OPEN_MPI_KEY: &str = "OMPI_MCA_orte_precondition_transports";
+/// A random word of 64 bits is smaller once in four thousand million times; a job's number always.
+const KEY_WORD_MIN: u64 = 1 << 32;
 /// Addresses of one host that are tried.
 const ADDRESSES_MAX: usize = 16;
 const PMI_PATIENCE: Duration = Duration::from_secs(10);
@@ -140,10 +143,20 @@ pub(super) fn open_mpi(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
         job: format!("ompi:{job}"),
         rendezvous: Rendezvous::Ports { hosts, named_by, ports },
         launcher: Launcher::OpenMpi,
-        carrier: vars
-            .get(OPEN_MPI_KEY)
-            .map_or(Carrier::None, |key| Carrier::Known(Secret::of_key(&key))),
+        carrier: mpirun_key(vars).map_or(Carrier::None, |key| Carrier::Known(Secret::of_key(&key))),
     })
+}
+
+/// The key that `mpirun` made for this job. `None` if `mpirun` did not start this rank, or if the
+/// key is one that others can guess: two words of 16 hexadecimal digits, neither of them small.
+fn mpirun_key(vars: &Vars<'_>) -> Option<String> {
+    let key = vars.get(OPEN_MPI_KEY).filter(|_| vars.has(MPIRUN_URI))?;
+    let is_random = |word: &str| {
+        let is_hex = word.len() == 16 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_hex && u64::from_str_radix(word, 16).is_ok_and(|number| number >= KEY_WORD_MIN)
+    };
+    let is_secret = key.split_once('-').is_some_and(|(a, b)| is_random(a) && is_random(b));
+    is_secret.then_some(key)
 }
 
 /// The addresses of `mpirun`'s host.

@@ -157,12 +157,37 @@ fn open_mpi_wins_over_the_allocation_it_runs_in() {
     assert_eq!(found(&elastic).unwrap().launcher, Launcher::Torchrun);
 }
 
+const MPIRUN_KEY: &str = "15ae03f5c5e6a9b1-09c1d2e3f4a5b6c7";
+
+#[test]
+fn open_mpi_s_key_is_a_secret_only_if_mpirun_made_it() {
+    let carrier = |key, mpirun: &[(&'static str, &'static str)]| {
+        let key = ("OMPI_MCA_orte_precondition_transports", key);
+        found(&[&OPEN_MPI[..], &[key], mpirun].concat()).unwrap().carrier
+    };
+    let mpirun = [("OMPI_MCA_orte_hnp_uri", "9.0;tcp://10.0.0.1:5")];
+    assert!(matches!(carrier(MPIRUN_KEY, &mpirun), Carrier::Known(_)));
+    // Another launcher started the ranks.
+    assert!(matches!(carrier(MPIRUN_KEY, &[]), Carrier::None));
+    for key in [
+        "000000000000002a-15ae03f5c5e6a9b1",
+        "15ae03f5c5e6a9b1-00000000ffffffff",
+        "15ae03f5c5e6a9b1",
+        "15ae03f5c5e6a9b1-15ae03f5c5e6a9b",
+        "15ae03f5c5e6a9b1-+5ae03f5c5e6a9b1",
+        "15ae03f5c5e6a9b1-15ae03f5c5e6a9b1-15ae03f5c5e6a9b1",
+        "-",
+    ] {
+        assert!(matches!(carrier(key, &mpirun), Carrier::None), "{key}");
+    }
+}
+
 #[test]
 fn open_mpi_on_several_hosts_says_where_mpirun_is() {
     const URI: &str = "9.0;tcp://10.0.0.1,172.17.0.1:5;tcp6://[fd00::1],[fe80::1]:6";
     let vars = |rank, daemon| {
         let mpirun = ("OMPI_MCA_orte_hnp_uri", URI);
-        let key = ("OMPI_MCA_orte_precondition_transports", "15-ae");
+        let key = ("OMPI_MCA_orte_precondition_transports", MPIRUN_KEY);
         let daemon = ("OMPI_MCA_orte_local_daemon_uri", daemon);
         let rank = ("OMPI_COMM_WORLD_RANK", rank);
         [&[rank, mpirun, daemon, key], &OPEN_MPI[1..2], &OPEN_MPI[3..]].concat()
@@ -174,7 +199,7 @@ fn open_mpi_on_several_hosts_says_where_mpirun_is() {
         assert_eq!(named_by, "OMPI_MCA_orte_hnp_uri");
         assert_eq!(place(&me).0, "10.0.0.1 172.17.0.1 fd00::1");
         let secret = me.secret(&|_| None, std::time::Duration::ZERO).unwrap();
-        assert_eq!(secret, Secret::of_key("15-ae"));
+        assert_eq!(secret, Secret::of_key(MPIRUN_KEY));
     }
     let error = found(&vars("0", other)).unwrap_err().to_string();
     assert!(error.ends_with("mpirun -x MASTER_ADDR=10.0.0.2 ..."), "{error}");

@@ -16,7 +16,7 @@ use crate::acceptor::Member as Guest;
 use crate::channel::{Reader, Writer};
 use crate::inbound::{Inbound, Mark, receive};
 use crate::member::{Heard, Line, is_cut};
-use crate::message::{FromHub, Joining, Refusal, ToHub, decode, encode};
+use crate::message::{FromHub, Joining, ProcessId, Refusal, ToHub, decode, encode};
 use crate::reconnect::Entry;
 use crate::relay::{self, Parent};
 use crate::rendezvous::Report;
@@ -31,6 +31,8 @@ use watch::{Announcing, Look, Lost};
 const FLUSH: Duration = Duration::from_secs(1);
 /// Messages of ranks that wait until the hub has time; then their connections have to.
 const EVENTS_MAX: usize = 1024;
+/// While ranks are missing, how long one whose connection ended has to join once more.
+const REJOIN: Duration = Duration::from_millis(3 * limits::RETURN_MS);
 
 /// The hub of one job.
 pub(crate) struct Hub {
@@ -53,6 +55,11 @@ pub(crate) struct Hub {
     exchanged: (u64, Arc<[u8]>),
     /// Where ranks come back whose connection broke, unless no port was left for it.
     entry: Option<Entry>,
+    /// The processes that are the ranks.
+    processes: BTreeMap<u32, ProcessId>,
+    /// The ranks whose connections ended while others were missing, and until when they may join
+    /// once more.
+    vacated: BTreeMap<u32, Instant>,
     /// The ranks that may still come back, and until when.
     lost: BTreeMap<u32, Lost>,
     connections: u64,
@@ -164,6 +171,8 @@ impl Hub {
             offers: BTreeMap::new(),
             exchanged: (0, Arc::from([])),
             entry: None,
+            processes: BTreeMap::new(),
+            vacated: BTreeMap::new(),
             lost: BTreeMap::new(),
             connections: 0,
             reports,
@@ -206,19 +215,28 @@ impl Hub {
         let mut pause = Duration::from_millis(limits::JOIN_WARNING_MS);
         let mut warn_at = Instant::now() + pause;
         while self.seats.len() < self.hosts.len() {
+            let expiring = self.vacated.iter().min_by_key(|(_, until)| **until);
+            let (gone, expiry) = expiring.map_or((None, entrance.deadline), |(rank, until)| {
+                (Some(*rank), entrance.deadline.min(*until))
+            });
             tokio::select! {
+                biased;
                 Some(guest) = entrance.guests.recv() => self.welcome(guest),
                 Some(event) = self.events.recv() => match event {
-                    Event::Said(rank, ToHub::Goodbye(_)) | Event::Closed { rank, .. } => {
+                    Event::Said(rank, ToHub::Goodbye(_)) => {
                         self.seats.remove(&rank);
                         return Err(Refusal::Lost { rank });
                     }
+                    Event::Closed { rank, connection, .. } => self.vacate(rank, connection),
                     Event::Said(rank, _) => {
                         tracing::warn!("rank {rank} speaks before the job has begun");
                     }
                     Event::CatchUp(_) | Event::CaughtUp(_) => {}
                 },
-                () = sleep_until(entrance.deadline) => {
+                () = sleep_until(expiry) => {
+                    if let Some(rank) = gone.filter(|_| expiry < entrance.deadline) {
+                        return Err(Refusal::Lost { rank });
+                    }
                     return Err(Refusal::Missing {
                         ranks: self.missing(),
                         turned_away: entrance.turned_away.explanation(),
@@ -232,6 +250,16 @@ impl Hub {
             }
         }
         Ok(())
+    }
+
+    /// The connection of a rank ended while others were missing: the rank may join once more.
+    fn vacate(&mut self, rank: u32, connection: u64) {
+        // A rank that has joined once more has another connection.
+        if self.seats.get(&rank).is_some_and(|seat| seat.connection == connection) {
+            tracing::debug!("the connection of rank {rank} ended; it may join once more");
+            self.seats.remove(&rank);
+            self.vacated.insert(rank, Instant::now() + REJOIN);
+        }
     }
 
     fn missing(&self) -> Vec<u32> {
@@ -261,9 +289,10 @@ impl Hub {
             Some(ToHub::Join(joining)) => match self.objection(&joining) {
                 None => {
                     let rank = joining.rank;
-                    if let Some(port) = joining.relay {
-                        self.relays.insert(rank, (from.ip(), port));
-                    }
+                    match joining.relay {
+                        Some(port) => self.relays.insert(rank, (from.ip(), port)),
+                        None => self.relays.remove(&rank),
+                    };
                     self.fetching.insert(rank, from.ip());
                     tracing::debug!("rank {rank} joined from {from}");
                     let seat = self.connect(rank, reader, writer);
@@ -325,11 +354,11 @@ impl Hub {
     }
 
     fn objection(&self, joining: &Joining) -> Option<Refusal> {
-        let Joining { rank, host, card, .. } = joining;
+        let Joining { rank, host, card, process, .. } = joining;
         let fits = card.len() <= limits::CARD_BYTES_MAX && host.len() <= limits::CAUSE_BYTES_MAX;
         if !fits || self.hosts.len() <= Rank(*rank).index() {
             Some(Refusal::Invalid)
-        } else if self.seats.contains_key(rank) {
+        } else if self.seats.contains_key(rank) && self.processes.get(rank) != Some(process) {
             Some(Refusal::Duplicate)
         } else {
             None
@@ -337,11 +366,13 @@ impl Hub {
     }
 
     fn seat(&mut self, joining: Joining, seat: Seat) {
-        let Joining { rank, host, card, .. } = joining;
+        let Joining { rank, host, card, process, .. } = joining;
         let index = Rank(rank).index();
         if let (Some(h), Some(c)) = (self.hosts.get_mut(index), self.cards.get_mut(index)) {
             (*h, *c) = (host, card);
             self.seats.insert(rank, seat);
+            self.processes.insert(rank, process);
+            self.vacated.remove(&rank);
         }
     }
 

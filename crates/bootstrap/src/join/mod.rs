@@ -9,7 +9,7 @@ use std::time::Duration;
 use ringfold_types::{Rank, limits};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::acceptor::accept;
 use crate::address;
@@ -21,7 +21,7 @@ use crate::hub::{Entrance, Hub};
 use crate::identity::{Identity, Rendezvous};
 use crate::local;
 use crate::member::{Heard, Line, Member, tend};
-use crate::message::{FromHub, Invitation, Joining, Refusal, ToHub, decode};
+use crate::message::{FromHub, Invitation, Joining, ProcessId, Refusal, ToHub, decode};
 use crate::reconnect::{Entry, WayBack};
 use crate::relay::Relay;
 use crate::secret::Secret;
@@ -40,6 +40,10 @@ const HUB_KEY: &str = "ringfold-hub";
 /// The others wait this much longer than rank 0, so that it is rank 0 who says what is missing.
 const LAST_WORD: Duration = Duration::from_secs(2);
 const GUESTS_MAX: usize = 64;
+/// A rank whose connection ended while others were missing tries to join once more for so long,
+const REJOIN: Duration = Duration::from_millis(2 * limits::RETURN_MS);
+/// and after such a pause.
+const BREATHER: Duration = Duration::from_millis(20);
 
 /// How to join.
 #[derive(Clone, Debug)]
@@ -160,19 +164,52 @@ impl Joiner {
     ) -> Result<(Line, Cards), JoinError> {
         let host = self.options.host.clone();
         let host = host.unwrap_or_else(address::host_name);
-        let mut joining = Joining { rank: self.rank.0, host, card, relay: None };
+        let mut process = ProcessId::default();
+        getrandom::fill(&mut process).map_err(|e| JoinError::System {
+            rank: self.rank,
+            action: "make a random number",
+            source: io::Error::other(e),
+        })?;
+        let mut joining = Joining { rank: self.rank.0, host, card, relay: None, process };
         if self.rank == Rank(0) {
             let mut line = self.preside(rendezvous, joining).await?;
             let cards = self.roster(&mut line, None).await?;
-            return Ok((line, cards));
+            return Ok((line, cards.map_err(|cause| self.lost(&cause.to_string()))?));
         }
         let place = self.find(rendezvous).await?;
+        let (mut line, mut peer) = self.sit_down(&place, &mut joining, self.deadline).await?;
+        loop {
+            match self.roster(&mut line, Some(peer)).await? {
+                Ok(cards) => return Ok((line, cards)),
+                // Other ranks are missing, so that the coordinator takes this one in again.
+                Err(cause) => {
+                    tracing::debug!("rank {} joins once more: {cause}", self.rank);
+                    sleep(BREATHER).await;
+                    let until = self.deadline.min(Instant::now() + REJOIN);
+                    let seated = self.sit_down(&place, &mut joining, until).await;
+                    (line, peer) = seated.map_err(|e| match e {
+                        JoinError::NoHub { .. } => self.lost(&cause.to_string()),
+                        other => other,
+                    })?;
+                }
+            }
+        }
+    }
+
+    /// Finds the coordinator and waits until it has taken this rank in. Returns the line to it, and
+    /// its address.
+    async fn sit_down(
+        &mut self,
+        place: &Place,
+        joining: &mut Joining,
+        until: Instant,
+    ) -> Result<(Line, IpAddr), JoinError> {
         let greeting = self.greeting(Purpose::Control);
-        let mut dial = self.dial(&greeting, &place);
+        let mut dial = Dial::new(Target { deadline: until, ..self.target(&greeting, place) });
         loop {
             let channel = dial.connect().await?;
             let peer = channel.peer;
-            let relay = self.open_relay(channel.local.ip(), &place);
+            let relay = self.open_relay(channel.local.ip(), place);
             joining.relay = relay.as_ref().map(|(port, _)| *port);
             let mut line = Line::over(channel, ToHub::Join(joining.clone()));
             match self.seated(&mut line).await? {
@@ -185,8 +222,7 @@ impl Joiner {
                         secret: self.secret.clone(),
                     });
                     self.relay = relay.map(|(_, relay)| relay);
-                    let cards = self.roster(&mut line, Some(peer.ip())).await?;
-                    return Ok((line, cards));
+                    return Ok((line, peer.ip()));
                 }
                 // The coordinator has not taken this rank in, so that it may come again.
                 Err(cause) => dial.lost(peer, cause).await?,

@@ -39,12 +39,13 @@ impl Joiner {
     }
 
     /// Waits until every rank is there, gets everyone's card, and hands it on. `coordinator` is the
-    /// address at which this rank reached rank 0.
+    /// address at which this rank reached rank 0. The inner error is that the connection ended while
+    /// other ranks were missing.
     pub(super) async fn roster(
         &self,
         line: &mut Line,
         mut coordinator: Option<IpAddr>,
-    ) -> Result<Cards, JoinError> {
+    ) -> Result<io::Result<Cards>, JoinError> {
         let mut fetching = None;
         loop {
             let fetched = async {
@@ -54,7 +55,11 @@ impl Joiner {
                 }
             };
             let bytes = tokio::select! {
-                word = self.word(line) => word?,
+                word = self.word(line) => match word? {
+                    Ok(bytes) => bytes,
+                    Err(cause) if coordinator.is_some() => return Ok(Err(cause)),
+                    Err(cause) => return Err(self.lost(&cause.to_string())),
+                },
                 fetched = fetched => {
                     fetching = None;
                     match fetched {
@@ -72,7 +77,7 @@ impl Joiner {
                     if let Some(relay) = &self.relay {
                         relay.give(bytes);
                     }
-                    return Ok(cards);
+                    return Ok(Ok(cards));
                 }
                 Some(FromHub::Refused(refusal)) => return Err(self.refused(refusal)),
                 Some(FromHub::Fetch(parent)) => match coordinator.take() {
@@ -101,12 +106,14 @@ impl Joiner {
         relay::fetch(self.target(&greeting, &place), at, latest).await
     }
 
-    /// The coordinator's next message.
-    async fn word(&self, line: &mut Line) -> Result<Arc<[u8]>, JoinError> {
+    /// The coordinator's next message. The inner error is that the connection ended.
+    async fn word(&self, line: &mut Line) -> Result<io::Result<Arc<[u8]>>, JoinError> {
         match timeout_at(self.deadline + LAST_WORD, line.heard.recv()).await {
-            Ok(Some(Heard::Message(bytes))) => Ok(bytes),
-            Ok(Some(Heard::Closed(Some(cause)))) => Err(self.lost(&cause.to_string())),
-            Ok(Some(Heard::Closed(None) | Heard::Mark(_)) | None) => Err(self.lost("it hung up")),
+            Ok(Some(Heard::Message(bytes))) => Ok(Ok(bytes)),
+            Ok(Some(Heard::Closed(Some(cause)))) => Ok(Err(cause)),
+            Ok(Some(Heard::Closed(None) | Heard::Mark(_)) | None) => {
+                Ok(Err(io::Error::other("it hung up")))
+            }
             Err(_) => Err(self.lost("it said nothing in time")),
         }
     }

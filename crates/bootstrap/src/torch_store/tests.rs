@@ -98,10 +98,10 @@ fn the_user_s_secret_comes_first_and_the_one_at_home_last() {
             "RINGFOLD_SECRET" => more.map(Into::into),
             _ => None,
         };
-        identity.secret(&variable, Duration::from_millis(10)).unwrap()
+        identity.secret(&variable, Duration::from_secs(1)).unwrap()
     };
     let shared = secret(place, None);
-    assert_eq!(shared, at(place, "job").share_secret(Duration::ZERO).unwrap());
+    assert_eq!(shared, at(place, "job").share_secret(Duration::from_secs(60)).unwrap());
     assert!(!home.join(".ringfold").exists());
     let given = Secret::new([9; 32]);
     assert_eq!(secret(place, Some(given.to_hex().as_str())), given);
@@ -119,10 +119,57 @@ fn what_is_no_store_is_an_error() {
         let (mut stream, _) = listener.accept().unwrap();
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
     });
-    assert!(at(place, "job").share_secret(Duration::from_secs(60)).is_err());
+    assert!(at(place, "job").share_secret(Duration::from_secs(5)).is_err());
     rude.join().unwrap();
     let (place, values) = store();
     values.lock().unwrap().insert(b"job".to_vec(), vec![b'x'; SECRET_BYTES]);
     let error = at(place, "job").share_secret(Duration::from_secs(60)).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+}
+
+/// A server whose first client is served by `first`, and the others as by the store.
+fn store_after(first: impl FnOnce(TcpStream) + Send + 'static) -> (SocketAddr, Values) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let (at, values) = (listener.local_addr().unwrap(), Values::default());
+    let served = Arc::clone(&values);
+    thread::spawn(move || {
+        let stream = listener.accept().unwrap().0;
+        thread::spawn(move || first(stream));
+        for stream in listener.incoming() {
+            let values = Arc::clone(&served);
+            thread::spawn(move || serve(stream.unwrap(), &values));
+        }
+    });
+    (at, values)
+}
+
+#[test]
+fn a_connection_that_is_reset_is_tried_again() {
+    // Bytes that nobody has read make the system reset the connection.
+    let (place, values) = store_after(|mut stream| stream.read_exact(&mut [0; 5]).unwrap());
+    let secret = at(place, "job").share_secret(Duration::from_secs(60)).unwrap();
+    assert_eq!(values.lock().unwrap()[&b"job"[..]], secret.to_hex().as_bytes());
+}
+
+#[test]
+fn an_answer_that_drips_takes_no_longer_than_the_deadline() {
+    let drip = |mut stream: TcpStream| {
+        // The length of a secret, and then its digits: each byte within the time for one.
+        let bytes = (SECRET_BYTES as u64).to_le_bytes();
+        for byte in bytes.into_iter().chain([b'0'; SECRET_BYTES]) {
+            if stream.write_all(&[byte]).is_err() {
+                return;
+            }
+            thread::sleep(Duration::from_secs(1));
+        }
+    };
+    let (place, values) = store_after(drip);
+    let began = Instant::now();
+    assert!(at(place, "job").share_secret(Duration::from_secs(2)).is_err());
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    // With more time there is another attempt.
+    let (place, more) = store_after(drip);
+    let secret = at(place, "job").share_secret(Duration::from_secs(60)).unwrap();
+    assert_eq!(more.lock().unwrap()[&b"job"[..]], secret.to_hex().as_bytes());
+    assert!(values.lock().unwrap().is_empty());
 }

@@ -3,14 +3,17 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// The bytes that a rank sends first: its greeting and the first message of the handshake.
-const OPENING_BYTES: usize = 80;
-const GREETING_BYTES: usize = 32;
+/// The bytes that a rank sends first.
+pub(crate) const GREETING_BYTES: usize = 32;
+/// The first message of the handshake.
+pub(crate) const FIRST_BYTES: usize = 48;
+/// The random number that a listener sends behind its greeting.
+pub(crate) const CHALLENGE_BYTES: usize = 16;
 
 /// A service on a port of the loopback address. Its threads end with the test's process.
 pub(crate) struct Foreign {
@@ -52,25 +55,49 @@ pub(crate) fn echo(mut stream: TcpStream) {
 
 /// Takes anything for a bad request.
 pub(crate) fn http(mut stream: TcpStream) {
-    let mut bytes = [0; OPENING_BYTES];
+    let mut bytes = [0; GREETING_BYTES];
     if stream.read_exact(&mut bytes).is_ok() {
         let answer = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
         stream.write_all(answer).unwrap_or_default();
     }
 }
 
-/// Answers a rank's greeting with the same one, altered by `alter`, and then with `word`: 1 is a
-/// welcome, 2 says that the secret is wrong.
+/// Answers a rank's greeting with the same one, altered by `alter`, and its handshake with `word`:
+/// 1 is a welcome, 2 says that the secret is wrong.
 pub(crate) fn answer_as(mut stream: TcpStream, alter: impl Fn(&mut [u8]), word: u8) {
-    let mut opening = [0; OPENING_BYTES];
-    if stream.read_exact(&mut opening).is_err() {
+    let mut answer = [0; GREETING_BYTES + CHALLENGE_BYTES];
+    let greeting = &mut answer[..GREETING_BYTES];
+    if stream.read_exact(greeting).is_err() {
         return;
     }
-    let greeting = &mut opening[..GREETING_BYTES];
     greeting[11] = 1;
     alter(greeting);
-    let answer = [&*greeting, &[word]].concat();
-    stream.write_all(&answer).unwrap_or_default();
+    let is_read = stream.write_all(&answer).is_ok();
+    if is_read && stream.read_exact(&mut [0; FIRST_BYTES]).is_ok() {
+        stream.write_all(&[word]).unwrap_or_default();
+    }
+}
+
+/// A proxy to a port of the loopback address. Its first client loses the connection in place of the
+/// first encrypted message, and the server behind it does not notice.
+pub(crate) fn half_broken(to: u16) -> Foreign {
+    const HANDSHAKE_BYTES: usize = GREETING_BYTES + CHALLENGE_BYTES + 1 + FIRST_BYTES;
+    let is_first = AtomicBool::new(true);
+    Foreign::new(move |mut client| {
+        let Ok(mut server) = TcpStream::connect(("127.0.0.1", to)) else { return };
+        let (mut from, mut into) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+        thread::spawn(move || std::io::copy(&mut from, &mut into));
+        if is_first.swap(false, Ordering::Relaxed) {
+            let mut answer = [0; HANDSHAKE_BYTES];
+            server.read_exact(&mut answer).unwrap();
+            client.write_all(&answer).unwrap();
+            server.read_exact(&mut [0]).unwrap();
+            client.shutdown(Shutdown::Both).unwrap();
+            std::mem::forget(server);
+        } else {
+            std::io::copy(&mut server, &mut client).unwrap_or_default();
+        }
+    })
 }
 
 /// A proxy to a port of the loopback address.
@@ -78,6 +105,7 @@ pub(crate) struct Proxy {
     pub(crate) port: u16,
     count: Arc<AtomicUsize>,
     bytes: Arc<AtomicUsize>,
+    clients: Arc<Mutex<Vec<TcpStream>>>,
 }
 
 impl Proxy {
@@ -88,10 +116,13 @@ impl Proxy {
         let port = listener.local_addr().unwrap().port();
         let count = Arc::new(AtomicUsize::new(0));
         let bytes = Arc::new(AtomicUsize::new(0));
+        let clients = Arc::<Mutex<Vec<TcpStream>>>::default();
         let (counted, passed) = (Arc::clone(&count), Arc::clone(&bytes));
+        let open = Arc::clone(&clients);
         thread::spawn(move || {
             for client in listener.incoming() {
                 let client = client.unwrap();
+                open.lock().unwrap().push(client.try_clone().unwrap());
                 let Ok(server) = TcpStream::connect(("127.0.0.1", to)) else { continue };
                 let cut = cuts.get(counted.fetch_add(1, Ordering::Relaxed)).copied().flatten();
                 let (back, forth) = (server.try_clone().unwrap(), client.try_clone().unwrap());
@@ -100,7 +131,23 @@ impl Proxy {
                 thread::spawn(move || pump(back, forth, usize::MAX, &down));
             }
         });
-        Self { port, count, bytes }
+        Self { port, count, bytes, clients }
+    }
+
+    /// Ends the connections that there are.
+    pub(crate) fn cut(&self) {
+        for client in self.clients.lock().unwrap().drain(..) {
+            client.shutdown(Shutdown::Both).unwrap_or_default();
+        }
+    }
+
+    /// Waits until a rank has joined, which is when it and the coordinator have said all.
+    pub(crate) fn wait_until_joined(&self) {
+        let mut passed = 0;
+        while passed < 200 || passed != self.bytes() {
+            passed = self.bytes();
+            thread::sleep(Duration::from_millis(300));
+        }
     }
 
     pub(crate) fn connections(&self) -> usize {

@@ -3,13 +3,13 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::{Control, ExchangeError, Identity, JoinError, Rendezvous, Secret};
 use ringfold_types::{Rank, limits};
 use rustix::process::Signal;
 
-use crate::foreign::Proxy;
+use crate::foreign::{Proxy, half_broken};
 use crate::world::{Job, PATIENCE, common_verdict, free_port, leave};
 
 fn cards(size: usize) -> Vec<Vec<u8>> {
@@ -162,12 +162,12 @@ fn another_version_is_told() {
     job.ports = vec![listener.local_addr().unwrap().port()];
     let hub = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        let mut opening = [0; 80];
+        let mut opening = [0; 32];
         stream.read_exact(&mut opening).unwrap();
         // The same greeting, but for the version.
         opening[8..10].copy_from_slice(&999_u16.to_le_bytes());
         opening[11] = 1;
-        stream.write_all(&opening[..32]).unwrap();
+        stream.write_all(&opening).unwrap();
     });
     let error = job.join(1).unwrap_err().to_string();
     assert!(
@@ -207,6 +207,53 @@ fn a_rank_that_goes_away_before_all_are_there_is_named() {
         let error = other.join().unwrap().unwrap_err();
         assert!(matches!(error, JoinError::Lost { rank: Rank(1) }), "{error}");
     }
+}
+
+#[test]
+fn a_process_that_dies_before_all_are_there_is_named_soon() {
+    let job = Job::new(3);
+    let hub = job.spawn(0);
+    let proxy = Proxy::new(job.ports[0], Vec::new());
+    let dying = Job { ports: vec![proxy.port], ..job.clone() }.process(1);
+    proxy.wait_until_joined();
+    let died = Instant::now();
+    drop(dying);
+    let error = hub.join().unwrap().unwrap_err();
+    assert!(matches!(error, JoinError::Lost { rank: Rank(1) }), "{error}");
+    assert!(died.elapsed() < PATIENCE / 3, "{:?}", died.elapsed());
+}
+
+#[test]
+fn a_connection_that_breaks_while_ranks_are_missing_ends_no_job() {
+    let job = Job::new(3);
+    let hub = job.spawn(0);
+    let proxy = Proxy::new(job.ports[0], Vec::new());
+    let broken = Job { ports: vec![proxy.port], ..job.clone() }.spawn(1);
+    for connections in 1..3 {
+        while proxy.connections() < connections {
+            thread::sleep(Duration::from_millis(5));
+        }
+        proxy.wait_until_joined();
+        proxy.cut();
+    }
+    let mut controls = job.joined(&[2]);
+    controls.extend([hub, broken].map(|thread| thread.join().unwrap().unwrap().0));
+    assert!(proxy.connections() >= 3, "{}", proxy.connections());
+    leave(controls);
+}
+
+#[test]
+fn a_rank_takes_its_own_seat_whose_end_the_coordinator_has_not_noticed() {
+    let job = Job::new(3);
+    let hub = job.spawn(0);
+    let proxy = half_broken(job.ports[0]);
+    let again = Job { ports: vec![proxy.port], ..job.clone() }.spawn(1);
+    while proxy.connections() < 2 {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let mut controls = job.joined(&[2]);
+    controls.extend([hub, again].map(|thread| thread.join().unwrap().unwrap().0));
+    leave(controls);
 }
 
 #[test]
@@ -292,12 +339,7 @@ fn ranks_whose_parent_is_stopped_get_the_roster_from_rank_0() {
     // It hands the roster on to rank 33 and those after it.
     let proxy = Proxy::new(job.ports[0], Vec::new());
     let mut parent = Job { ports: vec![proxy.port], ..job.clone() }.process(1);
-    // It has joined when the coordinator has answered all that it said.
-    let mut passed = 0;
-    while passed < 200 || passed != proxy.bytes() {
-        passed = proxy.bytes();
-        thread::sleep(Duration::from_millis(300));
-    }
+    proxy.wait_until_joined();
     parent.stop();
     let mut controls = job.joined(&(2..SIZE).collect::<Vec<_>>());
     controls.push(hub.join().unwrap().unwrap().0);

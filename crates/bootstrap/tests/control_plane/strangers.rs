@@ -11,8 +11,11 @@ use std::time::{Duration, Instant};
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 use ringfold_bootstrap::JoinError;
+use ringfold_types::limits;
 
-use crate::foreign::{Foreign, Proxy, answer_as, echo, http};
+use crate::foreign::{
+    CHALLENGE_BYTES, FIRST_BYTES, Foreign, GREETING_BYTES, Proxy, answer_as, echo, http,
+};
 use crate::world::{Job, PATIENCE, free_port, leave};
 
 /// Connects as soon as rank 0 listens.
@@ -62,7 +65,7 @@ fn bytes_of_every_kind_are_turned_away() {
         if stream.write_all(&bytes).is_ok() && stream.shutdown(Shutdown::Write).is_ok() {
             let mut answer = Vec::new();
             stream.read_to_end(&mut answer).unwrap_or_default();
-            assert!(answer.len() <= 33, "a stranger gets a greeting at most");
+            assert!(answer.len() <= 49, "a stranger gets a greeting at most");
         }
     }
     let mut controls = job.joined(&[1]);
@@ -71,28 +74,46 @@ fn bytes_of_every_kind_are_turned_away() {
 }
 
 #[test]
-fn a_replayed_opening_does_not_make_a_member() {
+fn replayed_openings_neither_make_a_member_nor_hold_a_place() {
     // Record what a rank with the secret says to a listener of ours, then say it to the hub.
     let mut job = Job::new(2).timeout(Duration::from_secs(3));
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let recorded = job.clone();
     job.ports = vec![listener.local_addr().unwrap().port()];
     let honest = job.spawn(1);
-    let mut opening = [0; 80];
-    listener.accept().unwrap().0.read_exact(&mut opening).unwrap();
-    drop(listener);
+    let mut opening = [0; GREETING_BYTES + FIRST_BYTES];
+    let (greeting, first) = opening.split_at_mut(GREETING_BYTES);
+    let mut stream = listener.accept().unwrap().0;
+    stream.read_exact(greeting).unwrap();
+    let mut answer = [7; GREETING_BYTES + CHALLENGE_BYTES];
+    answer[..GREETING_BYTES].copy_from_slice(greeting);
+    answer[11] = 1;
+    stream.write_all(&answer).unwrap();
+    stream.read_exact(first).unwrap();
+    drop((listener, stream));
 
-    let hub = recorded.spawn(0);
-    let mut stream = connect(recorded.ports[0]);
+    let mut job = recorded.timeout(PATIENCE);
+    let hub = job.spawn(0);
+    let mut stream = connect(job.ports[0]);
     stream.write_all(&opening).unwrap();
-    let mut answer = [0; 81];
+    let mut answer = [0; GREETING_BYTES + CHALLENGE_BYTES + 1];
     stream.read_exact(&mut answer).unwrap();
-    assert_eq!(answer[32], 1, "the opening itself is genuine");
-    stream.write_all(&[0x20, 0, 7, 7, 7, 7]).unwrap();
-    stream.write_all(&[7; 60]).unwrap();
-    let error = hub.join().unwrap().unwrap_err().to_string();
-    assert!(error.starts_with("1 of 2 ranks joined"), "{error}");
+    assert_eq!(answer.last(), Some(&2), "the recorded bytes answer another challenge");
     assert!(honest.join().unwrap().is_err());
+
+    // As many as there are places, twice, half of them mute, do not keep an honest rank out.
+    let strangers: Vec<_> = (0..2 * limits::HANDSHAKES_MAX)
+        .map(|i| {
+            let mut stream = connect(job.ports[0]);
+            stream.write_all(if i % 2 == 0 { &opening } else { &[] }).unwrap();
+            stream
+        })
+        .collect();
+    job.options.timeout = Duration::from_secs(20);
+    let mut controls = job.joined(&[1]);
+    controls.push(hub.join().unwrap().unwrap().0);
+    drop(strangers);
+    leave(controls);
 }
 
 #[test]
