@@ -200,6 +200,7 @@ pub(crate) async fn tend(rank: Rank, seat: Arc<Seat>, line: Line, orders: Orders
         callers: Vec::new(),
         returning: None,
         returns: 0,
+        is_cut: false,
     };
     let last_words = post.watch(&mut commands).await;
     post.depart(last_words).await;
@@ -231,6 +232,8 @@ struct Post {
     callers: Vec<Mark>,
     returning: Option<JoinHandle<io::Result<Line>>>,
     returns: u32,
+    /// Whether the last connection that broke had timed out, or the attempts to come back did.
+    is_cut: bool,
 }
 
 /// How long a rank that complained waits for the verdict.
@@ -268,8 +271,8 @@ impl Post {
                 },
                 returned = returned(&mut self.returning) => {
                     if let Err(e) = self.resume(returned) {
-                        let who = Who { rank: Rank(0), host: None };
-                        self.lose(if is_cut(&e) { silent_hub() } else { Verdict::Died { who } });
+                        self.is_cut |= is_cut(&e);
+                        self.lose_hub();
                     }
                 }
                 () = sleep_until(bound), if deadline.is_some() => {
@@ -311,8 +314,8 @@ impl Post {
             Some(Heard::Mark(Mark::Caller(caller))) => return drop(caller),
             Some(Heard::Mark(Mark::Task(_))) => return self.state_silence(),
             Some(Heard::Mark(Mark::Written(hub))) => return drop(hub),
-            Some(Heard::Closed(Some(e))) if is_cut(&e) => return self.lose(silent_hub()),
-            Some(Heard::Closed(_)) | None => return self.come_back(),
+            Some(Heard::Closed(e)) => return self.come_back(e.is_some_and(|e| is_cut(&e))),
+            None => return self.come_back(false),
         };
         match decode(&bytes) {
             Some(FromHub::Hold) => {
@@ -342,7 +345,7 @@ impl Post {
             )
             | None => {
                 tracing::warn!(rank = self.rank.0, "rank 0 sent an unexpected message");
-                self.come_back();
+                self.come_back(false);
             }
         }
     }
@@ -387,8 +390,9 @@ impl Post {
     }
 
     /// Makes the connection again, on which nothing more will come.
-    fn come_back(&mut self) {
+    fn come_back(&mut self, is_cut: bool) {
         self.returns += 1;
+        self.is_cut = is_cut;
         let way_back = self.line.way_back.take();
         // The other end notices.
         self.line = Line::cut(way_back.clone());
@@ -396,7 +400,7 @@ impl Post {
             return self.lose(silent_hub());
         }
         let Some(way_back) = way_back else {
-            return self.lose(Verdict::Died { who: Who { rank: Rank(0), host: None } });
+            return self.lose_hub();
         };
         tracing::warn!(rank = self.rank.0, "the control connection to rank 0 broke");
         self.hub = Hub::Returning;
@@ -421,6 +425,12 @@ impl Post {
             self.line.mark.send(mark).unwrap_or_default();
         }
         Ok(())
+    }
+
+    /// The rank cannot come back.
+    fn lose_hub(&mut self) {
+        let who = Who { rank: Rank(0), host: None };
+        self.lose(if self.is_cut { silent_hub() } else { Verdict::Died { who } });
     }
 
     fn lose(&mut self, verdict: Verdict) {

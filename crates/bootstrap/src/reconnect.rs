@@ -3,7 +3,9 @@
 //! A connection can break while both of its ends live: a firewall forgets it, or an operator kills
 //! it. So a rank that loses its connection dials the coordinator again, and proves its identity by
 //! a ticket that only it was given. The coordinator waits `limits::RETURN_MS` for that before it
-//! calls the rank dead. Both ends then say again what may have been lost.
+//! calls the rank dead. After a connection that timed out it waits `limits::HUB_SILENCE_MS` before
+//! it calls the rank silent, but decides no failure without it. Both ends then say again what may
+//! have been lost.
 //!
 //! The coordinator reserves a port for it at the beginning, and listens there from when all ranks
 //! have joined: a break that only the rank notices must not find the port closed. Strangers on the

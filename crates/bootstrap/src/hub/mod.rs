@@ -439,3 +439,6 @@ impl Hub {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 }
+
+#[cfg(test)]
+mod tests;

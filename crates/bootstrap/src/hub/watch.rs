@@ -23,8 +23,11 @@ use crate::rendezvous::Report;
 /// A connection that never rests is waited for so long before the hub decides something.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long a rank has to come back whose connection broke.
+/// The time that a rank has to come back after its connection was closed or reset.
 const RETURN: Duration = Duration::from_millis(limits::RETURN_MS);
+/// The time that a rank has to come back after its connection timed out. The two ends do not notice
+/// a timeout together.
+const CUT_RETURN: Duration = Duration::from_millis(limits::HUB_SILENCE_MS);
 /// A hub that looks at the clock so much later than it meant to was stopped.
 const LATE: Duration = Duration::from_millis(limits::RETURN_MS / 3);
 
@@ -42,7 +45,16 @@ pub(super) struct Look {
 pub(super) struct Lost {
     /// When it is given up.
     until: Instant,
+    /// Whether the connection timed out. Otherwise it was closed or reset.
+    is_cut: bool,
     is_extended: bool,
+}
+
+impl Lost {
+    fn new(is_cut: bool) -> Self {
+        let patience = if is_cut { CUT_RETURN } else { RETURN };
+        Self { until: Instant::now() + patience, is_cut, is_extended: false }
+    }
 }
 
 /// The verdict is on its way to all but rank 0.
@@ -97,7 +109,8 @@ impl Hub {
                 }
                 () = sleep_until(tick.unwrap_or(now)), if tick.is_some() => {
                     if self.look.take().is_some() || !self.look_around() {
-                        self.act(arbiter.tick(self.now_ms()));
+                        let steps = self.decide(&mut arbiter);
+                        self.act(steps);
                     }
                 }
                 () = announced(&mut self.announcing) => {
@@ -130,9 +143,19 @@ impl Hub {
     }
 
     /// A rank that may be dead explains more than the reports of others. It changes no cause that
-    /// is known.
+    /// is known. A rank whose connection timed out delays nothing: see `decide`.
     fn may_decide(&self, arbiter: &Arbiter) -> bool {
-        self.lost.is_empty() || arbiter.has_cause()
+        arbiter.has_cause() || self.lost.values().all(|lost| lost.is_cut)
+    }
+
+    /// The time for a decision has come. If no cause is known, the hub gives up the ranks whose
+    /// connections timed out: their silence explains more than the reports of others.
+    fn decide(&mut self, arbiter: &mut Arbiter) -> Vec<Step> {
+        let cut =
+            if arbiter.has_cause() { BTreeMap::new() } else { std::mem::take(&mut self.lost) };
+        let mut steps = self.bury_all(arbiter, cut);
+        steps.extend(arbiter.tick(self.now_ms()));
+        steps
     }
 
     fn is_settled(&self, arbiter: &Arbiter) -> bool {
@@ -222,7 +245,7 @@ impl Hub {
             }
             Event::CaughtUp(Mark::Task(number)) => {
                 if self.has_seen_all(number) && self.may_decide(arbiter) {
-                    arbiter.tick(now_ms)
+                    self.decide(arbiter)
                 } else {
                     Vec::new()
                 }
@@ -296,9 +319,9 @@ impl Hub {
         self.seats.remove(&rank);
         let has_left = self.leaving.remove(&rank).is_some();
         match &self.entry {
-            Some(_) if !has_left && !is_cut && arbiter.is_present(Rank(rank)) => {
+            Some(_) if !has_left && arbiter.is_present(Rank(rank)) => {
                 tracing::debug!("the connection of rank {rank} broke");
-                self.lost.insert(rank, Lost { until: Instant::now() + RETURN, is_extended: false });
+                self.lost.insert(rank, Lost::new(is_cut));
                 Vec::new()
             }
             _ => self.bury(arbiter, rank, is_cut),
@@ -319,16 +342,18 @@ impl Hub {
         for lost in self.lost.values_mut() {
             // Was this process stopped meanwhile? Then nobody could be let in.
             if !lost.is_extended && now > lost.until + LATE {
-                *lost = Lost { until: now + RETURN, is_extended: true };
+                *lost = Lost { is_extended: true, ..Lost::new(lost.is_cut) };
             }
         }
         let (gone, lost): (BTreeMap<_, _>, _) =
             std::mem::take(&mut self.lost).into_iter().partition(|(_, lost)| lost.until <= now);
         self.lost = lost;
-        for rank in gone.into_keys() {
-            let steps = self.bury(arbiter, rank, false);
-            self.act(steps);
-        }
+        let steps = self.bury_all(arbiter, gone);
+        self.act(steps);
+    }
+
+    fn bury_all(&self, arbiter: &mut Arbiter, gone: BTreeMap<u32, Lost>) -> Vec<Step> {
+        gone.into_iter().flat_map(|(rank, lost)| self.bury(arbiter, rank, lost.is_cut)).collect()
     }
 
     fn exchange(&mut self, rank: u32, number: u64, bytes: Vec<u8>, size: usize) {
