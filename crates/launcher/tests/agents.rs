@@ -133,6 +133,7 @@ fn agents_that_talk_nonsense_are_ended_and_quoted() {
             "\\004\\000\\000\\000\\003\\000\\000\\000",
             "reports of rank 0, which does not run",
         ),
+        ("of-input", "\\001\\000\\000\\000\\002", "reports of input that it was not sent"),
         ("too-long", "\\377\\377\\377\\377", "a message of 4294967295 bytes is longer than any"),
         ("unknown", "\\001\\000\\000\\000\\177", "not a message: "),
     ];
