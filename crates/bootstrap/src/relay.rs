@@ -17,9 +17,9 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::acceptor::{Member, accept};
+use crate::acceptor::{Member, accept_few};
 use crate::channel::Greeting;
 use crate::dial::Target;
 use crate::message::{decode, encode};
@@ -72,7 +72,8 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Serves the children until each has the roster, or `deadline` has passed.
+    /// Serves the children until each has the roster, or `deadline` has passed, or this rank has had
+    /// the roster for `limits::RELAY_MS`: then the children that did not come ask rank 0.
     pub(crate) fn serve(
         listener: TcpListener,
         greeting: Greeting,
@@ -86,9 +87,14 @@ impl Relay {
             let (admitted, members) = mpsc::channel(WAITING_MAX);
             let turned_away = Arc::new(TurnedAway::default());
             let missing = children.map(|rank| Rank::at(rank).0).collect();
-            let acceptor = accept(listener, greeting, secret, turned_away, admitted);
+            let acceptor = accept_few(listener, greeting, secret, turned_away, admitted);
+            let over = is_over(given.clone());
             let served = async { tokio::join!(acceptor, hand_on(members, given, missing)) };
-            if timeout_at(deadline, served).await.is_err() {
+            let is_served = tokio::select! {
+                served = timeout_at(deadline, served) => served.is_ok(),
+                () = over => false,
+            };
+            if !is_served {
                 tracing::debug!("not every child came for the roster");
             }
         });
@@ -98,6 +104,13 @@ impl Relay {
     /// This rank has the roster, as a message.
     pub(crate) fn give(&self, roster: Arc<[u8]>) {
         self.roster.send_replace(Some(roster));
+    }
+}
+
+/// Returns when no child waits for the roster any more.
+async fn is_over(mut given: watch::Receiver<Option<Arc<[u8]>>>) {
+    if given.wait_for(Option::is_some).await.is_ok() {
+        sleep(Duration::from_millis(limits::RELAY_MS)).await;
     }
 }
 
@@ -174,6 +187,27 @@ mod tests {
             assert!(reached[1..].iter().all(|count| *count == 1), "{size} ranks");
             assert!((1..size).all(|rank| size > 33 || children(Rank::at(rank), size).is_empty()));
         }
+    }
+
+    #[test]
+    fn a_relay_whose_children_do_not_come_closes_its_port() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = crate::address::listen(Some([127, 0, 0, 1].into()), &[0]).unwrap();
+            let at = listener.local_addr().unwrap();
+            let greeting = Greeting::new(crate::channel::Purpose::Relay, "test", 100);
+            let far = Duration::from_millis(100 * limits::RELAY_MS);
+            let (secret, children) = (Secret::new([1; 32]), children(Rank(1), 100));
+            let until = Instant::now() + far;
+            let relay = Relay::serve(listener, greeting, secret, children, until);
+            relay.give(Arc::from([1]));
+            let closed = async {
+                while tokio::net::TcpStream::connect(at).await.is_ok() {
+                    sleep(Duration::from_millis(200)).await;
+                }
+            };
+            assert!(timeout(far / 10, closed).await.is_ok(), "the port is still open");
+        });
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! Pure.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ringfold_types::limits::{CAUSE_BYTES_MAX, LINE_BYTES_MAX};
 
@@ -15,6 +17,9 @@ const OUTPUT_BYTES_MAX: usize = 2 * LINE_BYTES_MAX;
 #[derive(Debug)]
 pub(crate) struct Admission {
     ranks: HashMap<u32, Told>,
+    /// Whether a piece of input was sent there and has not been taken. The launcher sends input to
+    /// no host but that of rank 0.
+    piece_out: Arc<AtomicBool>,
 }
 
 /// The reports of one rank so far. Each kind comes once.
@@ -34,6 +39,9 @@ pub(crate) enum ReportError {
     /// A rank starts and ends once.
     #[error("it reports the same of rank {0} twice")]
     Twice(u32),
+    /// No input was sent there, or what was sent has been taken already.
+    #[error("it reports of input that it was not sent")]
+    NoInput,
     /// More output than a keeper takes at once.
     #[error("it reports {0} bytes of output at once")]
     TooLong(usize),
@@ -42,7 +50,13 @@ pub(crate) enum ReportError {
 impl Admission {
     /// For the host of these ranks.
     pub(crate) fn of(ranks: &[u32]) -> Self {
-        Self { ranks: ranks.iter().map(|rank| (*rank, Told::default())).collect() }
+        let ranks = ranks.iter().map(|rank| (*rank, Told::default())).collect();
+        Self { ranks, piece_out: Arc::default() }
+    }
+
+    /// To be set before a piece of input is sent to the host.
+    pub(crate) fn piece_out(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.piece_out)
     }
 
     /// The report, fit to be passed on.
@@ -67,7 +81,12 @@ impl Admission {
                     return Err(ReportError::TooLong(bytes.len()));
                 }
             }
-            Up::InputTaken | Up::Leaving { .. } | Up::Beat => {}
+            Up::InputTaken => {
+                if !self.piece_out.swap(false, Ordering::Relaxed) {
+                    return Err(ReportError::NoInput);
+                }
+            }
+            Up::Leaving { .. } | Up::Beat => {}
         }
         Ok(match report {
             Up::Refused { rank, refusal } => Up::Refused { rank, refusal: readable(refusal) },
@@ -102,6 +121,8 @@ pub(crate) fn printable(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use ringfold_types::limits::CAUSE_BYTES_MAX;
 
     use super::{Admission, OUTPUT_BYTES_MAX, ReportError, printable};
@@ -130,10 +151,20 @@ mod tests {
             Up::Exited { rank: 2, status: Status::Killed(9) },
             Up::Refused { rank: 3, refusal: refusal() },
             output(2, 1),
-            Up::InputTaken,
             Up::Beat,
         ] {
             host.admit(own).unwrap();
+        }
+    }
+
+    #[test]
+    fn input_is_taken_once_and_only_where_it_was_sent() {
+        let mut host = Admission::of(&[0]);
+        assert_eq!(host.admit(Up::InputTaken), Err(ReportError::NoInput));
+        for _ in 0..2 {
+            host.piece_out().store(true, Ordering::Relaxed);
+            assert_eq!(host.admit(Up::InputTaken), Ok(Up::InputTaken));
+            assert_eq!(host.admit(Up::InputTaken), Err(ReportError::NoInput));
         }
     }
 

@@ -116,8 +116,21 @@ fn has_children() -> bool {
 /// # Errors
 /// The parent is another process, so the one that was meant is gone.
 pub(crate) fn die_with(parent: u32, signal: Signal) -> io::Result<()> {
-    set_parent_process_death_signal(Some(signal))?;
-    if getppid() == pid_of(parent) { Ok(()) } else { Err(io::Error::other("the parent is gone")) }
+    die_with_parent(signal)?;
+    if is_child_of(parent) { Ok(()) } else { Err(io::Error::other("the parent is gone")) }
+}
+
+/// Asks for `signal` when the parent dies. It may have died before: `is_child_of` tells afterwards.
+///
+/// # Errors
+/// The system refuses.
+pub(crate) fn die_with_parent(signal: Signal) -> io::Result<()> {
+    Ok(set_parent_process_death_signal(Some(signal))?)
+}
+
+/// Whether `parent` is this process's parent.
+pub(crate) fn is_child_of(parent: u32) -> bool {
+    getppid() == pid_of(parent)
 }
 
 /// The process with this number, if it can be one.

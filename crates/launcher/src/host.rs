@@ -117,6 +117,7 @@ pub(crate) fn start(
     let mut agent = Agent { child };
     let command = program.display().to_string();
     let (silence, admission) = (order.silence, Admission::of(&order.ranks));
+    let piece_out = admission.piece_out();
     let (orders, orders_rx) = mpsc::unbounded_channel();
     // The receiver is in the next line's task, which has not begun.
     orders.send(Down::Start(Box::new(order))).ok();
@@ -128,7 +129,7 @@ pub(crate) fn start(
         // The first to end closes the pipes of the others.
         let farewell = tokio::select! {
             farewell = reports => farewell,
-            () = write_orders(stdin, orders_rx, silence, &greeted) => Farewell::Closed,
+            () = write_orders(stdin, orders_rx, silence, &greeted, &piece_out) => Farewell::Closed,
             () = hung_up.notified() => Farewell::Closed,
         };
         // The printer waits for those who may have something to print.
@@ -156,6 +157,7 @@ async fn write_orders(
     mut orders: mpsc::UnboundedReceiver<Down>,
     silence: Option<Duration>,
     greeted: &AtomicBool,
+    piece_out: &AtomicBool,
 ) {
     let mut beat = Beat::within(silence);
     let mut open = true;
@@ -173,6 +175,9 @@ async fn write_orders(
         };
         // Nothing of what is sent here is too long but the first, which was checked.
         let Ok(frame) = encode(&order) else { continue };
+        if let Down::Input(_) = order {
+            piece_out.store(true, Ordering::Relaxed);
+        }
         if stdin.write_all(&frame).await.is_err() {
             // The keeper is gone, which the end of its reports tells as well.
             return std::future::pending().await;

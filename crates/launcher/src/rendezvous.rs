@@ -76,6 +76,17 @@ impl Drop for Serving {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RendezvousError {
+    /// The name of a host has no address.
+    #[error(
+        "host {host} cannot be resolved ({source}): check its spelling; if only ssh knows the \
+         name, say --rendezvous-addr ADDRESS"
+    )]
+    Unresolved {
+        /// The first other host.
+        host: String,
+        /// What the resolver says.
+        source: io::Error,
+    },
     /// The address from which the host is reached could not be found.
     #[error(
         "cannot find the address at which host {host} reaches this one ({source}): \
@@ -84,7 +95,7 @@ pub enum RendezvousError {
     Route {
         /// The first other host.
         host: String,
-        /// What the resolver or the routing table says.
+        /// What the routing table says.
         source: io::Error,
     },
     /// None of our interfaces is one of those to use.
@@ -112,9 +123,8 @@ pub(crate) async fn open(
         (Some(given), _) => resolve(given).map_err(|source| listen_error(given, source))?,
         (None, None) => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         (None, Some(host)) => {
-            let route = |source| RendezvousError::Route { host: host.to_owned(), source };
             let named = interfaces.map(address_on).transpose()?;
-            SocketAddr::new(named.map_or_else(|| route_to(host).map_err(route), Ok)?, 0)
+            SocketAddr::new(named.map_or_else(|| route_to(host), Ok)?, 0)
         }
     };
     let listener =
@@ -163,9 +173,15 @@ fn resolve(given: &str) -> io::Result<SocketAddr> {
 }
 
 /// The address that packets to `host` carry as their source. Sends none.
-fn route_to(host: &str) -> io::Result<IpAddr> {
+fn route_to(host: &str) -> Result<IpAddr, RendezvousError> {
     let bare = host.rsplit_once('@').map_or(host, |(_, host)| host);
-    let target = first((bare, DISCARD).to_socket_addrs()?)?;
+    let unresolved = |source| RendezvousError::Unresolved { host: bare.to_owned(), source };
+    let target = (bare, DISCARD).to_socket_addrs().and_then(first).map_err(unresolved)?;
+    let unroutable = |source| RendezvousError::Route { host: bare.to_owned(), source };
+    source_toward(target).map_err(unroutable)
+}
+
+fn source_toward(target: SocketAddr) -> io::Result<IpAddr> {
     let any: IpAddr = match target {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),

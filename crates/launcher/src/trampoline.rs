@@ -34,11 +34,14 @@ const TEXT_BYTES_MAX: usize = 1024;
 
 /// Becomes the rank that standard input orders. If it cannot, it tells its keeper, and is killed.
 pub(crate) fn jump() -> ExitCode {
+    // Before the order, which may never come, is waited for.
+    if family::die_with_parent(Signal::KILL).is_err() {
+        return ExitCode::FAILURE;
+    }
     let refusal = match read_order() {
-        Ok(order) => match family::die_with(order.keeper, Signal::KILL) {
-            Ok(()) => become_rank(order),
-            Err(_) => return ExitCode::FAILURE,
-        },
+        // The keeper died before the signal was set.
+        Ok(order) if !family::is_child_of(order.keeper) => return ExitCode::FAILURE,
+        Ok(order) => become_rank(order),
         Err(error) => Refusal::System(format!("no order: {error}")),
     };
     let mut report = REFUSAL_MARK.to_vec();

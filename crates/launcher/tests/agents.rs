@@ -111,9 +111,13 @@ fn agents_that_fail_are_quoted() {
     assert!(line.contains("host a is lost: ") && line.contains("(exit status: 7)"), "{line}");
     assert!(line.contains("no route to a"), "{line}");
 
-    let done = run(&["--agent", "/no/such/agent", "--host", "a,localhost", "true"]);
+    let host = "no-such-host.invalid,localhost";
+    let done = run(&["--agent", "/no/such/agent", "--host", host, "true"]);
     assert_eq!(done.code, 125, "{done:?}");
-    assert!(done.last_line().contains("say --rendezvous-addr ADDRESS"), "{done:?}");
+    let line = done.last_line();
+    assert!(line.contains("host no-such-host.invalid cannot be resolved ("), "{line}");
+    let remedy = "): check its spelling; if only ssh knows the name, say --rendezvous-addr ADDRESS";
+    assert!(line.ends_with(remedy), "{line}");
     let args = ["--rendezvous-addr", "127.0.0.1", "--host", "localhost,a", "sleep", "1000"];
     let done = run(&[&["--agent", "/no/such/agent"], &args[..]].concat());
     assert_eq!(done.code, 125, "{done:?}");
@@ -129,6 +133,7 @@ fn agents_that_talk_nonsense_are_ended_and_quoted() {
             "\\004\\000\\000\\000\\003\\000\\000\\000",
             "reports of rank 0, which does not run",
         ),
+        ("of-input", "\\001\\000\\000\\000\\002", "reports of input that it was not sent"),
         ("too-long", "\\377\\377\\377\\377", "a message of 4294967295 bytes is longer than any"),
         ("unknown", "\\001\\000\\000\\000\\177", "not a message: "),
     ];

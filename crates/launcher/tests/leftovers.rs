@@ -2,6 +2,10 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::time::Duration;
+
 use rustix::process::Signal;
 use support::{Running, assert_ended, assert_gone, children, kill, mark, marked, ringrun};
 
@@ -22,6 +26,31 @@ fn clans(options: &[&str], after: &str) -> (Running, String) {
     assert_eq!(lines.iter().filter(|line| *line == "orphan").count(), 2);
     assert!(marked(&mark).len() >= 8);
     (job, mark)
+}
+
+#[test]
+fn a_trampoline_dies_with_its_keeper_before_it_has_an_order() {
+    // A shell in the keeper's place; this test holds the pipe over which an order would come.
+    let script = "exec 3<&0; \"$0\" --ringfold-trampoline <&3 & echo $!; wait";
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_ringrun")]);
+    shell.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut shell = shell.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let pid = line.trim().parse::<u32>().unwrap();
+    // It sleeps for a while: it waits for the order.
+    let mut sleeping = 0;
+    while sleeping < 20 {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        sleeping = if stat.contains("(ringrun) S ") { sleeping + 1 } else { 0 };
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    shell.kill().unwrap();
+    let order = shell.stdin.take();
+    shell.wait().unwrap();
+    assert_ended(&[pid]);
+    drop(order);
 }
 
 #[test]

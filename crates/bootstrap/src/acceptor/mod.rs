@@ -50,8 +50,30 @@ pub(crate) async fn accept(
     turned_away: Arc<TurnedAway>,
     members: mpsc::Sender<Member>,
 ) {
-    let shared = Arc::new((greeting, secret));
-    let mut unproven = Unproven::default();
+    let unproven = Unproven::at_most(limits::HANDSHAKES_MAX);
+    accept_into(unproven, listener, (greeting, secret), turned_away, members).await;
+}
+
+/// The same for a port where few members are expected: with `limits::RELAY_HANDSHAKES_MAX` places.
+pub(crate) async fn accept_few(
+    listener: TcpListener,
+    greeting: Greeting,
+    secret: Secret,
+    turned_away: Arc<TurnedAway>,
+    members: mpsc::Sender<Member>,
+) {
+    let unproven = Unproven::at_most(limits::RELAY_HANDSHAKES_MAX);
+    accept_into(unproven, listener, (greeting, secret), turned_away, members).await;
+}
+
+async fn accept_into(
+    mut unproven: Unproven,
+    listener: TcpListener,
+    shared: (Greeting, Secret),
+    turned_away: Arc<TurnedAway>,
+    members: mpsc::Sender<Member>,
+) {
+    let shared = Arc::new(shared);
     let mut failures = 0_u32;
     loop {
         let (is_full, next_expiry) = (unproven.is_full(), unproven.next_expiry());
@@ -86,8 +108,8 @@ pub(crate) async fn accept(
 }
 
 /// The connections that have not proven themselves yet. To drop it closes them.
-#[derive(Default)]
 struct Unproven {
+    max: usize,
     handshakes: JoinSet<(SocketAddr, Result<Member, HandshakeError>)>,
     places: Vec<Place>,
 }
@@ -100,8 +122,12 @@ struct Place {
 }
 
 impl Unproven {
+    fn at_most(max: usize) -> Self {
+        Self { max, handshakes: JoinSet::new(), places: Vec::new() }
+    }
+
     fn is_full(&self) -> bool {
-        self.places.len() >= limits::HANDSHAKES_MAX
+        self.places.len() >= self.max
     }
 
     fn add(&mut self, stream: TcpStream, from: SocketAddr, shared: &Arc<(Greeting, Secret)>) {

@@ -108,6 +108,23 @@ fn opened_connections_give_way_while_mute_ones_wait_too() {
 }
 
 #[test]
+fn a_port_for_few_members_has_fewer_places() {
+    run(async {
+        let listener = address::listen(Some([127, 0, 0, 1].into()), &[0]).unwrap();
+        let at = listener.local_addr().unwrap();
+        let (admitted, _members) = mpsc::channel(1);
+        let turned_away = Arc::new(TurnedAway::default());
+        let noted = Arc::clone(&turned_away);
+        tokio::spawn(accept_few(listener, greeting(), SECRET, noted, admitted));
+        let mut opened_ones = Vec::new();
+        for _ in 0..=limits::RELAY_HANDSHAKES_MAX {
+            opened_ones.push(opened(at).await);
+        }
+        assert!(turned_away.count() > 0, "the last one has the place of another");
+    });
+}
+
+#[test]
 fn opened_connections_give_way_when_there_are_no_others() {
     run(async {
         let mut open = open();
