@@ -72,8 +72,8 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Serves the children until each has the roster, or `deadline` has passed, or this rank has had
-    /// the roster for `limits::RELAY_MS`: then the children that did not come ask rank 0.
+    /// Serves the children until each has the roster, or `deadline` has passed, or this rank has
+    /// had the roster for `limits::RELAY_MS`. Children that come later ask rank 0.
     pub(crate) fn serve(
         listener: TcpListener,
         greeting: Greeting,

@@ -79,8 +79,8 @@ fn ignored_signals_stay_ignored() {
     let mut command = std::process::Command::new("nohup");
     let script = "echo ready; sleep 0.5; echo done";
     command.arg(env!("CARGO_BIN_EXE_ringrun")).args(["-n", "1", "sh", "-c", script]);
-    command.stdin(std::process::Stdio::null());
-    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    command.stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut job = Running::start(&mut command);
     assert_eq!(job.lines(1), ["ready"]);
     job.signal(Signal::HUP);
@@ -95,7 +95,7 @@ fn a_second_interrupt_does_not_wait() {
     let mut job = Running::start(&mut ringrun(&["-n", "2", "sh", "-c", &script]));
     job.lines(2);
     job.signal(Signal::INT);
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    std::thread::sleep(Duration::from_millis(100));
     job.signal(Signal::INT);
     assert_eq!(job.finish().code, 130);
     assert_gone(&mark);

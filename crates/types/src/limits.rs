@@ -70,7 +70,8 @@ pub const HANDSHAKE_MS: u64 = 5_000;
 /// Ranks to which one rank hands on the roster (the cards of all ranks) when a job forms.
 pub const ROSTER_FAN_OUT: usize = 32;
 
-/// The same as `HANDSHAKES_MAX`, at a port where a rank hands on the roster: that many children, twice.
+/// Connections that have not yet proven themselves, at a port where a rank hands on the roster:
+/// twice its children.
 pub const RELAY_HANDSHAKES_MAX: usize = 2 * ROSTER_FAN_OUT;
 
 /// Time that a rank has to get the roster from the rank that hands it on, before it asks rank 0, in

@@ -3,8 +3,8 @@
 //!
 //! The greeting says version, purpose, job and size, so that a mismatch has a name. The listener
 //! sends a fresh number (the challenge) behind its own. The handshake binds both: nobody can alter
-//! them, and a recorded handshake is of no use on another connection. Up to the end of the handshake
-//! both sides read a fixed number of bytes into fixed memory.
+//! them, and a recorded handshake is of no use on another connection. Up to the end of the
+//! handshake both sides read a fixed number of bytes into fixed memory.
 
 use std::io;
 

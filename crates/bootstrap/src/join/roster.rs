@@ -39,8 +39,8 @@ impl Joiner {
     }
 
     /// Waits until every rank is there, gets everyone's card, and hands it on. `coordinator` is the
-    /// address at which this rank reached rank 0. The inner error is that the connection ended while
-    /// other ranks were missing.
+    /// address at which this rank reached rank 0. The inner error is that the connection ended
+    /// while other ranks were missing.
     pub(super) async fn roster(
         &self,
         line: &mut Line,

@@ -36,8 +36,8 @@ pub struct TorchStore {
 }
 
 impl TorchStore {
-    /// The secret that all ranks share there. Tries until `timeout` is over, since a rank without it
-    /// would not meet the others; the store takes the same request twice. Blocks for at most
+    /// The secret that all ranks share there. Tries until `timeout` is over, since a rank without
+    /// it would not meet the others; the store takes the same request twice. Blocks for at most
     /// `timeout`, besides the look-up of the host's name.
     ///
     /// # Errors
