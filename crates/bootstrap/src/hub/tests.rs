@@ -33,7 +33,7 @@ fn greeting() -> Greeting {
 }
 
 fn joining(rank: u32) -> Joining {
-    Joining { rank, host: "h".into(), card: Vec::new(), relay: None, process: rank.into() }
+    Joining { rank, host: "h".into(), card: Vec::new(), relay: None, process: [0; 16] }
 }
 
 /// A job of two ranks whose coordinator runs.
