@@ -1,5 +1,5 @@
-//! What joining costs: N ranks, as threads of this process, join over loopback. Prints the time
-//! until all have joined, as in `join_cost 64 256 1024`.
+//! Measures the cost of joining: N ranks, as threads of this process, join over loopback. Prints
+//! the time until all have joined, as in `join_cost 64 256 1024`.
 
 use std::error::Error;
 use std::io::Write;

@@ -154,7 +154,7 @@ pub(crate) fn tune(stream: &TcpStream) -> io::Result<()> {
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))
 }
 
-/// What sees every socket that is connected or listens.
+/// The callback that sees every socket that is connected or listens.
 static CONNECTIONS: OnceLock<fn(BorrowedFd<'_>)> = OnceLock::new();
 
 /// Shows `see` every control connection and every listening socket that this process makes from now

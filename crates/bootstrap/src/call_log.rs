@@ -165,7 +165,7 @@ pub struct Logged {
 }
 
 impl Logged {
-    /// What ran the call, as in `by algorithm 3`.
+    /// The algorithm that ran the call, in words, as in `by algorithm 3`.
     #[must_use]
     pub fn way(&self) -> String {
         format!("by algorithm {}", self.algorithm)

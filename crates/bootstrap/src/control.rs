@@ -131,7 +131,7 @@ impl Control {
         }
     }
 
-    /// What gives this rank up from any thread.
+    /// A handle that gives this rank up from any thread.
     #[must_use]
     pub fn aborter(&self) -> Aborter {
         let way = match &self.link {

@@ -1,4 +1,5 @@
-//! The joiner's side: tries every place where the coordinator may listen until one proves to be it.
+//! The joiner's side: tries every place where the coordinator may listen until one peer proves
+//! that it is the coordinator.
 //!
 //! Nothing that an unauthenticated peer says ends the search. When the deadline has passed, the
 //! error is the most telling cause that was met.
@@ -35,13 +36,13 @@ pub(crate) struct Channel {
     pub(crate) peer: SocketAddr,
 }
 
-/// What to look for, and where.
+/// The coordinator that a rank looks for, and the places to try.
 pub(crate) struct Target<'a> {
     pub(crate) rank: Rank,
     pub(crate) size: usize,
     /// A name, or an address, or several addresses of one host.
     pub(crate) hosts: &'a [String],
-    /// Who names that host, as in `MASTER_ADDR`.
+    /// The variable or other source that names the host, as in `MASTER_ADDR`.
     pub(crate) named_by: &'a str,
     /// Candidates, in order.
     pub(crate) ports: &'a [u16],
@@ -61,7 +62,7 @@ pub(crate) struct Dial<'a> {
     warn_at: Option<Instant>,
 }
 
-/// What became of one attempt.
+/// A failed attempt, with its address and cause.
 struct Failure {
     at: Option<SocketAddr>,
     cause: Cause,

@@ -49,7 +49,7 @@ pub enum Rendezvous {
     Ports {
         /// Rank 0's host: a name, or an address, or several addresses of it.
         hosts: Vec<String>,
-        /// What names that host, as in `MASTER_ADDR`; for messages.
+        /// The variable or other source that names the host, as in `MASTER_ADDR`; for messages.
         named_by: &'static str,
         /// Candidates, in order.
         ports: Vec<u16>,
@@ -100,7 +100,7 @@ impl Identity {
     /// launcher's key-value space it blocks until all have, for at most `timeout`.
     ///
     /// # Errors
-    /// What the user names does not hold a secret, the launcher fails, or there is no home
+    /// The source that the user names holds no secret, the launcher fails, or there is no home
     /// directory.
     pub fn secret(
         &mut self,
@@ -109,7 +109,7 @@ impl Identity {
     ) -> Result<Secret, SecretError> {
         let given = Secret::given(variable)?;
         let carried = match (&mut self.rendezvous, &self.carrier) {
-            // All ranks take part, whatever they were given: a barrier waits for each.
+            // All ranks take part, even those that were given a secret: a barrier waits for each.
             (Rendezvous::Kvs(client), _) => {
                 client.share_secret(self.rank, given.is_none(), timeout)?
             }

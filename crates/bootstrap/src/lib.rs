@@ -12,8 +12,8 @@
 //! # Limits of the star
 //! - To join costs rank 0 one handshake (0.3 ms) per rank, one connection per rank, and the cards
 //!   of all ranks once for each of `limits::ROSTER_FAN_OUT` ranks, which hand them on.
-//! - A verdict takes one message to rank 0 and one back, whatever the number of ranks, and one more
-//!   each way for ranks that wait for it.
+//! - A verdict takes one message to rank 0 and one back, at any number of ranks. Ranks that wait
+//!   for it take one more each way.
 //! - Rank 0 is a single point of failure: if it dies, every rank sees that. If it dies while it
 //!   hands out a verdict, some ranks may hear that verdict and others that rank 0 is gone.
 //! - A rank that cannot reach rank 0 names rank 0. Ranks that reach rank 0 get one verdict.

@@ -129,7 +129,7 @@ impl Member {
         self.order(Command::Complain(complaint));
     }
 
-    /// What the control thread takes commands from, for another thread.
+    /// A sender of commands to the control thread, for another thread.
     pub(crate) fn commands(&self) -> mpsc::UnboundedSender<Command> {
         self.commands.clone()
     }
@@ -226,7 +226,7 @@ struct Post {
     exchanged: std_mpsc::Sender<Option<Vec<Vec<u8>>>>,
     exchanges: u64,
     patience: Patience,
-    /// What is said again on a new connection.
+    /// Messages that the rank sends again on a new connection.
     unsettled: Vec<ToHub>,
     /// Callers that wait to catch up until there is a connection again.
     callers: Vec<Mark>,
@@ -476,13 +476,14 @@ async fn returned(returning: &mut Option<JoinHandle<io::Result<Line>>>) -> io::R
     }
 }
 
-/// What every rank says whose hub does not answer, however it noticed: all say the same.
+/// The verdict of every rank whose hub does not answer. It does not depend on how the rank
+/// noticed, so all say the same.
 fn silent_hub() -> Verdict {
     let ranks = vec![Who { rank: Rank(0), host: None }];
     Verdict::Silent { ranks, for_ms: limits::HUB_SILENCE_MS }
 }
 
-/// What every rank says that fails after the hub has left.
+/// The verdict of every rank that fails after the hub has left.
 const fn left_hub() -> Verdict {
     Verdict::Left { who: Who { rank: Rank(0), host: None } }
 }

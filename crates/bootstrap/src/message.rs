@@ -57,7 +57,7 @@ pub(crate) struct Invitation {
     pub(crate) ticket: Ticket,
 }
 
-/// What a rank that comes back says first.
+/// The first message of a rank that comes back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Return {
     pub(crate) rank: u32,
@@ -95,7 +95,7 @@ pub(crate) enum Refusal {
     Duplicate,
     /// The rank is not below the size, or its card is too long.
     Invalid,
-    /// These had not joined in time; what the coordinator turned away may explain it.
+    /// These had not joined in time. Connections that the coordinator turned away may explain it.
     Missing { ranks: Vec<u32>, turned_away: String },
     /// One joined and went away before all were there.
     Lost { rank: u32 },

@@ -126,7 +126,7 @@ pub(crate) struct WayBack {
 }
 
 impl WayBack {
-    /// What this rank says first when it comes back.
+    /// The first message of this rank when it comes back.
     pub(crate) const fn first_word(&self) -> ToHub {
         ToHub::Return(Return { rank: self.rank.0, ticket: self.invitation.ticket })
     }
@@ -152,7 +152,7 @@ impl WayBack {
     }
 }
 
-/// Whoever listens there is not the coordinator, unless the connection itself failed.
+/// The listener there is not the coordinator, unless the connection itself failed.
 fn refused(cause: HandshakeError) -> io::Error {
     match cause {
         HandshakeError::Io(e) => e,

@@ -40,7 +40,7 @@ pub(crate) struct Parent {
     pub(crate) port: u16,
 }
 
-/// What a child says to its parent.
+/// A child's request to its parent for the roster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Fetch {
     pub(crate) rank: u32,

@@ -10,7 +10,7 @@ use crate::secret::WAYS_TO_SHARE;
 /// Addresses that are named for one cause; further ones are only counted.
 const ADDRESSES_MAX: usize = 4;
 
-/// A tally of fixed size, whatever strangers do.
+/// A tally of fixed size: strangers cannot make it grow.
 #[derive(Debug, Default)]
 pub(crate) struct TurnedAway(Mutex<Tally>);
 
@@ -27,7 +27,7 @@ struct Tally {
 struct Cause {
     attempts: u32,
     from: Vec<IpAddr>,
-    /// What the latest attempt had.
+    /// The version or size that the latest attempt had; 0 for a wrong secret.
     theirs: u32,
 }
 
@@ -54,7 +54,7 @@ impl TurnedAway {
         }
     }
 
-    /// What explains missing ranks, and what to do about it; empty if nothing does.
+    /// An explanation of missing ranks, with advice; empty if no attempt explains them.
     pub(crate) fn explanation(&self) -> String {
         let tally = self.tally();
         let mut text = String::new();

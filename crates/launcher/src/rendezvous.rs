@@ -84,7 +84,7 @@ pub enum RendezvousError {
     Unresolved {
         /// The first other host.
         host: String,
-        /// What the resolver says.
+        /// The resolver's error.
         source: io::Error,
     },
     /// The address from which the host is reached could not be found.
@@ -95,7 +95,7 @@ pub enum RendezvousError {
     Route {
         /// The first other host.
         host: String,
-        /// What the routing table says.
+        /// The error of the route look-up.
         source: io::Error,
     },
     /// None of our interfaces is one of those to use.

@@ -1,4 +1,4 @@
-//! Real sockets on loopback: who is dropped when all places are taken.
+//! Checks, with real sockets on loopback, which connections a full acceptor drops.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

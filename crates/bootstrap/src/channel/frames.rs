@@ -51,8 +51,8 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         self.assembler.bytes_max = bytes_max;
     }
 
-    /// The next message; `None` where the sender has hung up between two. Cancel safe: what has
-    /// arrived of a message is kept for the next call.
+    /// The next message; `None` where the sender has hung up between two. Cancel safe: the reader
+    /// keeps a partly received message for the next call.
     ///
     /// # Errors
     /// The connection broke, or what comes was not sent by who shook hands.

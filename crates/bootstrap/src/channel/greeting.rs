@@ -95,7 +95,7 @@ impl Greeting {
         if them.side == ANSWER { self.compare(them) } else { Err(HandshakeError::Stranger) }
     }
 
-    /// The job comes first: what a foreign job differs in besides is no concern of ours.
+    /// Compares the job first: the version and size of a foreign job do not matter.
     fn compare(&self, them: &Self) -> Result<(), HandshakeError> {
         if (them.job, them.purpose) != (self.job, self.purpose) {
             Err(HandshakeError::OtherJob)

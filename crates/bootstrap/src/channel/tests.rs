@@ -58,7 +58,7 @@ fn what_does_not_match_has_a_name() {
         (Err(HandshakeError::Version(theirs)), Err(HandshakeError::Version(VERSION)))
             if theirs == VERSION + 1
     ));
-    // A job of another user concerns nobody here, whatever its version and size.
+    // Both sides report a foreign job as such, even if its version and size differ too.
     assert!(matches!(
         meet(job("k", 5).with_version(VERSION + 1), SECRET),
         (Err(HandshakeError::OtherJob), Err(HandshakeError::OtherJob))

@@ -27,7 +27,7 @@ mod watch;
 
 use watch::{Announcing, Look, Lost};
 
-/// What is under way to ranks that are left behind may take this long to leave.
+/// Messages to ranks that the hub leaves behind may take this long to go out.
 const FLUSH: Duration = Duration::from_secs(1);
 /// Messages of ranks that wait until the hub has time; then their connections have to.
 const EVENTS_MAX: usize = 1024;
@@ -68,7 +68,7 @@ pub(crate) struct Hub {
     began: Instant,
     /// Those that have said goodbye and wait for the others to, and how long they may.
     leaving: BTreeMap<u32, Instant>,
-    /// What is waited for before the arbiter decides.
+    /// The hub waits for this look before the arbiter decides.
     look: Option<Look>,
     looks: u64,
     /// Callers who wait until nothing is left to announce.
@@ -121,7 +121,8 @@ impl Seat {
         self.outbox.send(Heard::Message(Arc::clone(bytes))).is_ok()
     }
 
-    /// Sends a mark the way of what was received, or for rank 0 the way of what it is told.
+    /// Sends a mark along the path of the messages from the rank, or for rank 0 along the path of
+    /// the messages to it.
     fn mark(&self, mark: Mark) {
         let sent = match &self.marks {
             Some(marks) => marks.send(mark).is_ok(),
@@ -134,7 +135,7 @@ impl Seat {
 }
 
 impl Hub {
-    /// A hub for `size` ranks, and the line of rank 0, who is the first member.
+    /// A hub for `size` ranks, and the line of rank 0, the first member.
     pub(crate) fn new(
         size: usize,
         first: Joining,
@@ -334,7 +335,7 @@ impl Hub {
                     return;
                 }
             }
-            // Who is gone cannot be told that we are going.
+            // A rank that is gone cannot hear that the hub hangs up.
             writer.close().await.unwrap_or_default();
         });
         let tell = self.tell.clone();

@@ -42,7 +42,7 @@ struct Lab {
     own: Line,
     tell: mpsc::Sender<Event>,
     invitation: Invitation,
-    /// What the coordinator sends on the connection of rank 1.
+    /// The messages that the coordinator sends on the connection of rank 1.
     _inbox: mpsc::UnboundedReceiver<Heard>,
 }
 
@@ -65,7 +65,7 @@ impl Lab {
         assert!(self.tell.send(cut).await.is_ok());
     }
 
-    /// What rank 0 hears next.
+    /// The next message that rank 0 hears.
     async fn hears(&mut self) -> FromHub {
         match self.own.heard.recv().await {
             Some(Heard::Message(bytes)) => decode(&bytes).unwrap(),

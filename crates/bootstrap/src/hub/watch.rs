@@ -274,7 +274,7 @@ impl Hub {
         }
     }
 
-    /// Tells all others first: the process of rank 0 may end with what it hears.
+    /// Tells all others first: the process of rank 0 may end when it hears the verdict.
     fn announce(&mut self, bytes: &Arc<[u8]>) {
         let (mark, written) = mpsc::channel(1);
         for (rank, seat) in self.seats.iter().filter(|(rank, _)| **rank != 0) {

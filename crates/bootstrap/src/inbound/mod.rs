@@ -3,7 +3,7 @@
 //! Connections, the coordinator and the rank's own end are tasks of one thread, with queues between
 //! them. A `Mark` goes the way of the messages: a connection passes it on once the kernel holds
 //! nothing more, and every queue keeps its order. So a mark that has come through proves that
-//! whatever was received before it has been handled.
+//! everything that was received before it has been handled.
 
 use std::convert::Infallible;
 use std::io;
@@ -18,7 +18,7 @@ use crate::channel::Reader;
 /// A request to catch up.
 #[derive(Clone, Debug)]
 pub(crate) enum Mark {
-    /// By a caller, who waits until the last copy is dropped.
+    /// A caller asks, and waits until the last copy is dropped.
     Caller(std_mpsc::Sender<Infallible>),
     /// By a task of the control thread, which counts what comes back of this number.
     Task(u64),
@@ -30,14 +30,14 @@ pub(crate) enum Mark {
 pub(crate) type Passed = std_mpsc::Receiver<Infallible>;
 
 impl Mark {
-    /// A caller's mark, and what disconnects once all copies of it are dropped.
+    /// A caller's mark, and a receiver that disconnects once all copies of the mark are dropped.
     pub(crate) fn new() -> (Self, Passed) {
         let (caller, passed) = std_mpsc::channel();
         (Self::Caller(caller), passed)
     }
 }
 
-/// What a connection delivers, in the order in which it came.
+/// One event that a connection delivers. Events come in the order of arrival.
 #[derive(Debug)]
 pub(crate) enum Inbound {
     Message(Vec<u8>),

@@ -59,7 +59,7 @@ pub enum JoinError {
         named_by: String,
         /// How long the rank tried.
         timeout: Duration,
-        /// What the resolver says.
+        /// The resolver's error.
         source: io::Error,
     },
     /// Rank 0 speaks another version of the protocol.

@@ -19,7 +19,7 @@ use crate::rendezvous::{self, Report};
 pub(super) struct Place {
     /// A name, or an address, or several addresses of one host.
     pub(super) hosts: Vec<String>,
-    /// What names that host.
+    /// The variable or other source that names the host.
     pub(super) named_by: &'static str,
     /// Candidates, in order.
     pub(super) ports: Vec<u16>,

@@ -1,11 +1,11 @@
-//! One cause for all survivors: what the judge finds is announced only when no rank can have
-//! returned another.
+//! One cause for all survivors: the coordinator announces the judge's cause only when no rank can
+//! have returned another.
 //!
 //! A rank that reported a failure waits for the cause. If the coordinator keeps silent for
 //! `limits::HUB_SILENCE_MS`, the rank states a cause by itself, returns it, and tells the
 //! coordinator. So the coordinator asks every rank that waits to hold on before it announces
-//! anything. A rank that holds on waits as long again. What a rank has stated becomes the cause for
-//! all, whatever the judge has found.
+//! anything. A rank that holds on waits as long again. A cause that a rank has stated becomes the
+//! cause for all, even if the judge has found another.
 //!
 //! Pure, as the judge is. `tick` decides. The hub calls it only after it has handed in all that had
 //! arrived before.
@@ -23,7 +23,7 @@ use crate::verdict::Verdict;
 const PROMISE_MS: u64 = limits::HUB_SILENCE_MS / 2;
 const _: () = assert!(limits::ANSWER_MS < PROMISE_MS);
 
-/// What the coordinator is to do.
+/// A step that the coordinator is to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Ask these ranks for their history, and hand in the answers.
@@ -44,7 +44,7 @@ pub(crate) struct Arbiter {
     is_over: bool,
 }
 
-/// What is to be announced.
+/// The cause that the coordinator is to announce.
 #[derive(Debug)]
 struct Cause {
     verdict: Verdict,
@@ -117,7 +117,7 @@ impl Arbiter {
         self.found(found, now_ms)
     }
 
-    /// What was asked of a rank that has come back, and may not have heard it.
+    /// The open requests to a rank that has come back, as it may not have heard them.
     pub(crate) fn owed(&self, rank: Rank) -> Vec<Step> {
         let is_open = self.cause.as_ref().is_some_and(|cause| cause.open.contains(&rank));
         let hold = is_open.then(|| Step::Hold(vec![rank]));

@@ -1,4 +1,4 @@
-//! One cause for all, whatever the order of events: single steps, and many random runs of a job in
+//! One cause for all, in every order of events: single steps, and many random runs of a job in
 //! which ranks and the coordinator stop, die, leave and report failures.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -126,7 +126,7 @@ struct World {
     arbiter: Arbiter,
     hub_stopped_until: u64,
     members: BTreeMap<u32, Member>,
-    /// What the coordinator has announced.
+    /// The verdict that the coordinator has announced.
     announced: Option<Verdict>,
 }
 
@@ -149,7 +149,7 @@ impl World {
         wire.push_back((last.max(now + 1 + delay), message));
     }
 
-    /// What the coordinator does with all that has arrived.
+    /// The coordinator handles all that has arrived.
     fn run_hub(&mut self) {
         let now = self.now;
         let mut arrived = Vec::new();
@@ -255,7 +255,7 @@ impl World {
         }
     }
 
-    /// Runs the job until nothing more can happen. What the survivors have returned.
+    /// Runs the job until nothing more can happen. Yields the verdicts that survivors returned.
     fn run(mut self) -> Vec<(u32, Verdict)> {
         let ranks: Vec<u32> = self.members.keys().copied().collect();
         while self.now < 20_000 {

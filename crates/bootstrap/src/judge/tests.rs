@@ -125,7 +125,7 @@ fn a_judge_that_was_stopped_accuses_nobody_whom_its_question_has_not_reached() {
     let expected = "not every rank has entered allreduce [f32 x 8, sum] #4: \
                     rank 2 (host h1) has made no call yet";
     assert_eq!(text(answered), expected);
-    // Who does not answer then is silent.
+    // If rank 2 does not answer then, it is silent.
     let silent = verdict(tick_until_a_verdict(&mut asked()));
     let waited_ms = stopped_for_ms + limits::ANSWER_MS - TICK_MS;
     let who = Who { rank: Rank(2), host: Some("h1".into()) };

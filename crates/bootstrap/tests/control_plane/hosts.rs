@@ -112,7 +112,7 @@ impl Drop for Hosts {
     }
 }
 
-/// What the program prints, if it succeeds.
+/// Runs `ip` and returns its output, if it succeeds.
 fn ip(line: &str) -> Option<String> {
     let output = Command::new("ip").args(line.split(' ')).output().ok()?;
     output.status.success().then(|| String::from_utf8(output.stdout).unwrap())

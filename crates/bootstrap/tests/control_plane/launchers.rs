@@ -166,7 +166,7 @@ fn proxy(socket: UnixStream, space: Arc<Mutex<HashMap<String, String>>>, barrier
     }
 }
 
-/// A launcher that serves the sockets of `size` ranks, and what they publish.
+/// A launcher that serves the sockets of `size` ranks, and the space into which they publish.
 fn hydra(size: usize) -> (Vec<UnixStream>, Arc<Mutex<HashMap<String, String>>>) {
     let space = Arc::new(Mutex::new(HashMap::new()));
     space.lock().unwrap().insert("PMI_process_mapping".into(), format!("(vector,(0,1,{size}))"));

@@ -21,7 +21,7 @@ const PLACES: [usize; 4] = [0, 1, 1, 2];
 /// Connections there give up soon.
 const IMPATIENT: &str = "10.78.9";
 
-/// What a rank reports, and how many milliseconds after the loss.
+/// The milliseconds since the loss, the rank that reports, and its complaint.
 type Report = (u64, usize, Complaint);
 
 fn overdue(after_ms: u64, rank: usize) -> Report {
