@@ -22,7 +22,7 @@ pub(crate) struct Home(PathBuf);
 
 struct Process {
     child: Child,
-    /// What it says, line by line, and when.
+    /// The lines that it prints, each with its time.
     lines: Receiver<(String, Instant)>,
 }
 

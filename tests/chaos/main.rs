@@ -25,7 +25,7 @@ use crate::random::Random;
 /// People compare the printed figures with the promise.
 const SOON: Duration = Duration::from_secs(20);
 
-/// What the bound of a call is where ranks are stopped.
+/// The bound of a call where ranks are stopped.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 #[test]

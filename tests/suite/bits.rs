@@ -59,7 +59,7 @@ pub(crate) fn same_bits(via: Via, size: usize) -> BTreeSet<String> {
     runs[0][0].keys().map(|(algorithm, _)| algorithm.clone()).collect()
 }
 
-/// What all ranks get by all algorithms, in place and apart, the first time and again.
+/// The bits that all ranks get by all algorithms, in place and apart, the first time and again.
 fn run(via: Via, size: usize) -> Vec<Bits> {
     let all = Collective::ALL.into_iter().flat_map(Algorithm::of);
     let carried: Vec<_> = all

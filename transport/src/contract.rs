@@ -203,10 +203,10 @@ pub trait Transport: Send + fmt::Debug {
     fn disarm(&mut self);
 
     /// Makes memory of `bytes` (not 0) zeroed bytes, where `send` may let a device read long
-    /// messages, if this transport does such things; what is sent is accepted as the device is done
-    /// with it. With a `Placement`, `recv` may let a device write long messages there. The first
-    /// such `send` to each peer, and the first such `recv`, take as long as the system needs to pin
-    /// all of the pages.
+    /// messages, if this transport does such things. That `send` accepts bytes when the device is
+    /// done with them. With a `Placement`, `recv` may let a device write long messages there. The
+    /// first such `send` to each peer, and the first such `recv`, take as long as the system needs
+    /// to pin all of the pages.
     fn pages(&mut self, _bytes: usize) -> Option<io::Result<Pages>> {
         None
     }

@@ -1,5 +1,5 @@
-//! What a child process made by `fork` keeps of its parent's connections. In a program of its own,
-//! as the child has all that the parent has.
+//! The connections of its parent that a child process made by `fork` keeps. In a program of its
+//! own, as the child has all that the parent has.
 
 use std::io::Read as _;
 use std::os::fd::AsFd as _;

@@ -1,4 +1,4 @@
-//! How ranks get at memory: whose it is, whether it is there, and who else uses it.
+//! Access of ranks to memory: its owner, whether it is there, and which other lanes use it.
 
 use alloc::vec::Vec;
 

@@ -91,7 +91,7 @@ fn a_tree_and_a_chain_differ_and_two_operands_do_not() {
     }
 }
 
-/// What lies in scratch is as wide as the accumulator: to copy it is no change of form.
+/// Values in scratch are as wide as the accumulator: to copy them is no change of form.
 #[test]
 fn copying_to_another_form_is_seen() {
     let schedules = pair(|other, steps| {

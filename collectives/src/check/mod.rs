@@ -34,7 +34,7 @@
 //! # Why one run stands for every timing
 //!
 //! A lane performs its steps in program order. It waits for messages, for room in a link and for
-//! signals, but it never chooses what to do by what has arrived. A message goes from a lane to the
+//! signals, but no arrival changes the choice of its next step. A message goes from a lane to the
 //! same lane of its receiver, and a link keeps its order. Processes of this kind give the same
 //! results in every order of events if they share no memory (Kahn, 1974). An earlier message, or
 //! more room, never stops a lane that could go on. So if one run ends, every run ends.

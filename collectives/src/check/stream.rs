@@ -20,7 +20,7 @@ pub(super) struct Stream {
     /// Elements that were accepted, and those of the offer after them.
     pub(super) elements: usize,
     pub(super) bytes: usize,
-    /// What is left of an offer. It lies in the sender's memory, and is read when it is taken.
+    /// The rest of an offer. It lies in the sender's memory, and is read when it is taken.
     offer: Option<Slice>,
     /// Elements of the offer that were taken since the sender last asked.
     taken: usize,
@@ -42,7 +42,7 @@ impl Stream {
         Some(core::mem::take(&mut self.taken))
     }
 
-    /// What lies in the sender's memory of the next `elements` elements, which the receiver takes.
+    /// Takes, for the receiver, the part of the next `elements` elements in the sender's memory.
     pub(super) fn take_offered(&mut self, elements: usize) -> Option<Slice> {
         let left = self.offer.as_mut()?;
         let more = elements.saturating_sub(self.elements - left.len);

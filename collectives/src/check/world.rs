@@ -18,9 +18,9 @@ pub(super) struct World<'s> {
     pub(super) schedules: &'s [Schedule],
     pub(super) conditions: Conditions,
     pub(super) nodes: Vec<Node>,
-    /// Who knows of what, where ranks reach into each other's memory,
+    /// Which lane of which rank knows of which step, where ranks reach into each other's memory.
     pub(super) races: Option<Races>,
-    /// and else, by rank, where it has several lanes.
+    /// Elsewhere, by rank: which of its lanes knows of which step, where it has several.
     pub(super) lanes: Vec<Option<Races>>,
     pub(super) tells: Option<Tells>,
 }

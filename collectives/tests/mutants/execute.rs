@@ -1,9 +1,9 @@
 //! Runs the schedules of all ranks on real numbers: two calls in a row, in a random order of
 //! events.
 //!
-//! It shares nothing with `check` but the machine. Whatever may happen at any time is left to
-//! chance: which lane of which rank moves next, how much of a message a link accepts and a receiver
-//! takes, whether a receiver reads an offer ahead, and how far one rank is in the second call while
+//! It shares nothing with `check` but the machine. Chance decides all that may happen at any time:
+//! which lane of which rank moves next, how much of a message a link accepts and a receiver takes,
+//! whether a receiver reads an offer ahead, and how far one rank is in the second call while
 //! another is still in the first.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -19,7 +19,7 @@ use crate::random::Random;
 /// Calls in a row.
 const CALLS: usize = 2;
 
-/// What numbers are summed.
+/// The numbers that are summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Numbers {
     /// Small integers, whose sums are exact: they tell which inputs are in a result.
@@ -31,7 +31,7 @@ pub(crate) enum Numbers {
 /// Runs all ranks once. The bits of all outputs, if they are right: by call and rank.
 ///
 /// # Errors
-/// What went wrong, in words.
+/// The failure, in words.
 pub(crate) fn execute(
     schedules: &[Schedule],
     conditions: Conditions,
@@ -76,18 +76,19 @@ struct Link {
 }
 
 struct Offer {
-    /// What the receiver has not taken,
+    /// The part that the receiver has not taken.
     left: Slice,
-    /// as it was when it was offered, if the receiver has read it then,
+    /// The values of that part when it was offered, if the receiver has read them then.
     ahead: Option<VecDeque<f32>>,
-    /// and what it has taken since the sender asked.
+    /// Elements that the receiver has taken since the sender asked.
     taken: usize,
 }
 
-/// A number that no sum hides: what was never written, or is of another form than was asked for.
+/// A number that no sum hides. It stands for values that were never written, and for values of
+/// another form than was asked for.
 const GARBAGE: f32 = f32::NAN;
 
-/// What stands in for division and rounding: not the same when done twice or never.
+/// Stands in for division and rounding: the result differs if this is done twice or never.
 fn finish(sum: f32) -> f32 {
     2.0 * sum + 1.0
 }
@@ -408,7 +409,7 @@ impl<'s> Job<'s> {
             self.has_offered = true;
             return Ok(0);
         }
-        // What fits into an empty link is accepted whole: schedules may rely on it.
+        // A message that fits into an empty link is accepted whole: schedules may rely on it.
         let fits = room == src.len;
         let src = src.take(if fits { room } else { self.some(room, all) });
         let form = self.form(Form::of(src.buffer));

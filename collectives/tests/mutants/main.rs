@@ -1,9 +1,9 @@
 //! Every algorithm's schedules with something wrong in them: `check` refuses each that can fail.
 //!
-//! A *mutant* is the schedules of all ranks with one random change to one step of one rank. What
-//! `check` accepts must be right after all, so it is executed on real numbers again and again, in
-//! random orders of events (`execute`). What it refuses is executed too, to learn in how many cases
-//! that alone would have found the fault.
+//! A *mutant* is the schedules of all ranks with one random change to one step of one rank. A
+//! mutant that `check` accepts must be right after all, so it is executed on real numbers again and
+//! again, in random orders of events (`execute`). A mutant that `check` refuses is executed too, to
+//! learn in how many cases that alone would have found the fault.
 //!
 //! `RINGFOLD_MUTANTS_SEED=7` repeats the run with this seed. `RINGFOLD_MUTANTS=24` makes so many of
 //! each kind in each world.
@@ -27,7 +27,7 @@ use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 /// Mutants of each kind in each world.
 const MUTANTS: usize = 6;
 
-/// Executions of what was accepted, under each condition, and of what was not.
+/// Executions under each condition: of a mutant that was accepted, and of one that was refused.
 const RUNS: usize = 24;
 const RUNS_REFUSED: usize = 6;
 
@@ -95,7 +95,7 @@ fn refusal(schedules: &[Schedule]) -> Option<Flaw> {
     conditions(schedules).into_iter().find_map(|conditions| check(schedules, conditions).err())
 }
 
-/// What goes wrong in some of so many executions under each condition.
+/// The first failure in so many executions under each condition, if one fails.
 fn failure(schedules: &[Schedule], runs: usize, random: &mut Random) -> Option<String> {
     for conditions in conditions(schedules) {
         for numbers in [Numbers::Exact, Numbers::Rounded] {
@@ -126,7 +126,7 @@ fn what_algorithms_do_is_right_in_every_order() {
         let failure = failure(&schedules, 2 * RUNS, &mut Random::new(index as u64));
         assert_eq!(failure, None, "{}, {}", world.algorithm, world.call);
         for (rank, schedule) in schedules.iter().enumerate() {
-            // What mutants are made by changes nothing itself.
+            // To take a schedule apart and build it again, as mutants are made, changes nothing.
             let again = Parts::of(schedule).build(&world.plan(rank), schedule.scratch_len());
             assert!(again.lanes().iter().zip(schedule.lanes()).all(|(a, b)| a.len() == b.len()));
             assert!(Parts::of(&again) == Parts::of(schedule), "{schedule}{again}");
@@ -134,7 +134,7 @@ fn what_algorithms_do_is_right_in_every_order() {
     });
 }
 
-/// What became of the mutants of a kind.
+/// The fate of the mutants of a kind.
 #[derive(Clone, Copy, Default)]
 struct Tally {
     refused: usize,

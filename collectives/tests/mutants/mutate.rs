@@ -8,7 +8,7 @@ use ringfold_types::{Rank, Slice};
 
 use crate::random::Random;
 
-/// What is changed.
+/// The kinds of changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// Two steps of a lane change places.

@@ -1,4 +1,4 @@
-//! What proofs of schedules take for granted of the kernels, so that the order of a reduction can
+//! The assumptions about kernels in the proofs of schedules. By them the order of a reduction can
 //! be told from the order of its sources alone: operands are combined from left to right, however
 //! they are divided among steps, and two operands have no order.
 

@@ -67,7 +67,7 @@ pub(crate) struct Parts {
 }
 
 /// How long a rank that noticed trouble waits for the verdict before it states its own. The control
-/// thread has a verdict far sooner, whatever becomes of rank 0, so only a rank without one waits.
+/// thread has a verdict far sooner, even if rank 0 dies or stops, so only a rank without one waits.
 const JUDGEMENT: Duration = Duration::from_millis(5 * limits::HUB_SILENCE_MS);
 
 impl Communicator {
@@ -172,9 +172,9 @@ impl Communicator {
         self.timeout = timeout.min(LONGEST);
     }
 
-    /// What ends this communicator from any thread, also while a call waits: the call returns
-    /// [`Error::Failed`] with [`Verdict::Aborted`], and so do those of all other ranks. It takes a
-    /// message to rank 0 and back, or two seconds if rank 0 does not answer.
+    /// A handle that ends this communicator from any thread, also while a call waits: the call
+    /// returns [`Error::Failed`] with [`Verdict::Aborted`], and so do those of all other ranks. It
+    /// takes a message to rank 0 and back, or two seconds if rank 0 does not answer.
     ///
     /// ```
     /// use ringfold::{Communicator, Error};

@@ -60,8 +60,8 @@ impl Communicator {
     ) -> Result<u32, Trouble> {
         let (rank, class) = (self.rank, Class::of(call, self.size()));
         let Some(class) = class else { return Ok(0) };
-        // Who is in another call is found out here. All ranks have come then, so that each can try
-        // to read the others' memory.
+        // This exchange finds out a rank that is in another call. All ranks have come then, so that
+        // each can try to read the others' memory.
         self.do_all_say_yes(tag, true)?;
         let takes_offers = self.engine.router().takes_offers();
         if !self.do_all_say_yes(tag, takes_offers)? {

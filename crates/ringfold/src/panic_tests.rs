@@ -1,4 +1,4 @@
-//! What a panic inside a call leaves behind.
+//! The state that a panic inside a call leaves behind.
 
 use std::io;
 use std::os::fd::BorrowedFd;

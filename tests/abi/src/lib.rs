@@ -29,7 +29,7 @@ macro_rules! offsets {
     };
 }
 
-/// Asserts that what is handed over whole is as large as in the header.
+/// Asserts that structures that are handed over whole are as large as in the header.
 macro_rules! sizes {
     ($($ours:ident = $theirs:ident)*) => {
         $(assert_eq!(

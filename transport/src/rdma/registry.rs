@@ -21,7 +21,7 @@ use super::words;
 pub(super) struct Registry {
     /// The oldest first.
     all: Vec<Entry>,
-    /// What allows to let peers write to them.
+    /// The promise that allows peers to write to them.
     placement: Option<Placement>,
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Every rank signs its slot with its process number, a random token, and at which address of its
 //! own the token lies. A process that has the token at this address is that rank, and no other: so
-//! whoever reads a peer's memory reads the token after it, in one system call. It then knows that
+//! a reader of a peer's memory reads the token after it, in one system call. It then knows that
 //! the process number was the peer's all the while.
 
 use std::io;
@@ -76,9 +76,9 @@ impl Process {
     }
 }
 
-/// What becomes readable when the process that signed `slot` ends; `None` where this cannot be had:
-/// another namespace, no descriptor left, an old system. It is this process for ranks that are
-/// threads of one, which end by leaving.
+/// A descriptor that becomes readable when the process that signed `slot` ends; `None` where this
+/// cannot be had: another namespace, no descriptor left, an old system. It is this process for
+/// ranks that are threads of one, which end by leaving.
 pub(super) fn watch(slot: &Slot, own: Namespace) -> Option<io::Result<OwnedFd>> {
     let (number, namespace, _) = slot.signed()?;
     let is_near = own == namespace && own.0 != 0 && number != std::process::id();

@@ -1,5 +1,5 @@
 //! How the ranks of a host meet: the lowest makes the memory that they share and hands it to the
-//! others, each of which connects to it. What ranks say to each other afterwards is in that memory.
+//! others, each of which connects to it. Ranks speak to each other in that memory afterwards.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};

@@ -13,7 +13,7 @@ use super::proof::{
 use super::segment::Geometry;
 use crate::sys::{receive, transmit};
 
-/// What this rank knows of its host.
+/// This rank's knowledge of its host.
 #[derive(Debug)]
 pub(super) struct Host {
     pub(super) key: JobKey,

@@ -79,7 +79,7 @@ impl Shm {
         })
     }
 
-    /// What there is to read of a link that is not used yet.
+    /// The answer to a read of a link that is not used yet: nothing, or an error.
     #[cold]
     pub(super) fn unused(&self, link: Link) -> Result<Option<Fragment<'_>>, LinkError> {
         match self.slot_of(link.peer).filter(|_| link.lane.index() < self.lanes) {
@@ -128,7 +128,7 @@ impl Shm {
     /// Maps the links that peers have begun to use. Whether there were any.
     #[cold]
     pub(super) fn meet(&mut self) -> Result<bool, LinkError> {
-        // Acquire: what was introduced before is seen.
+        // Acquire: this rank sees all introductions that were counted before.
         let introductions = self.slot.introductions().load(Ordering::Acquire);
         for slot in 0..self.peers.len() {
             let word = self.slot.introduced(slot);
@@ -238,7 +238,7 @@ impl Shm {
             }
             if is_bell {
                 self.bell.silence();
-                // What else there is will be seen the next time.
+                // The next call sees any other events.
                 break;
             }
         }

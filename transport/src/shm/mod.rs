@@ -69,7 +69,7 @@ const NAME: &str = "shm";
 const POLLS_PER_LOOK: u32 = 1024;
 /// The epoll datum of the own bell; peers have their slot's number.
 const OWN_BELL: u64 = u64::MAX;
-/// The place of what has none.
+/// The slot of a rank without one, and the place of a link without one.
 const NOWHERE: u32 = u32::MAX;
 
 /// One rank's end of its host's shared memory.
@@ -87,7 +87,7 @@ pub struct Shm {
     /// By rank and lane, the link's place among the ends, if it is used.
     places: Vec<u32>,
     ends: Vec<End>,
-    /// By slot, all ranks of the host; what is said of this rank itself means nothing.
+    /// By slot, all ranks of the host. The entry of this rank itself means nothing.
     peers: Vec<Peer>,
     /// This rank's number among them, and its slot.
     own: usize,

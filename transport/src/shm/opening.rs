@@ -56,8 +56,8 @@ pub(super) struct Opening {
     are_made: Vec<Option<bool>>,
 }
 
-/// What parts of a window keep: when the last rank has dropped the last of them, the pages go back
-/// to the system.
+/// The memory that parts of a window keep: when the last rank has dropped the last of them, the
+/// pages go back to the system.
 #[derive(Debug)]
 struct Held {
     segment: Arc<Segment>,
@@ -146,7 +146,7 @@ impl Shm {
         Ok(memory)
     }
 
-    /// What the peer in `slot` says of the window that is being made, if it has said it.
+    /// Whether the peer in `slot` has its part of the window that is being made, if it has said so.
     fn hear(&self, slot: usize, bytes: usize) -> Result<Option<bool>, LinkFault> {
         let peer = &self.peers[slot];
         let Made { number, bytes: said, is_made: [is_made, was_made] } = peer.slot.made();

@@ -34,7 +34,7 @@ const LINK_BYTES: usize = (2 * RING_BYTES).next_multiple_of(PART_BYTES);
 /// Bytes for windows. Freed places are not used again: addresses are cheap.
 pub(super) const WINDOWS_BYTES: u64 = 1 << 56;
 
-/// What lies where, for so many ranks and lanes: the same on every rank.
+/// The layout of a segment for so many ranks and lanes: the same on every rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Geometry {
     pub(super) ranks: usize,
@@ -116,8 +116,8 @@ impl Segment {
         self.geometry
     }
 
-    /// Whether this is the process that met the others. A child that was forked is not: what it
-    /// drops is its parent's still.
+    /// Whether this is the process that met the others. A child that was forked is not: its parent
+    /// still owns all that the child drops.
     pub(super) fn is_ours(&self) -> bool {
         self.process.is_this()
     }

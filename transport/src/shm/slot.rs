@@ -1,5 +1,5 @@
-//! What one rank says to the others of its host, and they to it, without a link: its slot in the
-//! segment.
+//! The slot of a rank in the segment: there it speaks to the others of its host, and they to it,
+//! without a link.
 //!
 //! ```text
 //! 0     wake           1 while the rank sleeps or is about to; the peer that wakes it clears it
@@ -44,7 +44,7 @@ pub(super) struct Slot {
     bytes: usize,
 }
 
-/// What a rank says of a window.
+/// A rank's report on a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Made {
     /// Which it is, counted from 1; 0 if there was none.
@@ -130,7 +130,7 @@ impl Slot {
         self.long::<WINDOW_AT>().store(word, Ordering::Release);
     }
 
-    /// What the rank said last of a window.
+    /// The rank's last report on a window.
     pub(super) fn made(&self) -> Made {
         let word = self.long::<WINDOW_AT>().load(Ordering::Acquire);
         let bytes = self.window_bytes(word >> 2).load(Ordering::Relaxed);

@@ -14,9 +14,9 @@ use crate::sys::{Mapping, copy_bytes};
 /// others.
 ///
 /// Outside of an exposure this rank has its part for itself. In one (`expose`), ranks access each
-/// other's parts without locks: what one writes another sees once it has received what the first
-/// sent afterwards. A peer that knows the job's secret and breaks the protocol can spoil bytes of
-/// windows, as it can send wrong ones; other memory it cannot reach.
+/// other's parts without locks: a rank sees the writes of another once it has received a message
+/// or a signal that the other sent afterwards. A peer that knows the job's secret and breaks the
+/// protocol can spoil bytes of windows, as it can send wrong ones; other memory it cannot reach.
 #[derive(Debug)]
 pub struct Window {
     own: OwnPart,
@@ -80,7 +80,7 @@ impl Window {
 
 /// A window that all ranks use by one protocol. If it is dropped before it is complete, peers that
 /// were stopped may go on at any time: then this rank's part is taken away from them. The part is
-/// copied to private memory at the same addresses, and what peers still write to it is lost.
+/// copied to private memory at the same addresses, and later writes of peers to it are lost.
 #[derive(Debug)]
 pub struct Exposure<'w> {
     /// This rank's part.

@@ -105,7 +105,7 @@ extern "C" fn begin_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     for socket in &SOCKETS {
         if let Some(descriptor) = socket.open() {
-            // SAFETY: the descriptor is of the socket that was entered. What owns it in this
+            // SAFETY: the descriptor is of the socket that was entered. Its owner in this
             // process belongs to a thread that was not forked, or is never dropped (see `Process`).
             unsafe { libc::close(descriptor) };
         }

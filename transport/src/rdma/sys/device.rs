@@ -210,7 +210,7 @@ impl Context {
     pub(in crate::rdma) fn port(&self, number: u8) -> io::Result<Port> {
         let mut found = abi::PortAttr::default();
         // SAFETY: the context is open. This symbol fills in all that the first headers had, up to
-        // the flags, and there is room for what later ones added, which stays zero.
+        // the flags. There is room for the fields that later headers added, which stay zero.
         check(unsafe { (self.library().query_port)(self.raw(), number, &raw mut found) })?;
         let link_layer = match found.link_layer {
             abi::LINK_LAYER_ETHERNET => LinkLayer::Ethernet,

@@ -64,7 +64,7 @@ macro_rules! call {
     ($symbol:literal ($($value:expr => $type:ty),*) $(-> $result:ty)?) => {{
         let symbol = control($symbol);
         // SAFETY: the fake's function of that name has this type, takes any numbers, and copies
-        // what it is given by pointer.
+        // the data that it is given by pointer.
         unsafe {
             let call: unsafe extern "C" fn($($type),*) $(-> $result)? =
                 std::mem::transmute::<*mut c_void, _>(symbol);

@@ -52,7 +52,7 @@ const _: () = assert!(PAYLOAD_AT + INLINE_BYTES == LINE_BYTES as usize);
 const _: () = assert!(CELLS.is_power_of_two() && DATA_BYTES.is_power_of_two());
 const _: () = assert!(DATA_BYTES.is_multiple_of(PIECE_BYTES));
 
-/// What keeps the memory of a ring alive, and makes pages of it.
+/// The owner of a ring's memory, which keeps it alive and makes pages of it.
 pub(crate) trait Owner {
     /// Makes sure that `bytes` bytes from `at` on, which are of the ring, have pages.
     ///

@@ -21,7 +21,7 @@ pub(super) use producer::Producer;
 /// Why a half of a ring is of no more use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Broken {
-    /// What the other end wrote is not what a ring's other half writes.
+    /// The other end wrote something that a ring's other half does not write.
     Protocol(&'static str),
     /// The system has no memory for more of the ring's pages.
     Memory,

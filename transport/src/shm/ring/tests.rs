@@ -253,7 +253,7 @@ fn taking_gives_credit_as_consuming_does() {
     }
 }
 
-/// What has pages for the head of a ring, and some of its data.
+/// An owner with pages for the head of a ring, and some of its data.
 struct Poor {
     _heap: Arc<Heap>,
     left: AtomicUsize,

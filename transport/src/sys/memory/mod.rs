@@ -46,7 +46,7 @@ pub(crate) struct Mapping {
     _lease: Option<Arc<dyn Lease>>,
 }
 
-/// What a part of a mapping keeps alive besides.
+/// A thing that a part of a mapping keeps alive besides.
 pub(crate) trait Lease: fmt::Debug + Send + Sync + UnwindSafe + RefUnwindSafe {}
 
 /// Addresses to which nobody else maps anything, until dropped: then what is mapped there ends.
@@ -160,8 +160,8 @@ impl Mapping {
                 }
             }
             let words = bytes / size_of::<u64>();
-            // SAFETY: the pages of this mapping, which is page-aligned. Whoever writes there at the
-            // same time is another process, and each word is read by one atomic load.
+            // SAFETY: the pages of this mapping, which is page-aligned. Only other processes write
+            // there at the same time, and each word is read by one atomic load.
             let from =
                 unsafe { slice::from_raw_parts(self.base.as_ptr().cast::<AtomicU64>(), words) };
             // SAFETY: the fresh mapping, which is page-aligned, as long, and zeroed.
@@ -178,7 +178,7 @@ impl Mapping {
                 // The system may have taken the old mapping away before it failed. Nobody else
                 // shall get the addresses as long as they are kept.
                 let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
-                // SAFETY: within `kept`; what was there is given up, see `Errors`.
+                // SAFETY: within `kept`; the old contents are given up, see `Errors`.
                 let kept = unsafe { mmap_anonymous(base, bytes, ProtFlags::empty(), flags) };
                 debug_assert!(kept.is_ok(), "{kept:?}");
             })?;
