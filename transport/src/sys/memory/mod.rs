@@ -142,8 +142,8 @@ impl Mapping {
     /// meanwhile.
     ///
     /// # Errors
-    /// The system has no memory for it. The mapping may be gone then: the caller lends nothing of it
-    /// any more, and to access what was lent before ends this process.
+    /// The system has no memory for it. The mapping may be gone then: the caller lends nothing of
+    /// it any more, and an access to bytes that were lent before ends this process.
     pub(crate) fn make_private(&self) -> io::Result<()> {
         let (both, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // The system maps whole pages, and so whole words.
