@@ -118,7 +118,7 @@ fn survivors_are_told_what_became_of_the_others() {
     let Some(outcome) = lab::script(&over_rdma("faults")) else { return };
     let times: Vec<_> = outcome.stdout.lines().filter(|it| it.contains("all know")).collect();
     println!("{}", times.join("\n"));
-    assert_eq!(times.len(), 6, "{outcome:?}");
+    assert_eq!(times.len(), 8, "{outcome:?}");
 }
 
 /// Runs what a suite has of RDMA.
