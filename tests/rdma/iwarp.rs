@@ -44,7 +44,7 @@ fn survivors_are_told_over_iwarp() {
     let Some(outcome) = script(&over_rdma("faults")) else { return };
     let times: Vec<_> = outcome.stdout.lines().filter(|it| it.contains("all know")).collect();
     println!("{}", times.join("\n"));
-    assert_eq!(times.len(), 6, "{outcome:?}");
+    assert_eq!(times.len(), 8, "{outcome:?}");
 }
 
 #[test]
