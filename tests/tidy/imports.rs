@@ -22,7 +22,7 @@ use Uses::{AllBut, Only};
 const MAY_USE: &[(&str, Uses)] = &[
     ("crates/types", Only(&[])),
     ("crates/reduce", Only(&["crates/types"])),
-    ("transport", Only(&["crates/types"])),
+    ("transport", Only(&["crates/types", "topology"])),
     ("topology", Only(&["crates/types"])),
     ("collectives", Only(&["crates/types", "topology"])),
     ("crates/bootstrap", Only(&["crates/types"])),
@@ -65,7 +65,8 @@ const MAY_USE: &[(&str, Uses)] = &[
 const TESTS_MAY_USE: &[(&str, &str, &str)] =
     &[("transport", "crates/lend", "peers write into their registered memory")];
 
-/// Crates that have no dependencies outside the workspace.
+/// Crates that have no dependencies outside the workspace, but for those of features that are off
+/// unless asked for.
 const PURE: &[&str] = &["crates/types", "collectives", "topology"];
 
 /// What cargo knows of the workspace.
@@ -87,6 +88,8 @@ struct Edge<'a> {
     internal: bool,
     /// For tests, benches and examples only.
     dev: bool,
+    /// For a feature.
+    optional: bool,
 }
 
 pub(crate) fn offences(metadata: &Value, tree: &Tree) -> Vec<Offence> {
@@ -109,9 +112,9 @@ pub(crate) fn offences(metadata: &Value, tree: &Tree) -> Vec<Offence> {
 }
 
 fn broken(edge: &Edge<'_>) -> Option<Offence> {
-    let Edge { from, to, internal, dev } = *edge;
+    let Edge { from, to, internal, dev, optional } = *edge;
     if !internal {
-        let kept = dev || !PURE.contains(&from);
+        let kept = dev || optional || !PURE.contains(&from);
         return (!kept)
             .then(|| format!("{from}/Cargo.toml: uses {to}, but depends on nothing outside"));
     }
@@ -157,6 +160,7 @@ fn edges(metadata: &Value) -> Vec<Edge<'_>> {
                 to: folder_of(name).unwrap_or(name),
                 internal: folder_of(name).is_some(),
                 dev: text(&dependency["kind"]) == "dev",
+                optional: dependency["optional"].as_bool().unwrap_or(false),
             });
         }
     }
@@ -219,9 +223,13 @@ mod tests {
 
     #[test]
     fn the_words_need_nobody() {
-        let edge = |dev| Edge { from: "crates/types", to: "serde", internal: false, dev };
-        assert!(broken(&edge(false)).is_some());
-        assert!(broken(&edge(true)).is_none());
+        let edge = |dev, optional| {
+            let (from, to, internal) = ("crates/types", "serde", false);
+            Edge { from, to, internal, dev, optional }
+        };
+        assert!(broken(&edge(false, false)).is_some());
+        assert!(broken(&edge(true, false)).is_none());
+        assert!(broken(&edge(false, true)).is_none());
     }
 
     #[test]

@@ -1,10 +1,18 @@
 //! What the machine and the fabric look like, as far as it decides which schedule is best.
 //!
-//! * `layout`: which ranks share a host, and its CPUs;
-//! * `discover`: the only part that touches the operating system.
+//! * `layout`: where the ranks are; the value that schedules take;
+//! * `machine`: one host; `fabric`: the network between hosts, and what kind it is;
+//! * `evidence`: what ranks tell each other of both, from which all make the same layout;
+//! * `discover`: the only part that touches the operating system, and the readers of
+//!   files; behind the feature of that name.
 #![forbid(unsafe_code)]
 
+pub mod certainty;
+#[cfg(feature = "discover")]
 pub mod discover;
+pub mod evidence;
+pub mod fabric;
 mod layout;
+pub mod machine;
 
 pub use layout::{Crowd, Layout};

@@ -1,0 +1,37 @@
+//! How sure an answer is, and what it rests on.
+
+use std::fmt;
+
+/// How sure an answer about the machine or the fabric is. Only `Certain` answers change how data
+/// moves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Certainty {
+    /// The evidence does not tell.
+    #[default]
+    Unknown,
+    /// The evidence fits, and another answer would fit as well.
+    Likely,
+    /// The evidence leaves no other answer.
+    Certain,
+}
+
+impl fmt::Display for Certainty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Unknown => "unknown",
+            Self::Likely => "likely",
+            Self::Certain => "certain",
+        })
+    }
+}
+
+/// An answer with its certainty and its evidence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding<T> {
+    /// The answer.
+    pub value: T,
+    /// How sure it is.
+    pub certainty: Certainty,
+    /// The evidence, as one sentence for people.
+    pub because: String,
+}
