@@ -1,15 +1,19 @@
 //! How far switches are from hosts, and which cables fit the rest.
 //!
 //! Switches with hosts are leaf switches, on level 1. A switch with at least a quarter of its
-//! cables into a level is on the next, so a misplaced cable pulls no core switch down.
+//! cables into a level, or as many as others, is on the next. So a misplaced cable pulls no core
+//! switch down.
 //!
 //! A cable between levels fits if its ends share neighbours: in the trees of Leiserson (1985), of
 //! Petrini and Vanneschi (k-ary n-trees, 1997) and of Öhring et al. (XGFT, 1995), the switches
 //! below one switch have the same switches above. So most paths along a leaf, a spine, another
 //! leaf and another spine close. Around a misplaced cable they do not.
+//!
+//! Where most switches have leaf switches of one device name below them, each rail or plane has
+//! switches of its own, and a cable to a leaf switch of another name does not fit.
 
 use super::graph::Graph;
-use super::sets::Sets;
+use super::sets::{Sets, mode};
 
 /// Levels of switches, and cables that do not fit.
 pub(super) struct Levels {
@@ -117,13 +121,20 @@ fn climb(graph: &Graph<'_>, carries: &[bool], of: &mut [u32]) {
             near.filter(|switch| carries[*switch] && of[*switch] == 0).collect();
         near.sort_unstable();
         near.dedup();
-        let is_next = |switch: &usize| {
+        let cables = |switch: &usize| {
             let (mut total, mut below) = (0, 0);
             for link in graph.links[*switch].iter().filter(|link| carries[link.to]) {
                 total += link.cables;
                 below += if of[link.to] == level { link.cables } else { 0 };
             }
-            below * 4 >= total
+            (total, below)
+        };
+        let mut counts: Vec<u32> = near.iter().map(|switch| cables(switch).1).collect();
+        counts.sort_unstable();
+        let median = counts.get(counts.len() / 2).copied().unwrap_or(0);
+        let is_next = |switch: &usize| {
+            let (total, below) = cables(switch);
+            below * 4 >= total || (below * 2 >= median && below * 16 >= total)
         };
         let next: Vec<usize> = near.iter().copied().filter(is_next).collect();
         frontier = if next.is_empty() { near } else { next };
@@ -136,6 +147,8 @@ fn climb(graph: &Graph<'_>, carries: &[bool], of: &mut [u32]) {
 /// those within a level or across one, if they are few.
 fn misfits(graph: &Graph<'_>, of: &[u32]) -> Vec<(usize, usize)> {
     let mut misfits = astray(graph, of);
+    misfits.extend(strangers(graph, of, |port| graph.key_of[port]));
+    misfits.extend(strangers(graph, of, |port| graph.fabric.ports[port].number.into()));
     let closed = closures(graph, of);
     let is_firm = |low: usize, high: usize| {
         closed[low].iter().any(|(to, share)| *to == high && *share >= 0.5)
@@ -171,7 +184,43 @@ fn thin(graph: &Graph<'_>, of: &[u32], low: usize) -> Vec<usize> {
     thin.filter(|link| link.cables * 3 <= most(link.to, of[low])).map(|link| link.to).collect()
 }
 
-/// Cables within a level or across one, if they are at most one in sixteen.
+/// Cables from switches with leaf switches of one label below to those with others, if nearly all
+/// switches have leaf switches of one label below them. `label` gives that of a port.
+fn strangers(graph: &Graph<'_>, of: &[u32], label: impl Fn(usize) -> u32) -> Vec<(usize, usize)> {
+    let of_leaf = |switch: usize| {
+        let ports = graph.ports_of[switch].iter().filter(|_| of[switch] == 1);
+        mode(ports.map(|port| (label(*port), 1)))
+    };
+    let mut labels: Vec<Option<u32>> = (0..of.len()).map(of_leaf).collect();
+    let top = of.iter().max().copied().unwrap_or(0);
+    let mut strangers = Vec::new();
+    for level in 2..=top {
+        let (mut all, mut strange, mut kinds, mut found) = (0, 0, Vec::new(), Vec::new());
+        for high in (0..of.len()).filter(|switch| of[*switch] == level) {
+            let below = graph.links[high].iter().filter(|link| of[link.to] + 1 == level);
+            let below: Vec<(u32, u32, usize)> =
+                below.filter_map(|link| Some((labels[link.to]?, link.cables, link.to))).collect();
+            let votes = below.iter().map(|(label, cables, _)| (*label, *cables as usize));
+            labels[high] = mode(votes);
+            kinds.extend(labels[high]);
+            all += below.iter().map(|(_, cables, _)| cables).sum::<u32>();
+            for (_, cables, low) in below.iter().filter(|(label, ..)| Some(*label) != labels[high])
+            {
+                strange += cables;
+                found.push((*low.min(&high), *low.max(&high)));
+            }
+        }
+        kinds.sort_unstable();
+        kinds.dedup();
+        if kinds.len() < 2 || strange * 8 > all {
+            break;
+        }
+        strangers.extend(found);
+    }
+    strangers
+}
+
+/// Cables within a level or across one, if they are at most one in eight.
 fn astray(graph: &Graph<'_>, of: &[u32]) -> Vec<(usize, usize)> {
     let (mut all, mut count, mut astray) = (0, 0, Vec::new());
     for (a, links) in graph.links.iter().enumerate().filter(|(a, _)| of[*a] > 0) {
@@ -183,7 +232,7 @@ fn astray(graph: &Graph<'_>, of: &[u32]) -> Vec<(usize, usize)> {
             }
         }
     }
-    if count * 16 <= all { astray } else { Vec::new() }
+    if count * 8 <= all { astray } else { Vec::new() }
 }
 
 /// By switch and switch above it: which share of the paths around their cable closes: up to

@@ -113,10 +113,11 @@ impl Nets {
         net.role == Role::Fragment
     }
 
-    /// Makes planes of the rails of stacks with a network that cannot be a rail.
+    /// Makes planes of the rails of stacks if most of the networks cannot be rails.
     pub(super) fn keep_rail_only(&mut self, can_be_rail: impl Fn(usize) -> bool) {
         for stack in self.stacks.iter_mut().filter(|stack| stack.is_rail_only && stack.is_main) {
-            if stack.nets.iter().all(|net| can_be_rail(*net)) {
+            let rails = stack.nets.iter().filter(|net| can_be_rail(**net)).count();
+            if rails * 2 > stack.nets.len() {
                 continue;
             }
             stack.is_rail_only = false;

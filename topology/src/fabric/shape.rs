@@ -48,7 +48,7 @@ pub(super) fn shape(graph: &Graph<'_>, levels: &Levels, switches: &[usize]) -> S
             return shape;
         }
     }
-    if sideways * 16 <= upright && reaches_all(graph, levels, switches, top, leaves) {
+    if sideways * 8 <= upright && reaches_all(graph, levels, switches, top, leaves) {
         let kind = Kind::FatTree { levels: top, oversubscription: ratio(graph, levels, switches) };
         let odd = switches
             .iter()
