@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Cable, Classification, EndPort, Fabric, Kind, Place, PortId, Ratio, Switch, classify};
-use crate::certainty::Certainty::{Certain, Likely, Unknown};
+use crate::certainty::Certainty::{Certain, Unknown};
 
 /// Random numbers by Vigna's splitmix64.
 struct Random(u64);
