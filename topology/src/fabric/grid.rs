@@ -198,7 +198,7 @@ fn frames(size: usize, degree: usize) -> Vec<Frame> {
 /// All ways to write `size` as a product of ascending factors of at least `least`.
 fn factors(size: usize, least: usize, before: &mut Vec<usize>, found: &mut Vec<Vec<usize>>) {
     for factor in (least..size).take_while(|factor| factor * factor <= size) {
-        if size % factor == 0 {
+        if size.is_multiple_of(factor) {
             before.push(factor);
             factors(size / factor, factor, before, found);
             before.pop();

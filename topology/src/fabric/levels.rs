@@ -15,6 +15,15 @@
 use super::graph::Graph;
 use super::sets::{Sets, mode};
 
+/// A cable fits beyond doubt if so many of a hundred paths around it close,
+const FIRM: usize = 50;
+
+/// and does not fit if fewer close than this, and both its ends have other cables that do.
+const LOOSE: usize = 25;
+
+/// Paths are looked at up to so many, about a second's work.
+const CLOSURES_MAX: usize = 1 << 27;
+
 /// Levels of switches, and cables that do not fit.
 pub(super) struct Levels {
     /// By switch: its level from 1; 0 for routers and switches that carry nothing between hosts.
@@ -150,20 +159,18 @@ fn misfits(graph: &Graph<'_>, of: &[u32]) -> Vec<(usize, usize)> {
     misfits.extend(strangers(graph, of, |port| graph.key_of[port]));
     misfits.extend(strangers(graph, of, |port| graph.fabric.ports[port].number.into()));
     let closed = closures(graph, of);
-    let is_firm = |low: usize, high: usize| {
-        closed[low].iter().any(|(to, share)| *to == high && *share >= 0.5)
-    };
-    let mut has_firm_down = vec![0_u32; of.len()];
+    let mut is_firm = vec![false; of.len()];
     for (low, ups) in closed.iter().enumerate() {
-        for (high, _) in ups.iter().filter(|(high, _)| is_firm(low, *high)) {
-            has_firm_down[*high] += 1;
+        for (high, _) in ups.iter().filter(|(_, share)| *share >= FIRM) {
+            is_firm[low] = true;
+            is_firm[*high] = true;
         }
     }
-    for (low, ups) in closed.iter().enumerate() {
-        let is_anchored = ups.iter().any(|(_, share)| *share >= 0.5);
-        let loose = ups.iter().filter(|(_, share)| is_anchored && *share < 0.25);
-        let loose = loose.filter(|(high, _)| has_firm_down[*high] > 0);
+    for (low, ups) in closed.iter().enumerate().filter(|(low, _)| is_firm[*low]) {
+        let loose = ups.iter().filter(|(high, share)| *share < LOOSE && is_firm[*high]);
         misfits.extend(loose.map(|(high, _)| (low.min(*high), low.max(*high))));
+    }
+    for low in 0..of.len() {
         misfits.extend(thin(graph, of, low).into_iter().map(|high| (low.min(high), low.max(high))));
     }
     misfits.sort_unstable();
@@ -235,23 +242,28 @@ fn astray(graph: &Graph<'_>, of: &[u32]) -> Vec<(usize, usize)> {
     if count * 8 <= all { astray } else { Vec::new() }
 }
 
-/// By switch and switch above it: which share of the paths around their cable closes: up to
-/// another switch above, down to another below it, and up to the first. 1 without such paths.
-fn closures(graph: &Graph<'_>, of: &[u32]) -> Vec<Vec<(usize, f64)>> {
+/// By switch and switch above it: how many of a hundred paths around their cable close, from the
+/// lower up to another switch above, down to another below the higher, and up to that. 100 without
+/// such paths, and where there are too many cables to look at.
+fn closures(graph: &Graph<'_>, of: &[u32]) -> Vec<Vec<(usize, usize)>> {
     let on = |at: usize, level: u32| {
         graph.links[at].iter().map(|link| link.to).filter(move |to| of[*to] == level)
     };
-    let mut common = vec![0_u32; of.len()];
+    let mut common = vec![0_usize; of.len()];
     let mut closed = vec![Vec::new(); of.len()];
+    let mut budget = CLOSURES_MAX;
     for low in (0..of.len()).filter(|low| of[*low] > 0) {
         let ups: Vec<usize> = on(low, of[low] + 1).collect();
+        let work = ups.iter().map(|high| graph.links[*high].len()).sum();
+        let Some(left) = budget.checked_sub(work) else { break };
+        budget = left;
         ups.iter().flat_map(|high| on(*high, of[low])).for_each(|peer| common[peer] += 1);
         let share = |high: usize| {
             let peers = on(high, of[low]).filter(|peer| *peer != low);
             let (paths, closing) = peers.fold((0, 0), |(paths, closing), peer| {
-                (paths + ups.len() as u32 - 1, closing + common[peer] - 1)
+                (paths + ups.len() - 1, closing + common[peer] - 1)
             });
-            if paths == 0 { 1.0 } else { f64::from(closing) / f64::from(paths) }
+            (closing * 100).checked_div(paths).unwrap_or(100)
         };
         closed[low] = ups.iter().map(|high| (*high, share(*high))).collect();
         ups.iter().flat_map(|high| on(*high, of[low])).for_each(|peer| common[peer] = 0);

@@ -177,17 +177,19 @@ fn list(graph: &Graph<'_>, groups: &Groups, of: &[Option<usize>]) -> Vec<Net> {
         let (net, group) = run[0].0;
         widths[net].push((run.len(), members[group]));
     }
-    let nets = leaves.into_iter().zip(counts).zip(widths);
-    let net = |((leaves, counts), widths): ((_, Vec<(usize, usize)>), Vec<(usize, usize)>)| Net {
-        role: Role::Outside,
-        leaves,
-        ports: counts.iter().map(|(_, ports)| ports).sum(),
-        ports_per_host: mode(counts.iter().map(|(_, ports)| (*ports, *ports))).unwrap_or(0),
-        hosts: counts.into_iter().map(|(host, _)| host).collect(),
-        width: mode(widths).unwrap_or(1),
-        stack: 0,
+    let net = |(number, leaves): (usize, Vec<usize>)| {
+        let counts = std::mem::take(&mut counts[number]);
+        Net {
+            role: Role::Outside,
+            leaves,
+            ports: counts.iter().map(|(_, ports)| ports).sum(),
+            ports_per_host: mode(counts.iter().map(|(_, ports)| (*ports, *ports))).unwrap_or(0),
+            hosts: counts.into_iter().map(|(host, _)| host).collect(),
+            width: mode(std::mem::take(&mut widths[number])).unwrap_or(1),
+            stack: 0,
+        }
     };
-    nets.map(net).collect()
+    leaves.into_iter().enumerate().map(net).collect()
 }
 
 /// The networks that a host has ports in, each with how many.

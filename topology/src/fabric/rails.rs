@@ -187,7 +187,7 @@ fn pure_parts(
 ) -> Vec<usize> {
     let is_same_net = |a: usize, b: usize| nets.of[a].is_some() && nets.of[a] == nets.of[b];
     if stack.is_rail_only || nets.list[stack.nets[0]].width < 2 {
-        return levels.parts(graph, |a, b| is_same_net(a, b));
+        return levels.parts(graph, is_same_net);
     }
     let mut pure: Vec<usize> = (0..graph.links.len()).collect();
     let top = levels.of.iter().max().copied().unwrap_or(0);

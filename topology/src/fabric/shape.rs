@@ -44,10 +44,9 @@ pub(super) fn shape(graph: &Graph<'_>, levels: &Levels, switches: &[usize]) -> S
         return direct(graph, switches);
     }
     let low = switches.iter().filter(|switch| levels.of[**switch] <= 2).count();
-    if spines * 10 >= sideways * 7 && sideways > 0 && low * 10 >= switches.len() * 9 {
-        if let Some(shape) = dragonfly(graph, levels, switches) {
-            return shape;
-        }
+    let is_grouped = spines * 10 >= sideways * 7 && sideways > 0 && low * 10 >= switches.len() * 9;
+    if let Some(shape) = is_grouped.then(|| dragonfly(graph, levels, switches)).flatten() {
+        return shape;
     }
     if sideways * 8 <= upright && reaches_all(graph, levels, switches, top, leaves) {
         let kind = Kind::FatTree { levels: top, oversubscription: ratio(graph, levels, switches) };
