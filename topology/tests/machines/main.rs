@@ -3,6 +3,7 @@
 //!
 //! * `sysfs`: writes a host as its kernel would show it.
 #![cfg(feature = "discover")]
+#![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
 mod shapes;
 mod sysfs;
