@@ -162,7 +162,7 @@ pub const MACHINE_ENTRIES_MAX: usize = 8192;
 pub const MACHINE_XML_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// Bytes of one tag of such a description,
-pub const MACHINE_TAG_BYTES_MAX: usize = 16 * 1024;
+pub const MACHINE_TAG_BYTES_MAX: usize = 4 * 1024;
 
 /// and its elements and texts.
 pub const MACHINE_XML_NODES_MAX: u32 = 1 << 17;

@@ -34,20 +34,26 @@ pub(super) fn machine(text: &str) -> Result<Machine, NcclXmlError> {
     Ok(reader.finish())
 }
 
-/// Refuses texts that would take long to parse: very long ones, and those with very long tags.
+/// Refuses texts that would take long to parse: very long ones, those with very long tags, and
+/// those with namespaces, which the format has not.
 fn check_size(text: &str) -> Result<(), NcclXmlError> {
     let bytes = u64::try_from(text.len()).unwrap_or(u64::MAX);
     if bytes > MACHINE_XML_BYTES_MAX {
         let why = format!("{bytes} bytes are more than the {MACHINE_XML_BYTES_MAX} allowed");
         return Err(NcclXmlError { line: 1, why });
     }
+    let line_at =
+        |end: usize| u32::try_from(text[..end].matches('\n').count() + 1).unwrap_or(u32::MAX);
+    if let Some(at) = text.find("xmlns") {
+        let why = "NCCL's format has no XML namespaces (`xmlns`)".to_owned();
+        return Err(NcclXmlError { line: line_at(at), why });
+    }
     let mut start = 0;
     for tag in text.split_inclusive('<') {
         let end = tag.find('>').unwrap_or(tag.len());
         if end > MACHINE_TAG_BYTES_MAX && !tag.starts_with('!') {
-            let line = text[..start].matches('\n').count() + 1;
             let why = format!("a tag is longer than the {MACHINE_TAG_BYTES_MAX} bytes allowed");
-            return Err(NcclXmlError { line: u32::try_from(line).unwrap_or(u32::MAX), why });
+            return Err(NcclXmlError { line: line_at(start), why });
         }
         start += tag.len();
     }

@@ -1,13 +1,13 @@
 //! From a `Machine` to NCCL's XML.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use crate::discover::pci::{SPEEDS, WIDTHS, megabytes};
-use crate::machine::{Machine, Nic, PciAddress, PciDevice};
+use crate::machine::{Gpu, Machine, Nic, PciAddress, PciDevice};
 
 pub(super) fn machine(machine: &Machine) -> String {
-    let mut writer = Writer { machine, text: String::new(), port: 0 };
+    let mut writer = Writer::new(machine);
     writer.text += "<system version=\"1\">\n";
     let nodes = machine.cores.iter().map(|core| core.node);
     let nodes = nodes.chain(machine.devices.iter().map(|device| device.node));
@@ -21,12 +21,33 @@ pub(super) fn machine(machine: &Machine) -> String {
 
 struct Writer<'a> {
     machine: &'a Machine,
+    /// Devices by the bridge above them; those that have none, or an unknown one, below nothing.
+    below: BTreeMap<Option<PciAddress>, Vec<&'a PciDevice>>,
+    /// GPUs by address, with their numbers.
+    gpus: BTreeMap<PciAddress, (usize, &'a Gpu)>,
+    /// NICs by address; those on no known device have none.
+    nics: BTreeMap<Option<PciAddress>, Vec<&'a Nic>>,
     text: String,
     /// Ports so far: NCCL numbers them.
     port: usize,
 }
 
-impl Writer<'_> {
+impl<'a> Writer<'a> {
+    fn new(machine: &'a Machine) -> Self {
+        let known: BTreeSet<PciAddress> = machine.devices.iter().map(|it| it.address).collect();
+        let mut below: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for device in &machine.devices {
+            let is_above = |above: &PciAddress| known.contains(above) && *above != device.address;
+            below.entry(device.parent.filter(is_above)).or_default().push(device);
+        }
+        let mut nics: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for nic in &machine.nics {
+            nics.entry(nic.pci.filter(|it| known.contains(it))).or_default().push(nic);
+        }
+        let gpus = machine.gpus.iter().enumerate().map(|(at, gpu)| (gpu.pci, (at, gpu))).collect();
+        Self { machine, below, gpus, nics, text: String::new(), port: 0 }
+    }
+
     fn line(&mut self, depth: usize, line: &str) {
         // Writing to a string does not fail.
         writeln!(self.text, "{:1$}{line}", "", 2 * depth).unwrap_or_default();
@@ -36,40 +57,31 @@ impl Writer<'_> {
         let number = node.map_or_else(|| "-1".to_owned(), |node| node.to_string());
         let affinity = affinity(self.machine, node);
         self.line(1, &format!("<cpu numaid=\"{number}\"{affinity}>"));
-        let machine = self.machine;
-        let is_top = |device: &&PciDevice| device.node == node && !self.has_parent(device);
-        let tops: Vec<&PciDevice> = machine.devices.iter().filter(is_top).collect();
-        for device in tops {
-            self.tree(device);
+        for device in self.below.get(&None).cloned().unwrap_or_default() {
+            if device.node == node {
+                self.tree(device);
+            }
         }
-        let is_loose = |nic: &&Nic| nic.node == node && !self.is_known(nic.pci);
-        for nic in machine.nics.iter().filter(is_loose).collect::<Vec<_>>() {
-            self.nic(2, nic);
+        for nic in self.nics.get(&None).cloned().unwrap_or_default() {
+            if nic.node == node {
+                self.nic(2, nic);
+            }
         }
         self.line(1, "</cpu>");
     }
 
-    fn is_known(&self, address: Option<PciAddress>) -> bool {
-        self.machine.devices.iter().any(|device| Some(device.address) == address)
-    }
-
-    fn has_parent(&self, device: &PciDevice) -> bool {
-        device.parent != Some(device.address) && self.is_known(device.parent)
-    }
-
     /// A device and all below it. Written without recursion, as a file may be of any depth.
-    fn tree(&mut self, top: &PciDevice) {
-        let machine = self.machine;
-        let mut open: Vec<(&PciDevice, Vec<&PciDevice>)> = Vec::new();
-        let mut next = machine.devices.iter().find(|device| device.address == top.address);
+    fn tree(&mut self, top: &'a PciDevice) {
+        // For each open element, the devices that are still to be written below it.
+        let mut open: Vec<Vec<&PciDevice>> = Vec::new();
+        let mut next = Some(top);
         loop {
             if let Some(device) = next {
                 self.open(open.len() + 2, device);
-                let is_below = |it: &&PciDevice| it.parent == Some(device.address);
-                let below = machine.devices.iter().rev().filter(is_below).collect();
-                open.push((device, below));
+                let below = self.below.get(&Some(device.address));
+                open.push(below.into_iter().flatten().rev().copied().collect());
             }
-            let Some((_, below)) = open.last_mut() else { break };
+            let Some(below) = open.last_mut() else { break };
             next = below.pop();
             if next.is_none() {
                 open.pop();
@@ -89,12 +101,11 @@ impl Writer<'_> {
                  device=\"0x{id:04x}\"{slot}>"
             ),
         );
-        let machine = self.machine;
-        if let Some(at) = machine.gpus.iter().position(|gpu| gpu.pci == *address) {
-            let group = machine.gpus[at].domain.map(|it| format!(" {}=\"{it}\"", super::GROUP));
+        if let Some((at, gpu)) = self.gpus.get(address).copied() {
+            let group = gpu.domain.map(|it| format!(" {}=\"{it}\"", super::GROUP));
             self.line(depth + 1, &format!("<gpu dev=\"{at}\"{}/>", group.unwrap_or_default()));
         }
-        for nic in machine.nics.iter().filter(|nic| nic.pci == Some(*address)) {
+        for nic in self.nics.get(&Some(*address)).cloned().unwrap_or_default() {
             self.nic(depth + 1, nic);
         }
     }
@@ -142,5 +153,9 @@ fn slot(speed: u32) -> String {
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
+    let escaped = |it: char| match it {
+        '&' | '<' | '"' | '\0'..' ' => format!("&#{};", u32::from(it)),
+        _ => it.to_string(),
+    };
+    text.chars().map(escaped).collect()
 }
