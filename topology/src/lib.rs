@@ -15,4 +15,4 @@ pub mod fabric;
 mod layout;
 pub mod machine;
 
-pub use layout::{Crowd, Layout};
+pub use layout::{Crowd, Layout, Path, RankReach, Reach};

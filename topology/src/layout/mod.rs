@@ -1,16 +1,55 @@
-//! Which ranks share a host, and what of it there is for each. A value: compared, cached, and the
-//! same on every rank.
+//! Where the ranks are: which of them share a host, where the hosts are in the fabric, and which
+//! rails the ranks reach. A value: compared, cached, and the same on every rank.
+
+mod hosts;
+mod reach;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ringfold_types::Rank;
 
+use hosts::Hosts;
+pub use reach::Reach;
+
 /// Where the ranks of a communicator are.
+///
+/// Hosts, paths and reach are shared between clones.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
-    host_of: Vec<u32>,
+    hosts: Arc<Hosts>,
+    /// By host; empty if unknown.
+    paths: Arc<[Path]>,
+    /// By rank; empty if unknown.
+    reach: Arc<[RankReach]>,
+    rails_cross: bool,
     crowd: Crowd,
     shares_memory: bool,
     has_rdma: bool,
     channels: usize,
+}
+
+/// Where a host is in the fabric. Equal numbers mean the same pod, group or machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Path {
+    /// Its number in fabric order, where neighbours are near each other. Hosts of equal `order`
+    /// stand by pod, group and machine.
+    pub order: u32,
+    /// Leaf groups that share spines.
+    pub pod: u32,
+    /// The hosts that share leaf switches. Unique over all pods.
+    pub group: u32,
+    /// The machine. Several hosts share one where they are containers of it.
+    pub machine: u32,
+}
+
+/// The rails and planes of one rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RankReach {
+    /// Those that it reaches by some port of its host.
+    pub reaches: Reach,
+    /// Those of ports near it that no other rank of its host prefers. A part of `reaches`.
+    pub prefers: Reach,
 }
 
 /// Ranks that share CPUs.
@@ -55,25 +94,61 @@ impl Layout {
     /// If `ranks` is 0.
     #[must_use]
     pub fn hosts_of(ranks: usize, size: usize) -> Self {
-        let host_of = (0..size).map(|rank| Rank::at(rank / ranks).0).collect();
-        Self { host_of, ..Self::one_host(0) }
+        Self::on((0..size).map(|rank| Rank::at(rank / ranks).0).collect())
     }
 
     /// Every rank on the host whose name stands at its place, with a CPU of its own; equal names
     /// are one host. Hosts are numbered in order of first appearance.
     #[must_use]
-    pub fn from_host_names<N: PartialEq>(names: &[N]) -> Self {
-        let mut firsts: Vec<&N> = Vec::new();
-        let mut number = |name| match firsts.iter().position(|first| *first == name) {
-            Some(host) => host,
-            None => {
-                firsts.push(name);
-                firsts.len() - 1
-            }
+    pub fn from_host_names<N: Ord>(names: &[N]) -> Self {
+        let mut numbers = BTreeMap::new();
+        let mut number = |name| {
+            let next = Rank::at(numbers.len()).0;
+            *numbers.entry(name).or_insert(next)
         };
-        let host_of = names.iter().map(|name| Rank::at(number(name)).0).collect();
-        let crowd = Crowd { ranks: 1, cpus: 1 };
-        Self { host_of, crowd, shares_memory: false, has_rdma: false, channels: 1 }
+        Self::on(names.iter().map(&mut number).collect())
+    }
+
+    /// Every rank on the host whose number stands at its place.
+    fn on(host_of: Vec<u32>) -> Self {
+        Self {
+            hosts: Arc::new(Hosts::new(host_of)),
+            paths: Arc::default(),
+            reach: Arc::default(),
+            rails_cross: false,
+            crowd: Crowd { ranks: 1, cpus: 1 },
+            shares_memory: false,
+            has_rdma: false,
+            channels: 1,
+        }
+    }
+
+    /// The same ranks on hosts whose paths are known. `paths` are by host number.
+    ///
+    /// # Panics
+    /// If there is not one path for each host.
+    #[must_use]
+    pub fn with_paths(self, paths: &[Path]) -> Self {
+        assert_eq!(paths.len(), self.hosts(), "one path for each host");
+        Self { paths: paths.into(), ..self }
+    }
+
+    /// The same ranks with known rails. `reach` is by rank.
+    ///
+    /// # Panics
+    /// If there is not one for each rank, or one prefers what it does not reach.
+    #[must_use]
+    pub fn with_reach(self, reach: &[RankReach]) -> Self {
+        assert_eq!(reach.len(), self.size(), "one reach for each rank");
+        let is_part = |it: &RankReach| it.prefers.and(it.reaches) == it.prefers;
+        assert!(reach.iter().all(is_part), "a rank prefers what it reaches");
+        Self { reach: reach.into(), ..self }
+    }
+
+    /// The same ranks, where a port reaches ports of other rails, or not. A layout starts without.
+    #[must_use]
+    pub fn with_crossing_rails(self, rails_cross: bool) -> Self {
+        Self { rails_cross, ..self }
     }
 
     /// The same ranks where `crowd` has the fewest CPUs for each.
@@ -133,13 +208,13 @@ impl Layout {
     /// Number of ranks.
     #[must_use]
     pub fn size(&self) -> usize {
-        self.host_of.len()
+        self.hosts.host_of.len()
     }
 
     /// Number of hosts.
     #[must_use]
     pub fn hosts(&self) -> usize {
-        self.host_of.iter().max().map_or(0, |last| *last as usize + 1)
+        self.hosts.count()
     }
 
     /// The number of the host that `rank` runs on.
@@ -148,37 +223,51 @@ impl Layout {
     /// If there is no such rank.
     #[must_use]
     pub fn host(&self, rank: Rank) -> u32 {
-        self.host_of[rank.index()]
+        self.hosts.host_of[rank.index()]
     }
 
     /// The ranks of a host, in rank order; none if there is no such host.
-    pub fn ranks_on(&self, host: u32) -> impl Iterator<Item = Rank> {
-        let here = move |(_, of): &(usize, &u32)| **of == host;
-        self.host_of.iter().enumerate().filter(here).map(|(rank, _)| Rank::at(rank))
+    #[must_use]
+    pub fn ranks_on(&self, host: u32) -> &[Rank] {
+        self.hosts.ranks(host as usize)
     }
 
     /// The rank of every host that has `place` of its host before it, in the order of the hosts.
     #[must_use]
     pub fn at_place(&self, place: usize) -> Vec<Rank> {
-        let mut before = vec![0; self.hosts()];
-        let mut found = vec![None; self.hosts()];
-        for (rank, host) in self.host_of.iter().enumerate() {
-            let host = *host as usize;
-            if before[host] == place {
-                found[host] = Some(Rank::at(rank));
-            }
-            before[host] += 1;
-        }
-        found.into_iter().flatten().collect()
+        let hosts = 0..self.hosts();
+        hosts.filter_map(|host| self.hosts.ranks(host).get(place).copied()).collect()
     }
 
     /// How many ranks the hosts have that have fewest and most. Nothing and nothing without ranks.
     #[must_use]
     pub fn ranks_per_host(&self) -> (usize, usize) {
-        let mut ranks = vec![0; self.hosts()];
-        self.host_of.iter().for_each(|host| ranks[*host as usize] += 1);
-        let (fewest, most) = (ranks.iter().min(), ranks.iter().max());
-        (fewest.copied().unwrap_or(0), most.copied().unwrap_or(0))
+        let ranks = || (0..self.hosts()).map(|host| self.hosts.ranks(host).len());
+        (ranks().min().unwrap_or(0), ranks().max().unwrap_or(0))
+    }
+
+    /// Where a host is; nothing if that is unknown.
+    #[must_use]
+    pub fn path(&self, host: u32) -> Option<Path> {
+        self.paths.get(host as usize).copied()
+    }
+
+    /// The rails of a rank: none if they are unknown.
+    #[must_use]
+    pub fn reach(&self, rank: Rank) -> RankReach {
+        self.reach.get(rank.index()).copied().unwrap_or_default()
+    }
+
+    /// Whether a port is known to reach ports of other rails.
+    #[must_use]
+    pub fn rails_cross(&self) -> bool {
+        self.rails_cross
+    }
+
+    /// Whether the place of hosts or the rails of ranks are known.
+    #[must_use]
+    pub fn has_fabric(&self) -> bool {
+        !self.paths.is_empty() || !self.reach.is_empty()
     }
 
     /// Whether two ranks can share memory.
@@ -198,7 +287,7 @@ mod tests {
     #[test]
     fn ranks_are_found_on_their_hosts() {
         let layout = Layout::from_host_names(&["b", "a", "b", "c", "b", "a"]);
-        let on = |host| layout.ranks_on(host).map(Rank::index).collect::<Vec<_>>();
+        let on = |host| layout.ranks_on(host).iter().map(|it| it.index()).collect::<Vec<_>>();
         assert_eq!([on(0), on(1), on(2), on(3)], [vec![0, 2, 4], vec![1, 5], vec![3], vec![]]);
         assert_eq!(layout.ranks_per_host(), (1, 3));
         assert_eq!(layout.at_place(0), [Rank(0), Rank(1), Rank(3)]);
