@@ -172,7 +172,7 @@ fn hosts_send_what_one_rank_would() {
                     for step in schedule.lanes().iter().flatten() {
                         let ringfold_collectives::Step::Send { to, src } = step else { continue };
                         if !layout.same_host(rank, *to) {
-                            assert!(layout.at_place(place).contains(to), "{rank} to {to}");
+                            assert!(layout.carriers()[place].contains(to), "{rank} to {to}");
                             sent += src.len;
                         }
                     }

@@ -14,5 +14,7 @@ pub mod evidence;
 pub mod fabric;
 mod layout;
 pub mod machine;
+mod order;
 
-pub use layout::{Crowd, Layout, Path, RankReach, Reach};
+pub use layout::{Crowd, Layout, Level, Path, RankReach, Reach};
+pub use order::Order;

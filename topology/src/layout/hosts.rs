@@ -37,6 +37,12 @@ impl Hosts {
         self.starts.len() - 1
     }
 
+    /// Bytes of the tables.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.host_of) + size_of_val(&*self.ranks) + size_of_val(&*self.starts)
+    }
+
     /// The ranks of a host in rank order; none if there is no such host.
     pub(super) fn ranks(&self, host: usize) -> &[Rank] {
         match self.starts.get(host..host + 2) {

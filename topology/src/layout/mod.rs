@@ -2,14 +2,20 @@
 //! rails the ranks reach. A value: compared, cached, and the same on every rank.
 
 mod hosts;
+mod level;
 mod reach;
+#[cfg(test)]
+mod tests;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ringfold_types::Rank;
 
+use crate::order::{Order, carriers, ring, tree};
 use hosts::Hosts;
+pub use level::Level;
 pub use reach::Reach;
 
 /// Where the ranks of a communicator are.
@@ -23,10 +29,20 @@ pub struct Layout {
     /// By rank; empty if unknown.
     reach: Arc<[RankReach]>,
     rails_cross: bool,
+    ways: Ways,
     crowd: Crowd,
     shares_memory: bool,
     has_rdma: bool,
     channels: usize,
+}
+
+/// What follows from paths and reach, made when they are given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Ways {
+    ring: Order,
+    tree: Order,
+    /// By shard: the rank of each host that carries it. Empty if paths and reach are unknown.
+    carriers: Arc<[Box<[Rank]>]>,
 }
 
 /// Where a host is in the fabric. Equal numbers mean the same pod, group or machine.
@@ -39,12 +55,12 @@ pub struct Path {
     pub pod: u32,
     /// The hosts that share leaf switches. Unique over all pods.
     pub group: u32,
-    /// The machine. Several hosts share one where they are containers of it.
+    /// The machine, unique over all groups. Hosts share one where they are containers of it.
     pub machine: u32,
 }
 
 /// The rails and planes of one rank.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RankReach {
     /// Those that it reaches by some port of its host.
     pub reaches: Reach,
@@ -116,6 +132,7 @@ impl Layout {
             paths: Arc::default(),
             reach: Arc::default(),
             rails_cross: false,
+            ways: Ways::default(),
             crowd: Crowd { ranks: 1, cpus: 1 },
             shares_memory: false,
             has_rdma: false,
@@ -130,7 +147,7 @@ impl Layout {
     #[must_use]
     pub fn with_paths(self, paths: &[Path]) -> Self {
         assert_eq!(paths.len(), self.hosts(), "one path for each host");
-        Self { paths: paths.into(), ..self }
+        Self { paths: paths.into(), ..self }.with_ways()
     }
 
     /// The same ranks with known rails. `reach` is by rank.
@@ -142,7 +159,18 @@ impl Layout {
         assert_eq!(reach.len(), self.size(), "one reach for each rank");
         let is_part = |it: &RankReach| it.prefers.and(it.reaches) == it.prefers;
         assert!(reach.iter().all(is_part), "a rank prefers what it reaches");
-        Self { reach: reach.into(), ..self }
+        Self { reach: reach.into(), ..self }.with_ways()
+    }
+
+    fn with_ways(self) -> Self {
+        let order = self.hosts_in_order();
+        let hosts: Vec<&[Rank]> = order.iter().map(|host| self.ranks_on(*host)).collect();
+        let ways = Ways {
+            ring: Order::new(ring(&hosts, &self.reach)),
+            tree: Order::new(tree(&hosts, &self.reach)),
+            carriers: carriers(&hosts, &self.reach).into_iter().map(Vec::into).collect(),
+        };
+        Self { ways, ..self }
     }
 
     /// The same ranks, where a port reaches ports of other rails, or not. A layout starts without.
@@ -232,13 +260,6 @@ impl Layout {
         self.hosts.ranks(host as usize)
     }
 
-    /// The rank of every host that has `place` of its host before it, in the order of the hosts.
-    #[must_use]
-    pub fn at_place(&self, place: usize) -> Vec<Rank> {
-        let hosts = 0..self.hosts();
-        hosts.filter_map(|host| self.hosts.ranks(host).get(place).copied()).collect()
-    }
-
     /// How many ranks the hosts have that have fewest and most. Nothing and nothing without ranks.
     #[must_use]
     pub fn ranks_per_host(&self) -> (usize, usize) {
@@ -270,6 +291,54 @@ impl Layout {
         !self.paths.is_empty() || !self.reach.is_empty()
     }
 
+    /// The numbers of the hosts in fabric order; in order of their numbers if paths are unknown.
+    #[must_use]
+    pub fn hosts_in_order(&self) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..self.hosts()).map(|host| Rank::at(host).0).collect();
+        let key = |path: Path| (path.order, path.pod, path.group, path.machine);
+        order.sort_by_key(|host| self.path(*host).map(key));
+        order
+    }
+
+    /// The order for rings and chains: hosts in fabric order, and the last rank of a host shares a
+    /// rail with the first of the next host where there are such ranks. Rank order if nothing is
+    /// known of the fabric.
+    #[must_use]
+    pub fn ring(&self) -> &Order {
+        &self.ways.ring
+    }
+
+    /// The order for trees and cubes: hosts in fabric order, and ranks at equal places of their
+    /// hosts prefer equal rails where hosts are alike. Rank order if nothing is known of the fabric.
+    #[must_use]
+    pub fn tree(&self) -> &Order {
+        &self.ways.tree
+    }
+
+    /// `order` turned until the ranks of the host of `root` come first, and of these `root`. It
+    /// stays as it is if nothing is known of the fabric.
+    #[must_use]
+    pub fn from_root(&self, order: &Order, root: Rank) -> Order {
+        if !self.has_fabric() {
+            return order.clone();
+        }
+        order.beginning_with(root, self.ranks_on(self.host(root)), self.size())
+    }
+
+    /// By shard, the ranks that carry it: one of each host, in fabric order, with a rail that all
+    /// of them reach. No rank carries two. Shards are as many as such ranks allow.
+    ///
+    /// Where rails are unknown, or no rail reaches all hosts, the ranks of a shard have as many
+    /// ranks of their hosts before them.
+    #[must_use]
+    pub fn carriers(&self) -> Cow<'_, [Box<[Rank]>]> {
+        if !self.ways.carriers.is_empty() {
+            return Cow::Borrowed(&self.ways.carriers);
+        }
+        let hosts: Vec<&[Rank]> = (0..self.hosts()).map(|host| self.hosts.ranks(host)).collect();
+        carriers(&hosts, &[]).into_iter().map(Vec::into).collect()
+    }
+
     /// Whether two ranks can share memory.
     ///
     /// # Panics
@@ -277,32 +346,5 @@ impl Layout {
     #[must_use]
     pub fn same_host(&self, a: Rank, b: Rank) -> bool {
         self.host(a) == self.host(b)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranks_are_found_on_their_hosts() {
-        let layout = Layout::from_host_names(&["b", "a", "b", "c", "b", "a"]);
-        let on = |host| layout.ranks_on(host).iter().map(|it| it.index()).collect::<Vec<_>>();
-        assert_eq!([on(0), on(1), on(2), on(3)], [vec![0, 2, 4], vec![1, 5], vec![3], vec![]]);
-        assert_eq!(layout.ranks_per_host(), (1, 3));
-        assert_eq!(layout.at_place(0), [Rank(0), Rank(1), Rank(3)]);
-        assert_eq!(layout.at_place(1), [Rank(2), Rank(5)]);
-        assert_eq!(layout.at_place(3), []);
-        assert_eq!(Layout::apart(3), Layout::from_host_names(&[0, 1, 2]));
-        assert_eq!(Layout::apart(0).ranks_per_host(), (0, 0));
-        assert_eq!(Layout::hosts_of(2, 5), Layout::from_host_names(&[0, 0, 1, 1, 2]));
-    }
-
-    #[test]
-    fn denser_are_those_with_fewer_cpus_for_each() {
-        let crowd = |ranks, cpus| Crowd { ranks, cpus };
-        assert_eq!(crowd(8, 2).denser(crowd(40, 20)), crowd(8, 2));
-        assert_eq!(crowd(40, 20).denser(crowd(8, 2)), crowd(8, 2));
-        assert!(crowd(3, 2).is_dense() && !crowd(2, 2).is_dense());
     }
 }

@@ -55,6 +55,16 @@ impl Reach {
         self.0 == 0
     }
 
+    /// Whether bit `at` is in it. Plane 0 of all rails has the first bits.
+    pub(crate) const fn has_bit(self, at: u32) -> bool {
+        self.0 >> at & 1 == 1
+    }
+
+    /// How far its first bit is from bit `at`, onwards in a circle; 64 for the empty set.
+    pub(crate) const fn first_bit_from(self, at: u32) -> u32 {
+        self.0.rotate_right(at).trailing_zeros()
+    }
+
     /// Its rails and planes: plane 0 of all rails first.
     pub fn places(self) -> impl Iterator<Item = Place> {
         let rails = move |plane| (0..Self::RAILS).map(move |rail| Place { rail, plane });
