@@ -16,7 +16,9 @@ pub mod evidence;
 pub mod fabric;
 mod layout;
 pub mod machine;
+mod order;
 pub mod site;
 pub mod subnet;
 
-pub use layout::{Crowd, Layout};
+pub use layout::{Crowd, Layout, Level, Path, RankReach, Reach};
+pub use order::Order;
