@@ -58,7 +58,7 @@ fn add_management(wiring: &mut Wiring, random: &mut Random) {
 fn disturb_hosts(design: &Design, wiring: &mut Wiring, random: &mut Random) -> usize {
     let groups = design.shape.groups() * design.subnets;
     let mut disturbed = vec![0; groups];
-    let devices = design.nics + design.storage_nics;
+    let devices = design.nics * design.planes + design.storage_nics;
     let mut wanted = (design.hosts / 20).max(1);
     for host in random.order(design.hosts) {
         let group = design.group_of(host);
@@ -66,7 +66,7 @@ fn disturb_hosts(design: &Design, wiring: &mut Wiring, random: &mut Random) -> u
         if wanted == 0 {
             break;
         }
-        if (disturbed[group] + 1) * 2 >= members || devices < 2 {
+        if (disturbed[group] + 1) * 2 >= members || design.nics < 2 {
             continue;
         }
         disturbed[group] += 1;

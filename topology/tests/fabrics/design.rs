@@ -36,7 +36,6 @@ pub(crate) const ROWS: [Row; 11] = [
 
 #[derive(Clone, Debug)]
 pub(crate) struct Design {
-    pub(crate) row: Row,
     pub(crate) shape: Shape,
     pub(crate) hosts: usize,
     /// NICs of a host, storage NICs left out.
@@ -135,7 +134,6 @@ impl Design {
         };
         let storage = [Row::RailOptimized, Row::RailOnly].contains(&row) && nics <= 14;
         Self {
-            row,
             hosts: random.magnitude(fewest, HOSTS_MAX),
             nics,
             planes: if random.chance(25) { random.between(2, 4) } else { 1 },

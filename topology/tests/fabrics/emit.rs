@@ -4,6 +4,7 @@ use ringfold_topology::fabric::{Cable, EndPort, Fabric, PortId, Switch};
 
 use crate::design::Design;
 use crate::random::Random;
+use crate::shapes::Shape;
 use crate::wiring::{Naming, Outlet, Role, Seat, Wiring};
 
 /// The fabric, and by index of its ports the outlet that each is.
@@ -49,7 +50,7 @@ pub(crate) fn emit(design: &Design, wiring: &Wiring, random: &mut Random) -> (Fa
             Cable { ends, gbps: trunk.gbps }
         })
         .collect();
-    (Fabric { switches, ports, cables }, outlets)
+    (Fabric { switches, ports, cables, is_partial: false }, outlets)
 }
 
 /// Hands out the port numbers of switches in random order.
@@ -81,17 +82,21 @@ struct Devices {
     is_storage_first: bool,
     storage: usize,
     nics: usize,
+    planes: usize,
     next: u64,
 }
 
 impl Devices {
     fn draw(design: &Design, random: &mut Random) -> Self {
+        let has_rails = matches!(design.shape, Shape::RailOptimized { .. });
         Self {
-            // The name of an Ethernet interface does not say which ports a NIC has.
-            is_ethernet: design.planes == 1 && random.chance(25),
+            // The name of an Ethernet interface does not say which ports a NIC has, so that only
+            // planes with rails of their own can be told from rails.
+            is_ethernet: (design.planes == 1 || has_rails) && random.chance(25),
             is_storage_first: random.chance(50),
             storage: design.storage_nics,
             nics: design.nics,
+            planes: design.planes,
             next: random.bits() >> 16,
         }
     }
@@ -103,13 +108,16 @@ impl Devices {
         if self.is_ethernet { PortId::Mac(bits) } else { PortId::Guid(bits) }
     }
 
+    /// The device's place among those of a host that lacks none. Each Ethernet port is a device.
     fn slot(&self, outlet: &Outlet) -> usize {
-        let first = match outlet.role {
-            Role::Storage if !self.is_storage_first => self.nics,
-            Role::Compute if self.is_storage_first => self.storage,
-            _ => 0,
+        let planes = if self.is_ethernet { self.planes } else { 1 };
+        let (first, planes) = match outlet.role {
+            Role::Storage if self.is_storage_first => (0, 1),
+            Role::Storage => (self.nics * planes, 1),
+            Role::Compute if self.is_storage_first => (self.storage, planes),
+            Role::Compute | Role::Management => (0, planes),
         };
-        first + outlet.nic
+        first + outlet.nic * planes + if planes > 1 { outlet.plane } else { 0 }
     }
 
     fn name(&self, wiring: &Wiring, outlet: &Outlet) -> String {

@@ -78,6 +78,10 @@ pub(crate) fn judge(case: &Case, answer: &Classification) -> Verdict {
     check("planes", planes, answer.planes.certainty, truth.planes.contains(&planes));
     let subnets = answer.subnets.value as usize;
     check("subnets", subnets, answer.subnets.certainty, truth.subnets.contains(&subnets));
+    let parts = truth.subnet_of.iter().zip(&answer.subnet_of);
+    let is_right = parts.clone().all(|(a, b)| a.is_some() == b.is_some())
+        && is_renumbering(parts.filter_map(|(a, b)| Some(((*a)?, (*b)?))));
+    check("subnet_of", subnets, answer.subnets.certainty, is_right);
     let crosses = answer.crosses.value;
     let is_right = truth.crosses.is_none_or(|truth| truth == crosses);
     check("crosses", crosses.into(), answer.crosses.certainty, is_right);
@@ -163,11 +167,13 @@ fn groups(truth: &Truth, answer: &Classification) -> Option<bool> {
     }
     let seen: BTreeMap<&str, (u32, u32)> =
         answer.hosts.iter().map(|host| (&*host.host, (host.pod, host.group))).collect();
+    let is_complete = truth.groups.keys().all(|host| seen.contains_key(&**host));
+    let pairs = truth.groups.iter().filter_map(|(host, group)| Some((group, seen.get(&**host)?)));
+    Some(is_complete && is_renumbering(pairs))
+}
+
+/// Whether each left value goes with one right value, and each right value with one left one.
+fn is_renumbering<A: Ord + Copy, B: Ord + Copy>(mut pairs: impl Iterator<Item = (A, B)>) -> bool {
     let (mut to, mut from) = (BTreeMap::new(), BTreeMap::new());
-    let is_same = |(host, group): (&String, &usize)| {
-        let Some(place) = seen.get(&**host) else { return false };
-        *to.entry(*group).or_insert(*place) == *place
-            && *from.entry(*place).or_insert(*group) == *group
-    };
-    Some(truth.groups.iter().all(is_same))
+    pairs.all(|(a, b)| *to.entry(a).or_insert(b) == b && *from.entry(b).or_insert(a) == a)
 }

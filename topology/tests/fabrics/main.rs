@@ -8,8 +8,10 @@
 //! All 2,000 with their table: `cargo test --release -p ringfold-topology --test fabrics --
 //! --ignored --nocapture`.
 #![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "all of this is a test")]
 
 mod damage;
+mod definitions;
 mod design;
 mod emit;
 mod equivalent;

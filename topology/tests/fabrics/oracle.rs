@@ -62,12 +62,14 @@ fn oracle(case: &Case) -> Classification {
         group: u32::try_from(*group).unwrap(),
         order: 0,
     };
+    let subnets = truth.subnet_of.iter();
     Classification {
         kind: certain(kind(&truth.kinds[0])),
         rails: certain(u16::try_from(truth.rails[0]).unwrap()),
         planes: certain(u8::try_from(truth.planes[0]).unwrap()),
         subnets: certain(u32::try_from(*truth.subnets.start()).unwrap()),
         places: truth.ports.iter().map(place).collect(),
+        subnet_of: subnets.map(|part| part.map(|part| u32::try_from(part).unwrap())).collect(),
         hosts: truth.groups.iter().map(host).collect(),
         crosses: certain(truth.crosses.unwrap_or(true)),
         oddities: Vec::new(),
@@ -144,10 +146,11 @@ fn a_wrong_kind_is_noticed() {
 #[test]
 fn wrong_numbers_are_noticed() {
     for case in SEEDS.map(Case::draw) {
-        let spoil: [fn(&mut Classification); 3] = [
+        let spoil: [fn(&mut Classification); 4] = [
             |answer| answer.rails.value += 40,
             |answer| answer.planes.value += 7,
             |answer| answer.subnets.value += 100_000,
+            |answer| *answer.subnet_of.iter_mut().flatten().next().unwrap() += 100_000,
         ];
         for spoil in spoil {
             let mut answer = oracle(&case);

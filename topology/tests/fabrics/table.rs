@@ -75,7 +75,7 @@ impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{:<20}{:>6}{:>7} |{:^43} |{:^43} | groups",
+            "{:<20}{:>6}{:>7} |{:^40} |{:^40} | groups",
             "", "cases", "right", "kind", "rail membership"
         )?;
         write!(f, "{:<33} |", "")?;
@@ -90,7 +90,7 @@ impl fmt::Display for Table {
         for (row, line) in &self.lines {
             write!(f, "{:<20}{:>6}{:>7} |", format!("{row:?}"), line.cases, line.right)?;
             for marks in [&line.kind, &line.members] {
-                for (mark, width) in Mark::ALL.iter().zip([8, 8, 8, 10, 9]) {
+                for (mark, width) in Mark::ALL.iter().zip([8; 5]) {
                     write!(f, "{:>width$}", marks.get(mark).copied().unwrap_or(0))?;
                 }
                 write!(f, " |")?;

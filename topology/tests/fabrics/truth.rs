@@ -39,6 +39,8 @@ pub(crate) struct Truth {
     pub(crate) rails: Vec<usize>,
     pub(crate) planes: Vec<usize>,
     pub(crate) subnets: RangeInclusive<usize>,
+    /// By index of `Fabric::ports`: the part that the port is in, routers left out.
+    pub(crate) subnet_of: Vec<Option<usize>>,
     /// Ports on different rails reach each other; nothing where there are no rails.
     pub(crate) crosses: Option<bool>,
     /// The groups of hosts whose cables all end where they should; empty without groups.
@@ -87,6 +89,7 @@ fn truth(design: &Design, built: &Wiring, wiring: &Wiring, outlets: &[usize]) ->
             Some(_) => PortTruth::Free,
         })
         .collect();
+    let parts = wiring.parts(false);
     let has_rails = design.shape.has_rails();
     let crosses = has_rails.then(|| crosses(wiring));
     let rails = if has_rails { design.nics } else { 0 };
@@ -98,6 +101,7 @@ fn truth(design: &Design, built: &Wiring, wiring: &Wiring, outlets: &[usize]) ->
         rails: (rails..=rails + design.storage_nics).collect(),
         planes: vec![design.planes],
         subnets: subnets(built, wiring),
+        subnet_of: outlets.iter().map(|o| Some(parts[wiring.outlets[*o].at?])).collect(),
         crosses,
         groups: groups(design, wiring),
     };
