@@ -16,32 +16,32 @@ const MAPPED: u8 = 96;
 /// The longest prefix that leaves room for a third address.
 const PREFIX_MAX: u8 = 126;
 
-/// The subnet of a GID. `Unknown` for a GID that is no IP address of its interface.
+/// The subnet of a GID. Nothing for a GID that is no IP address of its interface.
 #[must_use]
-pub fn of_gid(gid: &Gid) -> Attached {
-    gid.prefix.map_or(Attached::Unknown, |prefix| of_address(gid.bytes, prefix))
+pub fn of_gid(gid: &Gid) -> Option<Attached> {
+    of_address(gid.bytes, gid.prefix?)
 }
 
 /// The subnet of an interface: the one that its IPv4 addresses tell, else the one that its IPv6
-/// addresses tell. `Unknown` where there are several, since hosts may differ in which comes first.
+/// addresses tell. Nothing where there are several, since hosts may differ in which comes first.
 #[must_use]
-pub fn of_interface(interface: &Interface) -> Attached {
+pub fn of_interface(interface: &Interface) -> Option<Attached> {
     for is_mapped in [true, false] {
         let addresses = interface.addresses.iter();
         let mut subnets = addresses
             .filter(|(bytes, _)| Ipv6Addr::from(*bytes).to_ipv4_mapped().is_some() == is_mapped)
-            .map(|(bytes, prefix)| of_address(*bytes, *prefix))
-            .filter(|subnet| *subnet != Attached::Unknown);
+            .filter_map(|(bytes, prefix)| of_address(*bytes, *prefix));
         if let Some(first) = subnets.next() {
-            return if subnets.all(|other| other == first) { first } else { Attached::Unknown };
+            let is_one = subnets.all(|other| network(other) == network(first));
+            return is_one.then_some(first);
         }
     }
-    Attached::Unknown
+    None
 }
 
 /// The subnet of an address (IPv4 as mapped IPv6) with the bits of its network, of 128.
 #[must_use]
-pub fn of_address(bytes: [u8; 16], prefix: u8) -> Attached {
+pub fn of_address(bytes: [u8; 16], prefix: u8) -> Option<Attached> {
     let address = Ipv6Addr::from(bytes);
     let (is_everywhere, shortest) = match address.to_ipv4_mapped() {
         Some(v4) => {
@@ -59,10 +59,19 @@ pub fn of_address(bytes: [u8; 16], prefix: u8) -> Attached {
         }
     };
     if is_everywhere || !(shortest..=PREFIX_MAX).contains(&prefix) {
-        return Attached::Unknown;
+        return None;
     }
     let network = u128::from(address) & (u128::MAX << (128 - prefix));
-    Attached::Subnet(Digest::new().number(network).number(prefix.into()).finish())
+    let network = Digest::new().number(network).number(prefix.into()).finish();
+    Some(Attached::Subnet { network, address: Digest::new().number(address.into()).finish() })
+}
+
+/// The digest of the subnet's network and prefix length.
+const fn network(attached: Attached) -> Option<u64> {
+    match attached {
+        Attached::Subnet { network, .. } => Some(network),
+        Attached::Switch(_) | Attached::Rail(..) => None,
+    }
 }
 
 #[cfg(test)]
@@ -80,14 +89,14 @@ mod tests {
         }
     }
 
-    fn subnet(text: &str) -> Attached {
+    fn subnet(text: &str) -> Option<u64> {
         let (bytes, prefix) = parts(text);
-        of_address(bytes, prefix)
+        of_address(bytes, prefix).and_then(network)
     }
 
-    fn interface(addresses: &[&str]) -> Attached {
+    fn interface(addresses: &[&str]) -> Option<u64> {
         let addresses = addresses.iter().map(|text| parts(text)).collect();
-        of_interface(&Interface { addresses, ..Interface::default() })
+        of_interface(&Interface { addresses, ..Interface::default() }).and_then(network)
     }
 
     #[test]
@@ -100,7 +109,7 @@ mod tests {
             ("fd00:1::1/64", "fd00:1::ffff:2/64"),
             ("2001:db8::1/126", "2001:db8::2/126"),
         ] {
-            assert_ne!(subnet(one), Attached::Unknown, "{one}");
+            assert_ne!(subnet(one), None, "{one}");
             assert_eq!(subnet(one), subnet(other), "{one} {other}");
         }
     }
@@ -136,16 +145,14 @@ mod tests {
             "fd00::1/128",
             "fd00::1/0",
         ] {
-            assert_eq!(subnet(text), Attached::Unknown, "{text}");
+            assert_eq!(subnet(text), None, "{text}");
         }
         let (bytes, _) = parts("10.0.0.1/24");
-        assert_eq!(of_address(bytes, 64), Attached::Unknown, "shorter than the mapped network");
-        assert_eq!(of_address(bytes, 255), Attached::Unknown);
-        assert_eq!(of_gid(&Gid { bytes, ..Gid::default() }), Attached::Unknown);
-        assert_eq!(
-            of_gid(&Gid { bytes, prefix: Some(120), ..Gid::default() }),
-            subnet("10.0.0.7/24")
-        );
+        assert_eq!(of_address(bytes, 64), None, "shorter than the mapped network");
+        assert_eq!(of_address(bytes, 255), None);
+        assert_eq!(of_gid(&Gid { bytes, ..Gid::default() }), None);
+        let of_interface = of_gid(&Gid { bytes, prefix: Some(120), ..Gid::default() });
+        assert_eq!(of_interface.and_then(network), subnet("10.0.0.7/24"));
     }
 
     #[test]
@@ -154,8 +161,8 @@ mod tests {
         assert_eq!(interface(&["fd00::1/64", "10.0.0.1/24"]), subnet("10.0.0.1/24"));
         assert_eq!(interface(&["10.0.0.1/24", "10.0.0.9/24"]), subnet("10.0.0.1/24"));
         assert_eq!(interface(&["fd00::1/64", "fe80::1/64"]), subnet("fd00::1/64"));
-        assert_eq!(interface(&["10.0.0.1/24", "10.9.0.1/24"]), Attached::Unknown);
-        assert_eq!(interface(&["fe80::1/64"]), Attached::Unknown);
-        assert_eq!(interface(&[]), Attached::Unknown);
+        assert_eq!(interface(&["10.0.0.1/24", "10.9.0.1/24"]), None);
+        assert_eq!(interface(&["fe80::1/64"]), None);
+        assert_eq!(interface(&[]), None);
     }
 }

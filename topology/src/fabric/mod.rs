@@ -18,6 +18,9 @@ pub struct Fabric {
     pub ports: Vec<EndPort>,
     /// Cables between switches, each once.
     pub cables: Vec<Cable>,
+    /// The reader saw the switches of hosts, but not the cables between switches, as LLDP on
+    /// hosts does. A cable that is absent then proves nothing.
+    pub is_partial: bool,
 }
 
 /// A switch or a router.
