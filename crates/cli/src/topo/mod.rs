@@ -24,7 +24,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use ringfold_topology::discover;
-use ringfold_topology::machine::Machine;
 use ringfold_topology::site::Site;
 
 use self::save::save;
@@ -54,9 +53,6 @@ pub(crate) struct Args {
     /// Write a site file, which RINGFOLD_TOPO_FILE names to jobs
     #[arg(long, value_name = "FILE", requires = "from")]
     write: Option<PathBuf>,
-    /// Write the machine as NCCL's topology XML, which NCCL_TOPO_FILE names to NCCL
-    #[arg(long, value_name = "FILE")]
-    nccl_xml: Option<PathBuf>,
     /// Replace files that exist
     #[arg(long)]
     force: bool,
@@ -74,11 +70,7 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     if let Some(path) = &args.write {
         let Network { fabric, found, site } = network(&seen, "--write")?;
         let site = site.clone().unwrap_or_else(|| Site::of(fabric, found));
-        save(path, &site.write(), args.force)?;
-        written.push(path);
-    }
-    if let Some(path) = &args.nccl_xml {
-        save(path, &discover::nccl_xml::write(machine(&seen)?), args.force)?;
+        save(path, &ringfold_topology::discover::files::write(&site), args.force)?;
         written.push(path);
     }
     let mut text = if args.json { in_json(&seen)? } else { in_words(&seen) };
@@ -107,14 +99,6 @@ fn look(args: &Args) -> anyhow::Result<Seen> {
 fn network<'a>(seen: &'a Seen, option: &str) -> anyhow::Result<&'a Network> {
     let network = seen.network.as_ref();
     network.with_context(|| format!("{option}: the files of --from describe machines and no fabric"))
-}
-
-fn machine(seen: &Seen) -> anyhow::Result<&Machine> {
-    match &seen.machines[..] {
-        [one] => Ok(one),
-        [] => anyhow::bail!("--nccl-xml: the files of --from describe no machine"),
-        more => anyhow::bail!("--nccl-xml: give one machine, not {}", more.len()),
-    }
 }
 
 fn in_words(seen: &Seen) -> String {

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::ensure;
+use anyhow::{Context as _, bail, ensure};
 use ringfold_topology::certainty::{Certainty, Finding};
-use ringfold_topology::discover::{self, files};
+use ringfold_topology::discover::files;
 use ringfold_topology::evidence::HostPath;
 use ringfold_topology::fabric::{
     Cable, Classification, EndPort, Fabric, HostPlace, Kind, PortId, Switch, classify,
@@ -33,10 +33,9 @@ pub(super) fn files(paths: &[PathBuf]) -> anyhow::Result<Seen> {
     let mut seen = Seen::default();
     let mut graphs = Vec::new();
     for path in paths {
-        let (name, bytes) = (path.display().to_string(), files::load(path)?);
+        let (name, bytes) = (path.display().to_string(), load(path)?);
         if is_xml(&bytes) {
-            seen.machines.push(discover::nccl_xml::read(&name, &bytes)?);
-            continue;
+            bail!("{name}: XML of NCCL is not read yet");
         }
         match files::read(&name, &bytes)? {
             files::Read::Site(site) => seen.add(path, of_site(site))?,
@@ -165,4 +164,8 @@ fn number(value: usize) -> u32 {
 
 fn unknown<T>(value: T, because: &str) -> Finding<T> {
     Finding { value, certainty: Certainty::Unknown, because: because.to_owned() }
+}
+
+fn load(path: &Path) -> anyhow::Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
