@@ -65,9 +65,7 @@ fn kind(found: &Finding<Kind>) -> Value {
 }
 
 fn hosts(found: &Classification) -> Vec<Value> {
-    let host = |it: &ringfold_topology::fabric::HostPlace| {
-        json!({ "name": it.host, "pod": it.pod, "group": it.group, "order": it.order })
-    };
+    let host = |it: &ringfold_topology::fabric::HostPlace| json!({ "name": it.host, "pod": it.pod, "group": it.group, "order": it.order });
     found.hosts.iter().map(host).collect()
 }
 
@@ -105,9 +103,7 @@ fn switches(fabric: &Fabric) -> Vec<Value> {
 
 fn cables(fabric: &Fabric) -> Vec<Value> {
     let end = |(switch, port): (usize, u16)| json!({ "at": switch, "port": port });
-    let of = |cable: &ringfold_topology::fabric::Cable| {
-        json!({ "ends": cable.ends.map(end), "gbps": cable.gbps })
-    };
+    let of = |cable: &ringfold_topology::fabric::Cable| json!({ "ends": cable.ends.map(end), "gbps": cable.gbps });
     fabric.cables.iter().map(of).collect()
 }
 

@@ -98,7 +98,8 @@ fn look(args: &Args) -> anyhow::Result<Seen> {
 
 fn network<'a>(seen: &'a Seen, option: &str) -> anyhow::Result<&'a Network> {
     let network = seen.network.as_ref();
-    network.with_context(|| format!("{option}: the files of --from describe machines and no fabric"))
+    network
+        .with_context(|| format!("{option}: the files of --from describe machines and no fabric"))
 }
 
 fn in_words(seen: &Seen) -> String {

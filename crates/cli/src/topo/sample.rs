@@ -123,7 +123,13 @@ fn nic(number: usize, bus: u8, node: u16) -> Nic {
         ..NicPort::default()
     };
     let pci = Some(address(bus, 0));
-    Nic { name: format!("mlx5_{number}"), pci, node: Some(node), ports: vec![port], ..Nic::default() }
+    Nic {
+        name: format!("mlx5_{number}"),
+        pci,
+        node: Some(node),
+        ports: vec![port],
+        ..Nic::default()
+    }
 }
 
 /// Two sockets, each with a PCI switch above a GPU and a NIC, and a storage NIC on the first.

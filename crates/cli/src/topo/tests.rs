@@ -8,6 +8,7 @@ fn look() {
         ("big", super::sample::rails(16, 32, 8, 16)),
     ] {
         println!("{}", super::text::fabric(&fabric, &found));
-        std::fs::write(format!("/tmp/cli-{name}.svg"), super::svg::fabric(&fabric, &found)).unwrap();
+        std::fs::write(format!("/tmp/cli-{name}.svg"), super::svg::fabric(&fabric, &found))
+            .unwrap();
     }
 }
