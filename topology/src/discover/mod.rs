@@ -7,6 +7,7 @@
 
 mod cores;
 mod cpus;
+pub mod files;
 mod gpu;
 mod host;
 mod machine;

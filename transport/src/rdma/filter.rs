@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use ringfold_topology::fabric::Place;
+
 /// Names of devices, or what they begin with, each maybe with a port: `mlx5`, `=mlx5_0:1,mlx5_2`,
 /// `^mlx5_3`. A leading `^` excludes what is named, and `=` means exactly.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,6 +50,12 @@ impl Filter {
             is_named && only.is_none_or(|only| only == port)
         };
         self.entries.iter().any(matches) != self.excludes
+    }
+
+    /// The rail and plane that the user declared for this port of that device.
+    #[must_use]
+    pub fn place(&self, _device: &str, _port: u8) -> Option<Place> {
+        None
     }
 }
 
