@@ -2,10 +2,10 @@
 
 use ringfold_topology::certainty::{Certainty, Finding};
 use ringfold_topology::fabric::{Classification, Fabric, Kind};
-use ringfold_topology::machine::{Machine, Network};
+use ringfold_topology::machine::{Machine, PciAddress};
 use serde_json::{Value, json};
 
-use super::machine::pci;
+use super::machine::network;
 use super::picture::{host, identifier};
 use super::switches::levels;
 use super::text;
@@ -65,9 +65,7 @@ fn kind(found: &Finding<Kind>) -> Value {
 }
 
 fn hosts(found: &Classification) -> Vec<Value> {
-    let host = |it: &ringfold_topology::fabric::HostPlace| {
-        json!({ "name": it.host, "pod": it.pod, "group": it.group, "order": it.order })
-    };
+    let host = |it: &ringfold_topology::fabric::HostPlace| json!({ "name": it.host, "pod": it.pod, "group": it.group, "order": it.order });
     found.hosts.iter().map(host).collect()
 }
 
@@ -105,9 +103,7 @@ fn switches(fabric: &Fabric) -> Vec<Value> {
 
 fn cables(fabric: &Fabric) -> Vec<Value> {
     let end = |(switch, port): (usize, u16)| json!({ "at": switch, "port": port });
-    let of = |cable: &ringfold_topology::fabric::Cable| {
-        json!({ "ends": cable.ends.map(end), "gbps": cable.gbps })
-    };
+    let of = |cable: &ringfold_topology::fabric::Cable| json!({ "ends": cable.ends.map(end), "gbps": cable.gbps });
     fabric.cables.iter().map(of).collect()
 }
 
@@ -123,6 +119,7 @@ fn oddities(fabric: &Fabric, found: &Classification) -> Vec<Value> {
 pub(super) fn machine(machine: &Machine) -> Value {
     json!({
         "name": machine.name,
+        "remarks": machine.remarks,
         "cores": machine.cores.iter().map(|core| json!({
             "cpus": core.cpus, "node": core.node, "socket": core.socket, "cache": core.cache,
         })).collect::<Vec<_>>(),
@@ -137,6 +134,11 @@ pub(super) fn machine(machine: &Machine) -> Value {
                 .map(|(bytes, bits)| super::machine::address(*bytes, *bits)).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
     })
+}
+
+/// As `lspci -D` prints it.
+fn pci(address: PciAddress) -> String {
+    address.to_string()
 }
 
 fn nics(machine: &Machine) -> Vec<Value> {
@@ -158,14 +160,4 @@ fn nics(machine: &Machine) -> Vec<Value> {
         }
     }
     values
-}
-
-/// A network as people write it.
-pub(super) const fn network(network: Network) -> &'static str {
-    match network {
-        Network::InfiniBand => "InfiniBand",
-        Network::Roce => "RoCE",
-        Network::Iwarp => "iWARP",
-        Network::Tcp => "no RDMA",
-    }
 }

@@ -115,11 +115,6 @@ impl Picture {
         blocks.iter_mut().for_each(|block| block.title = block.titled(pods.len() > 1));
         Self { columns, blocks }
     }
-
-    /// Rows of all blocks.
-    pub(super) fn rows(&self) -> usize {
-        self.blocks.iter().map(|block| block.rows.len()).sum()
-    }
 }
 
 /// Ports by host, and of each host in the order of devices.
@@ -152,9 +147,7 @@ pub(super) fn identifier(id: PortId) -> String {
             let bytes = mac.to_be_bytes().map(|byte| format!("{byte:02x}"));
             bytes[2..].join(":")
         }
-        PortId::Address(address) => {
-            std::net::Ipv6Addr::from(address).to_canonical().to_string()
-        }
+        PortId::Address(address) => std::net::Ipv6Addr::from(address).to_canonical().to_string(),
         PortId::Named(digest) => format!("named {digest:016x}"),
     }
 }
@@ -170,10 +163,8 @@ fn columns(fabric: &Fabric, found: &Classification, hosts: &Hosts) -> (Vec<Colum
         (false, true) => format!("plane {}", place.plane),
         (false, false) => "ports".to_owned(),
     };
-    let mut columns: Vec<_> = places
-        .iter()
-        .map(|place| Column { title: title(place), place: Some(*place) })
-        .collect();
+    let mut columns: Vec<_> =
+        places.iter().map(|place| Column { title: title(place), place: Some(*place) }).collect();
     // A port that is down belongs where the same device of other hosts is.
     let mut usual: BTreeMap<(&str, u8), BTreeMap<usize, usize>> = BTreeMap::new();
     for (at, port) in fabric.ports.iter().enumerate() {
@@ -262,7 +253,8 @@ impl Sketch<'_> {
     }
 
     fn cell(&self, ports: &[usize], column: usize, head: Option<usize>) -> Cell {
-        let here: Vec<_> = ports.iter().copied().filter(|at| self.column_of[*at] == column).collect();
+        let here: Vec<_> =
+            ports.iter().copied().filter(|at| self.column_of[*at] == column).collect();
         let port = |at: &usize| &self.fabric.ports[*at];
         let Some(first) = here.first().map(port) else { return Cell::default() };
         let many: BTreeSet<_> = here.iter().map(|at| port(at).number).collect();

@@ -98,7 +98,7 @@ pub(super) fn faulty() -> (Fabric, Classification) {
     (fabric, found)
 }
 
-fn address(bus: u8, device: u8) -> PciAddress {
+pub(super) fn address(bus: u8, device: u8) -> PciAddress {
     PciAddress { domain: 0, bus, device, function: 0 }
 }
 
@@ -123,7 +123,13 @@ fn nic(number: usize, bus: u8, node: u16) -> Nic {
         ..NicPort::default()
     };
     let pci = Some(address(bus, 0));
-    Nic { name: format!("mlx5_{number}"), pci, node: Some(node), ports: vec![port], ..Nic::default() }
+    Nic {
+        name: format!("mlx5_{number}"),
+        pci,
+        node: Some(node),
+        ports: vec![port],
+        ..Nic::default()
+    }
 }
 
 /// Two sockets, each with a PCI switch above a GPU and a NIC, and a storage NIC on the first.
@@ -151,6 +157,7 @@ pub(super) fn machine() -> Machine {
         ..interface(8, 8)
     };
     Machine {
+        remarks: vec!["The kernel tells stories.".to_owned()],
         name: "node7".to_owned(),
         cores: (0..8).map(|number| core(number / 4, number)).collect(),
         devices: vec![

@@ -57,8 +57,7 @@ pub(super) fn folded(fabric: &Fabric, switches: &[usize]) -> String {
 /// A text of at most `most` characters, which has dots in its middle where it is cut. Characters
 /// that would disturb a terminal become `?`.
 pub(super) fn shorten(text: &str, most: usize) -> String {
-    let chars: Vec<char> =
-        text.chars().map(|it| if it.is_control() { '?' } else { it }).collect();
+    let chars: Vec<char> = text.chars().map(|it| if it.is_control() { '?' } else { it }).collect();
     if chars.len() <= most {
         return chars.into_iter().collect();
     }

@@ -142,8 +142,7 @@ fn upper(fabric: &Fabric) -> String {
             if !these.is_empty() {
                 let title = if level == 0 { "apart".to_owned() } else { format!("level {level}") };
                 let names = folded(fabric, &these);
-                writeln!(text, "{title}  {}: {names}", many(these.len(), noun))
-                    .unwrap_or_default();
+                writeln!(text, "{title}  {}: {names}", many(these.len(), noun)).unwrap_or_default();
             }
         }
     }

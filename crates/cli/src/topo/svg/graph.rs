@@ -57,7 +57,8 @@ impl Graph {
         let area = |(x, y): (f64, f64)| Area { x, y, w: widest, h: HEIGHT };
         let boxes: Vec<_> = places.into_iter().map(area).zip(names).collect();
         let ends = boxes.iter().map(|(area, _)| (area.x + area.w, area.y + area.h));
-        let (width, height) = ends.fold((0.0, 0.0), |(w, h): (f64, f64), (x, y)| (w.max(x), h.max(y)));
+        let (width, height) =
+            ends.fold((0.0, 0.0), |(w, h): (f64, f64), (x, y)| (w.max(x), h.max(y)));
         Some(Self { boxes, cables, width, height: height + HEIGHT })
     }
 
@@ -66,7 +67,8 @@ impl Graph {
         let y = y + HEIGHT;
         let moved = |area: &Area| Area { x: area.x + x, y: area.y + y, ..*area };
         for (one, other) in &self.cables {
-            let (from, to) = (moved(&self.boxes[*one].0).middle(), moved(&self.boxes[*other].0).middle());
+            let (from, to) =
+                (moved(&self.boxes[*one].0).middle(), moved(&self.boxes[*other].0).middle());
             let look = Look::drawn(GREY, 1.4);
             match self.passes_others(*one, *other) {
                 Some((dx, dy)) => {
@@ -113,11 +115,7 @@ fn in_order(picture: &Picture, count: usize) -> Vec<usize> {
 }
 
 /// Rows and columns in which most cables stay in a row or a column; nothing if there are none.
-fn grid(
-    dims: &[u32],
-    count: usize,
-    cables: &BTreeSet<(usize, usize)>,
-) -> Option<Vec<Vec<usize>>> {
+fn grid(dims: &[u32], count: usize, cables: &BTreeSet<(usize, usize)>) -> Option<Vec<Vec<usize>>> {
     let dims: Vec<usize> = dims.iter().map(|dim| *dim as usize).collect();
     if dims.len() < 2 || dims.iter().product::<usize>() != count {
         return None;
@@ -131,7 +129,8 @@ fn grid(
         cables.iter().filter(|(one, other)| differ(&places[*one], &places[*other]) == 1).count()
     };
     let all = ways.map(|(dims, turns)| (0..count).map(|at| digits(at, dims, turns)).collect());
-    let best: Vec<Vec<usize>> = all.into_iter().max_by_key(|places: &Vec<Vec<usize>>| score(places))?;
+    let best: Vec<Vec<usize>> =
+        all.into_iter().max_by_key(|places: &Vec<Vec<usize>>| score(places))?;
     (score(&best) * 2 > cables.len()).then_some(best)
 }
 

@@ -48,6 +48,13 @@ pub(super) fn fabric(fabric: &Fabric, found: &Classification) -> String {
     canvas.finish(width, height)
 }
 
+/// Where the labels are, each with its text, and the size of the sheet.
+#[cfg(test)]
+pub(super) fn labels(fabric: &Fabric, found: &Classification) -> (Vec<(Area, String)>, f64, f64) {
+    let (canvas, width, height) = draw(fabric, found);
+    (canvas.labels, width, height)
+}
+
 fn draw(fabric: &Fabric, found: &Classification) -> (Canvas, f64, f64) {
     let picture = Picture::of(fabric, found, text::count_hosts(fabric) > HOSTS_MAX);
     let blocks: Vec<Drawn<'_>> = picture
@@ -58,9 +65,8 @@ fn draw(fabric: &Fabric, found: &Classification) -> (Canvas, f64, f64) {
         .collect();
     let mut canvas = Canvas::default();
     let abreast: Vec<&[Drawn<'_>]> = blocks.chunks(ABREAST_MAX).collect();
-    let width_of = |line: &[Drawn<'_>]| {
-        line.iter().map(|block| block.width + GAP).sum::<f64>() - GAP
-    };
+    let width_of =
+        |line: &[Drawn<'_>]| line.iter().map(|block| block.width + GAP).sum::<f64>() - GAP;
     let graph = graph::Graph::of(fabric, found, &picture);
     let rows = upper(fabric, graph.is_some());
     let widest = abreast.iter().map(|line| width_of(line)).fold(WIDTH_MIN, f64::max);
@@ -179,12 +185,7 @@ fn place(row: &[Upper], width: f64, y: f64, areas: &mut BTreeMap<usize, Area>) {
 }
 
 /// A line between every two boxes that cables join, in the colour of its rail.
-fn cables(
-    canvas: &mut Canvas,
-    fabric: &Fabric,
-    picture: &Picture,
-    areas: &BTreeMap<usize, Area>,
-) {
+fn cables(canvas: &mut Canvas, fabric: &Fabric, picture: &Picture, areas: &BTreeMap<usize, Area>) {
     let mut rail_of = BTreeMap::new();
     for block in &picture.blocks {
         for (column, switches) in block.heads.iter().enumerate() {

@@ -39,7 +39,7 @@ pub fn gpu_of(
     let Some(list) = visible else { return in_turn() };
     let entries: Vec<&str> = list.split(',').map(str::trim).collect();
     let own = if entries.len() >= local_size { local_rank } else { 0 };
-    let entry = entries.get(own).or(entries.first()).copied().unwrap_or_default();
+    let entry = entries.get(own).copied().unwrap_or_default();
     match entry.parse::<usize>() {
         Ok(index) => gpus.get(index).copied(),
         Err(_) if entry.is_empty() || entry.starts_with('-') => None,
