@@ -101,9 +101,11 @@ impl<'a> Tree<'a> {
         let parents = machine.devices.iter().filter_map(with_parent).collect();
         let (below, node_of) = (BTreeMap::new(), BTreeMap::new());
         let mut tree = Self { machine, below, parents, node_of };
+        let nodes: BTreeSet<_> = machine.cores.iter().filter_map(|core| core.node).collect();
+        let only = nodes.first().copied().filter(|_| nodes.len() == 1);
         for (address, node) in gpus.chain(nics).chain(others) {
             let mut at = address;
-            let mut node = node.or_else(|| known.get(&at)?.node);
+            let mut node = node.or(only).or_else(|| known.get(&at)?.node);
             for bridge in tree.bridges(address) {
                 tree.below.entry(Some(bridge)).or_default().insert(at);
                 node = node.or_else(|| known.get(&bridge)?.node);
@@ -293,11 +295,12 @@ pub(super) fn address(bytes: [u8; 16], bits: u8) -> String {
     format!("{address}/{bits}")
 }
 
-/// Interfaces that no PCI device and no RDMA port has: bonds, bridges, tunnels.
+/// Interfaces that no PCI device and no RDMA port has: bonds, bridges, tunnels; not the loopback.
 fn interfaces_apart(machine: &Machine) -> Vec<String> {
     let ports = machine.nics.iter().flat_map(|nic| &nic.ports);
     let of_ports: BTreeSet<_> = ports.flat_map(|port| &port.interfaces).collect();
-    let is_apart = |it: &&Interface| it.pci.is_none() && !of_ports.contains(&it.name);
+    let is_apart =
+        |it: &&Interface| it.pci.is_none() && it.name != "lo" && !of_ports.contains(&it.name);
     let members = |name: &str| {
         let of = |it: &&Interface| it.master.as_deref() == Some(name);
         machine.interfaces.iter().filter(of).map(|it| it.name.clone()).collect::<Vec<_>>()
