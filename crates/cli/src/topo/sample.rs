@@ -98,7 +98,7 @@ pub(super) fn faulty() -> (Fabric, Classification) {
     (fabric, found)
 }
 
-fn address(bus: u8, device: u8) -> PciAddress {
+pub(super) fn address(bus: u8, device: u8) -> PciAddress {
     PciAddress { domain: 0, bus, device, function: 0 }
 }
 
@@ -157,6 +157,7 @@ pub(super) fn machine() -> Machine {
         ..interface(8, 8)
     };
     Machine {
+        remarks: vec!["The kernel tells stories.".to_owned()],
         name: "node7".to_owned(),
         cores: (0..8).map(|number| core(number / 4, number)).collect(),
         devices: vec![

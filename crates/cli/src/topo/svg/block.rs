@@ -21,7 +21,6 @@ const LABEL_MAX: usize = 30;
 
 /// A group with the sizes of its parts.
 pub(super) struct Drawn<'a> {
-    fabric: &'a Fabric,
     picture: &'a Picture,
     block: &'a Block,
     names: Vec<String>,
@@ -54,7 +53,7 @@ pub(super) fn color_of(picture: &Picture, column: usize) -> String {
 }
 
 impl<'a> Drawn<'a> {
-    pub(super) fn new(fabric: &'a Fabric, picture: &'a Picture, block: &'a Block) -> Self {
+    pub(super) fn new(fabric: &Fabric, picture: &'a Picture, block: &'a Block) -> Self {
         let name = |row: &Row| match row.hosts.len() {
             1 => shorten(&row.hosts[0], LABEL_MAX),
             count => format!("{} x{count}", shorten(&fold(&row.hosts), LABEL_MAX)),
@@ -83,7 +82,7 @@ impl<'a> Drawn<'a> {
         let width = label_width + columns.iter().sum::<f64>() + PADDING;
         let rows = f64::from(u32::try_from(names.len()).unwrap_or(u32::MAX));
         let height = HEAD_HEIGHT + PADDING + rows * ROW_HEIGHT;
-        Self { fabric, picture, block, names, cells, label_width, columns, heads, width, height }
+        Self { picture, block, names, cells, label_width, columns, heads, width, height }
     }
 
     /// Says where the leaf switches are, if the group is drawn at a place.

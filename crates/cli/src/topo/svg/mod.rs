@@ -48,6 +48,13 @@ pub(super) fn fabric(fabric: &Fabric, found: &Classification) -> String {
     canvas.finish(width, height)
 }
 
+/// Where the labels are, each with its text, and the size of the sheet.
+#[cfg(test)]
+pub(super) fn labels(fabric: &Fabric, found: &Classification) -> (Vec<(Area, String)>, f64, f64) {
+    let (canvas, width, height) = draw(fabric, found);
+    (canvas.labels, width, height)
+}
+
 fn draw(fabric: &Fabric, found: &Classification) -> (Canvas, f64, f64) {
     let picture = Picture::of(fabric, found, text::count_hosts(fabric) > HOSTS_MAX);
     let blocks: Vec<Drawn<'_>> = picture
