@@ -17,7 +17,7 @@ pub const STAGE_HALF_BYTES: usize = STAGE_BYTES / 2;
 pub const TELLS_MAX: usize = 8;
 
 /// Ranks of a communicator.
-pub const RANKS_MAX: usize = 16_384;
+pub const RANKS_MAX: usize = 65_536;
 
 /// Parallel streams between two ranks, and programs of a schedule.
 pub const LANES_MAX: usize = 8;
@@ -48,7 +48,7 @@ pub const FRAGMENT_ALIGN: usize = 16;
 pub const FRAME_BYTES_MAX: usize = 63 * 1024;
 
 /// Bytes of one message on a control connection. The table of all ranks is the largest.
-pub const CONTROL_BYTES_MAX: usize = 8 * 1024 * 1024;
+pub const CONTROL_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// Bytes that one rank says of itself when it joins (addresses, host, version).
 pub const CARD_BYTES_MAX: usize = 480;
@@ -152,6 +152,18 @@ pub const PLAN_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// and its lines.
 pub const PLAN_ROWS_MAX: usize = 1 << 16;
 
+/// Bytes of one file of `/sys` or `/proc`, or of a recording of them, that describes the machine.
+pub const MACHINE_FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Entries of one folder there.
+pub const MACHINE_ENTRIES_MAX: usize = 8192;
+
+/// Bytes of a machine's description in NCCL's XML format.
+pub const MACHINE_XML_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// Elements and texts of such a description.
+pub const MACHINE_XML_NODES_MAX: u32 = 1 << 17;
+
 /// Ports of RDMA devices that one rank uses side by side,
 pub const RAILS_MAX: usize = 16;
 
@@ -227,6 +239,23 @@ pub const RDMA_RETRY_MAX_MS: u64 = 60_000;
 /// once a call has failed, to what was sent, in milliseconds.
 pub const RDMA_PARTING_MS: u64 = 1_000;
 
+/// Bytes of a file that describes a fabric or a site.
+pub const FABRIC_FILE_BYTES_MAX: usize = 256 << 20;
+
+/// Bytes of what one host hears by LLDP.
+pub const LLDP_FILE_BYTES_MAX: usize = 4 << 20;
+
+/// Switches, adapters or hosts that a file of a fabric may have.
+pub const FABRIC_NODES_MAX: usize = 1 << 18;
+
+/// Ends of links that such a file may have.
+pub const FABRIC_PORTS_MAX: usize = 1 << 21;
+
+/// Bytes of a name in such a file.
+pub const FABRIC_NAME_BYTES_MAX: usize = 256;
+
+const _: () = assert!(LLDP_FILE_BYTES_MAX <= FABRIC_FILE_BYTES_MAX);
+const _: () = assert!(FABRIC_NODES_MAX <= FABRIC_PORTS_MAX);
 const _: () = assert!(LINK_BYTES_MIN.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(FRAME_BYTES_MAX.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(FRAME_BYTES_MAX >= LINK_BYTES_MIN);

@@ -21,7 +21,16 @@ pub struct Interface {
     /// It leads to this host only.
     pub loopback: bool,
     /// Its addresses, but for link-local ones, which mean nothing to other hosts.
-    pub addresses: Vec<IpAddr>,
+    pub addresses: Vec<Address>,
+}
+
+/// An address of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The address.
+    pub ip: IpAddr,
+    /// Bits of its network, of 32 or 128.
+    pub prefix: u8,
 }
 
 /// Which addresses may be used.
@@ -53,6 +62,8 @@ pub struct Choice {
     pub interface: String,
     /// The address to listen on and to tell the others.
     pub address: IpAddr,
+    /// Bits of its network, of 32 or 128.
+    pub prefix: u8,
     /// Why this one.
     pub reason: Reason,
 }
@@ -118,6 +129,19 @@ pub fn choose(
     family: Family,
     all_local: bool,
 ) -> Result<Choice, ChooseError> {
+    choose_all(interfaces, filter, family, all_local).map(|mut choices| choices.swap_remove(0))
+}
+
+/// Picks the interface of [`choose`] and all others that suit as well, in the kernel's order.
+///
+/// # Errors
+/// There is none; the error says what there is.
+pub fn choose_all(
+    interfaces: &[Interface],
+    filter: Option<&Filter>,
+    family: Family,
+    all_local: bool,
+) -> Result<Vec<Choice>, ChooseError> {
     let allowed: Vec<&Interface> = interfaces
         .iter()
         .filter(|it| filter.is_none_or(|filter| filter.allows(&it.name)))
@@ -134,12 +158,18 @@ pub fn choose(
         false => Reason::FirstReal,
     };
     let usable = allowed.iter().filter(|it| it.up).filter_map(|it| {
-        let address = family.pick(&it.addresses)?;
-        Some(Choice { interface: it.name.clone(), address, reason: reason(it) })
+        let Address { ip, prefix } = family.pick(&it.addresses)?;
+        Some(Choice { interface: it.name.clone(), address: ip, prefix, reason: reason(it) })
     });
-    usable
-        .min_by_key(|choice| choice.reason.preference())
-        .ok_or_else(|| ChooseError::NoAddress { tried: names(allowed.iter().copied()), family })
+    let mut choices: Vec<Choice> = usable.collect();
+    // Interfaces that suit equally well stay in the kernel's order.
+    choices.sort_by_key(|choice| choice.reason.preference());
+    let Some(best) = choices.first().map(|choice| choice.reason) else {
+        let tried = names(allowed.iter().copied());
+        return Err(ChooseError::NoAddress { tried, family });
+    };
+    choices.retain(|choice| choice.reason == best);
+    Ok(choices)
 }
 
 fn is_virtual(name: &str) -> bool {
@@ -163,12 +193,20 @@ impl Reason {
 }
 
 impl Filter {
+    /// The place in the list of the first name that an interface matches, if the list says which
+    /// interfaces to use. A list with one name has no order.
+    #[must_use]
+    pub fn place(&self, interface: &str) -> Option<usize> {
+        let has_order = !self.excludes && self.names.len() > 1;
+        self.names.iter().position(|name| self.is_match(name, interface)).filter(|_| has_order)
+    }
+
+    fn is_match(&self, wanted: &str, name: &str) -> bool {
+        if self.exact { name == wanted } else { name.starts_with(wanted) }
+    }
+
     fn allows(&self, name: &str) -> bool {
-        let matches = |wanted: &String| match self.exact {
-            true => name == wanted,
-            false => name.starts_with(wanted.as_str()),
-        };
-        self.names.iter().any(matches) != self.excludes
+        self.names.iter().any(|wanted| self.is_match(wanted, name)) != self.excludes
     }
 }
 
@@ -197,9 +235,9 @@ impl FromStr for Family {
 }
 
 impl Family {
-    fn pick(self, addresses: &[IpAddr]) -> Option<IpAddr> {
-        let v4 = || addresses.iter().find(|it| it.is_ipv4()).copied();
-        let v6 = || addresses.iter().find(|it| it.is_ipv6()).copied();
+    fn pick(self, addresses: &[Address]) -> Option<Address> {
+        let v4 = || addresses.iter().find(|it| it.ip.is_ipv4()).copied();
+        let v6 = || addresses.iter().find(|it| it.ip.is_ipv6()).copied();
         match self {
             Self::Any => v4().or_else(v6),
             Self::V4 => v4(),
@@ -253,7 +291,10 @@ mod tests {
             name: name.to_owned(),
             up,
             loopback: name == "lo",
-            addresses: addresses.iter().map(|it| it.parse().unwrap()).collect(),
+            addresses: addresses
+                .iter()
+                .map(|it| Address { ip: it.parse().unwrap(), prefix: 24 })
+                .collect(),
         };
         vec![
             interface("lo", true, &["127.0.0.1", "::1"]),
@@ -295,6 +336,24 @@ mod tests {
     }
 
     #[test]
+    fn all_that_suit_as_well_are_told() {
+        let names = |filter: &str| {
+            let filter: Filter = filter.parse().unwrap();
+            let filter = (!filter.names.is_empty()).then_some(&filter);
+            let all = choose_all(&host(), filter, Family::V4, false).unwrap();
+            all.into_iter().map(|it| it.interface).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(names(""), "eth1 eth10");
+        assert_eq!(names("eth10,docker"), "docker0 eth10");
+        let filter: Filter = "eth10,docker".parse().unwrap();
+        let places = ["eth10", "docker0", "lo"].map(|name| filter.place(name));
+        assert_eq!(places, [Some(0), Some(1), None]);
+        for one in ["eth", "^eth,docker"] {
+            assert_eq!(one.parse::<Filter>().unwrap().place("eth1"), None, "{one}");
+        }
+    }
+
+    #[test]
     fn failures_say_what_there_is() {
         let have = "no interface matches `=eth`; this host has lo, docker0, eth0, eth1, eth10";
         assert_eq!(chosen("=eth", Family::Any, false), have);
@@ -306,6 +365,9 @@ mod tests {
     fn this_host_has_a_loopback_interface() {
         let interfaces = interfaces().unwrap();
         let lo = interfaces.iter().find(|it| it.loopback).expect("lo is everywhere");
-        assert!(lo.up && lo.addresses.iter().any(IpAddr::is_loopback), "{lo:?}");
+        assert!(
+            lo.up && lo.addresses.iter().any(|it| it.ip.is_loopback() && it.prefix >= 8),
+            "{lo:?}"
+        );
     }
 }
