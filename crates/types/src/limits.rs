@@ -167,6 +167,18 @@ pub const PLAN_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// and its lines.
 pub const PLAN_ROWS_MAX: usize = 1 << 16;
 
+/// Bytes of one file of `/sys` or `/proc`, or of a recording of them, that describes the machine.
+pub const MACHINE_FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Entries of one folder there.
+pub const MACHINE_ENTRIES_MAX: usize = 8192;
+
+/// Bytes of a machine's description in NCCL's XML format.
+pub const MACHINE_XML_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// Elements and texts of such a description.
+pub const MACHINE_XML_NODES_MAX: u32 = 1 << 17;
+
 /// Ports of RDMA devices that one rank uses side by side,
 pub const RAILS_MAX: usize = 8;
 
