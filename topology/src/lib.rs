@@ -19,5 +19,7 @@ mod layout;
 pub mod machine;
 pub mod site;
 pub mod subnet;
+mod order;
 
-pub use layout::{Crowd, Layout};
+pub use layout::{Crowd, Layout, Level, Path, RankReach, Reach};
+pub use order::Order;

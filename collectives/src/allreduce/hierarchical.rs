@@ -121,9 +121,10 @@ impl<'a> Member<'a> {
     fn new(plan: &'a Plan<'a>) -> Self {
         let Plan { call, layout, rank, chunk, .. } = *plan;
         let levels = Levels::of(&call, layout);
-        let host: Vec<Rank> = layout.ranks_on(layout.host(rank)).collect();
+        let host: Vec<Rank> = layout.ranks_on(layout.host(rank)).to_vec();
         let place = host.iter().position(|member| *member == rank).unwrap_or(0);
-        let rail = if place < levels.shards { layout.at_place(place) } else { Vec::new() };
+        let rail =
+            if place < levels.shards { layout.carriers()[place].to_vec() } else { Vec::new() };
         // Without sums of its host, in place, it sends what results overwrite.
         let is_narrow = levels.most == 1 && levels.rail.name == "recursive_doubling";
         let chunk = if is_narrow { chunk.min(plan.eager()) } else { chunk };

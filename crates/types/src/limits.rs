@@ -17,7 +17,7 @@ pub const STAGE_HALF_BYTES: usize = STAGE_BYTES / 2;
 pub const TELLS_MAX: usize = 8;
 
 /// Ranks of a communicator.
-pub const RANKS_MAX: usize = 16_384;
+pub const RANKS_MAX: usize = 65_536;
 
 /// Parallel streams between two ranks, and programs of a schedule.
 pub const LANES_MAX: usize = 8;
@@ -48,7 +48,7 @@ pub const FRAGMENT_ALIGN: usize = 16;
 pub const FRAME_BYTES_MAX: usize = 63 * 1024;
 
 /// Bytes of one message on a control connection. The table of all ranks is the largest.
-pub const CONTROL_BYTES_MAX: usize = 8 * 1024 * 1024;
+pub const CONTROL_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// Bytes that one rank says of itself when it joins (addresses, host, version).
 pub const CARD_BYTES_MAX: usize = 480;
