@@ -180,10 +180,10 @@ pub const MACHINE_XML_BYTES_MAX: u64 = 4 * 1024 * 1024;
 pub const MACHINE_XML_NODES_MAX: u32 = 1 << 17;
 
 /// Ports of RDMA devices that one rank uses side by side,
-pub const RAILS_MAX: usize = 8;
+pub const RAILS_MAX: usize = 16;
 
 /// and queue pairs between two ranks, over all rails.
-pub const PATHS_MAX: usize = 32;
+pub const PATHS_MAX: usize = 64;
 
 /// Registered bytes of a link over RDMA, at either end, for each direction that is used: whole
 /// pieces with their headers, of which the sender writes some while the receiver, which may have

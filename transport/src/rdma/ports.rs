@@ -1,6 +1,7 @@
 //! The opened ports as evidence of the fabric, and the labels that the ranks agreed on.
 
 use std::fs;
+use std::net::Ipv6Addr;
 use std::path::Path;
 
 use ringfold_topology::fabric::{Place, PortId};
@@ -112,21 +113,24 @@ impl Wire {
         first: &Gid,
         declared: Option<Place>,
     ) -> Self {
-        let lower = |gid: &Gid| {
-            let mut bytes = [0; 8];
-            bytes.copy_from_slice(&gid.bytes[8..]);
-            u64::from_be_bytes(bytes)
-        };
         if gid.kind == GidKind::InfiniBand {
-            let id = PortId::Guid(lower(first));
+            let lower = Ipv6Addr::from(first.bytes).to_bits() & u128::from(u64::MAX);
+            let id = PortId::Guid(u64::try_from(lower).unwrap_or(0));
             return Self { interface: String::new(), prefix: None, id, declared };
         }
         let entry = format!("{device}/ports/{port}/gid_attrs/ndevs/{}", gid.index);
         let interface = line(&Path::new(DEVICES).join(entry));
         let mac = mac(&line(&Path::new(INTERFACES).join(&interface).join("address")));
-        let id = mac.map_or(PortId::Address(u128::from_be_bytes(gid.bytes)), PortId::Mac);
+        let id =
+            mac.map_or_else(|| PortId::Address(Ipv6Addr::from(gid.bytes).to_bits()), PortId::Mac);
         Self { interface, prefix: None, id, declared }
     }
+}
+
+/// Returns a digest of a port's name (FNV-1a), so that ranks can compare names in messages of
+/// fixed size.
+pub(super) fn digest(name: &str) -> u32 {
+    name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 /// The first line of a file; empty if there is none.

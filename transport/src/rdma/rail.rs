@@ -12,7 +12,7 @@ use ringfold_types::limits::RAILS_MAX;
 use super::Settings;
 use super::gid::choose;
 use super::message::RailCard;
-use super::ports::{Label, Wire};
+use super::ports::{Label, Wire, digest};
 use super::sys::{
     Channel, Completion, Connector, Context, Cq, DEVICES, Gid, GidKind, Port, devices,
 };
@@ -221,7 +221,9 @@ impl Rail {
 
     pub(super) fn card(&self) -> RailCard {
         let Port { lid, mtu, needs_grh, .. } = self.port;
-        RailCard { gid: self.gid.bytes, lid, mtu, kind: self.gid.kind, needs_grh }
+        let (name, prefix) = (digest(&self.name()), self.wire.prefix.unwrap_or(0));
+        let (gid, kind, label) = (self.gid.bytes, self.gid.kind, self.label);
+        RailCard { gid, lid, mtu, kind, needs_grh, name, prefix, label }
     }
 
     /// Whether its network may let packets overtake each other, as is usual on InfiniBand.
