@@ -17,9 +17,9 @@ pub mod evidence;
 pub mod fabric;
 mod layout;
 pub mod machine;
+mod order;
 pub mod site;
 pub mod subnet;
-mod order;
 
 pub use layout::{Crowd, Layout, Level, Path, RankReach, Reach};
 pub use order::Order;
