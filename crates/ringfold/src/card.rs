@@ -40,6 +40,8 @@ pub(crate) struct EvidenceCard {
     pub(crate) digest: u64,
     /// Bytes of all that the rank may tell, at most `limits::EVIDENCE_BYTES_MAX`.
     pub(crate) bytes: usize,
+    /// It may change how data moves, so ranks exchange what they know.
+    pub(crate) is_of_use: bool,
 }
 
 /// Begins the line of RDMA networks of a rank whose data may not go by TCP.
@@ -67,7 +69,10 @@ impl Card {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let Self { host_id, shm, settings, cpus, cores, rdma, may_use_tcp, evidence, tcp: _ } =
             self;
-        let said = |it: &EvidenceCard| format!("{:x}:{}", it.digest, it.bytes);
+        let said = |it: &EvidenceCard| {
+            let mark = if it.is_of_use { "+" } else { "" };
+            format!("{:x}:{}{mark}", it.digest, it.bytes)
+        };
         let evidence = evidence.as_ref().map_or_else(String::new, said);
         let without_tcp = if *may_use_tcp { "" } else { "-" };
         let cpus = Some(cpus.to_string()).filter(|list| list.len() <= CPUS_BYTES);
@@ -119,8 +124,10 @@ impl EvidenceCard {
         }
         let (digest, bytes) = text.split_once(':').ok_or(UnreadableCard)?;
         let digest = u64::from_str_radix(digest, 16).map_err(|_| UnreadableCard)?;
-        let bytes = bytes.parse().ok().filter(|bytes| *bytes <= EVIDENCE_BYTES_MAX);
-        Ok(Some(Self { digest, bytes: bytes.ok_or(UnreadableCard)? }))
+        let is_of_use = bytes.ends_with('+');
+        let bytes = bytes.strip_suffix('+').unwrap_or(bytes).parse().ok();
+        let bytes = bytes.filter(|bytes| *bytes <= EVIDENCE_BYTES_MAX).ok_or(UnreadableCard)?;
+        Ok(Some(Self { digest, bytes, is_of_use }))
     }
 }
 
@@ -166,7 +173,11 @@ mod tests {
             cores: 5,
             rdma: "ei".to_owned(),
             may_use_tcp: true,
-            evidence: Some(EvidenceCard { digest: u64::MAX, bytes: EVIDENCE_BYTES_MAX }),
+            evidence: Some(EvidenceCard {
+                digest: u64::MAX,
+                bytes: EVIDENCE_BYTES_MAX,
+                is_of_use: true,
+            }),
             tcp: vec![address(1), address(65535)],
         };
         assert_eq!(Card::decode(&card.encode()), Ok(card));

@@ -158,7 +158,7 @@ impl std::fmt::Display for Source {
             Self::Lldp => "LLDP",
             Self::Fabric => "the fabric file",
             Self::Site => "the site file",
-            Self::Declared => "RINGFOLD_IB_HCA",
+            Self::Declared => "the user",
         })
     }
 }

@@ -95,7 +95,7 @@ fn the_most_trusted_source_wins_and_says_so() {
     let hosts = known(&[&[&[declared(1), site(0)], &[site(1)]], &[&[site(0)], &[site(1)]]]);
     assert_eq!(rails(&hosts), [[Some(1), Some(1)], [Some(0), Some(1)]]);
     let ignored = agree(&hosts).ignored;
-    let what = "mlx5_0:1 of host 0: the site file differs from RINGFOLD_IB_HCA, which wins";
+    let what = "mlx5_0:1 of host 0: the user overrules the site file";
     assert_eq!(ignored, [what]);
 }
 

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use ringfold_topology::evidence::{Attached, Evidence, HostPath, PortEvidence, Source};
 use ringfold_topology::fabric::Place;
-use ringfold_topology::machine::Network;
+use ringfold_topology::machine::{Network, PciAddress};
 use ringfold_types::limits::{
     EVIDENCE_BYTES_MAX, EVIDENCE_NAME_BYTES_MAX, EVIDENCE_PORTS_MAX, EVIDENCE_SOURCES_MAX,
     FABRIC_LEVELS_MAX,
@@ -30,8 +30,8 @@ const NETWORKS: [Network; 4] = [Network::InfiniBand, Network::Roce, Network::Iwa
 /// What one rank tells the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Statement {
-    /// The ports of its evidence that it prefers, the first one in the lowest bit.
-    pub(crate) preferred: u32,
+    /// Its GPU.
+    pub(crate) gpu: Option<PciAddress>,
     /// Where it listens for TCP, each with the index of the port in its evidence.
     pub(crate) tcp: Vec<(u8, SocketAddr)>,
     /// Its evidence, unless a rank of its host has told the same.
@@ -46,9 +46,17 @@ pub(crate) struct Statement {
 pub struct UnreadableEvidence;
 
 impl Statement {
+    /// Bytes of a statement with so many addresses, without evidence.
+    pub(crate) const fn bytes(addresses: usize) -> usize {
+        10 + 19 * addresses
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![VERSION];
-        bytes.extend(self.preferred.to_le_bytes());
+        bytes.push(u8::from(self.gpu.is_some()));
+        let PciAddress { domain, bus, device, function } = self.gpu.unwrap_or_default();
+        bytes.extend(domain.to_le_bytes());
+        bytes.extend([bus, device, function]);
         bytes.push(count(self.tcp.len()));
         for (port, address) in &self.tcp {
             bytes.push(*port);
@@ -76,13 +84,15 @@ impl Statement {
         if input.byte()? != VERSION {
             return Err(UnreadableEvidence);
         }
-        let preferred = input.word()?;
+        let has_gpu = input.of(&[false, true])?;
+        let (domain, [bus, device, function]) = (input.word()?, input.take()?);
+        let gpu = has_gpu.then_some(PciAddress { domain, bus, device, function });
         let tcp = input.list(EVIDENCE_PORTS_MAX, |input| {
             let (port, ip, number) = (input.byte()?, Ipv6Addr::from(input.take()?), input.half()?);
             Ok((port, SocketAddr::new(IpAddr::V6(ip).to_canonical(), number)))
         })?;
         let evidence = if input.0.is_empty() { None } else { Some(input.evidence()?) };
-        if input.0.is_empty() { Ok(Self { preferred, tcp, evidence }) } else { Err(UnreadableEvidence) }
+        if input.0.is_empty() { Ok(Self { gpu, tcp, evidence }) } else { Err(UnreadableEvidence) }
     }
 }
 
@@ -280,7 +290,7 @@ mod tests {
         };
         let tcp = ["10.0.0.1:80", "[2001:db8::1]:65535"].map(|at| at.parse().unwrap());
         Statement {
-            preferred: 1 << 31 | 1,
+            gpu: Some(PciAddress { domain: 1 << 20, bus: 0xc1, device: 31, function: 7 }),
             tcp: vec![(0, tcp[0]), (31, tcp[1])],
             evidence: Some(evidence),
         }
@@ -295,6 +305,8 @@ mod tests {
             assert_eq!(Statement::decode(&statement.encode()), Ok(statement));
         }
         assert_eq!(Statement::decode(&[]), Ok(Statement::default()));
+        let bare = Statement { evidence: None, ..statement() };
+        assert_eq!(bare.encode().len(), Statement::bytes(bare.tcp.len()));
     }
 
     #[test]
