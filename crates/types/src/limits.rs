@@ -254,6 +254,23 @@ pub const RDMA_RETRY_MAX_MS: u64 = 60_000;
 /// once a call has failed, to what was sent, in milliseconds.
 pub const RDMA_PARTING_MS: u64 = 1_000;
 
+/// Bytes of a file that describes a fabric or a site.
+pub const FABRIC_FILE_BYTES_MAX: usize = 256 << 20;
+
+/// Bytes of what one host hears by LLDP.
+pub const LLDP_FILE_BYTES_MAX: usize = 4 << 20;
+
+/// Switches, adapters or hosts that a file of a fabric may have.
+pub const FABRIC_NODES_MAX: usize = 1 << 18;
+
+/// Ends of links that such a file may have.
+pub const FABRIC_PORTS_MAX: usize = 1 << 21;
+
+/// Bytes of a name in such a file.
+pub const FABRIC_NAME_BYTES_MAX: usize = 256;
+
+const _: () = assert!(LLDP_FILE_BYTES_MAX <= FABRIC_FILE_BYTES_MAX);
+const _: () = assert!(FABRIC_NODES_MAX <= FABRIC_PORTS_MAX);
 const _: () = assert!(LINK_BYTES_MIN.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(FRAME_BYTES_MAX.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(FRAME_BYTES_MAX >= LINK_BYTES_MIN);

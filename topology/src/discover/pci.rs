@@ -113,7 +113,7 @@ impl Pci {
         }
     }
 
-    /// Megabytes per second of a device's slot: the least of what it and the bridge above can do.
+    /// Megabytes per second of a device's slot: the lesser speed of the device and the bridge above.
     fn slot(&self, root: &Root, path: &str, parent: Option<PciAddress>) -> u32 {
         let read = |path: &str| {
             let speed = root.text(&format!("{path}/max_link_speed")).unwrap_or_default();
@@ -176,7 +176,6 @@ pub(super) fn megabytes(tenths: u32, lanes: u32) -> u32 {
     }
     // Bits of data in bits on the lane: 8 in 10, then 128 in 130, then 242 bytes in 256.
     let lane = match tenths {
-        0 => 0,
         ..=50 => tenths * 10,
         ..=320 => tenths * 100 * 128 / 130 / 8,
         _ => tenths * 100 * 242 / 256 / 8,

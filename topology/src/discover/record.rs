@@ -15,7 +15,7 @@ use crate::machine::Machine;
 pub struct RecordError {
     /// The file or folder that could not be written.
     pub path: PathBuf,
-    /// What the operating system said.
+    /// The operating system's error.
     pub error: io::Error,
 }
 

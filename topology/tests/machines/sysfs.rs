@@ -42,7 +42,7 @@ impl Sysfs {
         sysfs
     }
 
-    /// What the reader makes of it.
+    /// The machine that the reader sees.
     pub(crate) fn machine(&self) -> Machine {
         discover::machine(&self.root)
     }
@@ -196,7 +196,7 @@ impl Sysfs {
     }
 }
 
-/// What a recording of `root` says.
+/// Records `root`, and returns the machine that the recording describes.
 pub(crate) fn recorded(root: &Path) -> Machine {
     let folder = new_folder();
     let seen = discover::record(root, &folder).unwrap();

@@ -37,3 +37,9 @@ impl Reason {
         Error { file: file.to_owned(), line: self.line, reason: self.text }
     }
 }
+
+impl From<Error> for Reason {
+    fn from(error: Error) -> Self {
+        Self { line: error.line, text: error.reason }
+    }
+}
