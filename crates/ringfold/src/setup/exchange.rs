@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 use ringfold_bootstrap::{Control, ExchangeError};
 use ringfold_topology::Layout;
 use ringfold_topology::agree::{HostEvidence, Known, RankEvidence};
-use ringfold_topology::machine::near::{Seat, gpu_of, share, storage};
-use ringfold_topology::machine::{Machine, Network};
+use ringfold_topology::machine::{Machine, Network, Seat, gpu_of, share, storage};
 use ringfold_types::Rank;
 use ringfold_types::limits::EVIDENCE_BYTES_MAX;
 
@@ -108,7 +107,9 @@ fn gather(
         let piece = bytes.iter().skip(turn * share).take(share).copied().collect();
         let left = deadline.saturating_duration_since(Instant::now());
         let pieces = control.exchange(piece, left.max(Duration::from_millis(1)));
-        for (rank, (all, piece)) in all.iter_mut().zip(pieces.map_err(ExchangeFailed::Control)?).enumerate() {
+        for (rank, (all, piece)) in
+            all.iter_mut().zip(pieces.map_err(ExchangeFailed::Control)?).enumerate()
+        {
             if all.len() + piece.len() > EVIDENCE_BYTES_MAX {
                 return Err(ExchangeFailed::Evidence(Rank::at(rank), UnreadableEvidence));
             }
@@ -130,9 +131,9 @@ fn preferred(own: &Own, local: &[(&Card, &Statement)], place: usize) -> u32 {
     let (rdma, tcp) = own.evidence.ports.split_at(own.rdma);
     let mut mask = 0;
     for (first, ports) in [(0, rdma), (own.rdma, tcp)] {
-        let device = |name: &'_ str| name.split_once(':').map_or(name.len(), |(name, _)| name.len());
-        let names: Vec<&str> =
-            ports.iter().map(|port| &port.name[..device(&port.name)]).collect();
+        let device =
+            |name: &'_ str| name.split_once(':').map_or(name.len(), |(name, _)| name.len());
+        let names: Vec<&str> = ports.iter().map(|port| &port.name[..device(&port.name)]).collect();
         let apart = storage(machine, &names);
         let used: Vec<usize> = (0..names.len()).filter(|at| !apart.contains(at)).collect();
         let names: Vec<&str> = used.iter().map(|at| names[*at]).collect();
@@ -180,7 +181,9 @@ fn assemble(
         };
         let ports = evidence.map(|at| &known.evidence[at as usize].evidence.ports);
         let is_there = |(port, _): &(u8, SocketAddr)| {
-            ports.and_then(|ports| ports.get(usize::from(*port))).is_some_and(|it| it.network == Network::Tcp)
+            ports
+                .and_then(|ports| ports.get(usize::from(*port)))
+                .is_some_and(|it| it.network == Network::Tcp)
         };
         if !statement.tcp.iter().all(is_there) {
             return Err(wrong());

@@ -16,7 +16,7 @@ mod wire;
 pub(crate) use agreed::Agreed;
 pub(crate) use exchange::{ExchangeFailed, exchange};
 pub use file::TopologyError;
-pub(crate) use own::{Own, interfaces};
+pub(crate) use own::{Own, filter, interfaces};
+pub use wire::UnreadableEvidence;
 #[doc(hidden)]
 pub use wire::is_evidence;
-pub use wire::UnreadableEvidence;

@@ -45,15 +45,16 @@ pub(crate) struct Listed {
 }
 
 /// The interfaces that may be rails for TCP: those that the user lists one by one, or else those as
-/// fast as the first of `choices`, which are all that suit, the best first. Where speeds are
-/// unknown, that one alone.
+/// fast as the first of `choices`, which are all that suit, the best first. That one alone where
+/// speeds are unknown, or topology is off.
 pub(crate) fn interfaces(
+    config: &Config,
     choices: &[Choice],
-    filter: Option<&Filter>,
     machine: Option<&Machine>,
 ) -> Vec<Listed> {
+    let choices = &choices[..if config.topology { choices.len() } else { choices.len().min(1) }];
     let names: Vec<&str> = choices.iter().map(|choice| choice.interface.as_str()).collect();
-    if let Some(numbers) = filter.and_then(|filter| filter.numbers(&names)) {
+    if let Some(numbers) = filter(config).and_then(|filter| filter.numbers(&names)) {
         let rails = numbers.into_iter().map(|number| u16::try_from(number).ok());
         let listed = choices.iter().cloned().zip(rails);
         let mut listed: Vec<_> = listed.map(|(choice, rail)| Listed { choice, rail }).collect();
@@ -78,7 +79,11 @@ fn device<'a>(choice: &Choice, machine: Option<&'a Machine>) -> Option<&'a Inter
 
 impl Own {
     /// The machine, where its ports or interfaces leave a choice.
-    pub(crate) fn machine(config: &Config, rails: Option<&Rails>, choices: &[Choice]) -> Option<Machine> {
+    pub(crate) fn machine(
+        config: &Config,
+        rails: Option<&Rails>,
+        choices: &[Choice],
+    ) -> Option<Machine> {
         let ports = rails.map_or(0, |rails| rails.ports().len());
         let is_worth_it = config.topology && (ports > 1 || choices.len() > 1);
         is_worth_it.then(|| machine(Path::new("/")))
@@ -177,7 +182,8 @@ struct Port {
 
 impl Port {
     fn rdma(port: &OpenPort) -> Self {
-        let OpenPort { mut name, network, gid, prefix, id, gbps, interface, declared } = port.clone();
+        let OpenPort { mut name, network, gid, prefix, id, gbps, interface, declared } =
+            port.clone();
         cut(&mut name);
         let declared = declared.map(|place| Attached::Rail(place, Source::Declared));
         let by_subnet = prefix.and_then(|prefix| subnet::of_address(gid, prefix));
