@@ -79,6 +79,9 @@ pub const HANDSHAKE_MUTE_MS: u64 = 200;
 /// and with that sign, but without its first message.
 pub const HANDSHAKE_OPENED_MS: u64 = 1_000;
 
+/// Time that an address has to answer where the peer has others, in milliseconds.
+pub const ROUTE_MS: u64 = 2_000;
+
 /// Time that a connection has to prove itself, in milliseconds.
 pub const HANDSHAKE_MS: u64 = 5_000;
 

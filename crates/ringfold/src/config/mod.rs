@@ -14,8 +14,8 @@ use std::time::Duration;
 use ringfold_collectives::select::{
     Constraints, InvalidConstraints, InvalidMeasurements, Measurements,
 };
-pub use ringfold_transport::rdma::Filter;
 use ringfold_transport::rdma::Settings;
+pub use ringfold_transport::rdma::{Filter, InvalidFilter};
 pub use ringfold_transport::shm::Offers;
 use ringfold_types::limits::{CHANNELS_MAX, PLAN_BYTES_MAX};
 
@@ -42,7 +42,8 @@ pub struct Config {
     /// that was faster when it was tried, which happens when a call of such a length is first made.
     pub shm_cma: Offers,
     /// `RINGFOLD_IB_HCA`: RDMA devices that may be used, as name prefixes separated by commas, each
-    /// maybe with `:port`; after `^` those that may not be, after `=` exact names. Default: all.
+    /// maybe with `:port:rail:plane`; after `^` those that may not be, after `=` exact names.
+    /// Default: all.
     pub ib_devices: Filter,
     /// `RINGFOLD_IB_GID_INDEX`: the index of the GID to use on every port but those of iWARP, which
     /// have none. Default: of RoCE v2, in the family of the job's address and nearest to it.
@@ -199,6 +200,14 @@ pub enum ConfigError {
         least: u16,
         /// and the most.
         most: u16,
+    },
+    /// The list of RDMA devices cannot be read.
+    #[error("RINGFOLD_IB_HCA={value:?}: {why}")]
+    Devices {
+        /// What it was set to.
+        value: String,
+        /// What is wrong with it.
+        why: InvalidFilter,
     },
     /// The file of measurements cannot be used.
     #[error("RINGFOLD_PLAN={path:?}: {why}; `ringfold tune` writes such files")]
@@ -469,6 +478,7 @@ mod tests {
             ("RINGFOLD_TRANSPORT", "ib"),
             ("RINGFOLD_IB_TIMEOUT", "0"),
             ("RINGFOLD_IB_HCA", "mlx5_0:one"),
+            ("RINGFOLD_IB_HCA", "mlx5_0:1:one"),
             ("RINGFOLD_IB_SL", "16"),
             ("RINGFOLD_IB_PKEY", "65536"),
             ("RINGFOLD_IB_ADAPTIVE_ROUTING", "2"),
