@@ -165,13 +165,14 @@ fn hosts_send_what_one_rank_would() {
             let schedules = schedules(call, &layout, call.count, call.count * 8);
             for host in 0..u32::try_from(hosts).unwrap() {
                 let mut sent = 0;
-                for rank in layout.ranks_on(host) {
+                for &rank in layout.ranks_on(host) {
                     let schedule = &schedules[rank.index()];
-                    let place = layout.ranks_on(host).position(|member| member == rank).unwrap();
+                    let place =
+                        layout.ranks_on(host).iter().position(|member| *member == rank).unwrap();
                     for step in schedule.lanes().iter().flatten() {
                         let ringfold_collectives::Step::Send { to, src } = step else { continue };
                         if !layout.same_host(rank, *to) {
-                            assert!(layout.at_place(place).contains(to), "{rank} to {to}");
+                            assert!(layout.carriers()[place].contains(to), "{rank} to {to}");
                             sent += src.len;
                         }
                     }

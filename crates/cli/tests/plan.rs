@@ -117,7 +117,7 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
     for (arguments, reason) in [
         ("allsum -n 3", "unknown collective; one of allreduce allgather"),
         ("allreduce", "--ranks <RANKS>"),
-        ("allreduce -n 0", "-n: 1 to 16384 ranks, not 0"),
+        ("allreduce -n 0", "-n: 1 to 65536 ranks, not 0"),
         ("allreduce -n 4 -a rign", "--algorithm rign: unknown; allreduce has ring, "),
         ("allreduce -n 4 -a ring --rank 4", "--rank 4: there are only 4 ranks"),
         ("allreduce -n 4 --rank 3", "--rank: say which --algorithm"),

@@ -65,7 +65,7 @@ fn fails() {
 
 fn cannot_begin() {
     let error = run(&shell("true", 0)).unwrap_err();
-    assert_eq!(error.to_string(), "a job has 1 to 16384 ranks, not 0");
+    assert_eq!(error.to_string(), "a job has 1 to 65536 ranks, not 0");
 }
 
 /// This program as its own ranks.

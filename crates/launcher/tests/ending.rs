@@ -102,8 +102,8 @@ fn programs_that_cannot_run_are_named() {
 #[test]
 fn impossible_requests_are_refused() {
     for (args, code, words) in [
-        (&["-n", "0", "true"][..], 125, "1 to 16384 ranks, not 0"),
-        (&["-n", "16385", "true"], 125, "1 to 16384 ranks, not 16385"),
+        (&["-n", "0", "true"][..], 125, "1 to 65536 ranks, not 0"),
+        (&["-n", "65537", "true"], 125, "1 to 65536 ranks, not 65537"),
         (&["-n", "3", "--host", "localhost:2", "true"], 125, "pass --oversubscribe"),
         (&["--host", "localhost:x", "true"], 125, "'x' is not a number of slots"),
         (&["--host", "a,[-Fcfg]", "true"], 125, "--host: host 2 of the list: '[-Fcfg]' is not"),

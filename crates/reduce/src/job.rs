@@ -63,7 +63,7 @@ impl<'a> Operand<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Finish {
     Keep,
-    Divide { ranks: u16 },
+    Divide { ranks: u32 },
     Scale { factor: f64 },
 }
 

@@ -328,13 +328,14 @@ const CACHE_LINE: usize = 64;
 /// Bytes of a destination from which aligning it repays the scalar head.
 const ALIGN_FROM: usize = 4096;
 
-fn divisor(ranks: usize) -> u16 {
+fn divisor(ranks: usize) -> u32 {
     assert!(
         (1..=limits::RANKS_MAX).contains(&ranks),
         "an average over {ranks} ranks; a communicator has 1 to {}",
         limits::RANKS_MAX,
     );
-    u16::try_from(ranks).unwrap_or(u16::MAX)
+    u32::try_from(ranks).unwrap_or(u32::MAX)
 }
 
-const _: () = assert!(limits::RANKS_MAX <= u16::MAX as usize);
+/// Floats hold every number of ranks, and so do the types that integers divide in.
+const _: () = assert!(limits::RANKS_MAX < 1 << f32::MANTISSA_DIGITS);

@@ -160,6 +160,27 @@ fn integers_wrap_and_truncate() {
 }
 
 #[test]
+fn the_largest_communicator_has_an_average() {
+    let ranks = ringfold_types::limits::RANKS_MAX;
+    let sum = 3_u64 * ranks as u64 + 1;
+    for (data_type, sum, average) in [
+        (DataType::U64, sum.to_le_bytes().to_vec(), 3_u64.to_le_bytes().to_vec()),
+        (DataType::F32, 98_304_f32.to_le_bytes().to_vec(), 1.5_f32.to_le_bytes().to_vec()),
+        (DataType::F64, 98_304_f64.to_le_bytes().to_vec(), 1.5_f64.to_le_bytes().to_vec()),
+        (DataType::I32, (-98_304_i32).to_le_bytes().to_vec(), (-1_i32).to_le_bytes().to_vec()),
+    ] {
+        for kernel in [Kernel::new, Kernel::scalar] {
+            let kernel = kernel(data_type, ReduceOp::Avg, ranks);
+            // Many elements, so that vector registers take part.
+            let sums = sum.repeat(70);
+            let mut result = vec![0; sums.len()];
+            kernel.combine(&mut result, Form::Element, &[Operand::elements(&sums)]);
+            assert_eq!(result, average.repeat(70), "{data_type}");
+        }
+    }
+}
+
+#[test]
 fn wide_floats_follow_the_rules() {
     let of = |op, a: f32, b: f32| {
         f32::from_le_bytes(pair(DataType::F32, op, a.to_le_bytes(), b.to_le_bytes()))

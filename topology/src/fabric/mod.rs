@@ -18,6 +18,8 @@ mod shape;
 mod tests;
 mod verdict;
 
+use crate::digest::Digest;
+
 pub use classify::{Classification, HostPlace, Kind, Oddity, Place, Ratio, classify};
 
 /// A fabric as one reader saw it. Indices into `switches` and `ports` name its parts.
@@ -54,6 +56,16 @@ pub enum PortId {
     Mac(u64),
     /// An IP address; IPv4 as a mapped IPv6 address.
     Address(u128),
+    /// The digest of the host's and the device's name, where a reader knows nothing better.
+    Named(u64),
+}
+
+impl PortId {
+    /// The identifier of a port of which only the names of host and device are known.
+    #[must_use]
+    pub fn named(host: &str, device: &str) -> Self {
+        Self::Named(Digest::new().bytes(host.as_bytes()).bytes(device.as_bytes()).finish())
+    }
 }
 
 /// A port of a host.

@@ -12,6 +12,7 @@ use ringfold_types::limits::RAILS_MAX;
 use super::Settings;
 use super::gid::choose;
 use super::message::RailCard;
+use super::ports::{Label, Wire, digest};
 use super::sys::{
     Channel, Completion, Connector, Context, Cq, DEVICES, Gid, GidKind, Port, devices,
 };
@@ -49,6 +50,10 @@ pub(super) struct Rail {
     pub(super) is_up: bool,
     /// The device is no more.
     pub(super) is_gone: bool,
+    /// Its place in the fabric.
+    pub(super) label: Label,
+    /// The network below it.
+    pub(super) wire: Wire,
     max_entries: u32,
     queues: Vec<Queue>,
 }
@@ -191,6 +196,8 @@ impl Rail {
         let channel = Channel::new(&context).map_err(|e| cannot("gives no events", &e))?;
         let (is_up, is_gone) = (true, false);
         let queues = Vec::new();
+        let first = context.gid(number, 0).unwrap_or(gid);
+        let wire = Wire::read((name, number), &gid, &first, settings.devices.place(name, number));
         Ok(Self {
             context,
             port,
@@ -201,6 +208,8 @@ impl Rail {
             channel,
             is_up,
             is_gone,
+            label: Label::default(),
+            wire,
             max_entries,
             queues,
         })
@@ -212,7 +221,9 @@ impl Rail {
 
     pub(super) fn card(&self) -> RailCard {
         let Port { lid, mtu, needs_grh, .. } = self.port;
-        RailCard { gid: self.gid.bytes, lid, mtu, kind: self.gid.kind, needs_grh }
+        let (name, prefix) = (digest(&self.name()), self.wire.prefix.unwrap_or(0));
+        let (gid, kind, label) = (self.gid.bytes, self.gid.kind, self.label);
+        RailCard { gid, lid, mtu, kind, needs_grh, name, prefix, label }
     }
 
     /// Whether its network may let packets overtake each other, as is usual on InfiniBand.

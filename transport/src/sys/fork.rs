@@ -21,6 +21,7 @@ static SOCKETS: [Socket; RANKS_MAX] = [const { Socket::new() }; RANKS_MAX];
 
 /// A socket by its descriptor, which may have been closed since, and by its inode, which tells.
 struct Socket {
+    /// With its bits inverted, so that the table of free places takes no room in the program.
     descriptor: AtomicI32,
     inode: AtomicU64,
 }
@@ -32,13 +33,13 @@ const TAKEN: RawFd = -2;
 
 impl Socket {
     const fn new() -> Self {
-        Self { descriptor: AtomicI32::new(FREE), inode: AtomicU64::new(0) }
+        Self { descriptor: AtomicI32::new(!FREE), inode: AtomicU64::new(0) }
     }
 
     /// The descriptor, if it still is the one of this socket. Safe in a signal handler.
     fn open(&self) -> Option<RawFd> {
         // Acquire: pairs with the store in `enter`.
-        let descriptor = self.descriptor.load(Ordering::Acquire);
+        let descriptor = !self.descriptor.load(Ordering::Acquire);
         let inode = self.inode.load(Ordering::Relaxed);
         (inode_of(descriptor)? == inode).then_some(descriptor)
     }
@@ -46,13 +47,14 @@ impl Socket {
     /// Enters a socket here, if there is none, or one that is closed.
     fn enter(&self, descriptor: RawFd, inode: u64) -> bool {
         let current = self.descriptor.load(Ordering::Relaxed);
-        let is_free = current != TAKEN && self.open().is_none();
+        let is_free = current != !TAKEN && self.open().is_none();
         let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
-        if !is_free || self.descriptor.compare_exchange(current, TAKEN, acquire, relaxed).is_err() {
+        if !is_free || self.descriptor.compare_exchange(current, !TAKEN, acquire, relaxed).is_err()
+        {
             return false;
         }
         self.inode.store(inode, Ordering::Relaxed);
-        self.descriptor.store(descriptor, Ordering::Release);
+        self.descriptor.store(!descriptor, Ordering::Release);
         true
     }
 }

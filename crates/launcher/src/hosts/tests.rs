@@ -36,7 +36,7 @@ fn mistakes_are_named() {
         Err(HostsError::Name { place, name: "-oProxyCommand=x".into() })
     );
     assert_eq!(parse_list(""), Err(HostsError::Name { place, name: String::new() }));
-    assert_eq!(parse_list("a:16384,b"), Err(HostsError::TooMany));
+    assert_eq!(parse_list("a:65536,b"), Err(HostsError::TooMany));
 }
 
 #[test]

@@ -18,7 +18,7 @@ pub trait Accumulator: Pod {
     fn max(self, other: Self) -> Self;
 
     /// `self / ranks`; integers truncate toward zero.
-    fn divide(self, ranks: u16) -> Self;
+    fn divide(self, ranks: u32) -> Self;
 
     /// `factor` as a value of this type: the nearest float, ties to even; for integers, truncated
     /// toward zero and held within the type's range.
@@ -57,8 +57,8 @@ macro_rules! integer {
                 clippy::cast_possible_truncation,
                 reason = "no quotient is larger than the dividend; only some of the types are cut"
             )]
-            fn divide(self, ranks: u16) -> Self {
-                (<$wide>::from(self) / <$wide>::from(ranks)) as Self
+            fn divide(self, ranks: u32) -> Self {
+                (<$wide>::from(self) / <$wide>::from_factor(ranks.into())) as Self
             }
 
             #[inline]
@@ -109,8 +109,8 @@ macro_rules! float {
             }
 
             #[inline]
-            fn divide(self, ranks: u16) -> Self {
-                self / Self::from(ranks)
+            fn divide(self, ranks: u32) -> Self {
+                self / Self::from_factor(ranks.into())
             }
 
             #[inline]

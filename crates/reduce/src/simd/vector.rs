@@ -44,7 +44,7 @@ pub(super) trait Vector: Copy {
 
     /// One lane after the other, as no CPU here divides integers otherwise.
     #[inline(always)]
-    unsafe fn divide(self, ranks: u16) -> Self {
+    unsafe fn divide(self, ranks: u32) -> Self {
         let mut lanes = [Self::Lane::zeroed(); LANES_MAX];
         // SAFETY: the array holds a whole register, as asserted; the caller promises the CPU.
         unsafe {
@@ -202,10 +202,10 @@ macro_rules! float_methods {
         canonical: |$v:ident, $nan:ident| $canonical:expr,
     ) => {
         #[inline(always)]
-        unsafe fn divide(self, ranks: u16) -> Self {
+        unsafe fn divide(self, ranks: u32) -> Self {
             // SAFETY: the caller promises the CPU.
             unsafe {
-                let ($a, $b) = (self.0, Self::splat(<$lane>::from(ranks)).0);
+                let ($a, $b) = (self.0, Self::splat(Accumulator::from_factor(ranks.into())).0);
                 Self($quotient)
             }
         }

@@ -106,14 +106,15 @@ impl Peer {
         own: &mut Own<'_>,
     ) -> Result<(), Fault> {
         let share = self.share();
-        let mut mine = own.rails.cards();
-        mine.truncate(share.rails);
+        let told = std::mem::take(&mut self.told);
+        let mine: Vec<_> = told.iter().map(|(_, card)| *card).collect();
         let is_lower = own.rank < self.rank;
         let pairs = if is_lower { pairs(&mine, theirs) } else { pairs(theirs, &mine) };
         self.stage = Stage::Met;
         let each = usize::from(queue_pairs.min(share.each)).max(1);
         for (low, high) in pairs.into_iter().take(PATHS_MAX / each) {
-            let (rail, theirs) = if is_lower { (low, theirs[high]) } else { (high, theirs[low]) };
+            let (mine, theirs) = if is_lower { (low, theirs[high]) } else { (high, theirs[low]) };
+            let rail = told[mine].0;
             let it = &own.rails.0[rail];
             let (pd, name) = (Pd::new(&it.context), it.name());
             if let Err(error) = &pd {

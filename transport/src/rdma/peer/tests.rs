@@ -189,7 +189,7 @@ fn nothing_is_held_for_whom_says_goodbye() {
 
 #[test]
 fn lies_are_seen() {
-    let rail = RailCard { gid: [7; 16], lid: 0, mtu: 5, kind: GidKind::RoceV2, needs_grh: false };
+    let rail = RailCard { gid: [7; 16], mtu: 5, kind: GidKind::RoceV2, ..RailCard::default() };
     let grant = Grant { address: 0, keys: [0; RAILS_MAX] };
     let load = |lane| Load { lane, sequence: 9, lines: 0, at: 0, bytes: 16 };
     let mut more = [0; LANES_MAX];
@@ -232,7 +232,7 @@ fn liars_do_no_harm() {
         other.peer.want(0);
         while one.speak(&mut other) | other.speak(&mut one) {}
         let theirs =
-            RailCard { gid: [7; 16], lid: 0, mtu: 5, kind: GidKind::RoceV2, needs_grh: false };
+            RailCard { gid: [7; 16], mtu: 5, kind: GidKind::RoceV2, ..RailCard::default() };
         for path in 0..2 {
             let name = "none".to_owned();
             let plate = Nameplate::default();

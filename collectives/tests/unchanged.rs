@@ -1,0 +1,70 @@
+//! Schedules of ranks whose fabric is unknown are those that they always were.
+//!
+//! `golden/schedules.txt` has a digest of each algorithm's schedules. A change of an algorithm that
+//! is meant shows there, and in no other line.
+
+use std::fmt::Write;
+use std::hash::{Hash, Hasher};
+
+use ringfold_collectives::{Algorithm, Plan};
+use ringfold_topology::Layout;
+use ringfold_types::limits::LINK_BYTES_MIN;
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
+
+/// FNV-1a, whose result is the same in every build.
+struct Digest(u64);
+
+impl Hasher for Digest {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+/// Ranks on hosts one after the other, dealt in turn, and anywhere; with and without channels.
+fn layouts() -> Vec<Layout> {
+    let mut layouts = Vec::new();
+    for (ranks, size) in [(1, 1), (2, 2), (1, 3), (4, 8), (3, 9), (5, 13), (8, 32), (1, 17)] {
+        let hosts = size / ranks;
+        layouts.push(Layout::hosts_of(ranks, size));
+        layouts.push(Layout::hosts_of(ranks, size).with_channels(3));
+        let dealt: Vec<usize> = (0..size).map(|rank| rank % hosts).collect();
+        layouts.push(Layout::from_host_names(&dealt));
+        let anywhere: Vec<usize> = (0..size).map(|rank| rank * rank % 7 % (hosts + 1)).collect();
+        layouts.push(Layout::from_host_names(&anywhere).with_channels(2));
+    }
+    layouts
+}
+
+fn digest(algorithm: &Algorithm) -> u64 {
+    let mut digest = Digest(0xcbf2_9ce4_8422_2325);
+    for layout in layouts() {
+        let size = layout.size();
+        for count in [0, 1, 13, 64 * size, 100_000] {
+            for root in [0, size / 2, size - 1].map(Rank::at) {
+                let (collective, data_type) = (algorithm.collective, DataType::Bf16);
+                let call = Call { collective, count, data_type, op: ReduceOp::Sum, root };
+                for rank in (0..size).map(Rank::at) {
+                    let (layout, window_bytes) = (&layout, LINK_BYTES_MIN);
+                    let plan = Plan { call, layout, rank, chunk: 1 + count / 9, window_bytes };
+                    (algorithm.schedule)(&plan).to_string().hash(&mut digest);
+                }
+            }
+        }
+    }
+    digest.finish()
+}
+
+#[test]
+fn schedules_without_a_fabric_are_as_they_were() {
+    let mut now = String::new();
+    for algorithm in Collective::ALL.into_iter().flat_map(Algorithm::of) {
+        writeln!(now, "{algorithm} {:016x}", digest(algorithm)).expect("a string grows");
+    }
+    assert_eq!(now, include_str!("golden/schedules.txt"), "now:\n{now}");
+}

@@ -1,0 +1,68 @@
+//! How far apart two ranks are.
+
+use std::fmt;
+
+use ringfold_types::Rank;
+
+use super::Layout;
+
+/// What a message between two ranks crosses, from the least to the most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// Nothing: it stays on a host, or on the machine of several.
+    Host,
+    /// Leaf switches of one group.
+    Group,
+    /// Spine switches of a pod: other leaf groups, and other rails of the same group.
+    Pod,
+    /// What joins pods.
+    Fabric,
+}
+
+impl Level {
+    /// All levels, from the least to the most.
+    pub const ALL: [Self; 4] = [Self::Host, Self::Group, Self::Pod, Self::Fabric];
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Host => "within hosts",
+            Self::Group => "within leaf groups",
+            Self::Pod => "across spines",
+            Self::Fabric => "across pods",
+        })
+    }
+}
+
+impl Layout {
+    /// What a message from one rank to another crosses. Hosts without paths are in one leaf group.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    #[must_use]
+    pub fn level(&self, from: Rank, to: Rank) -> Level {
+        let hosts = [from, to].map(|rank| self.host(rank));
+        let [a, b] = hosts.map(|host| self.path(host).unwrap_or_default());
+        if hosts[0] == hosts[1] || !self.paths.is_empty() && a.machine == b.machine {
+            Level::Host
+        } else if a.pod != b.pod {
+            Level::Fabric
+        } else if a.group != b.group || self.leaves_rail(from, to) {
+            Level::Pod
+        } else {
+            Level::Group
+        }
+    }
+
+    /// Whether a message between two ranks of different hosts has to change rails: both have known
+    /// rails, and none in common.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    #[must_use]
+    pub fn leaves_rail(&self, from: Rank, to: Rank) -> bool {
+        let [a, b] = [from, to].map(|rank| self.reach(rank).reaches);
+        !self.same_host(from, to) && !a.is_empty() && !b.is_empty() && !a.meets(b)
+    }
+}

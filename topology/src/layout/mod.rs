@@ -1,0 +1,376 @@
+//! Where the ranks are: which of them share a host, where the hosts are in the fabric, and which
+//! rails the ranks reach. A value: compared, cached, and the same on every rank.
+
+mod hosts;
+mod level;
+mod reach;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ringfold_types::Rank;
+
+use crate::order::{Order, carriers, ring, tree};
+use hosts::Hosts;
+pub use level::Level;
+pub use reach::Reach;
+
+/// Where the ranks of a communicator are.
+///
+/// Hosts, paths and reach are shared between clones.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Layout {
+    hosts: Arc<Hosts>,
+    /// By host; empty if unknown.
+    paths: Arc<[Path]>,
+    /// By rank; empty if unknown.
+    reach: Arc<[RankReach]>,
+    rails_cross: bool,
+    ways: Ways,
+    crowd: Crowd,
+    shares_memory: bool,
+    has_rdma: bool,
+    channels: usize,
+}
+
+/// What follows from paths and reach, made when they are given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Ways {
+    ring: Order,
+    tree: Order,
+    /// By shard: the rank of each host that carries it. Empty if paths and reach are unknown.
+    carriers: Arc<[Box<[Rank]>]>,
+}
+
+/// Where a host is in the fabric. Equal numbers mean the same pod, group or machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Path {
+    /// Its number in fabric order, where neighbours are near each other. Hosts of equal `order`
+    /// stand by pod, group and machine.
+    pub order: u32,
+    /// Leaf groups that share spines.
+    pub pod: u32,
+    /// The hosts that share leaf switches. Unique over all pods.
+    pub group: u32,
+    /// The machine, unique over all groups. Hosts share one where they are containers of it.
+    pub machine: u32,
+}
+
+/// The rails and planes of one rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RankReach {
+    /// Those that it reaches by some port of its host.
+    pub reaches: Reach,
+    /// Those of ports near it that no other rank of its host prefers. A part of `reaches`.
+    pub prefers: Reach,
+}
+
+/// Ranks that share CPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Crowd {
+    /// So many ranks
+    pub ranks: usize,
+    /// have so many CPUs; at least 1.
+    pub cpus: usize,
+}
+
+impl Crowd {
+    /// Whether ranks have to wait for each other's CPUs.
+    #[must_use]
+    pub const fn is_dense(&self) -> bool {
+        self.ranks > self.cpus
+    }
+
+    /// The one of two that has fewer CPUs for each rank.
+    #[must_use]
+    pub const fn denser(self, other: Self) -> Self {
+        if self.ranks * other.cpus >= other.ranks * self.cpus { self } else { other }
+    }
+}
+
+impl Layout {
+    /// `size` ranks on one host, each with a CPU of its own.
+    #[must_use]
+    pub fn one_host(size: usize) -> Self {
+        Self::from_host_names(&vec![(); size])
+    }
+
+    /// `size` ranks, each on a host of its own.
+    #[must_use]
+    pub fn apart(size: usize) -> Self {
+        Self::hosts_of(1, size)
+    }
+
+    /// `size` ranks, so many on each host, one host after the other; maybe fewer on the last.
+    ///
+    /// # Panics
+    /// If `ranks` is 0.
+    #[must_use]
+    pub fn hosts_of(ranks: usize, size: usize) -> Self {
+        Self::on((0..size).map(|rank| Rank::at(rank / ranks).0).collect())
+    }
+
+    /// Every rank on the host whose name stands at its place, with a CPU of its own; equal names
+    /// are one host. Hosts are numbered in order of first appearance.
+    #[must_use]
+    pub fn from_host_names<N: Ord>(names: &[N]) -> Self {
+        let mut numbers = BTreeMap::new();
+        let mut number = |name| {
+            let next = Rank::at(numbers.len()).0;
+            *numbers.entry(name).or_insert(next)
+        };
+        Self::on(names.iter().map(&mut number).collect())
+    }
+
+    /// Every rank on the host whose number stands at its place.
+    fn on(host_of: Vec<u32>) -> Self {
+        Self {
+            hosts: Arc::new(Hosts::new(host_of)),
+            paths: Arc::default(),
+            reach: Arc::default(),
+            rails_cross: false,
+            ways: Ways::default(),
+            crowd: Crowd { ranks: 1, cpus: 1 },
+            shares_memory: false,
+            has_rdma: false,
+            channels: 1,
+        }
+    }
+
+    /// The same ranks on hosts whose paths are known. `paths` are by host number.
+    ///
+    /// # Panics
+    /// If there is not one path for each host.
+    #[must_use]
+    pub fn with_paths(self, paths: &[Path]) -> Self {
+        assert_eq!(paths.len(), self.hosts(), "one path for each host");
+        Self { paths: paths.into(), ..self }.with_ways()
+    }
+
+    /// The same ranks with known rails. `reach` is by rank.
+    ///
+    /// # Panics
+    /// If there is not one for each rank, or one prefers what it does not reach.
+    #[must_use]
+    pub fn with_reach(self, reach: &[RankReach]) -> Self {
+        assert_eq!(reach.len(), self.size(), "one reach for each rank");
+        let is_part = |it: &RankReach| it.prefers.and(it.reaches) == it.prefers;
+        assert!(reach.iter().all(is_part), "a rank prefers what it reaches");
+        Self { reach: reach.into(), ..self }.with_ways()
+    }
+
+    fn with_ways(self) -> Self {
+        let order = self.hosts_in_order();
+        let hosts: Vec<&[Rank]> = order.iter().map(|host| self.ranks_on(*host)).collect();
+        let ways = Ways {
+            ring: Order::new(ring(&hosts, &self.reach)),
+            tree: Order::new(tree(&hosts, &self.reach)),
+            carriers: carriers(&hosts, &self.reach).into_iter().map(Vec::into).collect(),
+        };
+        Self { ways, ..self }
+    }
+
+    /// The same ranks, where a port reaches ports of other rails, or not. A layout starts without.
+    #[must_use]
+    pub fn with_crossing_rails(self, rails_cross: bool) -> Self {
+        Self { rails_cross, ..self }
+    }
+
+    /// The same ranks where `crowd` has the fewest CPUs for each.
+    #[must_use]
+    pub fn with_crowd(self, crowd: Crowd) -> Self {
+        Self { crowd, ..self }
+    }
+
+    /// The same ranks, all of which can map each other's memory, or not.
+    #[must_use]
+    pub fn sharing_memory(self, shares_memory: bool) -> Self {
+        Self { shares_memory, ..self }
+    }
+
+    /// The same ranks, which reach each other by RDMA where they share no memory, or not.
+    #[must_use]
+    pub fn with_rdma(self, has_rdma: bool) -> Self {
+        Self { has_rdma, ..self }
+    }
+
+    /// The same ranks, with so many channels.
+    ///
+    /// # Panics
+    /// If there are none.
+    #[must_use]
+    pub fn with_channels(self, channels: usize) -> Self {
+        assert!(channels > 0, "no channel");
+        Self { channels, ..self }
+    }
+
+    /// How many parts of a long call may go from rank to rank side by side: between hosts, each by
+    /// a connection of its own.
+    #[must_use]
+    pub fn channels(&self) -> usize {
+        self.channels
+    }
+
+    /// Whether all ranks can map each other's memory, so that calls can pass through stages.
+    #[must_use]
+    pub fn shares_memory(&self) -> bool {
+        self.shares_memory
+    }
+
+    /// Whether ranks that share no memory reach each other by RDMA.
+    #[must_use]
+    pub fn has_rdma(&self) -> bool {
+        self.has_rdma
+    }
+
+    /// Those ranks that have the fewest CPUs for each. They may be on several hosts: containers
+    /// share the CPUs of their machine.
+    #[must_use]
+    pub fn crowd(&self) -> Crowd {
+        self.crowd
+    }
+
+    /// Number of ranks.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.hosts.host_of.len()
+    }
+
+    /// Number of hosts.
+    #[must_use]
+    pub fn hosts(&self) -> usize {
+        self.hosts.count()
+    }
+
+    /// The number of the host that `rank` runs on.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    #[must_use]
+    pub fn host(&self, rank: Rank) -> u32 {
+        self.hosts.host_of[rank.index()]
+    }
+
+    /// The ranks of a host, in rank order; none if there is no such host.
+    #[must_use]
+    pub fn ranks_on(&self, host: u32) -> &[Rank] {
+        self.hosts.ranks(host as usize)
+    }
+
+    /// How many ranks the hosts have that have fewest and most. Nothing and nothing without ranks.
+    #[must_use]
+    pub fn ranks_per_host(&self) -> (usize, usize) {
+        let ranks = || (0..self.hosts()).map(|host| self.hosts.ranks(host).len());
+        (ranks().min().unwrap_or(0), ranks().max().unwrap_or(0))
+    }
+
+    /// Where a host is; nothing if that is unknown.
+    #[must_use]
+    pub fn path(&self, host: u32) -> Option<Path> {
+        self.paths.get(host as usize).copied()
+    }
+
+    /// The rails of a rank: none if they are unknown.
+    #[must_use]
+    pub fn reach(&self, rank: Rank) -> RankReach {
+        self.reach.get(rank.index()).copied().unwrap_or_default()
+    }
+
+    /// Whether a port is known to reach ports of other rails.
+    #[must_use]
+    pub fn rails_cross(&self) -> bool {
+        self.rails_cross
+    }
+
+    /// Whether the place of hosts or the rails of ranks are known.
+    #[must_use]
+    pub fn has_fabric(&self) -> bool {
+        !self.paths.is_empty() || !self.reach.is_empty()
+    }
+
+    /// The numbers of the hosts in fabric order; in order of their numbers if paths are unknown.
+    #[must_use]
+    pub fn hosts_in_order(&self) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..self.hosts()).map(|host| Rank::at(host).0).collect();
+        let key = |path: Path| (path.order, path.pod, path.group, path.machine);
+        order.sort_by_key(|host| self.path(*host).map(key));
+        order
+    }
+
+    /// By leaf group, the places of its hosts in fabric order. No groups if paths are unknown.
+    #[must_use]
+    pub fn leaf_groups(&self) -> Vec<Vec<usize>> {
+        let mut groups: Vec<Vec<usize>> = Vec::new();
+        let mut numbers = BTreeMap::new();
+        for (place, host) in self.hosts_in_order().into_iter().enumerate() {
+            let Some(path) = self.path(host) else { return Vec::new() };
+            let number = *numbers.entry((path.pod, path.group)).or_insert(groups.len());
+            if number == groups.len() {
+                groups.push(Vec::new());
+            }
+            groups[number].push(place);
+        }
+        groups
+    }
+
+    /// The order for rings and chains: hosts in fabric order, and the last rank of a host shares a
+    /// rail with the first of the next host where there are such ranks. Rank order if nothing is
+    /// known of the fabric.
+    #[must_use]
+    pub fn ring(&self) -> &Order {
+        &self.ways.ring
+    }
+
+    /// The order for trees and cubes: hosts in fabric order, and ranks at equal places of their
+    /// hosts prefer equal rails where hosts are alike. Rank order if nothing is known of the fabric.
+    #[must_use]
+    pub fn tree(&self) -> &Order {
+        &self.ways.tree
+    }
+
+    /// `order` turned until the ranks of the host of `root` come first, and of these `root`. It
+    /// stays as it is if nothing is known of the fabric.
+    #[must_use]
+    pub fn from_root(&self, order: &Order, root: Rank) -> Order {
+        if !self.has_fabric() {
+            return order.clone();
+        }
+        order.beginning_with(root, self.ranks_on(self.host(root)), self.size())
+    }
+
+    /// `order` turned until the ranks of the host of `root` come last, and of these `root`. It stays
+    /// as it is if nothing is known of the fabric.
+    #[must_use]
+    pub fn to_root(&self, order: &Order, root: Rank) -> Order {
+        if !self.has_fabric() {
+            return order.clone();
+        }
+        order.ending_with(root, self.ranks_on(self.host(root)), self.size())
+    }
+
+    /// By shard, the ranks that carry it: one of each host, in fabric order, with a rail that all
+    /// of them reach. No rank carries two. Shards are as many as such ranks allow.
+    ///
+    /// Where rails are unknown, or no rail reaches all hosts, the ranks of a shard have as many
+    /// ranks of their hosts before them.
+    #[must_use]
+    pub fn carriers(&self) -> Cow<'_, [Box<[Rank]>]> {
+        if !self.ways.carriers.is_empty() {
+            return Cow::Borrowed(&self.ways.carriers);
+        }
+        let hosts: Vec<&[Rank]> = (0..self.hosts()).map(|host| self.hosts.ranks(host)).collect();
+        carriers(&hosts, &[]).into_iter().map(Vec::into).collect()
+    }
+
+    /// Whether two ranks can share memory.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    #[must_use]
+    pub fn same_host(&self, a: Rank, b: Rank) -> bool {
+        self.host(a) == self.host(b)
+    }
+}

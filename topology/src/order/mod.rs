@@ -1,0 +1,86 @@
+//! The order in which rings and trees visit the ranks, and the ranks that carry each rail.
+//!
+//! Ranks of a host stand together, and hosts in fabric order. Where the place of hosts and the
+//! rails of ranks are unknown, the order is that of the ranks.
+
+mod carriers;
+mod ring;
+mod tree;
+
+use std::sync::Arc;
+
+use ringfold_types::Rank;
+
+pub(crate) use carriers::carriers;
+pub(crate) use ring::ring;
+pub(crate) use tree::tree;
+
+/// An order of all ranks: which rank stands at which place. Clones share it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Order {
+    /// By place; empty if every rank stands at the place of its number.
+    ranks: Arc<[Rank]>,
+}
+
+impl Order {
+    /// The order of `ranks`, which has every rank once.
+    pub(crate) fn new(ranks: Vec<Rank>) -> Self {
+        let is_rank_order = ranks.iter().enumerate().all(|(place, rank)| rank.index() == place);
+        Self { ranks: if is_rank_order { Arc::default() } else { ranks.into() } }
+    }
+
+    /// Whether every rank stands at the place of its number.
+    #[must_use]
+    pub fn is_rank_order(&self) -> bool {
+        self.ranks.is_empty()
+    }
+
+    /// The rank at a place.
+    ///
+    /// # Panics
+    /// If there are fewer ranks.
+    #[must_use]
+    pub fn at(&self, place: usize) -> Rank {
+        if self.is_rank_order() { Rank::at(place) } else { self.ranks[place] }
+    }
+
+    /// The place of a rank. Takes time in proportion to the number of ranks. A rank that does not
+    /// exist has the place of its number.
+    #[must_use]
+    pub fn place(&self, rank: Rank) -> usize {
+        self.ranks.iter().position(|it| *it == rank).unwrap_or_else(|| rank.index())
+    }
+
+    /// The ranks by place; empty in rank order.
+    #[must_use]
+    pub fn ranks(&self) -> &[Rank] {
+        &self.ranks
+    }
+
+    /// The same order of `size` ranks, turned until the ranks of `host`, which are neighbours, come
+    /// first, and of these `first`.
+    pub(crate) fn beginning_with(&self, first: Rank, host: &[Rank], size: usize) -> Self {
+        let mut ranks = self.turned(host, size);
+        let place = ranks.iter().position(|rank| *rank == first).unwrap_or(0);
+        ranks[..=place].rotate_right(1);
+        Self::new(ranks)
+    }
+
+    /// The same order of `size` ranks, turned until the ranks of `host`, which are neighbours, come
+    /// last, and of these `last`.
+    pub(crate) fn ending_with(&self, last: Rank, host: &[Rank], size: usize) -> Self {
+        let mut ranks = self.turned(host, size);
+        ranks.rotate_left(host.len());
+        let place = ranks.iter().position(|rank| *rank == last).unwrap_or(0);
+        ranks[place..].rotate_left(1);
+        Self::new(ranks)
+    }
+
+    /// The ranks by place, from the first one of `host` on in a circle.
+    fn turned(&self, host: &[Rank], size: usize) -> Vec<Rank> {
+        let mut ranks: Vec<Rank> = (0..size).map(|place| self.at(place)).collect();
+        let start = ranks.iter().position(|rank| host.contains(rank)).unwrap_or(0);
+        ranks.rotate_left(start);
+        ranks
+    }
+}
