@@ -357,10 +357,10 @@ fn set_roles(graph: &Graph<'_>, groups: &Groups, nets: &mut Nets) {
             && stack.is_rail_only == first.is_rail_only
             && nets.list[stack.nets[0]].width == nets.list[first.nets[0]].width;
         let few: usize = ports(&nets.list, &stack);
-        let is_main = taken * 2 <= all && (is_alike || few * 2 >= most);
+        let is_lost = index > 0 && is_fragment(groups, nets, &stack, taken * 2 <= all);
+        let is_main = taken * 2 <= all && (is_alike || few * 2 >= most) && !is_lost;
         hosts().for_each(|host| is_taken[*host] = true);
         if !is_main {
-            let is_lost = is_fragment(groups, nets, &stack);
             let role = if is_lost { Role::Fragment } else { Role::Outside };
             stack.nets.iter().for_each(|net| nets.list[*net].role = role);
         }
@@ -368,17 +368,22 @@ fn set_roles(graph: &Graph<'_>, groups: &Groups, nets: &mut Nets) {
     }
 }
 
-/// Whether a stack is leaf switches of one group that a larger network lacks.
-fn is_fragment(groups: &Groups, nets: &Nets, stack: &Stack) -> bool {
+/// Whether a stack is leaf switches that lost their cables to a larger network: on their own, but
+/// with hosts of their own, or hosts that the larger network has in a group that lacks them.
+fn is_fragment(groups: &Groups, nets: &Nets, stack: &Stack, has_own_hosts: bool) -> bool {
     let leaves = || stack.nets.iter().flat_map(|net| &nets.list[*net].leaves);
     let hosts = || stack.nets.iter().flat_map(|net| &nets.list[*net].hosts);
+    let mut main = nets.main().flat_map(|stack| &stack.nets).map(|net| &nets.list[*net]);
+    if leaves().count() != stack.nets.len() {
+        return false;
+    }
+    if has_own_hosts {
+        return main.any(|net| net.leaves.len() > 1);
+    }
     let Some(group) = hosts().next().and_then(|host| groups.home[*host]) else { return false };
-    let is_small = leaves().count() == stack.nets.len();
-    let is_of_group = hosts().all(|host| groups.home[*host] == Some(group));
-    let lacks = |net: &usize| {
-        let net = &nets.list[*net];
+    let lacks = |net: &Net| {
         let here = net.leaves.iter().filter(|leaf| groups.of[**leaf] == Some(group)).count();
         here < net.width
     };
-    is_small && is_of_group && nets.main().flat_map(|stack| &stack.nets).any(lacks)
+    hosts().all(|host| groups.home[*host] == Some(group)) && main.any(lacks)
 }

@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use super::graph::Graph;
 use super::grid::{self, Grid};
 use super::levels::Levels;
+use super::sets::mode;
 use super::{Kind, Ratio};
 use crate::certainty::Certainty;
 
@@ -50,10 +51,8 @@ pub(super) fn shape(graph: &Graph<'_>, levels: &Levels, switches: &[usize]) -> S
     }
     if sideways * 8 <= upright && reaches_all(graph, levels, switches, top, leaves) {
         let kind = Kind::FatTree { levels: top, oversubscription: ratio(graph, levels, switches) };
-        let odd = switches
-            .iter()
-            .any(|switch| graph.links[*switch].iter().any(|link| !levels.fits(*switch, link.to)));
-        let certainty = if odd { Certainty::Likely } else { Certainty::Certain };
+        let is_whole = is_whole(graph, levels, switches) && sideways == 0;
+        let certainty = if is_whole { Certainty::Certain } else { Certainty::Likely };
         let because = format!(
             "{leaves} leaf switches have cables only upwards, and each of the topmost switches on \
              level {top} reaches them all"
@@ -135,40 +134,41 @@ fn reaches_all(
     good.count() * 2 > tried.len()
 }
 
-/// Capacity from hosts into leaf switches over that upwards, by the median leaf switch. A ratio
-/// that missing cables may have bent by 6 % is given as the simple one nearby.
+/// Capacity from hosts into leaf switches over that upwards, at the rates that most ports and
+/// cables have.
 fn ratio(graph: &Graph<'_>, levels: &Levels, switches: &[usize]) -> Ratio {
     let leaves = || switches.iter().filter(|switch| levels.of[**switch] == 1);
-    let rate = |port: &usize| u64::from(graph.fabric.ports[*port].gbps.max(1));
-    let into = |leaf: &usize| graph.ports_of[*leaf].iter().map(rate).sum();
+    let ports = leaves().flat_map(|leaf| &graph.ports_of[*leaf]);
+    let into = capacity(ports.map(|port| (graph.fabric.ports[*port].gbps.into(), 1)));
+    let up = leaves().flat_map(|leaf| &graph.links[*leaf]);
+    let up = up.filter(|link| levels.of[link.to] == 2);
+    let up = capacity(up.map(|link| (link.gbps / u64::from(link.cables), link.cables as usize)));
+    let divisor = common_divisor(into, up).max(1);
+    Ratio(into / divisor, up / divisor)
+}
+
+/// The number of cables times the rate that most of them have.
+fn capacity(cables: impl Iterator<Item = (u64, usize)>) -> u64 {
+    let cables: Vec<(u64, usize)> = cables.collect();
+    let count: usize = cables.iter().map(|(_, cables)| cables).sum();
+    let rate = mode(cables).unwrap_or(0).max(1);
+    u64::try_from(count).unwrap_or(u64::MAX).saturating_mul(rate)
+}
+
+/// Whether no cable seems to be missing or misplaced: leaf switches have equally many upwards.
+fn is_whole(graph: &Graph<'_>, levels: &Levels, switches: &[usize]) -> bool {
     let up = |leaf: &usize| {
         let up = graph.links[*leaf].iter().filter(|link| levels.of[link.to] == 2);
-        up.map(|link| link.gbps).sum()
+        up.map(|link| link.cables).sum::<u32>()
     };
-    let (into, up) = (median(leaves().map(into)), median(leaves().map(up)));
-    simple(into, up)
-}
-
-/// The value in the middle; 0 of none.
-fn median(values: impl Iterator<Item = u64>) -> u64 {
-    let mut values: Vec<u64> = values.collect();
-    values.sort_unstable();
-    values.get(values.len() / 2).copied().unwrap_or(0)
-}
-
-/// `a` over `b`, or the simplest ratio within 6 % of it.
-fn simple(a: u64, b: u64) -> Ratio {
-    let near = |p: u64, q: u64| {
-        let (exact, simple) = (u128::from(a) * u128::from(q), u128::from(p) * u128::from(b));
-        exact.abs_diff(simple) * 100 <= exact.max(simple) * 6
-    };
-    let candidates = (1..=4).flat_map(|q| (1..=16).map(move |p| (p, q)));
-    let nearby = candidates.clone().filter(|_| a > 0 && b > 0).find(|(p, q)| near(*p, *q));
-    let (p, q) = nearby.unwrap_or_else(|| {
-        let divisor = common_divisor(a, b).max(1);
-        (a / divisor, b / divisor)
-    });
-    Ratio(p, q)
+    let mut counts = switches.iter().filter(|switch| levels.of[**switch] == 1).map(up);
+    let first = counts.next();
+    let mut above = switches.iter().filter(|switch| levels.of[**switch] > 1);
+    counts.all(|count| Some(count) == first)
+        && above.all(|switch| graph.ports_of[*switch].is_empty())
+        && switches
+            .iter()
+            .all(|switch| graph.links[*switch].iter().all(|link| levels.fits(*switch, link.to)))
 }
 
 fn common_divisor(a: u64, b: u64) -> u64 {
