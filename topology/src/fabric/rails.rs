@@ -80,7 +80,7 @@ impl Rails {
         let mut rails = Self {
             of: vec![None; graph.links.len()],
             count: if count > 1 { count } else { 0 },
-            is_regular: units.iter().all(|unit| unit.is_regular),
+            is_regular: units.iter().all(|unit| unit.is_regular && unit.blocks.len() == count),
             is_told_by_switches: true,
             is_sure: true,
         };
@@ -254,9 +254,11 @@ fn unit(
     let votes: Vec<(usize, u32, usize)> =
         votes.chunk_by(|a, b| a.0 == b.0).map(|run| (run[0].0.0, run[0].0.1, run.len())).collect();
     let is_named = name(&mut blocks, &votes);
+    let is_whole = gather(groups, &mut blocks);
     let leaves = blocks.iter().flat_map(|block| &block.leaves);
     let ports = leaves.map(|leaf| graph.ports_of[*leaf].len()).sum();
-    let is_regular = is_even && is_told && (is_rail_only || blocks.len() < 2 || are_clear(&votes));
+    let is_regular =
+        is_even && is_told && is_whole && (is_rail_only || blocks.len() < 2 || are_clear(&votes));
     Unit { plane, blocks, ports, is_even, is_regular, is_named }
 }
 
@@ -288,6 +290,27 @@ fn are_clear(votes: &[(usize, u32, usize)]) -> bool {
     most.values().sum::<usize>() * 3 >= all * 2
 }
 
+/// Puts leaf switches that lost their cables to those of their rail back to them by their names:
+/// blocks beyond the number of leaf switches that a group usually has. Says whether there were none.
+fn gather(groups: &Groups, blocks: &mut Vec<Block>) -> bool {
+    let leaves = blocks.iter().flat_map(|block| &block.leaves);
+    let mut in_group: Vec<usize> = leaves.filter_map(|leaf| groups.of[*leaf]).collect();
+    in_group.sort_unstable();
+    let widths = in_group.chunk_by(|a, b| a == b).map(|run| (run.len(), 1));
+    let width = mode(widths).unwrap_or(0);
+    if blocks.len() <= width {
+        return true;
+    }
+    blocks.sort_by_key(|block| std::cmp::Reverse(block.leaves.len()));
+    for stray in blocks.split_off(width) {
+        let same = blocks.iter_mut().find(|block| block.name == stray.name);
+        if let Some(block) = same {
+            block.leaves.extend(stray.leaves);
+        }
+    }
+    false
+}
+
 /// Names every block by the first of the device names that are usual in it, and says whether the
 /// names are beyond doubt.
 fn name(blocks: &mut [Block], votes: &[(usize, u32, usize)]) -> bool {
@@ -297,7 +320,8 @@ fn name(blocks: &mut [Block], votes: &[(usize, u32, usize)]) -> bool {
     let mut names = Vec::new();
     for run in votes.chunk_by(|a, b| a.0 == b.0) {
         let most = run.iter().map(|(_, _, votes)| *votes).max().unwrap_or(0);
-        let Some((block, name, votes)) = run.iter().find(|(_, _, votes)| votes * 2 >= most) else {
+        let Some((block, name, votes)) = run.iter().find(|(_, _, votes)| votes * 4 >= most * 3)
+        else {
             continue;
         };
         let elsewhere = all[name] - votes;

@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use super::graph::Graph;
 use super::grid::{self, Grid};
 use super::levels::Levels;
+use super::nets::Net;
 use super::sets::mode;
 use super::{Kind, Ratio};
 use crate::certainty::Certainty;
@@ -27,12 +28,14 @@ pub(super) struct Shape {
     pub(super) certainty: Certainty,
     /// Why.
     pub(super) because: String,
+    /// The capacity of its leaf switches, if it is a tree.
+    pub(super) capacity: Capacity,
     /// Its places on a grid, if it is one.
     pub(super) grid: Option<Grid>,
 }
 
 /// Finds the shape of the network of these switches.
-pub(super) fn shape(graph: &Graph<'_>, levels: &Levels, switches: &[usize]) -> Shape {
+pub(super) fn shape(graph: &Graph<'_>, levels: &Levels, net: &Net, switches: &[usize]) -> Shape {
     let on = |level: u32| switches.iter().filter(move |switch| levels.of[**switch] == level);
     let top = switches.iter().map(|switch| levels.of[*switch]).max().unwrap_or(0);
     let leaves = on(1).count();
@@ -50,14 +53,16 @@ pub(super) fn shape(graph: &Graph<'_>, levels: &Levels, switches: &[usize]) -> S
         return shape;
     }
     if sideways * 8 <= upright && reaches_all(graph, levels, switches, top, leaves) {
-        let kind = Kind::FatTree { levels: top, oversubscription: ratio(graph, levels, switches) };
-        let is_whole = is_whole(graph, levels, switches) && sideways == 0;
+        let capacity = capacity(graph, levels, switches, net);
+        let kind = Kind::FatTree { levels: top, oversubscription: ratio(capacity) };
+        let has_all = net.ports == net.ports_whole;
+        let is_whole = is_whole(graph, levels, switches) && sideways == 0 && has_all;
         let certainty = if is_whole { Certainty::Certain } else { Certainty::Likely };
         let because = format!(
             "{leaves} leaf switches have cables only upwards, and each of the topmost switches on \
              level {top} reaches them all"
         );
-        return Shape::new(kind, certainty, because);
+        return Shape { capacity, ..Shape::new(kind, certainty, because) };
     }
     let because = "the switches form neither a tree nor a grid, and no groups".to_owned();
     Shape::new(Kind::Other { levels: top }, Certainty::Unknown, because)
@@ -65,7 +70,7 @@ pub(super) fn shape(graph: &Graph<'_>, levels: &Levels, switches: &[usize]) -> S
 
 impl Shape {
     fn new(kind: Kind, certainty: Certainty, because: String) -> Self {
-        Self { kind, certainty, because, grid: None }
+        Self { kind, certainty, because, capacity: Capacity::default(), grid: None }
     }
 }
 
@@ -89,7 +94,7 @@ fn direct(graph: &Graph<'_>, switches: &[usize]) -> Shape {
     };
     let is_sure = grid.percent == 100 && grid.is_unlike_others;
     let certainty = if is_sure { Certainty::Certain } else { Certainty::Likely };
-    Shape { kind, certainty, because, grid: Some(grid) }
+    Shape { grid: Some(grid), ..Shape::new(kind, certainty, because) }
 }
 
 /// How many cables go from one level to the next, how many do not, and how many of those are
@@ -134,25 +139,41 @@ fn reaches_all(
     good.count() * 2 > tried.len()
 }
 
-/// Capacity from hosts into leaf switches over that upwards, at the rates that most ports and
-/// cables have.
-fn ratio(graph: &Graph<'_>, levels: &Levels, switches: &[usize]) -> Ratio {
-    let leaves = || switches.iter().filter(|switch| levels.of[**switch] == 1);
-    let ports = leaves().flat_map(|leaf| &graph.ports_of[*leaf]);
-    let into = capacity(ports.map(|port| (graph.fabric.ports[*port].gbps.into(), 1)));
-    let up = leaves().flat_map(|leaf| &graph.links[*leaf]);
-    let up = up.filter(|link| levels.of[link.to] == 2);
-    let up = capacity(up.map(|link| (link.gbps / u64::from(link.cables), link.cables as usize)));
+/// The capacity of leaf switches in one network.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Capacity {
+    /// Gigabits per second from hosts.
+    pub(super) into: u64,
+    /// Gigabits per second upwards.
+    pub(super) up: u64,
+}
+
+/// Capacity from hosts over that upwards.
+pub(super) fn ratio(capacity: Capacity) -> Ratio {
+    let Capacity { into, up } = capacity;
     let divisor = common_divisor(into, up).max(1);
     Ratio(into / divisor, up / divisor)
 }
 
-/// The number of cables times the rate that most of them have.
-fn capacity(cables: impl Iterator<Item = (u64, usize)>) -> u64 {
-    let cables: Vec<(u64, usize)> = cables.collect();
-    let count: usize = cables.iter().map(|(_, cables)| cables).sum();
-    let rate = mode(cables).unwrap_or(0).max(1);
-    u64::try_from(count).unwrap_or(u64::MAX).saturating_mul(rate)
+/// Capacity at the rates that most ports and cables have, as it is if nothing is missing: hosts
+/// have as many ports, and leaf switches as many cables upwards, as most have.
+fn capacity(graph: &Graph<'_>, levels: &Levels, switches: &[usize], net: &Net) -> Capacity {
+    let leaves = || switches.iter().filter(|switch| levels.of[**switch] == 1);
+    let ports = leaves().flat_map(|leaf| &graph.ports_of[*leaf]);
+    let rate = mode(ports.map(|port| (graph.fabric.ports[*port].gbps, 1))).unwrap_or(0).max(1);
+    let up =
+        || leaves().flat_map(|leaf| &graph.links[*leaf]).filter(|link| levels.of[link.to] == 2);
+    let cables = up().map(|link| (link.gbps / u64::from(link.cables), link.cables as usize));
+    let up_rate = mode(cables).unwrap_or(0).max(1);
+    let above = |leaf: &usize| {
+        let up = graph.links[*leaf].iter().filter(|link| levels.of[link.to] == 2);
+        up.map(|link| u64::from(link.cables)).sum::<u64>()
+    };
+    let each = mode(leaves().map(|leaf| (above(leaf), 1))).unwrap_or(0);
+    Capacity {
+        into: net.ports_whole as u64 * u64::from(rate),
+        up: leaves().count() as u64 * each * up_rate,
+    }
 }
 
 /// Whether no cable seems to be missing or misplaced: leaf switches have equally many upwards.

@@ -12,7 +12,7 @@ use super::nets::Nets;
 use super::oddities::{self, Parts};
 use super::rails::Rails;
 use super::sets::mode;
-use super::shape::{Shape, shape};
+use super::shape::{Capacity, Shape, ratio, shape};
 use super::{Classification, Fabric, Kind, Oddity, Place, order};
 use crate::certainty::{Certainty, Finding};
 
@@ -83,7 +83,7 @@ fn shapes(graph: &Graph<'_>, levels: &Levels, nets: &Nets) -> Vec<Option<Shape>>
         net.iter().for_each(|net| switches[*net].push(switch));
     }
     let shape = |(net, switches): (usize, &Vec<usize>)| {
-        nets.plane(net).map(|_| shape(graph, levels, switches))
+        nets.plane(net).map(|_| shape(graph, levels, &nets.list[net], switches))
     };
     switches.iter().enumerate().map(shape).collect()
 }
@@ -116,10 +116,10 @@ fn kind(parts: &Parts<'_>, shapes: &[Option<Shape>]) -> Finding<Kind> {
             because,
         );
     }
-    let mine = shapes.iter().filter(|(shape, _)| are_alike(&shape.kind, &first.kind));
-    let least = mine.map(|(shape, _)| shape.certainty).min();
+    let mine = || shapes.iter().filter(|(shape, _)| are_alike(&shape.kind, &first.kind));
+    let least = mine().map(|(shape, _)| shape.certainty).min();
     let mut certainty = least.unwrap_or_default();
-    if others > 0 || nets.are_bridged || !rails.is_regular {
+    if others > 0 || nets.are_bridged || !rails.is_regular || has_lost(parts) {
         certainty = certainty.min(Certainty::Likely);
     }
     let is_rail_only = nets.main().next().is_some_and(|stack| stack.is_rail_only);
@@ -136,8 +136,24 @@ fn kind(parts: &Parts<'_>, shapes: &[Option<Shape>]) -> Finding<Kind> {
             let because = "the ports of a host are on several switches of a grid";
             finding(Kind::Other { levels: 1 }, Certainty::Unknown, because)
         }
+        Kind::FatTree { levels, .. } => {
+            let total = mine().fold(Capacity::default(), |total, (shape, _)| Capacity {
+                into: total.into + shape.capacity.into,
+                up: total.up + shape.capacity.up,
+            });
+            let kind = Kind::FatTree { levels: *levels, oversubscription: ratio(total) };
+            finding(kind, certainty, &first.because)
+        }
         other => finding(other.clone(), certainty, &first.because),
     }
+}
+
+/// Whether ports are down, or leaf switches lost their cables.
+fn has_lost(parts: &Parts<'_>) -> bool {
+    let Parts { graph, nets, .. } = parts;
+    let is_down = |port: &usize| graph.fabric.ports[*port].attached.is_none();
+    nets.list.iter().any(|net| nets.is_fragment(net))
+        || graph.hosts.iter().any(|host| host.ports.iter().any(is_down))
 }
 
 /// The finding of a rail-only fabric.
