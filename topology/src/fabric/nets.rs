@@ -7,6 +7,8 @@
 //! several networks tells planes. So do networks with rails of their own. Stacks with other hosts
 //! are subnets; a smaller stack on the same hosts is a network for something else.
 
+use std::cmp::Reverse;
+
 use super::graph::Graph;
 use super::groups::Groups;
 use super::levels::Levels;
@@ -109,6 +111,7 @@ impl Nets {
         nets.contest(graph);
         for stack in &mut nets.stacks {
             set_planes(graph, &nets.of, &mut nets.list, stack);
+            add_missing(&mut nets.list, stack);
         }
         set_roles(graph, groups, &mut nets);
         nets
@@ -131,7 +134,9 @@ impl Nets {
         self.is_contested = shared * 2 > hosts.len() && few * 5 >= many * 3;
         let name =
             |stack: &Stack| stack.nets.iter().map(|net| usual_port(graph, &self.list[*net])).min();
-        if self.is_contested && name(second) < name(first) {
+        let is_close = self.is_contested && few * 10 >= many * 9;
+        let key = |stack: &Stack| (Reverse(stack.nets.len()), name(stack));
+        if is_close && key(second) < key(first) {
             self.stacks.swap(0, 1);
             for (number, stack) in self.stacks.iter().enumerate().take(2) {
                 stack.nets.iter().for_each(|net| self.list[*net].stack = number);
@@ -311,7 +316,7 @@ fn stacks(graph: &Graph<'_>, nets: &mut [Net]) -> Vec<Stack> {
     (0..nets.len()).for_each(|net| members[sets.find(net)].push(net));
     members.retain(|nets| !nets.is_empty());
     let ports = |members: &Vec<usize>| members.iter().map(|net| nets[*net].ports).sum::<usize>();
-    members.sort_by_cached_key(|members| std::cmp::Reverse(ports(members)));
+    members.sort_by_cached_key(|members| Reverse(ports(members)));
     for (number, members) in members.iter().enumerate() {
         members.iter().for_each(|net| nets[*net].stack = number);
     }
@@ -343,6 +348,18 @@ fn set_planes(graph: &Graph<'_>, of: &[Option<usize>], nets: &mut [Net], stack: 
             let plane = u8::try_from(plane).ok();
             nets[*net].role = plane.map_or(Role::Outside, Role::Plane);
         }
+    }
+}
+
+/// Adds the ports of hosts that have none in one network of a stack, but in others.
+fn add_missing(nets: &mut [Net], stack: &Stack) {
+    let mut hosts: Vec<usize> =
+        stack.nets.iter().flat_map(|net| nets[*net].hosts.iter().copied()).collect();
+    hosts.sort_unstable();
+    hosts.dedup();
+    for net in &stack.nets {
+        let net = &mut nets[*net];
+        net.ports_whole += (hosts.len() - net.hosts.len()) * net.ports_per_host;
     }
 }
 
@@ -430,11 +447,9 @@ fn is_fragment(groups: &Groups, nets: &Nets, stack: &Stack, has_own_hosts: bool)
     let leaves = || stack.nets.iter().flat_map(|net| &nets.list[*net].leaves);
     let hosts = || stack.nets.iter().flat_map(|net| &nets.list[*net].hosts);
     let mut main = nets.main().flat_map(|stack| &stack.nets).map(|net| &nets.list[*net]);
-    if leaves().count() != stack.nets.len() {
-        return false;
-    }
+    let is_alone = leaves().count() == stack.nets.len();
     if has_own_hosts {
-        return main.any(|net| net.leaves.len() > 1);
+        return is_alone && main.any(|net| net.leaves.len() > 1);
     }
     let homes = hosts().filter_map(|host| groups.home[*host]);
     let Some(group) = mode(homes.map(|home| (home, 1))) else { return false };
@@ -443,5 +458,5 @@ fn is_fragment(groups: &Groups, nets: &Nets, stack: &Stack, has_own_hosts: bool)
         here < net.width
     };
     let (all, here) = (hosts().count(), hosts().filter(|host| groups.home[**host] == Some(group)));
-    here.count() * 2 > all && main.any(lacks)
+    (here.count() * 2 > all || !is_alone) && main.any(lacks)
 }

@@ -114,7 +114,8 @@ impl Rails {
         let Some(first) = full.max_by_key(|unit| (unit.is_named, unit.ports)) else { return };
         let names: Vec<Option<u32>> =
             in_order(graph, &first.blocks).iter().map(|block| first.blocks[*block].name).collect();
-        for unit in units {
+        // A unit with few blocks is something else that looks like a rail, as a storage network.
+        for unit in units.iter().filter(|unit| unit.blocks.len() * 2 > count || count < 3) {
             let numbers = numbers(graph, unit, &names);
             let is_named_alike = unit.is_named
                 && first.is_named
@@ -264,7 +265,8 @@ fn unit(
         })
     };
     let leaves = blocks.iter().flat_map(|block| &block.leaves);
-    let (is_even, is_told) = are_even(graph, leaves.map(|leaf| at_home(*leaf).collect()));
+    let homes = leaves.map(|leaf| (groups.of[*leaf], at_home(*leaf).collect()));
+    let (is_even, is_told) = are_even(graph, homes);
     let mut votes: Vec<((usize, u32), usize)> = Vec::new();
     for (number, block) in blocks.iter().enumerate() {
         let ports = block.leaves.iter().flat_map(|leaf| at_home(*leaf));
@@ -282,11 +284,15 @@ fn unit(
     Unit { plane, blocks, ports, is_even, is_regular, is_named }
 }
 
-/// Whether hosts have about equally many of their ports on each leaf switch, by the ports of each,
-/// and whether one of them has several hosts, without which that says little.
-fn are_even(graph: &Graph<'_>, leaves: impl Iterator<Item = Vec<usize>>) -> (bool, bool) {
+/// Whether hosts have about equally many of their ports on each leaf switch, by its group and the
+/// ports on it, and whether each leaf switch has about as many hosts as others of its group.
+fn are_even(
+    graph: &Graph<'_>,
+    leaves: impl Iterator<Item = (Option<usize>, Vec<usize>)>,
+) -> (bool, bool) {
     let (mut all, mut odd, mut most) = (0, 0, 0);
-    for ports in leaves {
+    let mut hosts_of: BTreeMap<Option<usize>, (usize, usize)> = BTreeMap::new();
+    for (group, ports) in leaves {
         let mut hosts: Vec<_> = ports.into_iter().map(|port| graph.host_of[port]).collect();
         hosts.sort_unstable();
         let counts: Vec<usize> = hosts.chunk_by(|a, b| a == b).map(<[_]>::len).collect();
@@ -295,8 +301,11 @@ fn are_even(graph: &Graph<'_>, leaves: impl Iterator<Item = Vec<usize>>) -> (boo
         odd += counts.iter().filter(is_odd).count();
         all += counts.len();
         most = most.max(counts.len());
+        let (least, most) = hosts_of.entry(group).or_insert((usize::MAX, 0));
+        (*least, *most) = ((*least).min(counts.len()), (*most).max(counts.len()));
     }
-    (odd * 4 <= all, most > 1)
+    let are_full = hosts_of.values().all(|(least, most)| least * 3 >= most * 2);
+    (odd * 4 <= all, most > 1 && are_full)
 }
 
 /// Whether most device names are on one block each, so that ports are not spread at will.
@@ -310,8 +319,9 @@ fn are_clear(votes: &[(usize, u32, usize)]) -> bool {
     most.values().sum::<usize>() * 3 >= all * 2
 }
 
-/// Puts leaf switches that lost their cables to those of their rail back to them by their names:
-/// blocks beyond the number of leaf switches that a group usually has. Says whether there were none.
+/// Puts leaf switches that lost their cables to those of their rail back to them by their names.
+/// They are blocks beyond the number of leaf switches that a group usually has. Says whether there
+/// were none.
 fn gather(groups: &Groups, blocks: &mut Vec<Block>) -> bool {
     let leaves = blocks.iter().flat_map(|block| &block.leaves);
     let mut in_group: Vec<usize> = leaves.filter_map(|leaf| groups.of[*leaf]).collect();

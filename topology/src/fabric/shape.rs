@@ -7,6 +7,7 @@
 //!   every other: Shpiner et al. (2017).
 //! * Torus and HyperX are in `grid`.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use super::graph::Graph;
@@ -52,7 +53,9 @@ pub(super) fn shape(graph: &Graph<'_>, levels: &Levels, net: &Net, switches: &[u
     if let Some(shape) = is_grouped.then(|| dragonfly(graph, levels, switches, 2)).flatten() {
         return shape;
     }
-    if sideways * 8 <= upright && reaches_all(graph, levels, switches, top, leaves) {
+    // A switch that lost its cables downwards may seem to be above the top.
+    let reached = (2..=top).rev().find(|top| reaches_all(graph, levels, switches, *top, leaves));
+    if let Some(top) = reached.filter(|_| sideways * 8 <= upright) {
         let capacity = capacity(graph, levels, switches, net);
         let kind = Kind::FatTree { levels: top, oversubscription: ratio(capacity) };
         let has_all = net.ports == net.ports_whole;
@@ -169,7 +172,9 @@ fn capacity(graph: &Graph<'_>, levels: &Levels, switches: &[usize], net: &Net) -
         let up = graph.links[*leaf].iter().filter(|link| levels.of[link.to] == 2);
         up.map(|link| u64::from(link.cables)).sum::<u64>()
     };
-    let each = mode(leaves().map(|leaf| (above(leaf), 1))).unwrap_or(0);
+    // Of several numbers that are equally frequent, the largest: cables go missing.
+    let each = mode(leaves().map(|leaf| (Reverse(above(leaf)), 1)));
+    let each = each.map_or(0, |Reverse(each)| each);
     Capacity {
         into: net.ports_whole as u64 * u64::from(rate),
         up: leaves().count() as u64 * each * up_rate,

@@ -108,7 +108,7 @@ fn kind(parts: &Parts<'_>, shapes: &[Option<Shape>], is_whole: bool) -> Finding<
     };
     let same = alike(first);
     let others = shapes.iter().map(|(_, ports)| ports).sum::<usize>() - same;
-    if others * 2 > same {
+    if others * 4 > same * 3 {
         let because = "networks of several kinds are beside each other";
         return finding(
             Kind::Other { levels: levels_of(&first.kind) },
@@ -119,7 +119,7 @@ fn kind(parts: &Parts<'_>, shapes: &[Option<Shape>], is_whole: bool) -> Finding<
     let mine = || shapes.iter().filter(|(shape, _)| are_alike(&shape.kind, &first.kind));
     let least = mine().map(|(shape, _)| shape.certainty).min();
     let mut certainty = least.unwrap_or_default();
-    if others > 0 || nets.are_bridged || nets.is_contested || !rails.is_regular || has_lost(parts) {
+    if others > 0 || nets.are_bridged || nets.is_contested || !rails.is_regular {
         certainty = certainty.min(Certainty::Likely);
     }
     let is_rail_only = nets.main().next().is_some_and(|stack| stack.is_rail_only);
@@ -142,7 +142,11 @@ fn kind(parts: &Parts<'_>, shapes: &[Option<Shape>], is_whole: bool) -> Finding<
                 up: total.up + shape.capacity.up,
             });
             let kind = Kind::FatTree { levels: *levels, oversubscription: ratio(total) };
-            let certainty = if is_whole { certainty } else { certainty.min(Certainty::Likely) };
+            let certainty = if is_whole && !has_lost(parts) {
+                certainty
+            } else {
+                certainty.min(Certainty::Likely)
+            };
             finding(kind, certainty, &first.because)
         }
         other => finding(other.clone(), certainty, &first.because),
