@@ -351,16 +351,16 @@ fn set_planes(graph: &Graph<'_>, of: &[Option<usize>], nets: &mut [Net], stack: 
     }
 }
 
-/// Adds the ports of hosts that have none in one network of a stack, but in others.
+/// Adds the ports of hosts that have none in one network of a stack, but in most others.
 fn add_missing(nets: &mut [Net], stack: &Stack) {
+    let many = stack.nets.len();
     let mut hosts: Vec<usize> =
         stack.nets.iter().flat_map(|net| nets[*net].hosts.iter().copied()).collect();
     hosts.sort_unstable();
-    hosts.dedup();
-    for net in &stack.nets {
-        let net = &mut nets[*net];
-        net.ports_whole += (hosts.len() - net.hosts.len()) * net.ports_per_host;
-    }
+    let runs = hosts.chunk_by(|a, b| a == b).map(<[_]>::len);
+    let missing: usize = runs.filter(|here| here * 2 > many).map(|here| many - here).sum();
+    let first = &mut nets[stack.nets[0]];
+    first.ports_whole += missing * first.ports_per_host;
 }
 
 /// The networks of a stack in sets of those that have ports of the same devices.

@@ -21,6 +21,9 @@ use super::nets::{Nets, Stack};
 use super::sets::{Sets, mode, natural};
 use crate::certainty::Certainty;
 
+/// Of so few hosts of a leaf group, none may lack a port if its rails are to be certain.
+const HOSTS_FEW: usize = 4;
+
 /// Leaf switches that surely carry one rail.
 #[derive(Default)]
 struct Block {
@@ -304,7 +307,9 @@ fn are_even(
         let (least, most) = hosts_of.entry(group).or_insert((usize::MAX, 0));
         (*least, *most) = ((*least).min(counts.len()), (*most).max(counts.len()));
     }
-    let are_full = hosts_of.values().all(|(least, most)| least * 3 >= most * 2);
+    let are_full = hosts_of
+        .values()
+        .all(|(least, most)| least == most || (*most > HOSTS_FEW && least * 3 >= most * 2));
     (odd * 4 <= all, most > 1 && are_full)
 }
 

@@ -168,16 +168,20 @@ fn capacity(graph: &Graph<'_>, levels: &Levels, switches: &[usize], net: &Net) -
         || leaves().flat_map(|leaf| &graph.links[*leaf]).filter(|link| levels.of[link.to] == 2);
     let cables = up().map(|link| (link.gbps / u64::from(link.cables), link.cables as usize));
     let up_rate = mode(cables).unwrap_or(0).max(1);
-    let above = |leaf: &usize| {
-        let up = graph.links[*leaf].iter().filter(|link| levels.of[link.to] == 2);
-        up.map(|link| u64::from(link.cables)).sum::<u64>()
+    // Of several numbers that are equally frequent, the largest: cables go missing. They may be
+    // missed at leaf switches or at those above.
+    let between = |level: u32, other: u32| {
+        let cables = |switch: &usize| {
+            let links = graph.links[*switch].iter().filter(|link| levels.of[link.to] == other);
+            links.map(|link| u64::from(link.cables)).sum::<u64>()
+        };
+        let here = || switches.iter().filter(|switch| levels.of[**switch] == level);
+        let each = mode(here().map(|switch| (Reverse(cables(switch)), 1)));
+        here().count() as u64 * each.map_or(0, |Reverse(each)| each)
     };
-    // Of several numbers that are equally frequent, the largest: cables go missing.
-    let each = mode(leaves().map(|leaf| (Reverse(above(leaf)), 1)));
-    let each = each.map_or(0, |Reverse(each)| each);
     Capacity {
         into: net.ports_whole as u64 * u64::from(rate),
-        up: leaves().count() as u64 * each * up_rate,
+        up: between(1, 2).max(between(2, 1)) * up_rate,
     }
 }
 

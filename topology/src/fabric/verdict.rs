@@ -271,6 +271,7 @@ fn places(parts: &Parts<'_>) -> Vec<(Option<Place>, Certainty)> {
     };
     let lost = lost(parts, &|leaf| label(leaf).map(|(place, _)| place));
     let is_unsure = nets.is_contested
+        || (rails.count == 0 && has_mixed_numbers(parts))
         || (nets.are_bridged && !(rails.is_sure && rails.count > 0))
         || (graph.fabric.is_partial && (rails.count == 0 || !rails.is_told_by_switches));
     let place = |leaf: usize| {
@@ -283,6 +284,20 @@ fn places(parts: &Parts<'_>) -> Vec<(Option<Place>, Certainty)> {
     };
     let place = |leaf: &Option<usize>| leaf.map_or((None, Certainty::Unknown), place);
     graph.leaf_of.iter().map(place).collect()
+}
+
+/// Whether ports of several numbers of their devices are in one network, which may be planes that
+/// misplaced cables join.
+fn has_mixed_numbers(parts: &Parts<'_>) -> bool {
+    let Parts { graph, nets, .. } = parts;
+    nets.main().flat_map(|stack| &stack.nets).any(|net| {
+        let leaves = || nets.list[*net].leaves.iter();
+        let ports = leaves().flat_map(|leaf| &graph.ports_of[*leaf]);
+        let mut numbers: Vec<u8> = ports.map(|port| graph.fabric.ports[*port].number).collect();
+        numbers.sort_unstable();
+        let runs = numbers.chunk_by(|a, b| a == b).map(<[_]>::len);
+        runs.max().unwrap_or(0) * 4 < numbers.len() * 3
+    })
 }
 
 /// Places of leaf switches that lost their cables to the rest: those of ports of the same names.
