@@ -21,8 +21,8 @@ const FIRM: usize = 50;
 /// and does not fit if fewer close than this, and both its ends have other cables that do.
 const LOOSE: usize = 25;
 
-/// Paths are looked at up to so many, about a second's work.
-const CLOSURES_MAX: usize = 1 << 27;
+/// Paths are looked at up to so many.
+const CLOSURES_MAX: usize = 1 << 26;
 
 /// Levels of switches, and cables that do not fit.
 pub(super) struct Levels {

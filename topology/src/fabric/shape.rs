@@ -170,6 +170,7 @@ fn capacity(graph: &Graph<'_>, levels: &Levels, switches: &[usize], net: &Net) -
     let up_rate = mode(cables).unwrap_or(0).max(1);
     // Of several numbers that are equally frequent, the largest: cables go missing. They may be
     // missed at leaf switches or at those above.
+    let has_cores = switches.iter().any(|switch| levels.of[*switch] > 2);
     let between = |level: u32, other: u32| {
         let cables = |switch: &usize| {
             let links = graph.links[*switch].iter().filter(|link| levels.of[link.to] == other);
@@ -181,7 +182,7 @@ fn capacity(graph: &Graph<'_>, levels: &Levels, switches: &[usize], net: &Net) -
     };
     Capacity {
         into: net.ports_whole as u64 * u64::from(rate),
-        up: between(1, 2).max(between(2, 1)) * up_rate,
+        up: between(1, 2).max(if has_cores { 0 } else { between(2, 1) }) * up_rate,
     }
 }
 
