@@ -19,7 +19,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { DEVICES = 16, QUEUE_PAIRS = 256, REGIONS = 4096, CONTEXTS = 64 };
+enum { DEVICES = 32, QUEUE_PAIRS = 256, REGIONS = 4096, CONTEXTS = 64 };
 enum { STATE_RESET, STATE_INIT, STATE_RTR, STATE_RTS, STATE_ERROR = 6 };
 enum { MASK_STATE = 1, MASK_AV = 1 << 7, MASK_TIMEOUT = 1 << 9 };
 enum { ACCESS_REMOTE_WRITE = 2, ACCESS_REMOTE_READ = 4 };

@@ -44,20 +44,17 @@ impl State {
         let mut is_settled = false;
         while !is_settled {
             is_settled = true;
-            for t in 0..takers {
-                for g in (0..givers).filter(|g| !self.pairs[t][*g]) {
-                    let cost = to_taker[t].0 + self.cost[t][g];
-                    if cost < to_giver[g].0 {
-                        (to_giver[g], is_settled) = ((cost, Some(t)), false);
-                    }
-                }
-            }
-            for t in 0..takers {
-                for g in (0..givers).filter(|g| self.pairs[t][*g]) {
-                    let Some(cost) = to_giver[g].0.checked_sub(self.cost[t][g]) else { continue };
-                    if to_giver[g].1.is_some() && cost < to_taker[t].0 {
-                        (to_taker[t], is_settled) = ((cost, Some(g)), false);
-                    }
+            for (t, g) in (0..takers * givers).map(|at| (at / givers, at % givers)) {
+                let cost = self.cost[t][g];
+                if !self.pairs[t][g] && to_taker[t].0 + cost < to_giver[g].0 {
+                    to_giver[g] = (to_taker[t].0 + cost, Some(t));
+                    is_settled = false;
+                } else if self.pairs[t][g]
+                    && to_giver[g].1.is_some()
+                    && to_giver[g].0 - cost < to_taker[t].0
+                {
+                    to_taker[t] = (to_giver[g].0 - cost, Some(g));
+                    is_settled = false;
                 }
             }
         }
@@ -97,7 +94,7 @@ mod tests {
         assert_eq!(assign(2, 0, |_, _| 0), vec![Vec::<usize>::new(); 2]);
     }
 
-    /// Whoever comes first must leave the only near one to the other.
+    /// The first taker leaves the only near giver to the second.
     #[test]
     fn the_sum_is_least_and_not_the_first_choice() {
         let costs = [[0, 1], [0, 9]];

@@ -25,7 +25,7 @@ pub struct Machine {
     pub gpus: Vec<Gpu>,
     /// Network interfaces.
     pub interfaces: Vec<Interface>,
-    /// What the kernel says and cannot be, or hides: a sentence each, for people.
+    /// Facts that the kernel hides, or states and cannot be true: a sentence each, for people.
     pub remarks: Vec<String>,
 }
 

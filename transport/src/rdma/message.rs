@@ -404,7 +404,8 @@ mod tests {
         });
         let (ticket, address) = (*b"any sixteen of t", u64::MAX - 1);
         let target = Target { number: 1 << 23, sequence: 5, ticket, address, key: u32::MAX };
-        let keys = [1, 2, 3, 4, 5, 6, 7, u32::MAX];
+        let mut keys = [7; RAILS_MAX];
+        (keys[0], keys[RAILS_MAX - 1]) = (1, u32::MAX);
         for message in [
             Message::Rails { rails: vec![], queue_pairs: 1 },
             Message::Rails { rails: vec![rail; RAILS_MAX], queue_pairs: 4 },

@@ -1,0 +1,129 @@
+//! `ringfold topo`: what ringfold sees of this machine and of a fabric, how sure it is, and why.
+//!
+//! * `source`: reads this machine, a recording, or files of another site;
+//! * `machine`: a machine as a tree; `text`: a fabric in lines; `json`, `svg`: the same elsewhere;
+//! * `measure`: a job that tries every pair of NICs;
+//! * `picture`: the rows and columns that text and SVG draw; `names`, `switches`: their labels;
+//! * `save`: files that are written.
+
+mod json;
+mod machine;
+mod measure;
+mod names;
+mod picture;
+#[cfg(test)]
+mod sample;
+mod save;
+mod source;
+mod svg;
+mod switches;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, ensure};
+use ringfold_topology::discover;
+use ringfold_topology::site::Site;
+
+use self::save::save;
+use self::source::{Network, Seen};
+
+/// As typed.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Read a recording of a machine in place of this machine
+    #[arg(long, value_name = "DIR", conflicts_with = "from")]
+    root: Option<PathBuf>,
+    /// Read another site's files in place of this machine: ibnetdiscover, iblinkinfo,
+    /// `lldpctl -f json` of several hosts, Slurm's topology.conf, a site file, NCCL's XML of
+    /// machines. Their contents show what they are
+    #[arg(long, value_name = "FILE", num_args = 1.., group = "network")]
+    from: Vec<PathBuf>,
+    /// Copy the files that describe this machine to a folder, for --root; the folder must be empty
+    /// or not exist
+    #[arg(long, value_name = "DIR", conflicts_with = "from")]
+    record: Option<PathBuf>,
+    /// Try every pair of NICs of all ranks, as the ranks of a job with one on each host: ringrun
+    /// --host a,b ringfold topo --measure
+    #[arg(long, group = "network", conflicts_with_all = ["root", "record"])]
+    measure: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Draw the fabric of --from or --measure to a file
+    #[arg(long, value_name = "FILE", requires = "network")]
+    svg: Option<PathBuf>,
+    /// Write a site file, which RINGFOLD_TOPO_FILE names to jobs
+    #[arg(long, value_name = "FILE", requires = "network")]
+    write: Option<PathBuf>,
+    /// Replace files that exist
+    #[arg(long)]
+    force: bool,
+}
+
+/// What to print.
+pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
+    let Some(seen) = look(args)? else { return Ok(String::new()) };
+    let mut written = Vec::new();
+    if let Some(path) = &args.svg {
+        let Network { fabric, found, .. } = network(&seen, "--svg")?;
+        save(path, &svg::fabric(fabric, found), args.force)?;
+        written.push(path);
+    }
+    if let Some(path) = &args.write {
+        let Network { fabric, found, site } = network(&seen, "--write")?;
+        let site = site.clone().unwrap_or_else(|| Site::of(fabric, found));
+        save(path, &site.write(), args.force)?;
+        written.push(path);
+    }
+    let mut text = if args.json { in_json(&seen)? } else { in_words(&seen) };
+    if !args.json {
+        for path in written {
+            writeln!(text, "\nwrote {}", path.display())?;
+        }
+    }
+    Ok(text)
+}
+
+/// Reads what the user named, or measures; nothing on ranks that only take part in measuring.
+fn look(args: &Args) -> anyhow::Result<Option<Seen>> {
+    if args.measure {
+        let seen = |network| Seen { machines: Vec::new(), network: Some(network) };
+        return Ok(measure::measure()?.map(seen));
+    }
+    if !args.from.is_empty() {
+        return source::files(&args.from).map(Some);
+    }
+    let root = args.root.as_deref().unwrap_or(Path::new("/"));
+    ensure!(root.join("sys").is_dir(), "{}: is no recording: it has no sys", root.display());
+    let machine = match &args.record {
+        Some(folder) => discover::record(root, folder)?,
+        None => discover::machine(root),
+    };
+    Ok(Some(Seen { machines: vec![machine], network: None }))
+}
+
+fn network<'a>(seen: &'a Seen, option: &str) -> anyhow::Result<&'a Network> {
+    let network = seen.network.as_ref();
+    network
+        .with_context(|| format!("{option}: the files of --from describe machines and no fabric"))
+}
+
+fn in_words(seen: &Seen) -> String {
+    let mut parts: Vec<String> = seen.machines.iter().map(machine::machine).collect();
+    if let Some(Network { fabric, found, .. }) = &seen.network {
+        parts.push(text::fabric(fabric, found));
+    }
+    parts.join("\n")
+}
+
+fn in_json(seen: &Seen) -> anyhow::Result<String> {
+    let machines: Vec<_> = seen.machines.iter().map(json::machine).collect();
+    let network = seen.network.as_ref();
+    let fabric = network.map(|network| json::fabric(&network.fabric, &network.found));
+    let all = serde_json::json!({ "machines": machines, "fabric": fabric });
+    Ok(serde_json::to_string_pretty(&all)? + "\n")
+}
