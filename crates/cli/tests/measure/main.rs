@@ -46,16 +46,22 @@ fn fault(wiring: &Wiring, site: &Site) -> Option<String> {
             _ => return Some(format!("rail {rail} has places {ends:?}")),
         }
     }
-    if (site.rails.value, &site.kind.value) != (u16::try_from(rails).unwrap(), &Kind::RailOnly) {
-        return Some(format!("{:?} of {:?}", site.rails, site.kind));
+    let shared = |one: usize, other: usize| wiring.trunks[one] == wiring.trunks[other];
+    let crosses = (0..rails).any(|one| (0..one).any(|other| shared(one, other)));
+    if usize::from(site.rails.value) != rails || site.crosses.value != crosses {
+        return Some(format!("{:?}, crosses {:?}", site.rails, site.crosses));
+    }
+    if (site.kind.value == Kind::RailOnly) == crosses {
+        return Some(format!("{:?}", site.kind));
     }
     for one in 0..rails {
         for other in one..rails {
             let measured = site.measured(places[one], places[other]);
             let reach = measured.map(|it| it.reach);
-            let wanted = if one == other { Reach::All } else { Reach::None };
+            // Rails of one trunk are on one bridge, so that frames cross.
+            let wanted = if shared(one, other) { Reach::All } else { Reach::None };
             let are_apart = measured.and_then(|it| it.are_apart);
-            let is_apart = (one != other).then(|| wiring.trunks[one] != wiring.trunks[other]);
+            let is_apart = (one != other).then(|| !shared(one, other));
             if reach != Some(wanted) || are_apart != is_apart {
                 return Some(format!("rails {one} and {other}: {measured:?}"));
             }

@@ -12,6 +12,8 @@ use super::nic::End;
 /// Two flows at once may carry this part less than both alone, of the slower one, and still be
 /// apart. Two that share all they have lose all of it.
 const LOSS_MAX: f64 = 0.4;
+/// Two rails share something if one meeting in about so many shows it.
+const SHARED_PART: usize = 5;
 
 pub(super) struct Result {
     pub(super) found: Classification,
@@ -76,15 +78,37 @@ impl<'a> Ports<'a> {
         port - self.first[self.end_of[port]]
     }
 
-    /// Networks of two NICs or more, those of the first NICs first.
+    /// Networks of two NICs or more.
     fn networks(&self) -> Vec<Vec<usize>> {
-        let mut networks: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for (port, network) in self.network.iter().enumerate() {
-            networks.entry(*network).or_default().push(port);
-        }
-        let mut networks: Vec<_> = networks.into_values().filter(|it| it.len() > 1).collect();
-        networks.sort_by_key(|ports| ports.iter().map(|port| (self.nic(*port), *port)).min());
+        let mut networks = self.sets(0..self.end_of.len(), |port| self.network[port]);
+        networks.retain(|ports| ports.len() > 1);
         networks
+    }
+
+    /// The IP subnets of these NICs, if no host has two NICs in one and each has two NICs.
+    fn subnets(&self, of: &BTreeSet<usize>) -> Option<Vec<Vec<usize>>> {
+        let subnet = |port: usize| self.ends[self.end_of[port]].nics[self.nic(port)].subnet();
+        let subnets = self.sets(of.iter().copied(), subnet);
+        subnets.iter().all(|ports| ports.len() > 1 && self.is_rail(ports)).then_some(subnets)
+    }
+
+    /// Sets of NICs with equal keys, those of the first NICs of hosts first.
+    fn sets<K: Ord>(
+        &self,
+        ports: impl Iterator<Item = usize>,
+        key: impl Fn(usize) -> K,
+    ) -> Vec<Vec<usize>> {
+        let mut sets: BTreeMap<K, Vec<usize>> = BTreeMap::new();
+        ports.for_each(|port| sets.entry(key(port)).or_default().push(port));
+        let mut sets: Vec<_> = sets.into_values().collect();
+        sets.sort_by_key(|ports| ports.iter().map(|port| (self.nic(*port), *port)).min());
+        sets
+    }
+
+    /// Whether no host has two of these NICs.
+    fn is_rail(&self, ports: &[usize]) -> bool {
+        let ends: BTreeSet<usize> = ports.iter().map(|port| self.end_of[*port]).collect();
+        ends.len() == ports.len()
     }
 
     fn lonely(&self) -> impl Iterator<Item = usize> {
@@ -130,45 +154,38 @@ struct Rails {
 impl Rails {
     fn of(ports: &Ports<'_>, tried: &Tried) -> Self {
         let networks = ports.networks();
-        let has_one_of_each = |network: &Vec<usize>| {
-            let ends: BTreeSet<usize> = network.iter().map(|port| ports.end_of[*port]).collect();
-            ends.len() == network.len()
+        let reached: BTreeSet<usize> = networks.iter().flatten().copied().collect();
+        let are_separate = networks.len() > 1 && networks.iter().all(|it| ports.is_rail(it));
+        let (sets, is_known, because) = if are_separate {
+            let count = networks.len();
+            (networks, true, format!("{count} sets of NICs answer probes among themselves only"))
+        } else if ports.ends.iter().all(|end| end.nics.len() == 1) {
+            (vec![reached.into_iter().collect()], true, "each host has one NIC".to_owned())
+        } else if let Some(subnets) = ports.subnets(&reached) {
+            let because = format!("NICs are in {} IP subnets, and probes cross", subnets.len());
+            (subnets, true, because)
+        } else {
+            // NICs of a host reach each other, and their order is the only hint.
+            let because = "probes cross, so rails are by order on the host".to_owned();
+            (ports.sets(reached.into_iter(), |port| ports.nic(port)), false, because)
         };
         let mut places = vec![None; ports.end_of.len()];
-        let place = |rail: usize| u16::try_from(rail).ok().map(|rail| Place { rail, plane: 0 });
-        if networks.len() > 1 && networks.iter().all(has_one_of_each) {
-            for (rail, network) in networks.iter().enumerate() {
-                network.iter().for_each(|port| places[*port] = place(rail));
-            }
-            let within = |probe: &&([usize; 2], bool)| places[probe.0[0]] == places[probe.0[1]];
-            let is_complete = ports.probes.iter().filter(within).all(|probe| probe.1);
-            let is_certain = tried.is_all && is_complete;
-            let count = networks.len();
-            return Self {
-                places,
-                certainty: if is_certain { Certainty::Certain } else { Certainty::Likely },
-                count,
-                are_separate: true,
-                because: format!("{count} sets of NICs answer probes among themselves only"),
-            };
+        for (rail, set) in sets.iter().enumerate() {
+            let place = u16::try_from(rail).ok().map(|rail| Place { rail, plane: 0 });
+            set.iter().for_each(|port| places[*port] = place);
         }
-        // NICs that reach other NICs of their hosts: the order on the host is the only hint.
-        let is_single = ports.ends.iter().all(|end| end.nics.len() == 1);
-        for port in networks.iter().flatten() {
-            places[*port] = place(if is_single { 0 } else { ports.nic(*port) });
-        }
-        let count = places.iter().flatten().map(|place: &Place| place.rail).max();
-        let because = if is_single {
-            "each host has one NIC"
-        } else {
-            "NICs of different rails answer each other, so rails are by order on the host"
+        let within = |probe: &&([usize; 2], bool)| {
+            let [one, other] = probe.0.map(|port| places[port]);
+            one.is_some() && one == other
         };
+        let is_complete = ports.probes.iter().filter(within).all(|probe| probe.1);
+        let is_certain = tried.is_all && is_complete && is_known;
         Self {
             places,
-            certainty: Certainty::Likely,
-            count: if is_single { 0 } else { count.map_or(0, |last| usize::from(last) + 1) },
-            are_separate: false,
-            because: because.to_owned(),
+            certainty: if is_certain { Certainty::Certain } else { Certainty::Likely },
+            count: if sets.len() > 1 { sets.len() } else { 0 },
+            are_separate,
+            because,
         }
     }
 }
@@ -264,7 +281,7 @@ fn measured(ports: &Ports<'_>, rails: &Rails, tried: &Tried) -> Vec<Measured> {
     answers.into_iter().map(measured).collect()
 }
 
-/// Whether the flows of two places slow each other, by the majority of meetings.
+/// Whether the flows of two places leave each other alone in nearly all meetings.
 fn apart(ports: &Ports<'_>, rails: &Rails, tried: &Tried) -> BTreeMap<[Place; 2], bool> {
     let mut by_meeting: BTreeMap<[usize; 2], Vec<&Carried>> = BTreeMap::new();
     for carried in &tried.carried {
@@ -282,7 +299,8 @@ fn apart(ports: &Ports<'_>, rails: &Rails, tried: &Tried) -> BTreeMap<[Place; 2]
             votes.entry(between).or_default()[usize::from(is_apart)] += 1;
         }
     }
-    votes.into_iter().map(|(between, [no, yes])| (between, yes > no)).collect()
+    // Hosts below one switch do not see what others share above it.
+    votes.into_iter().map(|(between, [no, yes])| (between, no * SHARED_PART <= yes)).collect()
 }
 
 /// For each two flows of a meeting, by their NICs: whether they are apart. Two of which nobody can

@@ -19,6 +19,8 @@ pub(super) struct Nic {
     pub(super) interface: String,
     /// The address of the interface that probes use.
     pub(super) address: IpAddr,
+    /// Bits of the address that name its network, of 32 or 128.
+    pub(super) prefix: u8,
     /// The MAC address; 0 if none.
     pub(super) mac: u64,
     /// Gigabits per second; 0 if unknown.
@@ -26,6 +28,17 @@ pub(super) struct Nic {
 }
 
 impl Nic {
+    /// The network of its address, as comparable numbers.
+    pub(super) fn subnet(&self) -> (u128, u8) {
+        let (bits, all) = match self.address {
+            IpAddr::V4(address) => (u32::from(address).into(), 32),
+            IpAddr::V6(address) => (u128::from(address), 128),
+        };
+        let prefix = self.prefix.min(all);
+        // No prefix of all 128 bits is shifted away.
+        (bits.checked_shr(u32::from(all - prefix)).unwrap_or(0), prefix)
+    }
+
     fn id(&self) -> PortId {
         if self.mac != 0 {
             return PortId::Mac(self.mac);
@@ -61,6 +74,7 @@ impl Card {
                     gbps: known.map_or(0, |it| it.gbps),
                     interface: choice.interface,
                     address: choice.address,
+                    prefix: choice.prefix,
                 }
             })
             .collect();
