@@ -39,7 +39,9 @@ pub(super) fn machine(machine: &Machine) -> String {
     let mut root = Branch::new(String::new());
     let mut nodes: BTreeSet<Option<u16>> = machine.cores.iter().map(|core| core.node).collect();
     nodes.extend(tree.node_of.values());
-    nodes.extend(machine.nics.iter().filter(|nic| nic.pci.is_none()).map(|nic| nic.node));
+    nodes.extend(
+        machine.nics.iter().filter(|nic| nic.pci.is_none()).map(|nic| nic.node.or(tree.only)),
+    );
     // Devices of no known node stand after the others.
     let (some, none): (Vec<_>, Vec<_>) = nodes.into_iter().partition(Option::is_some);
     for node in some.into_iter().chain(none) {
@@ -88,6 +90,8 @@ struct Tree<'a> {
     parents: BTreeMap<PciAddress, PciAddress>,
     /// The NUMA node of each device that is below nothing.
     node_of: BTreeMap<PciAddress, Option<u16>>,
+    /// The NUMA node of all devices, where there is but one.
+    only: Option<u16>,
 }
 
 impl<'a> Tree<'a> {
@@ -99,10 +103,10 @@ impl<'a> Tree<'a> {
         let others = machine.interfaces.iter().filter_map(|it| Some((it.pci?, None)));
         let with_parent = |device: &PciDevice| Some((device.address, device.parent?));
         let parents = machine.devices.iter().filter_map(with_parent).collect();
-        let (below, node_of) = (BTreeMap::new(), BTreeMap::new());
-        let mut tree = Self { machine, below, parents, node_of };
         let nodes: BTreeSet<_> = machine.cores.iter().filter_map(|core| core.node).collect();
         let only = nodes.first().copied().filter(|_| nodes.len() == 1);
+        let (below, node_of) = (BTreeMap::new(), BTreeMap::new());
+        let mut tree = Self { machine, below, parents, node_of, only };
         for (address, node) in gpus.chain(nics).chain(others) {
             let mut at = address;
             let mut node = node.or(only).or_else(|| known.get(&at)?.node);
@@ -141,7 +145,8 @@ impl<'a> Tree<'a> {
         let mut drawn = BTreeSet::new();
         let mut below: Vec<Branch> =
             roots.flat_map(|address| self.device(*address, true, &mut drawn)).collect();
-        let soft = self.machine.nics.iter().filter(|nic| nic.pci.is_none() && nic.node == node);
+        let is_here = |nic: &&Nic| nic.pci.is_none() && nic.node.or(self.only) == node;
+        let soft = self.machine.nics.iter().filter(is_here);
         below.extend(soft.flat_map(|nic| self.nic(nic)));
         Branch { text, below }
     }

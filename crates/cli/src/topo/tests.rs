@@ -66,6 +66,17 @@ fn many_hosts_that_look_alike_are_one_row() {
 }
 
 #[test]
+fn planes_and_pods_are_named() {
+    let (fabric, found) = sample::pods();
+    let text = text::fabric(&fabric, &found);
+    let columns = ["rail 0 plane 0", "rail 0 plane 1", "rail 1 plane 0", "rail 1 plane 1"];
+    assert_eq!(line(&text, "rail 0 plane 0"), columns);
+    assert_eq!(line(&text, "host7"), ["host7", "mlx5_0", "mlx5_2", "mlx5_1", "mlx5_3"]);
+    assert_eq!(line(&text, "pod 1, group 3")[..2], ["pod 1, group 3", "[leaf3-r0]"]);
+    assert_eq!(line(&text, "level 3"), ["level 3", "2 switches: core[0-1]"]);
+}
+
+#[test]
 fn a_machine_is_a_tree() {
     let text = super::machine::machine(&sample::machine());
     for expected in [
@@ -141,6 +152,10 @@ fn fabrics() -> Vec<(Fabric, Classification)> {
         sample::rails(16, 32, 8, 16),
         sample::rails(1, 1, 1, 0),
         sample::faulty(),
+        sample::torus(4, 4),
+        sample::torus(3, 5),
+        sample::pods(),
+        sample::torus(12, 12),
         (Fabric::default(), sample::rails(0, 0, 0, 0).1),
     ]
 }
