@@ -24,8 +24,9 @@ mod text;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, ensure};
-use ringfold_topology::discover;
+use anyhow::{Context as _, bail, ensure};
+use ringfold_topology::discover::{self, to_nccl_xml};
+use ringfold_topology::machine::Machine;
 use ringfold_topology::site::Site;
 
 use self::save::save;
@@ -59,6 +60,9 @@ pub(crate) struct Args {
     /// Write a site file, which RINGFOLD_TOPO_FILE names to jobs
     #[arg(long, value_name = "FILE", requires = "network")]
     write: Option<PathBuf>,
+    /// Write the machine as NCCL's topology XML, which NCCL_TOPO_FILE names to NCCL
+    #[arg(long, value_name = "FILE", conflicts_with = "measure")]
+    nccl_xml: Option<PathBuf>,
     /// Replace files that exist
     #[arg(long)]
     force: bool,
@@ -67,23 +71,32 @@ pub(crate) struct Args {
 /// What to print.
 pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     let Some(seen) = look(args)? else { return Ok(String::new()) };
-    let mut written = Vec::new();
+    let mut files: Vec<(&Path, String)> = Vec::new();
     if let Some(path) = &args.svg {
         let Network { fabric, found, .. } = network(&seen, "--svg")?;
-        save(path, &svg::fabric(fabric, found), args.force)?;
-        written.push(path);
+        files.push((path, svg::fabric(fabric, found)));
     }
     if let Some(path) = &args.write {
         let Network { fabric, found, site } = network(&seen, "--write")?;
         let site = site.clone().unwrap_or_else(|| Site::of(fabric, found));
-        save(path, &site.write(), args.force)?;
-        written.push(path);
+        files.push((path, site.write()));
     }
-    let mut text = if args.json { in_json(&seen)? } else { in_words(&seen) };
-    if !args.json {
-        for path in written {
-            writeln!(text, "\nwrote {}", path.display())?;
-        }
+    if let Some(path) = &args.nccl_xml {
+        files.push((path, to_nccl_xml(one_machine(&seen)?)));
+    }
+    for (path, _) in &files {
+        ensure!(args.force || !path.exists(), "{} exists; --force replaces it", path.display());
+    }
+    for (path, text) in &files {
+        save(path, text, args.force)?;
+    }
+    if args.json {
+        return in_json(&seen);
+    }
+    let mut text = in_words(&seen);
+    let written = args.record.as_deref().into_iter().chain(files.iter().map(|(path, _)| *path));
+    for path in written {
+        writeln!(text, "wrote {}", path.display())?;
     }
     Ok(text)
 }
@@ -110,6 +123,14 @@ fn network<'a>(seen: &'a Seen, option: &str) -> anyhow::Result<&'a Network> {
     let network = seen.network.as_ref();
     network
         .with_context(|| format!("{option}: the files of --from describe machines and no fabric"))
+}
+
+fn one_machine(seen: &Seen) -> anyhow::Result<&Machine> {
+    match &seen.machines[..] {
+        [machine] => Ok(machine),
+        [] => bail!("--nccl-xml: the files of --from describe no machine"),
+        more => bail!("--nccl-xml: give the file of one machine, not of {}", more.len()),
+    }
 }
 
 fn in_words(seen: &Seen) -> String {

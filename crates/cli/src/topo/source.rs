@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{bail, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use ringfold_topology::certainty::{Certainty, Finding};
-use ringfold_topology::discover::files;
+use ringfold_topology::discover::{files, from_nccl_xml};
 use ringfold_topology::evidence::HostPath;
 use ringfold_topology::fabric::{
     Cable, Classification, EndPort, Fabric, HostPlace, Kind, PortId, Switch, classify,
@@ -35,7 +35,10 @@ pub(super) fn files(paths: &[PathBuf]) -> anyhow::Result<Seen> {
     for path in paths {
         let (name, bytes) = (path.display().to_string(), files::load(path)?);
         if is_xml(&bytes) {
-            bail!("{name}: XML of NCCL is not read yet");
+            let text = str::from_utf8(&bytes).with_context(|| format!("{name}: is not UTF-8"))?;
+            let read = from_nccl_xml(text);
+            seen.machines.push(read.map_err(|error| anyhow!("{name}: {error}"))?);
+            continue;
         }
         match files::read(&name, &bytes)? {
             files::Read::Site(site) => seen.add(path, of_site(site))?,
