@@ -37,7 +37,11 @@ pub(super) fn files(paths: &[PathBuf]) -> anyhow::Result<Seen> {
         if is_xml(&bytes) {
             let text = str::from_utf8(&bytes).with_context(|| format!("{name}: is not UTF-8"))?;
             let read = from_nccl_xml(text);
-            seen.machines.push(read.map_err(|error| anyhow!("{name}: {error}"))?);
+            let mut machine = read.map_err(|error| anyhow!("{name}: {error}"))?;
+            if machine.name.is_empty() {
+                machine.name = name;
+            }
+            seen.machines.push(machine);
             continue;
         }
         match files::read(&name, &bytes)? {
