@@ -11,6 +11,7 @@ use ringfold_bootstrap::{
     discover,
 };
 use ringfold_lend::placement;
+use ringfold_topology::evidence::Evidence;
 use ringfold_topology::{Crowd, Layout, discover as machine};
 use ringfold_transport::rdma::{self, Rails, Rdma};
 use ringfold_transport::shm::{self, Shm};
@@ -170,6 +171,21 @@ fn meet(config: &Config) -> Result<Parts, InitError> {
     assemble(config, here, &cards, control, key)
 }
 
+/// Everything that a rank on this host would tell other ranks of its place in the network, under
+/// these settings: its ports, and which source says what of each. Opens RDMA devices, closes them
+/// again, and sends nothing.
+///
+/// # Errors
+/// The file that describes the fabric cannot be used, or no interface suits the settings.
+pub fn evidence(config: &Config) -> Result<Evidence, InitError> {
+    let (rank, host) = (Rank(0), machine::Host::this());
+    let choices = interface(config, rank, false)?;
+    let rails = open_rails(config, rank, choices.first())?;
+    let machine = Own::machine(config, rails.as_ref(), &choices);
+    let listed = setup::interfaces(config, &choices, machine.as_ref());
+    Ok(Own::look(config, &host.name, machine, rails.as_ref(), &listed)?.into_evidence())
+}
+
 /// What this rank has found and opened before it meets the others.
 struct Here {
     host: machine::Host,
@@ -182,7 +198,7 @@ struct Here {
 impl Here {
     fn open(config: &Config, identity: &Identity, key: [u8; 32]) -> Result<Self, InitError> {
         let (rank, host) = (identity.rank, machine::Host::this());
-        let choices = interface(config, identity)?;
+        let choices = interface(config, rank, meets_locally(&identity.rendezvous))?;
         let choice = choices.first().cloned();
         let rails = open_rails(config, rank, choice.as_ref())?;
         let machine = Own::machine(config, rails.as_ref(), &choices);
@@ -353,16 +369,15 @@ fn open_rails(
 
 /// The interface to use, and those that suit as well, if TCP may be used, or RDMA, or the user
 /// names some.
-fn interface(config: &Config, identity: &Identity) -> Result<Vec<Choice>, InitError> {
+fn interface(config: &Config, rank: Rank, all_local: bool) -> Result<Vec<Choice>, InitError> {
     let filter = setup::filter(config);
     let may_listen = config.transports.tcp || config.transports.rdma;
     if !may_listen && filter.is_none() {
         return Ok(Vec::new());
     }
-    let all_local = meets_locally(&identity.rendezvous);
     let interfaces = interfaces().map_err(InitError::Interfaces)?;
     let choices = choose_all(&interfaces, filter.as_ref(), Family::Any, all_local)?;
-    choices.first().iter().for_each(|it| tracing::info!("rank {}: {it}", identity.rank));
+    choices.first().iter().for_each(|it| tracing::info!("rank {rank}: {it}"));
     Ok(choices)
 }
 

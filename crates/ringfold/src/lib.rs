@@ -57,7 +57,7 @@ pub use card::is_card;
 pub use communicator::Communicator;
 pub use config::Config;
 pub use error::{Error, Failure};
-pub use join::InitError;
+pub use join::{InitError, evidence};
 pub use ringfold_bootstrap::interface::{Choice, Reason};
 pub use ringfold_bootstrap::{Aborter, Verdict};
 pub use ringfold_reduce::{Element, F8E4M3, F8E5M2};

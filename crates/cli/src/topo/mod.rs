@@ -1,11 +1,13 @@
 //! `ringfold topo`: what ringfold sees of this machine and of a fabric, how sure it is, and why.
 //!
 //! * `source`: reads this machine, a recording, or files of another site;
+//! * `here`: what ranks here can tell of the network;
 //! * `machine`: a machine as a tree; `text`: a fabric in lines; `json`, `svg`: the same elsewhere;
 //! * `measure`: a job that tries every pair of NICs;
 //! * `picture`: the rows and columns that text and SVG draw; `names`, `switches`: their labels;
 //! * `save`: files that are written.
 
+mod here;
 mod json;
 mod machine;
 mod measure;
@@ -25,6 +27,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
+use ringfold::Config;
 use ringfold_topology::discover::{self, to_nccl_xml};
 use ringfold_topology::machine::Machine;
 use ringfold_topology::site::Site;
@@ -104,7 +107,7 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
 /// Reads what the user named, or measures; nothing on ranks that only take part in measuring.
 fn look(args: &Args) -> anyhow::Result<Option<Seen>> {
     if args.measure {
-        let seen = |network| Seen { machines: Vec::new(), network: Some(network) };
+        let seen = |network| Seen { network: Some(network), ..Seen::default() };
         return Ok(measure::measure()?.map(seen));
     }
     if !args.from.is_empty() {
@@ -116,7 +119,12 @@ fn look(args: &Args) -> anyhow::Result<Option<Seen>> {
         Some(folder) => discover::record(root, folder)?,
         None => discover::machine(root),
     };
-    Ok(Some(Seen { machines: vec![machine], network: None }))
+    // A recording has nothing of the settings and of other files.
+    let evidence = match args.root {
+        Some(_) => None,
+        None => Some(ringfold::evidence(&Config::from_env()?)?),
+    };
+    Ok(Some(Seen { machines: vec![machine], evidence, network: None }))
 }
 
 fn network<'a>(seen: &'a Seen, option: &str) -> anyhow::Result<&'a Network> {
@@ -135,6 +143,7 @@ fn one_machine(seen: &Seen) -> anyhow::Result<&Machine> {
 
 fn in_words(seen: &Seen) -> String {
     let mut parts: Vec<String> = seen.machines.iter().map(machine::machine).collect();
+    parts.extend(seen.evidence.as_ref().map(here::text));
     if let Some(Network { fabric, found, .. }) = &seen.network {
         parts.push(text::fabric(fabric, found));
     }
@@ -145,6 +154,7 @@ fn in_json(seen: &Seen) -> anyhow::Result<String> {
     let machines: Vec<_> = seen.machines.iter().map(json::machine).collect();
     let network = seen.network.as_ref();
     let fabric = network.map(|network| json::fabric(&network.fabric, &network.found));
-    let all = serde_json::json!({ "machines": machines, "fabric": fabric });
+    let here = seen.evidence.as_ref().map(here::json);
+    let all = serde_json::json!({ "machines": machines, "here": here, "fabric": fabric });
     Ok(serde_json::to_string_pretty(&all)? + "\n")
 }

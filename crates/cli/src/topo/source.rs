@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow, ensure};
 use ringfold_topology::certainty::{Certainty, Finding};
 use ringfold_topology::discover::{files, from_nccl_xml};
-use ringfold_topology::evidence::HostPath;
+use ringfold_topology::evidence::{Evidence, HostPath};
 use ringfold_topology::fabric::{
     Cable, Classification, EndPort, Fabric, HostPlace, Kind, PortId, Switch, classify,
 };
@@ -17,6 +17,8 @@ use ringfold_topology::site::Site;
 #[derive(Default)]
 pub(super) struct Seen {
     pub(super) machines: Vec<Machine>,
+    /// What ranks on this host can tell.
+    pub(super) evidence: Option<Evidence>,
     pub(super) network: Option<Network>,
 }
 
