@@ -12,9 +12,10 @@ use ringfold_bootstrap::{
 };
 use ringfold_lend::placement;
 use ringfold_topology::{Crowd, Layout, discover as machine};
+use ringfold_transport::Transport;
 use ringfold_transport::rdma::{self, Rails, Rdma};
 use ringfold_transport::shm::{self, Shm};
-use ringfold_transport::{Transport, tcp};
+use ringfold_transport::tcp::{self, Route};
 use ringfold_types::Rank;
 use ringfold_types::limits::{CHANNELS_MAX, LANES_MAX, TCP_CHANNELS};
 use tracing::subscriber::NoSubscriber;
@@ -444,8 +445,7 @@ fn connect(
             names[index] = if have_rails { "rdma" } else { "tcp" };
             strangers.extend((!have_rails).then(|| apart(rank, own, peer, card)).flatten());
             rdma.reaches[index] = have_rails;
-            let addresses = agreed.addresses(rank, peer);
-            by_tcp.push((peer, addresses.unwrap_or_else(|| card.tcp.clone())));
+            by_tcp.push((peer, agreed.routes(rank, peer).unwrap_or_else(|| anywhere(card))));
         } else {
             let same_host = layout.same_host(rank, peer);
             let rdma = apart(rank, own, peer, card).unwrap_or_default();
@@ -466,13 +466,18 @@ fn connect(
     }
     if let Some(tcp) = doors.tcp.filter(|_| !by_tcp.is_empty()) {
         by_tcp.iter().for_each(|(peer, _)| route[peer.index()] = transports.len());
-        let tcp = tcp.connect(by_tcp)?;
+        let tcp = tcp.connect_by_rail(by_tcp)?;
         transports.push(match doors.rails.filter(|_| rdma.reaches.contains(&true)) {
             Some(rails) => Box::new(Rdma::new(rails, tcp, rdma).map_err(InitError::Descriptors)?),
             None => Box::new(tcp),
         });
     }
     Ok(Router::new(transports, route, names))
+}
+
+/// Ways to a rank's addresses from any of this rank's.
+fn anywhere(card: &Card) -> Vec<Route> {
+    card.tcp.iter().map(|to| Route { from: None, to: *to }).collect()
 }
 
 /// Why two ranks have no RDMA in common, if one of them has some.
