@@ -179,7 +179,10 @@ pub const MACHINE_ENTRIES_MAX: usize = 8192;
 /// Bytes of a machine's description in NCCL's XML format.
 pub const MACHINE_XML_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// Elements and texts of such a description.
+/// Bytes of one tag of such a description,
+pub const MACHINE_TAG_BYTES_MAX: usize = 4 * 1024;
+
+/// and its elements and texts.
 pub const MACHINE_XML_NODES_MAX: u32 = 1 << 17;
 
 /// Ports of RDMA devices that one rank uses side by side,
