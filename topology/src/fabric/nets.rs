@@ -113,10 +113,11 @@ impl Nets {
         net.role == Role::Fragment
     }
 
-    /// Makes planes of the rails of stacks with a network that cannot be a rail.
+    /// Makes planes of the rails of stacks if most of the networks cannot be rails.
     pub(super) fn keep_rail_only(&mut self, can_be_rail: impl Fn(usize) -> bool) {
         for stack in self.stacks.iter_mut().filter(|stack| stack.is_rail_only && stack.is_main) {
-            if stack.nets.iter().all(|net| can_be_rail(*net)) {
+            let rails = stack.nets.iter().filter(|net| can_be_rail(**net)).count();
+            if rails * 2 > stack.nets.len() {
                 continue;
             }
             stack.is_rail_only = false;
@@ -176,17 +177,19 @@ fn list(graph: &Graph<'_>, groups: &Groups, of: &[Option<usize>]) -> Vec<Net> {
         let (net, group) = run[0].0;
         widths[net].push((run.len(), members[group]));
     }
-    let nets = leaves.into_iter().zip(counts).zip(widths);
-    let net = |((leaves, counts), widths): ((_, Vec<(usize, usize)>), Vec<(usize, usize)>)| Net {
-        role: Role::Outside,
-        leaves,
-        ports: counts.iter().map(|(_, ports)| ports).sum(),
-        ports_per_host: mode(counts.iter().map(|(_, ports)| (*ports, *ports))).unwrap_or(0),
-        hosts: counts.into_iter().map(|(host, _)| host).collect(),
-        width: mode(widths).unwrap_or(1),
-        stack: 0,
+    let net = |(number, leaves): (usize, Vec<usize>)| {
+        let counts = std::mem::take(&mut counts[number]);
+        Net {
+            role: Role::Outside,
+            leaves,
+            ports: counts.iter().map(|(_, ports)| ports).sum(),
+            ports_per_host: mode(counts.iter().map(|(_, ports)| (*ports, *ports))).unwrap_or(0),
+            hosts: counts.into_iter().map(|(host, _)| host).collect(),
+            width: mode(std::mem::take(&mut widths[number])).unwrap_or(1),
+            stack: 0,
+        }
     };
-    nets.map(net).collect()
+    leaves.into_iter().enumerate().map(net).collect()
 }
 
 /// The networks that a host has ports in, each with how many.

@@ -187,7 +187,7 @@ fn pure_parts(
 ) -> Vec<usize> {
     let is_same_net = |a: usize, b: usize| nets.of[a].is_some() && nets.of[a] == nets.of[b];
     if stack.is_rail_only || nets.list[stack.nets[0]].width < 2 {
-        return levels.parts(graph, |a, b| is_same_net(a, b));
+        return levels.parts(graph, is_same_net);
     }
     let mut pure: Vec<usize> = (0..graph.links.len()).collect();
     let top = levels.of.iter().max().copied().unwrap_or(0);
@@ -251,7 +251,8 @@ fn are_even(graph: &Graph<'_>, leaves: impl Iterator<Item = Vec<usize>>) -> bool
         hosts.sort_unstable();
         let counts: Vec<usize> = hosts.chunk_by(|a, b| a == b).map(<[_]>::len).collect();
         let usual = mode(counts.iter().map(|count| (*count, 1))).unwrap_or(0);
-        odd += counts.iter().filter(|count| **count != usual).count();
+        let is_odd = |count: &&usize| **count * 2 < usual || **count * 4 > usual * 5;
+        odd += counts.iter().filter(is_odd).count();
         all += counts.len();
         most = most.max(counts.len());
     }

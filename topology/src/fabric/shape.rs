@@ -43,12 +43,12 @@ pub(super) fn shape(graph: &Graph<'_>, levels: &Levels, switches: &[usize]) -> S
     if sideways - spines > upright {
         return direct(graph, switches);
     }
-    if spines * 10 >= sideways * 9 && sideways > 0 && top == 2 {
-        if let Some(shape) = dragonfly(graph, levels, switches) {
-            return shape;
-        }
+    let low = switches.iter().filter(|switch| levels.of[**switch] <= 2).count();
+    let is_grouped = spines * 10 >= sideways * 7 && sideways > 0 && low * 10 >= switches.len() * 9;
+    if let Some(shape) = is_grouped.then(|| dragonfly(graph, levels, switches)).flatten() {
+        return shape;
     }
-    if sideways * 16 <= upright && reaches_all(graph, levels, switches, top, leaves) {
+    if sideways * 8 <= upright && reaches_all(graph, levels, switches, top, leaves) {
         let kind = Kind::FatTree { levels: top, oversubscription: ratio(graph, levels, switches) };
         let odd = switches
             .iter()
@@ -183,7 +183,8 @@ fn common_divisor(a: u64, b: u64) -> u64 {
 fn dragonfly(graph: &Graph<'_>, levels: &Levels, switches: &[usize]) -> Option<Shape> {
     let group = groups(graph, levels);
     let number = |switch: usize| group[switch];
-    let mut groups: Vec<usize> = switches.iter().map(|switch| number(*switch)).collect();
+    let low = switches.iter().filter(|switch| levels.of[**switch] == 1);
+    let mut groups: Vec<usize> = low.map(|switch| number(*switch)).collect();
     groups.sort_unstable();
     let sizes: Vec<usize> = groups.chunk_by(|a, b| a == b).map(<[_]>::len).collect();
     let (many, mut pairs, mut inside, mut between) = (sizes.len(), BTreeSet::new(), 0, 0);

@@ -13,6 +13,9 @@ use super::shape::{Shape, shape};
 use super::{Classification, Fabric, Kind, Oddity, Place, order};
 use crate::certainty::{Certainty, Finding};
 
+/// So many networks are tried as the one that others are like.
+const KINDS_TRIED: usize = 64;
+
 /// Classifies a fabric.
 pub(super) fn classify(fabric: &Fabric) -> Classification {
     let mut odd = Vec::new();
@@ -28,10 +31,8 @@ pub(super) fn classify(fabric: &Fabric) -> Classification {
     let mut nets = Nets::of(&graph, &levels, &groups);
     let shapes = shapes(&graph, &levels, &nets);
     nets.keep_rail_only(|net| {
-        matches!(
-            shapes[net].as_ref().map(|shape| &shape.kind),
-            Some(Kind::SingleSwitch | Kind::FatTree { .. })
-        )
+        let kind = shapes[net].as_ref().map(|shape| &shape.kind);
+        matches!(kind, Some(Kind::SingleSwitch | Kind::FatTree { .. }))
     });
     let rails = Rails::of(&graph, &levels, &groups, &nets);
     let parts =
@@ -91,12 +92,15 @@ fn kind(parts: &Parts<'_>, shapes: &[Option<Shape>]) -> Finding<Kind> {
         let because = "cables between switches were not looked at";
         return finding(Kind::Other { levels: 1 }, Certainty::Unknown, because);
     }
-    let mut shapes = shapes.iter().flatten();
-    let Some(first) = shapes.next() else {
+    let shapes: Vec<&Shape> = shapes.iter().flatten().collect();
+    let alike =
+        |one: &&Shape| shapes.iter().filter(|other| are_alike(&one.kind, &other.kind)).count();
+    let tried = shapes.iter().take(KINDS_TRIED);
+    let Some(first) = tried.rev().max_by_key(|shape| alike(shape)) else {
         return finding(Kind::Other { levels: 0 }, Certainty::Unknown, "there are no networks");
     };
-    let same = shapes.clone().filter(|shape| are_alike(&shape.kind, &first.kind)).count();
-    let others = shapes.clone().count() - same;
+    let same = alike(first);
+    let others = shapes.len() - same;
     if others * 5 > same + 1 {
         let because = "networks of several kinds are beside each other";
         return finding(
@@ -105,8 +109,8 @@ fn kind(parts: &Parts<'_>, shapes: &[Option<Shape>]) -> Finding<Kind> {
             because,
         );
     }
-    let least = shapes.map(|shape| shape.certainty).min().unwrap_or(first.certainty);
-    let mut certainty = least.min(first.certainty);
+    let least = shapes.iter().map(|shape| shape.certainty).min();
+    let mut certainty = least.unwrap_or_default();
     if others > 0 || nets.are_bridged || !rails.is_regular {
         certainty = certainty.min(Certainty::Likely);
     }
@@ -144,9 +148,6 @@ fn rail_only(nets: &Nets, certainty: Certainty) -> Finding<Kind> {
 fn are_alike(a: &Kind, b: &Kind) -> bool {
     match (a, b) {
         (Kind::FatTree { levels: a, .. }, Kind::FatTree { levels: b, .. }) => a == b,
-        (Kind::SingleSwitch, Kind::FatTree { .. }) | (Kind::FatTree { .. }, Kind::SingleSwitch) => {
-            false
-        }
         (a, b) => a == b,
     }
 }
