@@ -40,10 +40,16 @@ use super::{halving_doubling, recursive_doubling, ring};
 use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::{block, blocks_of, part};
 use crate::cost;
-use crate::schedule::{Builder, Schedule};
+use crate::crossing::Messages;
+use crate::schedule::{Builder, Form, Schedule};
 
-pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::AllReduce, name: "hierarchical", schedule, stated };
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    collective: Collective::AllReduce,
+    name: "hierarchical",
+    schedule,
+    stated,
+    messages,
+};
 
 /// Bytes that a shard has at least: below that, the messages of one more rank cost a host more than
 /// it spares the others.
@@ -52,9 +58,44 @@ const SHARD_BYTES: usize = 4 * 1024;
 /// Hosts of a leaf group up to which carriers send to all others there.
 const GROUP_MAX: usize = 64;
 
-/// What the carriers of a part may do, by what it takes.
-const RAILS: &[Algorithm] =
-    &[recursive_doubling::ALGORITHM, halving_doubling::ALGORITHM, ring::ALGORITHM];
+/// What the carriers of a part may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flat {
+    Doubling,
+    Halves,
+    Ring,
+}
+
+impl Flat {
+    /// All of them; of two that cost the same, the first one is chosen.
+    const ALL: [Self; 3] = [Self::Doubling, Self::Halves, Self::Ring];
+
+    pub(crate) const fn algorithm(self) -> &'static Algorithm {
+        match self {
+            Self::Doubling => &recursive_doubling::ALGORITHM,
+            Self::Halves => &halving_doubling::ALGORITHM,
+            Self::Ring => &ring::ALGORITHM,
+        }
+    }
+
+    /// Elements that `size` ranks reduce together, where pipelines pass on `chunk`.
+    fn section(self, size: usize, chunk: usize) -> usize {
+        match self {
+            Self::Doubling => chunk,
+            Self::Halves => halving_doubling::section(size, chunk),
+            Self::Ring => ring::section(size, chunk),
+        }
+    }
+
+    /// States the messages of `size` ranks that have `count` elements in `own` form.
+    fn messages(self, messages: &mut Messages<'_>, size: usize, count: usize, own: Form) {
+        match self {
+            Self::Doubling => recursive_doubling::exchanges(messages, size, count, own),
+            Self::Halves => halving_doubling::exchanges(messages, size, count, own),
+            Self::Ring => ring::around(messages, size, count, own),
+        }
+    }
+}
 
 /// How a call is spread.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +108,7 @@ pub(crate) struct Levels {
     /// Leaf groups, if they are a level.
     pub(crate) groups: Option<Groups>,
     /// What the carriers of a part do,
-    pub(crate) rail: &'static Algorithm,
+    pub(crate) rail: Flat,
     /// and their call.
     pub(crate) rail_call: Call,
 }
@@ -102,11 +143,11 @@ impl Levels {
             let count = call.count / shards / groups.map_or(1, |groups| groups.parts);
             Self { hosts, most, shards, groups, rail, rail_call: Call { count, ..*call } }
         };
-        let flat = RAILS.iter().map(|rail| levels(None, rail));
-        let grouped = groups.into_iter().flat_map(|of| RAILS.iter().map(move |rail| (of, rail)));
-        let all = flat.chain(grouped.map(|(groups, rail)| levels(Some(groups), rail)));
+        let grouped =
+            groups.into_iter().flat_map(|it| Flat::ALL.map(|rail| levels(Some(it), rail)));
+        let all = Flat::ALL.map(|rail| levels(None, rail)).into_iter().chain(grouped);
         let price = |levels: &Self| cost::between_hosts(levels, call, layout);
-        all.min_by_key(price).unwrap_or_else(|| levels(None, &RAILS[0]))
+        all.min_by_key(price).unwrap_or_else(|| levels(None, Flat::Doubling))
     }
 
     /// Ranks that reduce a part of a shard among each other.
@@ -121,12 +162,7 @@ impl Levels {
 
     /// Elements of each shard that are reduced together, where pipelines pass on `chunk`.
     fn section(&self, chunk: usize) -> usize {
-        let of_part = match self.rail.name {
-            "ring" => ring::section(self.units(), chunk),
-            "halving_doubling" => halving_doubling::section(self.units(), chunk),
-            _ => chunk,
-        };
-        self.parts() * of_part
+        self.parts() * self.rail.section(self.units(), chunk)
     }
 }
 
@@ -135,12 +171,48 @@ impl Levels {
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let levels = Levels::of(call, layout);
     let Levels { most, shards, groups, rail, rail_call, .. } = levels;
-    let of_rail = (rail.stated)(&rail_call, &Layout::apart(levels.units()));
+    let of_rail = (rail.algorithm().stated)(&rail_call, &Layout::apart(levels.units()));
     let within = if most > 1 { shards - 1 + most - 1 } else { 0 };
     let in_group = groups.map_or(0, |groups| groups.parts - 1 + groups.most - 1);
     Stated {
         steps: of_rail.steps + if most > 1 { 2 } else { 0 } + if groups.is_some() { 2 } else { 0 },
         sent: of_rail.sent + within * (call.count / shards) + in_group * rail_call.count,
+    }
+}
+
+fn messages(messages: &mut Messages<'_>) {
+    let (layout, count) = (messages.layout, messages.call.count);
+    let levels = Levels::of(messages.call, layout);
+    let carriers = layout.carriers();
+    let shards = &carriers[..levels.shards];
+    for carrier in shards.iter().flatten() {
+        let host = layout.ranks_on(layout.host(*carrier));
+        shots(messages, *carrier, host, Form::Element, count / levels.shards);
+    }
+    let (count, size) = (levels.rail_call.count, levels.units());
+    let own = if levels.most > 1 { Form::Accumulator } else { Form::Element };
+    for ranks in shards.iter().filter(|_| levels.hosts > 1) {
+        if levels.groups.is_none() {
+            messages.among(ranks, |it| levels.rail.messages(it, size, count, own));
+            continue;
+        }
+        let groups = layout.leaf_groups();
+        let group = |places: &Vec<usize>| places.iter().map(|place| ranks[*place]).collect();
+        let groups: Vec<Vec<Rank>> = groups.iter().map(group).collect();
+        for at in 0..levels.parts() {
+            groups.iter().for_each(|group| shots(messages, group[at], group, own, count));
+            let rail: Vec<Rank> = groups.iter().map(|group| group[at]).collect();
+            let sums = Form::Accumulator;
+            messages.among(&rail, |it| levels.rail.messages(it, size, count, sums));
+        }
+    }
+}
+
+/// States both shots of `carrier`, to which its team sends `count` elements in `own` form.
+fn shots(messages: &mut Messages<'_>, carrier: Rank, team: &[Rank], own: Form, count: usize) {
+    for other in team.iter().filter(|other| **other != carrier) {
+        messages.send(*other, carrier, own, count);
+        messages.send(carrier, *other, Form::Element, count);
     }
 }
 
@@ -210,7 +282,7 @@ impl<'a> Member<'a> {
         let (group, rail) =
             carried.map(|ranks| teams(&levels, layout, ranks, rank)).unwrap_or_default();
         // Without sums of its host, in place, it sends what results overwrite.
-        let is_narrow = levels.most == 1 && levels.rail.name == "recursive_doubling";
+        let is_narrow = levels.most == 1 && levels.rail == Flat::Doubling;
         let is_narrow = is_narrow && levels.groups.is_none();
         let chunk = if is_narrow { chunk.min(plan.eager()) } else { chunk };
         let mut member = Self { plan, levels, host, group, rail, section: 1 };
@@ -334,18 +406,18 @@ impl Scratch {
         let longest = if rail.ranks.is_empty() { 0 } else { longest };
         let of_group = steps.scratch(if levels.groups.is_some() { longest } else { 0 });
         let (me, size) = (rail.me(), levels.units());
-        let rail = match levels.rail.name {
-            "ring" => {
+        let rail = match levels.rail {
+            Flat::Ring => {
                 let longest = block(Buffer::Input, longest, size, 0).len;
                 Rail::Ring(Ring::new(steps, me, size, plan.chunk, longest))
             }
-            "halving_doubling" => {
+            Flat::Halves => {
                 // They are halved where they are.
                 let sums = if of_group.len > 0 { of_group } else { sums };
                 let sums = if sums.len > 0 { sums } else { steps.scratch(longest) };
                 Rail::Halves(Halves::new(me, size, sums))
             }
-            _ => Rail::Doubling(Doubling::new(steps, me, size, longest)),
+            Flat::Doubling => Rail::Doubling(Doubling::new(steps, me, size, longest)),
         };
         Self { sums, of_group, rail }
     }
