@@ -81,9 +81,9 @@ pub fn measured(schedules: &[Schedule], layout: &Layout) -> Crossing {
 /// What `algorithm` states for `call`: exact where counts divide evenly and all fits one chunk.
 #[must_use]
 pub fn stated(algorithm: &Algorithm, call: &Call, layout: &Layout) -> Crossing {
-    let mut messages = Messages { call, layout, names: Vec::new(), crossing: Crossing::default() };
+    let mut messages = Messages::new(call, layout);
     (algorithm.messages)(&mut messages);
-    messages.crossing
+    messages.crossing()
 }
 
 /// The messages of all ranks in one call, as an algorithm states them.
@@ -96,7 +96,17 @@ pub struct Messages<'a> {
     crossing: Crossing,
 }
 
-impl Messages<'_> {
+impl<'a> Messages<'a> {
+    /// None yet.
+    pub(crate) fn new(call: &'a Call, layout: &'a Layout) -> Self {
+        Self { call, layout, names: Vec::new(), crossing: Crossing::default() }
+    }
+
+    /// What they cross.
+    pub(crate) const fn crossing(&self) -> Crossing {
+        self.crossing
+    }
+
     /// Number of ranks.
     pub(crate) fn size(&self) -> usize {
         self.layout.size()

@@ -27,6 +27,10 @@
 //! Cho, Finkler and Kung, "BlueConnect: Novel hierarchical all-reduce on multi-tired network for
 //! deep learning", 2019.
 
+mod levels;
+#[cfg(test)]
+mod tests;
+
 use alloc::vec::Vec;
 
 use ringfold_topology::Layout;
@@ -36,12 +40,12 @@ use super::halving_doubling::Halves;
 use super::recursive_doubling::Doubling;
 use super::ring::Ring;
 use super::two_shot::{first_shot, piece_len, second_shot};
-use super::{halving_doubling, recursive_doubling, ring};
 use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::{block, blocks_of, part};
-use crate::cost;
 use crate::crossing::Messages;
 use crate::schedule::{Builder, Form, Schedule};
+use levels::Flat;
+pub(crate) use levels::{Groups, Levels};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllReduce,
@@ -51,126 +55,14 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     messages,
 };
 
-/// Bytes that a shard has at least: below that, the messages of one more rank cost a host more than
-/// it spares the others.
-const SHARD_BYTES: usize = 4 * 1024;
-
-/// Hosts of a leaf group up to which carriers send to all others there.
-const GROUP_MAX: usize = 64;
-
-/// What the carriers of a part may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flat {
-    Doubling,
-    Halves,
-    Ring,
-}
-
-impl Flat {
-    /// All of them; of two that cost the same, the first one is chosen.
-    const ALL: [Self; 3] = [Self::Doubling, Self::Halves, Self::Ring];
-
-    pub(crate) const fn algorithm(self) -> &'static Algorithm {
-        match self {
-            Self::Doubling => &recursive_doubling::ALGORITHM,
-            Self::Halves => &halving_doubling::ALGORITHM,
-            Self::Ring => &ring::ALGORITHM,
-        }
-    }
-
-    /// Elements that `size` ranks reduce together, where pipelines pass on `chunk`.
-    fn section(self, size: usize, chunk: usize) -> usize {
-        match self {
-            Self::Doubling => chunk,
-            Self::Halves => halving_doubling::section(size, chunk),
-            Self::Ring => ring::section(size, chunk),
-        }
-    }
-
-    /// States the messages of `size` ranks that have `count` elements in `own` form.
-    fn messages(self, messages: &mut Messages<'_>, size: usize, count: usize, own: Form) {
-        match self {
-            Self::Doubling => recursive_doubling::exchanges(messages, size, count, own),
-            Self::Halves => halving_doubling::exchanges(messages, size, count, own),
-            Self::Ring => ring::around(messages, size, count, own),
-        }
-    }
-}
-
-/// How a call is spread.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Levels {
-    pub(crate) hosts: usize,
-    /// Ranks of the host that has most.
-    pub(crate) most: usize,
-    /// Shards, and so carriers of a host.
-    pub(crate) shards: usize,
-    /// Leaf groups, if they are a level.
-    pub(crate) groups: Option<Groups>,
-    /// What the carriers of a part do,
-    pub(crate) rail: Flat,
-    /// and their call.
-    pub(crate) rail_call: Call,
-}
-
-/// Leaf groups as a level.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Groups {
-    pub(crate) count: usize,
-    /// Hosts of the group that has most,
-    pub(crate) most: usize,
-    /// and of the one that has fewest: parts of a shard.
-    pub(crate) parts: usize,
-}
-
-impl Groups {
-    /// The groups, if there are several of several hosts.
-    fn of(groups: &[Vec<usize>]) -> Option<Self> {
-        let sizes = || groups.iter().map(Vec::len);
-        let (most, parts) = (sizes().max()?, sizes().min()?);
-        let is_level = groups.len() > 1 && (2..=GROUP_MAX).contains(&most);
-        is_level.then_some(Self { count: groups.len(), most, parts })
-    }
-}
-
-impl Levels {
-    pub(crate) fn of(call: &Call, layout: &Layout) -> Self {
-        let (hosts, (_, most)) = (layout.hosts(), layout.ranks_per_host());
-        let carriers = layout.carriers().len();
-        let shards = (call.count * call.data_type.bytes() / SHARD_BYTES).clamp(1, carriers.max(1));
-        let groups = Groups::of(&layout.leaf_groups());
-        let levels = |groups: Option<Groups>, rail| {
-            let count = call.count / shards / groups.map_or(1, |groups| groups.parts);
-            Self { hosts, most, shards, groups, rail, rail_call: Call { count, ..*call } }
-        };
-        let grouped =
-            groups.into_iter().flat_map(|it| Flat::ALL.map(|rail| levels(Some(it), rail)));
-        let all = Flat::ALL.map(|rail| levels(None, rail)).into_iter().chain(grouped);
-        let price = |levels: &Self| cost::between_hosts(levels, call, layout);
-        all.min_by_key(price).unwrap_or_else(|| levels(None, Flat::Doubling))
-    }
-
-    /// Ranks that reduce a part of a shard among each other.
-    pub(crate) fn units(&self) -> usize {
-        self.groups.map_or(self.hosts, |groups| groups.count)
-    }
-
-    /// Parts of a shard.
-    pub(crate) fn parts(&self) -> usize {
-        self.groups.map_or(1, |groups| groups.parts)
-    }
-
-    /// Elements of each shard that are reduced together, where pipelines pass on `chunk`.
-    fn section(&self, chunk: usize) -> usize {
-        self.parts() * self.rail.section(self.units(), chunk)
-    }
-}
-
 /// The busiest rank is a carrier of a shard and of a part, where most ranks and hosts are. An upper
 /// bound where hosts or groups have different sizes.
 fn stated(call: &Call, layout: &Layout) -> Stated {
-    let levels = Levels::of(call, layout);
-    let Levels { most, shards, groups, rail, rail_call, .. } = levels;
+    stated_by(call, &Levels::of(call, layout))
+}
+
+fn stated_by(call: &Call, levels: &Levels) -> Stated {
+    let Levels { most, shards, groups, rail, rail_call, .. } = *levels;
     let of_rail = (rail.algorithm().stated)(&rail_call, &Layout::apart(levels.units()));
     let within = if most > 1 { shards - 1 + most - 1 } else { 0 };
     let in_group = groups.map_or(0, |groups| groups.parts - 1 + groups.most - 1);
@@ -181,8 +73,11 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 }
 
 fn messages(messages: &mut Messages<'_>) {
+    by_levels(messages, &Levels::of(messages.call, messages.layout));
+}
+
+fn by_levels(messages: &mut Messages<'_>, levels: &Levels) {
     let (layout, count) = (messages.layout, messages.call.count);
-    let levels = Levels::of(messages.call, layout);
     let carriers = layout.carriers();
     let shards = &carriers[..levels.shards];
     for carrier in shards.iter().flatten() {
@@ -217,7 +112,11 @@ fn shots(messages: &mut Messages<'_>, carrier: Rank, team: &[Rank], own: Form, c
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
-    let member = Member::new(plan);
+    schedule_by(plan, Levels::of(&plan.call, plan.layout))
+}
+
+fn schedule_by(plan: &Plan<'_>, levels: Levels) -> Schedule {
+    let member = Member::new(plan, levels);
     let pieces = member.shard(0).len.div_ceil(member.section);
     let mut steps = Builder::new(plan, ALGORITHM.name, 1);
     let scratch = Scratch::new(&member, &mut steps);
@@ -266,9 +165,8 @@ impl Team {
 }
 
 impl<'a> Member<'a> {
-    fn new(plan: &'a Plan<'a>) -> Self {
-        let Plan { call, layout, rank, chunk, .. } = *plan;
-        let levels = Levels::of(&call, layout);
+    fn new(plan: &'a Plan<'a>, levels: Levels) -> Self {
+        let Plan { layout, rank, chunk, .. } = *plan;
         let carriers = layout.carriers();
         let shards = &carriers[..levels.shards];
         let is_here = |it: &&Rank| layout.same_host(**it, rank);
