@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use ringfold_topology::Layout;
+use ringfold_topology::{Layout, Order};
 use ringfold_types::{Call, Collective, Rank};
 
 use crate::schedule::{Form, Schedule};
@@ -31,6 +31,36 @@ impl Plan<'_> {
         self.window_bytes / Form::Accumulator.data_type(&self.call).bytes()
     }
 
+    /// This rank in the order for rings.
+    pub(crate) fn in_ring(&self) -> Member {
+        self.member(self.layout.ring().clone())
+    }
+
+    /// This rank in the order for chains that begin at the root.
+    pub(crate) fn in_chain_from_root(&self) -> Member {
+        self.member(self.layout.from_root(self.layout.ring(), self.call.root))
+    }
+
+    /// This rank in the order for chains that end at the root.
+    pub(crate) fn in_chain_to_root(&self) -> Member {
+        self.member(self.layout.to_root(self.layout.ring(), self.call.root))
+    }
+
+    /// This rank in the order for trees and cubes.
+    pub(crate) fn in_tree(&self) -> Member {
+        self.member(self.layout.tree().clone())
+    }
+
+    /// This rank in the order for trees below the root.
+    pub(crate) fn in_tree_from_root(&self) -> Member {
+        self.member(self.layout.from_root(self.layout.tree(), self.call.root))
+    }
+
+    fn member(&self, order: Order) -> Member {
+        let place = |rank| Rank::at(order.place(rank));
+        Member { place: place(self.rank), root: place(self.call.root), order }
+    }
+
     /// Number of ranks.
     #[must_use]
     pub fn size(&self) -> usize {
@@ -42,6 +72,17 @@ impl Plan<'_> {
     pub fn lanes(&self, rounds: usize) -> usize {
         rounds.clamp(1, self.layout.channels())
     }
+}
+
+/// A rank in an order of all ranks. Patterns name ranks by their places there, and
+/// `Builder::in_order` translates.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    /// This rank's place.
+    pub(crate) place: Rank,
+    /// The place of the call's root.
+    pub(crate) root: Rank,
+    pub(crate) order: Order,
 }
 
 /// What an algorithm costs, as the head of its file states it and `check` measures it.

@@ -25,6 +25,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
 
+use ringfold_topology::Order;
 use ringfold_types::limits::{LANES_MAX, SOURCES_MAX, STEPS_MAX};
 use ringfold_types::{Buffer, Call, DataType, Rank, Slice};
 
@@ -293,6 +294,12 @@ impl Builder {
         assert!(lane < self.schedule.lanes.len(), "no such lane");
         self.lane = lane;
         self
+    }
+
+    /// Calls all ranks by their places in `order` from now on.
+    #[must_use]
+    pub fn in_order(self, order: &Order) -> Self {
+        Self { group: order.ranks().to_vec(), ..self }
     }
 
     /// Lets `write` call the ranks of `group` by their place there, as an algorithm does that is

@@ -13,7 +13,7 @@
 //! 2005.
 
 use ringfold_topology::Layout;
-use ringfold_types::{Buffer, Call, Collective, Slice};
+use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::part;
@@ -33,19 +33,21 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
     let (size, rank, count) = (plan.size(), plan.rank, plan.call.count);
-    let (next, previous) = (ring::after(rank, 1, size), ring::before(rank, 1, size));
+    let member = plan.in_ring();
+    let place = member.place;
+    let (next, previous) = (ring::after(place, 1, size), ring::before(place, 1, size));
     let own = Slice::new(Buffer::Input, 0, count);
     // The block that arrives at this rank in a turn.
     let passing = |turn| match turn {
         0 => own,
-        _ => block(ring::before(rank, turn, size).index(), count),
+        _ => block(member.order.at(ring::before(place, turn, size).index()), count),
     };
     // Two ranks have nothing to pass on.
     let at_once = if size > 2 { 1 } else { count.div_ceil(plan.layout.channels()) };
     let round = at_once.max(TOGETHER * plan.chunk);
     let rounds = count.div_ceil(round);
     let lanes = plan.lanes(rounds);
-    let mut steps = Builder::new(plan, ALGORITHM.name, lanes);
+    let mut steps = Builder::new(plan, ALGORITHM.name, lanes).in_order(&member.order);
     for index in 0..rounds {
         steps.lane(index % lanes);
         for turn in 1..size {
@@ -56,13 +58,13 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
     for index in 0..rounds {
         // Last, since in place it waits until its source has left.
         let own = part(own, index, round);
-        let place = part(block(rank.index(), count), index, round);
-        steps.lane(index % lanes).copy(own, place);
+        let result = part(block(rank, count), index, round);
+        steps.lane(index % lanes).copy(own, result);
     }
     steps.build()
 }
 
-/// Where the input of rank `index` belongs.
-fn block(index: usize, count: usize) -> Slice {
-    Slice::new(Buffer::Output, index * count, count)
+/// Where the input of `rank` belongs.
+fn block(rank: Rank, count: usize) -> Slice {
+    Slice::new(Buffer::Output, rank.index() * count, count)
 }

@@ -31,10 +31,11 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
     let (size, count) = (plan.size(), plan.call.count);
-    let mut steps = Builder::new(plan, ALGORITHM.name, TREES);
+    let member = plan.in_tree();
+    let mut steps = Builder::new(plan, ALGORITHM.name, TREES).in_order(&member.order);
     for tree in 0..TREES {
         let half = block(Buffer::Input, count, TREES, tree);
-        up_and_down(steps.lane(tree), plan, &place(plan.rank, tree, size), half);
+        up_and_down(steps.lane(tree), plan, &place(member.place, tree, size), half);
     }
     steps.build()
 }

@@ -35,10 +35,11 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
     let count = plan.call.count;
-    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    let member = plan.in_tree();
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1).in_order(&member.order);
     let section = section(plan.size(), plan.chunk);
     let sums = steps.scratch(count.min(section));
-    let halves = Halves::new(plan.rank, plan.size(), sums);
+    let halves = Halves::new(member.place, plan.size(), sums);
     for own in chunks(Slice::new(Buffer::Input, 0, count), section) {
         halves.piece(&mut steps, own, Slice { buffer: Buffer::Output, ..own });
     }

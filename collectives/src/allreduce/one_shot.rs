@@ -39,11 +39,11 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
     steps.build()
 }
 
-/// The inputs of all ranks; this one's is `own`.
+/// What all ranks have, in equal forms; this one has `own`.
 pub(super) fn in_rank_order(own: Slice, rank: Rank, size: usize) -> Vec<Source> {
     let source = |from| match from {
         _ if from == rank => Source::Local(own),
-        _ => Source::Wire(from, Form::Element),
+        _ => Source::Wire(from, Form::of(own.buffer)),
     };
     (0..size).map(Rank::at).map(source).collect()
 }

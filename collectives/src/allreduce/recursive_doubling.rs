@@ -33,12 +33,13 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
     let (size, count) = (plan.size(), plan.call.count);
-    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    let member = plan.in_tree();
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1).in_order(&member.order);
     // With one round the result overwrites, in place, what both partners have just sent: that must
     // leave by itself. With more rounds the partner has it before it can be overwritten.
     let one_round = Cube::of(size).dimensions == 1;
     let chunk = if one_round { plan.chunk.min(plan.eager()) } else { plan.chunk };
-    let doubling = Doubling::new(&mut steps, plan.rank, size, count.min(chunk));
+    let doubling = Doubling::new(&mut steps, member.place, size, count.min(chunk));
     for own in chunks(Slice::new(Buffer::Input, 0, count), chunk) {
         doubling.piece(&mut steps, own, Slice { buffer: Buffer::Output, ..own });
     }

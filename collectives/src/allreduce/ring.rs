@@ -36,8 +36,9 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
     let round = longest.clamp(1, IN_FLIGHT * plan.chunk);
     let rounds = longest.div_ceil(round);
     let lanes = plan.lanes(rounds);
-    let mut steps = Builder::new(plan, ALGORITHM.name, lanes);
-    let mut ring = || Ring::new(&mut steps, plan.rank, size, plan.chunk, round);
+    let member = plan.in_ring();
+    let mut steps = Builder::new(plan, ALGORITHM.name, lanes).in_order(&member.order);
+    let mut ring = || Ring::new(&mut steps, member.place, size, plan.chunk, round);
     let rings: Vec<Ring> = (0..lanes).map(|_| ring()).collect();
     for index in 0..rounds {
         let (ring, steps) = (&rings[index % lanes], steps.lane(index % lanes));

@@ -1,4 +1,4 @@
-//! Binomial tree: partial sums travel up to rank 0, results back down.
+//! Binomial tree: partial sums travel up to the first rank, results back down.
 //!
 //! A rank combines its input with the sums of all its children in one pass and hands that to its
 //! parent; the root finishes, and everyone passes the result on to its children. Chunks follow each
@@ -31,8 +31,9 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
-    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
-    let place = tree::place(plan.rank, Rank(0), plan.size());
+    let member = plan.in_tree();
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1).in_order(&member.order);
+    let place = tree::place(member.place, Rank(0), plan.size());
     up_and_down(&mut steps, plan, &place, Slice::new(Buffer::Input, 0, plan.call.count));
     steps.build()
 }

@@ -25,12 +25,13 @@ fn stated(_: &Call, layout: &Layout) -> Stated {
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
-    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    let member = plan.in_tree();
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1).in_order(&member.order);
     // Apart, so that no token waits for the one before to leave.
     let (sent, received) = (steps.scratch(1), steps.scratch(1));
     for distance in distances(plan.size()) {
-        steps.send(ring::after(plan.rank, distance, plan.size()), sent);
-        steps.recv(ring::before(plan.rank, distance, plan.size()), received);
+        steps.send(ring::after(member.place, distance, plan.size()), sent);
+        steps.recv(ring::before(member.place, distance, plan.size()), received);
     }
     steps.build()
 }

@@ -27,8 +27,9 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
     let (rank, root) = (plan.rank, plan.call.root);
-    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
-    let place = tree::place(rank, root, plan.size());
+    let member = plan.in_tree_from_root();
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1).in_order(&member.order);
+    let place = tree::place(member.place, member.root, plan.size());
     let output = Slice::new(Buffer::Output, 0, plan.call.count);
     let own = if rank == root { Slice { buffer: Buffer::Input, ..output } } else { output };
     for piece in chunks(own, plan.chunk) {

@@ -27,13 +27,14 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
-    let (size, rank, root) = (plan.size(), plan.rank, plan.call.root);
+    let member = plan.in_chain_from_root();
+    let (size, rank, root) = (plan.size(), member.place, member.root);
     let (next, previous) = (ring::after(rank, 1, size), ring::before(rank, 1, size));
     let output = Slice::new(Buffer::Output, 0, plan.call.count);
     let own = if rank == root { Slice { buffer: Buffer::Input, ..output } } else { output };
     let rounds = plan.call.count.div_ceil(TOGETHER * plan.chunk);
     let lanes = plan.lanes(rounds);
-    let mut steps = Builder::new(plan, ALGORITHM.name, lanes);
+    let mut steps = Builder::new(plan, ALGORITHM.name, lanes).in_order(&member.order);
     for (index, piece) in chunks(own, plan.chunk).enumerate() {
         steps.lane(index / TOGETHER % lanes);
         if rank != root {

@@ -21,7 +21,7 @@ use core::ops::Range;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::algorithm::{Algorithm, Member, Plan, Stated};
 use crate::chunk::{blocks, chunks, part};
 use crate::pattern::{ring, tree};
 use crate::schedule::{Builder, Schedule};
@@ -38,13 +38,14 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
-    let (rank, root) = (plan.rank, plan.call.root);
-    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    let member = plan.in_chain_from_root();
+    let (rank, root, size) = (member.place, member.root, plan.size());
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1).in_order(&member.order);
     let output = Slice::new(Buffer::Output, 0, plan.call.count);
     let own = if rank == root { Slice { buffer: Buffer::Input, ..output } } else { output };
-    for segment in chunks(own, plan.size() * IN_FLIGHT * plan.chunk) {
-        scatter(&mut steps, plan, segment);
-        gather(&mut steps, plan, segment);
+    for segment in chunks(own, size * IN_FLIGHT * plan.chunk) {
+        scatter(&mut steps, &member, size, segment);
+        gather(&mut steps, &member, plan, segment);
     }
     if rank == root {
         // Last, since in place it waits until its source has left.
@@ -53,20 +54,20 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
     steps.build()
 }
 
-fn scatter(steps: &mut Builder, plan: &Plan<'_>, segment: Slice) {
-    let (size, root) = (plan.size(), plan.call.root);
-    let place = tree::place(plan.rank, root, size);
+fn scatter(steps: &mut Builder, member: &Member, size: usize, segment: Slice) {
+    let (rank, root) = (member.place, member.root);
+    let place = tree::place(rank, root, size);
     let of_subtree = |rank| cut(segment, size, tree::subtree(rank, root, size));
     if let Some(parent) = place.parent {
-        steps.recv(parent, of_subtree(plan.rank));
+        steps.recv(parent, of_subtree(rank));
     }
     for child in place.children.iter().rev() {
         steps.send(child.rank, of_subtree(child.rank));
     }
 }
 
-fn gather(steps: &mut Builder, plan: &Plan<'_>, segment: Slice) {
-    let (size, rank, root) = (plan.size(), plan.rank, plan.call.root);
+fn gather(steps: &mut Builder, member: &Member, plan: &Plan<'_>, segment: Slice) {
+    let (size, rank, root) = (plan.size(), member.place, member.root);
     let (next, previous) = (ring::after(rank, 1, size), ring::before(rank, 1, size));
     let number = tree::subtree(rank, root, size).start;
     // The block that passes from `rank`, which has `number`, to the next one in a turn.

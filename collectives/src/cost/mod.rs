@@ -13,10 +13,10 @@
 use core::time::Duration;
 
 use ringfold_topology::Layout;
-use ringfold_types::{Call, Collective, Rank};
+use ringfold_types::{Call, Collective};
 
 use crate::algorithm::Algorithm;
-use crate::allreduce::hierarchical::Levels;
+use crate::allreduce::hierarchical::{Groups, Levels};
 use crate::schedule::Form;
 use crate::stage::pieces;
 
@@ -212,7 +212,7 @@ struct Site {
     hosts: usize,
     /// Ranks on the fullest host.
     crowd: usize,
-    /// How often the host changes on the way around the ranks.
+    /// How often the host changes on the way around the ranks, in the order of rings.
     borders: usize,
     /// Whether ranks share CPUs.
     is_dense: bool,
@@ -223,8 +223,9 @@ impl Site {
         let (size, hosts) = (layout.size(), layout.hosts());
         let mut ranks = alloc::vec![0; hosts];
         let mut borders = 0;
-        for index in 0..size {
-            let (rank, next) = (Rank::at(index), Rank::at((index + 1) % size));
+        let ring = layout.ring();
+        for place in 0..size {
+            let (rank, next) = (ring.at(place), ring.at((place + 1) % size));
             ranks[layout.host(rank) as usize] += 1;
             borders += usize::from(!layout.same_host(rank, next));
         }
@@ -253,43 +254,60 @@ pub fn price(algorithm: &Algorithm, call: &Call, layout: &Layout, chunk: usize) 
     Duration::from_nanos(u64::try_from(time / 1000).unwrap_or(u64::MAX))
 }
 
-/// What an all-reduce takes, in picoseconds, where only one rank of each host takes part for each
-/// shard.
-pub(crate) fn of_rail(
-    algorithm: &Algorithm,
-    call: &Call,
-    layout: &Layout,
-    hosts: usize,
-    shards: usize,
-) -> u128 {
-    rail(algorithm, call, layout, hosts, shards, usize::MAX).total(layout)
+/// What an all-reduce takes between the hosts, in picoseconds, where only the carriers of shards
+/// take part.
+pub(crate) fn between_hosts(levels: &Levels, call: &Call, layout: &Layout) -> u128 {
+    between(levels, call, layout, usize::MAX).total(layout)
 }
 
-fn rail(
-    algorithm: &Algorithm,
-    call: &Call,
-    layout: &Layout,
-    hosts: usize,
-    shards: usize,
-    chunk: usize,
-) -> Bill {
+/// Between leaf groups, or between hosts, as `levels.rail` does, and within groups as two shots.
+fn between(levels: &Levels, call: &Call, layout: &Layout, chunk: usize) -> Bill {
+    let Levels { shards, rail, rail_call, .. } = levels;
+    let (is_dense, size) = (layout.crowd().is_dense(), levels.units());
+    let site = Site { size, hosts: size, crowd: *shards, borders: size, is_dense };
+    let bill = Bill::of(rail, rail_call, &site, chunk);
+    let work = bill.work * (size * levels.parts() * shards) as u128 / layout.size() as u128;
+    let bill = Bill { work, ..bill };
+    match levels.groups {
+        Some(groups) => bill.and(&in_group(levels, groups, call, layout)),
+        None => bill,
+    }
+}
+
+/// Two shots within each leaf group.
+fn in_group(levels: &Levels, groups: Groups, call: &Call, layout: &Layout) -> Bill {
+    let bytes = |form: Form| form.data_type(call).bytes() as u128;
+    // Carriers hand on sums of their hosts, if these have several ranks.
+    let form = if levels.most > 1 { Form::Accumulator } else { Form::Element };
+    let [handed_on, results] = [groups.parts - 1, groups.most - 1].map(|others| others as u128);
+    let part = levels.rail_call.count as u128;
+    let combined = results * part * bytes(Form::Accumulator) * COMBINED_BYTE_PS;
+    let moved = part * (handed_on * bytes(form) + results * bytes(Form::Element));
     let is_dense = layout.crowd().is_dense();
-    let site = Site { size: hosts, hosts, crowd: shards, borders: hosts, is_dense };
-    let bill = Bill::of(algorithm, call, &site, chunk);
-    let work = bill.work * (hosts * shards) as u128 / layout.size() as u128;
-    Bill { work, ..bill }
+    let crowded = if is_dense { DENSE_QUARTERS } else { CROWDED_QUARTERS };
+    let all_moved = moved * levels.shards as u128 * crowded / 4;
+    let messages = handed_on + results;
+    let [message_ps, byte_ps] = ACROSS_HOSTS.work_ps;
+    let work = messages * message_ps + moved * byte_ps + combined;
+    Bill {
+        steps: 2,
+        waiting: 2 * ACROSS_HOSTS.latency_ps,
+        switch_ps: TURN_PS,
+        busy: messages * ACROSS_HOSTS.message_ps + all_moved * ACROSS_HOSTS.byte_ps + combined,
+        work: work * (levels.hosts * levels.shards) as u128 / layout.size() as u128,
+    }
 }
 
-/// Within hosts as two shots, between them as the rails do.
+/// Within hosts as two shots, and between them as `between`.
 fn hierarchical(call: &Call, layout: &Layout, chunk: usize) -> Bill {
     let levels = Levels::of(call, layout);
-    let Levels { hosts, most, shards, .. } = levels;
-    let rail = rail(levels.rail, &levels.rail_call, layout, hosts, shards, chunk);
+    let Levels { most, shards, .. } = levels;
+    let between = between(&levels, call, layout, chunk);
     if most <= 1 {
-        return rail;
+        return between;
     }
     let bytes = |form: Form| form.data_type(call).bytes() as u128;
-    let (shard, others) = (levels.rail_call.count as u128, (shards - 1 + most - 1) as u128);
+    let (shard, others) = ((call.count / shards) as u128, (shards - 1 + most - 1) as u128);
     let combined = (most - 1) as u128 * shard * bytes(Form::Accumulator) * COMBINED_BYTE_PS;
     let moved = others * shard * bytes(Form::Element);
     let within = others * SAME_HOST.message_ps + moved * SAME_HOST.byte_ps + combined;
@@ -300,13 +318,13 @@ fn hierarchical(call: &Call, layout: &Layout, chunk: usize) -> Bill {
     let average = 2 * (most - 1) as u128 * shards as u128 * shard / most as u128;
     let messages = others.max(others * shard / chunk as u128);
     let work = messages * message_ps + average * bytes(Form::Element) * byte_ps + combined;
-    Bill {
-        steps: rail.steps + 2,
-        waiting: rail.waiting + 2 * SAME_HOST.latency_ps,
-        switch_ps: rail.switch_ps,
-        busy: rail.busy + within + woken,
-        work: rail.work + work,
-    }
+    between.and(&Bill {
+        steps: 2,
+        waiting: 2 * SAME_HOST.latency_ps,
+        switch_ps: between.switch_ps,
+        busy: within + woken,
+        work,
+    })
 }
 
 /// What each of so many messages within a host costs more in CPU time, if they are longer than
@@ -331,6 +349,17 @@ struct Bill {
 }
 
 impl Bill {
+    /// This, and another one after it; ranks take turns as in this one.
+    const fn and(self, other: &Self) -> Self {
+        Self {
+            steps: self.steps + other.steps,
+            waiting: self.waiting + other.waiting,
+            switch_ps: self.switch_ps,
+            busy: self.busy + other.busy,
+            work: self.work + other.work,
+        }
+    }
+
     fn of(algorithm: &Algorithm, call: &Call, site: &Site, chunk: usize) -> Self {
         let size = site.size;
         let traffic = Traffic::of(algorithm, call, size);

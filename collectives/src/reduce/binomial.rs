@@ -1,7 +1,7 @@
 //! Binomial tree: everyone combines its input with the sums of all its children in one pass and
 //! hands that to its parent.
 //!
-//! Inputs are combined in rank order, from the root on: a rank's own, then its subtrees', which are
+//! Inputs are combined in the order of the tree, from the root on: a rank's own, then its subtrees', which are
 //! runs of ranks. Ranks wait only for their children to send and for their parent to take, never
 //! in a circle.
 //!
@@ -34,8 +34,9 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
     let count = plan.call.count;
-    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
-    let place = tree::place(plan.rank, plan.call.root, plan.size());
+    let member = plan.in_tree_from_root();
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1).in_order(&member.order);
+    let place = tree::place(member.place, member.root, plan.size());
     let inner = place.parent.is_some() && !place.children.is_empty();
     let sum_len = if inner { count.min(plan.chunk) } else { 0 };
     let sums = [(); SUMS].map(|()| steps.scratch(sum_len));

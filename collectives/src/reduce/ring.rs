@@ -31,9 +31,10 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
-    let (size, rank, root, count) = (plan.size(), plan.rank, plan.call.root, plan.call.count);
+    let member = plan.in_chain_to_root();
+    let (size, rank, root, count) = (plan.size(), member.place, member.root, plan.call.count);
     let lanes = plan.lanes(count.div_ceil(SUMS * plan.chunk));
-    let mut steps = Builder::new(plan, ALGORITHM.name, lanes);
+    let mut steps = Builder::new(plan, ALGORITHM.name, lanes).in_order(&member.order);
     let (next, previous) = (ring::after(rank, 1, size), ring::before(rank, 1, size));
     let is_first = |rank| rank == ring::after(root, 1, size);
     let inner = rank != root && !is_first(rank);

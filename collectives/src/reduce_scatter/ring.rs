@@ -35,25 +35,27 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
-    let (size, rank, count) = (plan.size(), plan.rank, plan.call.count);
+    let (size, count) = (plan.size(), plan.call.count);
+    let member = plan.in_ring();
+    let place = member.place;
     let output = Slice::new(Buffer::Output, 0, count);
     let round = count.clamp(1, IN_FLIGHT * plan.chunk);
     let rounds = count.div_ceil(round);
     let lanes = plan.lanes(rounds);
-    let mut steps = Builder::new(plan, ALGORITHM.name, lanes);
+    let mut steps = Builder::new(plan, ALGORITHM.name, lanes).in_order(&member.order);
     if size == 1 {
         steps.reduce(output, &[Source::Local(Slice { buffer: Buffer::Input, ..output })]);
         return steps.build();
     }
     // One turn's partial sums leave while the next turn's arrive.
     let scratch: Vec<_> = (0..lanes).map(|_| [(); 2].map(|()| steps.scratch(round))).collect();
-    let (next, previous) = (ring::after(rank, 1, size), ring::before(rank, 1, size));
+    let (next, previous) = (ring::after(place, 1, size), ring::before(place, 1, size));
     for index in 0..rounds {
         let scratch = scratch[index % lanes];
         steps.lane(index % lanes);
         // The part of this rank's input that goes into the block with `turn` turns to go.
         let input = |turn| {
-            let block = ring::before(rank, turn, size).index();
+            let block = member.order.at(ring::before(place, turn, size).index()).index();
             part(Slice::new(Buffer::Input, block * count, count), index, round)
         };
         for own in chunks(input(1), plan.chunk) {

@@ -20,7 +20,7 @@
 //! the transports of `router` and the buffers of `memory`, `short` does without a machine what is
 //! done at once, `window` makes buffers that all ranks of a host reach, `windowed` and `reach` are
 //! about calls in them, `wait` is about having nothing to do, `watch` notices that the
-//! job has failed, `join` brings the ranks together,
+//! job has failed, `join` brings the ranks together, `setup` agrees on the fabric between them,
 //! `config` holds the settings, `settings` compares those that must be the same.
 #![forbid(unsafe_code)]
 
@@ -42,6 +42,7 @@ mod reach;
 mod router;
 mod rows;
 mod settings;
+mod setup;
 mod short;
 mod stage;
 mod wait;
@@ -64,6 +65,9 @@ pub use ringfold_topology::Layout;
 pub use ringfold_types::limits;
 pub use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Scale};
 pub use settings::DifferentSettings;
+#[doc(hidden)]
+pub use setup::is_evidence;
+pub use setup::{TopologyError, UnreadableEvidence};
 pub use window::Window;
 pub use windowed::Windows;
 

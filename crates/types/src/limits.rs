@@ -53,6 +53,21 @@ pub const CONTROL_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Bytes that one rank says of itself when it joins (addresses, host, version).
 pub const CARD_BYTES_MAX: usize = 480;
 
+/// Bytes that one rank tells of the fabric when it joins.
+pub const EVIDENCE_BYTES_MAX: usize = 8 * 1024;
+
+/// Ports of one host that a rank tells of: those of RDMA devices and network interfaces.
+pub const EVIDENCE_PORTS_MAX: usize = 32;
+
+/// Sources that tell of one port.
+pub const EVIDENCE_SOURCES_MAX: usize = 8;
+
+/// Bytes of the name of a port or of a group of hosts that ranks tell each other.
+pub const EVIDENCE_NAME_BYTES_MAX: usize = 64;
+
+/// Groups around a host, one within the other.
+pub const FABRIC_LEVELS_MAX: usize = 8;
+
 /// Connections that have not yet proven themselves, per listening port; further ones wait in the
 /// kernel.
 pub const HANDSHAKES_MAX: usize = 256;
@@ -164,7 +179,10 @@ pub const MACHINE_ENTRIES_MAX: usize = 8192;
 /// Bytes of a machine's description in NCCL's XML format.
 pub const MACHINE_XML_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// Elements and texts of such a description.
+/// Bytes of one tag of such a description,
+pub const MACHINE_TAG_BYTES_MAX: usize = 4 * 1024;
+
+/// and its elements and texts.
 pub const MACHINE_XML_NODES_MAX: u32 = 1 << 17;
 
 /// Ports of RDMA devices that one rank uses side by side,
@@ -267,6 +285,14 @@ const _: () = assert!(LINK_BYTES_MIN.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(FRAME_BYTES_MAX.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(FRAME_BYTES_MAX >= LINK_BYTES_MIN);
 const _: () = assert!(RANKS_MAX * CARD_BYTES_MAX <= CONTROL_BYTES_MAX);
+const _: () = assert!(EVIDENCE_PORTS_MAX <= u32::BITS as usize, "a mask of preferred ports");
+const _: () = assert!(EVIDENCE_NAME_BYTES_MAX <= u8::MAX as usize, "lengths of a byte");
+const _: () = assert!(
+    EVIDENCE_PORTS_MAX * (EVIDENCE_SOURCES_MAX * 17 + EVIDENCE_NAME_BYTES_MAX + 26)
+        + FABRIC_LEVELS_MAX * (EVIDENCE_NAME_BYTES_MAX + 1)
+        + 32
+        <= EVIDENCE_BYTES_MAX
+);
 const _: () = assert!(HANDSHAKE_MUTE_MS < HANDSHAKE_OPENED_MS);
 const _: () = assert!(HANDSHAKE_OPENED_MS < HANDSHAKE_MS);
 const _: () = assert!(HUB_SILENCE_MS >= 2 * (ANSWER_MS + LINK_GRACE_MS));

@@ -2,12 +2,14 @@
 //!
 //! * `ports`: what was said of each port, and the labels that sources give by name;
 //! * `networks`: labels from switches and subnets, which have no names of their own;
-//! * `order`: the hosts in fabric order, and the groups around each.
+//! * `order`: the hosts in fabric order, and the groups around each;
+//! * `apply`: what a layout takes of it.
 //!
 //! A source that names rails and planes (the user, a site file, a fabric file) is believed port by
 //! port, the most trusted first. Switches and subnets only say which ports are together: they add
 //! labels where that leaves one answer.
 
+mod apply;
 mod networks;
 mod order;
 mod ports;
@@ -19,12 +21,8 @@ use std::collections::BTreeSet;
 use crate::certainty::{Certainty, Finding};
 use crate::evidence::{Evidence, Source};
 use crate::fabric::Place;
-use crate::machine::Network;
 
 use ports::Slots;
-
-/// Rails that masks have room for. A job with more has labels, but no masks.
-pub const MASK_RAILS: usize = 64;
 
 /// Sentences about ignored evidence that an agreement keeps.
 const NOTES_MAX: usize = 16;
@@ -90,17 +88,6 @@ pub struct AgreedHost {
     pub pod: Option<u32>,
 }
 
-/// Rails and planes of one rank. Bit i stands for the rail or plane at index i of the agreement.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reach {
-    /// Rails that its ports are on.
-    pub rails: u64,
-    /// Rails that the ports it prefers are on.
-    pub preferred: u64,
-    /// Planes that its ports are on.
-    pub planes: u64,
-}
-
 /// Sentences about what was ignored, as many as people read.
 #[derive(Debug, Default)]
 struct Notes {
@@ -147,44 +134,6 @@ fn crosses(known: &Known, notes: &mut Notes) -> Option<bool> {
     said.first().copied().filter(|_| said.len() == 1)
 }
 
-impl Agreement {
-    /// By rank: the rails and planes of its ports in `networks`. Nothing for all ranks if there are
-    /// more than `MASK_RAILS` rails.
-    #[must_use]
-    pub fn reach(&self, known: &Known, networks: impl Fn(Network) -> bool) -> Vec<Reach> {
-        if self.rails.value.len() > MASK_RAILS {
-            return vec![Reach::default(); known.ranks.len()];
-        }
-        known.ranks.iter().map(|rank| self.reach_of(known, *rank, &networks)).collect()
-    }
-
-    fn reach_of(
-        &self,
-        known: &Known,
-        rank: RankEvidence,
-        networks: &impl Fn(Network) -> bool,
-    ) -> Reach {
-        let mut reach = Reach::default();
-        let Some(index) = rank.evidence.map(|index| index as usize) else { return reach };
-        let ports = known.evidence[index].evidence.ports.iter();
-        for (at, (port, label)) in ports.zip(&self.labels[index]).enumerate() {
-            let Some(place) = label.filter(|_| networks(port.network)) else { continue };
-            let bit = bit(self.rails.value.binary_search(&place.rail));
-            reach.rails |= bit;
-            reach.planes |= self::bit(self.planes.binary_search(&place.plane));
-            if at < 32 && rank.preferred & 1 << at != 0 {
-                reach.preferred |= bit;
-            }
-        }
-        reach
-    }
-}
-
-/// The bit of a mask for what a search found; none beyond the mask.
-fn bit(found: Result<usize, usize>) -> u64 {
-    found.ok().and_then(|at| 1_u64.checked_shl(u32::try_from(at).ok()?)).unwrap_or(0)
-}
-
 impl Notes {
     fn add(&mut self, sentence: String) {
         self.kept.insert(sentence);
@@ -209,7 +158,7 @@ impl std::fmt::Display for Source {
             Self::Lldp => "LLDP",
             Self::Fabric => "the fabric file",
             Self::Site => "the site file",
-            Self::Declared => "RINGFOLD_IB_HCA",
+            Self::Declared => "the user",
         })
     }
 }

@@ -156,7 +156,7 @@ impl<'a> Slot<'a> {
         for (source, claim) in TRUST.iter().zip(&self.named).skip(first + 1) {
             if claim.one().is_some_and(|other| other != place) {
                 let winner = TRUST[first];
-                notes.add(format!("{}: {source} differs from {winner}, which wins", self.title()));
+                notes.add(format!("{}: {winner} overrules {source}", self.title()));
             }
         }
         Some(place)

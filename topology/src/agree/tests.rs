@@ -1,8 +1,9 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use super::*;
 use crate::evidence::{Attached, HostPath, PortEvidence};
+use crate::machine::Network;
 
 /// A small generator of random numbers (splitmix64).
 #[derive(Clone)]
@@ -94,7 +95,7 @@ fn the_most_trusted_source_wins_and_says_so() {
     let hosts = known(&[&[&[declared(1), site(0)], &[site(1)]], &[&[site(0)], &[site(1)]]]);
     assert_eq!(rails(&hosts), [[Some(1), Some(1)], [Some(0), Some(1)]]);
     let ignored = agree(&hosts).ignored;
-    let what = "mlx5_0:1 of host 0: the site file differs from RINGFOLD_IB_HCA, which wins";
+    let what = "mlx5_0:1 of host 0: the user overrules the site file";
     assert_eq!(ignored, [what]);
 }
 
@@ -221,21 +222,41 @@ fn nothing_known_is_the_order_of_ranks() {
         assert_eq!(agreed.rails.certainty, Certainty::Unknown);
         let hosts: Vec<u32> = agreed.hosts.value.iter().map(|host| host.host).collect();
         assert_eq!(hosts, (0..).take(known.machines.len()).collect::<Vec<_>>());
-        assert!(agreed.reach(&known, |_| true).iter().all(|it| *it == Reach::default()));
+        assert_eq!(agreed.reach(&known, |_| true), None);
+        assert_eq!(agreed.paths(), None);
     }
 }
 
 #[test]
-fn masks_tell_what_each_rank_reaches_and_prefers() {
+fn ranks_reach_the_rails_of_their_ports() {
     let mut hosts = known(&[&[&[declared(7)], &[declared(3)], &[]], &[&[], &[declared(7)]]]);
     hosts.ranks[0].preferred = 0b010;
     hosts.ranks.push(RankEvidence { host: 1, evidence: None, preferred: 1 });
-    let masks = agree(&hosts).reach(&hosts, |network| network == Network::InfiniBand);
-    let expected = [(0b11, 0b01, 1), (0b10, 0, 1), (0, 0, 0)];
-    let found = masks.iter().map(|it| (it.rails, it.preferred, it.planes));
-    assert_eq!(found.collect::<Vec<_>>(), expected);
-    let none = agree(&hosts).reach(&hosts, |network| network == Network::Tcp);
-    assert!(none.iter().all(|it| *it == Reach::default()));
+    let sets = |known: &Known| {
+        let found = agree(known).reach(known, |network| network == Network::InfiniBand).unwrap();
+        let texts = found.iter().map(|it| format!("{}|{}", it.reaches, it.prefers));
+        texts.collect::<Vec<_>>()
+    };
+    assert_eq!(sets(&hosts), ["3,7|3", "7|", "|"]);
+    assert_eq!(agree(&hosts).reach(&hosts, |network| network == Network::Tcp), None);
+    // Numbers that a set has no room for make way for the places in the list of rails.
+    hosts.evidence[0].evidence.ports[0].attached = vec![declared(900)];
+    assert_eq!(sets(&hosts), ["0,2|0", "1|", "|"]);
+}
+
+#[test]
+fn paths_tell_unknown_hosts_apart() {
+    let at = |group| Some((group, None, Source::Site));
+    let known = at_paths(&[None, at(&["p", "b"][..]), at(&["p", "a"]), None]);
+    let paths = agree(&known).paths().unwrap();
+    let orders: Vec<u32> = paths.iter().map(|path| path.order).collect();
+    assert_eq!(orders, [2, 1, 0, 3]);
+    let groups: BTreeSet<u32> = paths.iter().map(|path| path.group).collect();
+    let pods: BTreeSet<u32> = paths.iter().map(|path| path.pod).collect();
+    assert_eq!((groups.len(), pods.len()), (4, 3), "{paths:?}");
+    assert_eq!(paths[1].pod, paths[2].pod);
+    let flat = agree(&at_paths(&[at(&["a"]), at(&["b"])])).paths().unwrap();
+    assert_eq!(flat[0].pod, flat[1].pod, "without pods all hosts are in one");
 }
 
 /// A fabric with rails, and what hosts say of it, all of it true, with the true rail of each port.
@@ -401,9 +422,11 @@ fn as_many_ranks_as_there_may_be_agree() {
     let known = large();
     let began = Instant::now();
     let agreed = agree(&known);
-    let reach = agreed.reach(&known, |_| true);
+    let (reach, paths) = (agreed.reach(&known, |_| true).unwrap(), agreed.paths().unwrap());
     let took = began.elapsed();
     assert_eq!(agreed.rails.value.len(), 8);
-    assert!(reach.iter().all(|it| it.rails == 0xff && it.preferred.count_ones() == 1));
+    assert!(reach.iter().all(|it| it.reaches.places().count() == 8));
+    assert!(reach.iter().all(|it| it.prefers.places().count() == 1));
+    assert_eq!(paths.len(), 8192);
     println!("65536 ranks agree in {took:?}");
 }

@@ -2,6 +2,7 @@
 //!
 //! * `machine`: one host, from `/sys` and `/proc`, live or recorded; `record` makes recordings;
 //! * `root` reads their files; `cores`, `pci`, `nic`, `net` and `gpu` read a part each;
+//! * `nccl_xml`: one host in NCCL's XML format;
 //! * `cpus`, `host`: the process that asks.
 
 mod cores;
@@ -10,6 +11,7 @@ pub mod files;
 mod gpu;
 mod host;
 mod machine;
+mod nccl_xml;
 mod net;
 mod nic;
 mod pci;
@@ -19,6 +21,7 @@ mod root;
 pub use cpus::{Cpus, InvalidCpus};
 pub use host::{Host, cores};
 pub use machine::machine;
+pub use nccl_xml::{NcclXmlError, from_nccl_xml, to_nccl_xml};
 pub use record::{RecordError, record};
 
 /// A key by which names sort as people count: `mlx5_2` before `mlx5_10`.

@@ -125,7 +125,8 @@ fn lower(bytes: [u8; 16]) -> u64 {
     bytes[8..].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// Gigabits per second from text such as `800 Gb/sec (4X XDR)`; 0 if it has none. Fractions are cut.
+/// Gigabits per second from text such as `800 Gb/sec (4X XDR)`, without fractions; 0 if there are
+/// none.
 fn gigabits(text: &str) -> u32 {
     let (number, unit) = text.split_once(' ').unwrap_or((text, ""));
     let whole = number.split('.').next().unwrap_or_default();

@@ -113,7 +113,7 @@ impl Pci {
         }
     }
 
-    /// Megabytes per second of a device's slot: the lesser speed of the device and the bridge above.
+    /// Megabytes per second of a device's slot, which is as fast as the slower of its two ends.
     fn slot(&self, root: &Root, path: &str, parent: Option<PciAddress>) -> u32 {
         let read = |path: &str| {
             let speed = root.text(&format!("{path}/max_link_speed")).unwrap_or_default();
@@ -176,8 +176,8 @@ pub(super) fn megabytes(tenths: u32, lanes: u32) -> u32 {
     }
     // Bits of data in bits on the lane: 8 in 10, then 128 in 130, then 242 bytes in 256.
     let lane = match tenths {
-        ..=50 => tenths * 10,
-        ..=320 => tenths * 100 * 128 / 130 / 8,
+        0..=50 => tenths * 10,
+        51..=320 => tenths * 100 * 128 / 130 / 8,
         _ => tenths * 100 * 242 / 256 / 8,
     };
     lane * lanes

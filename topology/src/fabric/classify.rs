@@ -1,6 +1,7 @@
 //! What kind of fabric a graph is, which ports share a rail, and what is odd about it.
 
 use super::Fabric;
+use super::verdict;
 use crate::certainty::{Certainty, Finding};
 
 /// The kinds of fabric that have a name.
@@ -24,12 +25,12 @@ pub enum Kind {
     DragonflyPlus,
     /// A grid of switches that closes on itself, with so many switches along each dimension.
     Torus {
-        /// Switches along each dimension.
+        /// Switches along each dimension, ascending.
         dims: Vec<u32>,
     },
     /// Every switch is joined to all others along each dimension (a hypercube has 2 along each).
     HyperX {
-        /// Switches along each dimension.
+        /// Switches along each dimension, ascending.
         dims: Vec<u32>,
     },
     /// None of these.
@@ -108,22 +109,9 @@ pub struct Classification {
 }
 
 /// Classifies a fabric. Takes time and memory in proportion to the fabric.
+///
+/// A fabric that cannot be, as one with two switches of one identifier, is unknown.
 #[must_use]
 pub fn classify(fabric: &Fabric) -> Classification {
-    let unknown = "not looked at".to_owned();
-    Classification {
-        kind: Finding {
-            value: Kind::Other { levels: 0 },
-            certainty: Certainty::Unknown,
-            because: unknown.clone(),
-        },
-        rails: Finding { value: 0, certainty: Certainty::Unknown, because: unknown.clone() },
-        planes: Finding { value: 1, certainty: Certainty::Unknown, because: unknown.clone() },
-        subnets: Finding { value: 1, certainty: Certainty::Unknown, because: unknown.clone() },
-        places: vec![(None, Certainty::Unknown); fabric.ports.len()],
-        subnet_of: vec![None; fabric.ports.len()],
-        hosts: Vec::new(),
-        crosses: Finding { value: false, certainty: Certainty::Unknown, because: unknown },
-        oddities: Vec::new(),
-    }
+    verdict::classify(fabric)
 }

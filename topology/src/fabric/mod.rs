@@ -4,6 +4,19 @@
 //! what kind it is and which ports share a rail.
 
 mod classify;
+mod graph;
+mod grid;
+mod groups;
+mod levels;
+mod nets;
+mod oddities;
+mod order;
+mod rails;
+mod sets;
+mod shape;
+#[cfg(test)]
+mod tests;
+mod verdict;
 
 use crate::digest::Digest;
 

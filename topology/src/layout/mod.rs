@@ -300,6 +300,22 @@ impl Layout {
         order
     }
 
+    /// By leaf group, the places of its hosts in fabric order. No groups if paths are unknown.
+    #[must_use]
+    pub fn leaf_groups(&self) -> Vec<Vec<usize>> {
+        let mut groups: Vec<Vec<usize>> = Vec::new();
+        let mut numbers = BTreeMap::new();
+        for (place, host) in self.hosts_in_order().into_iter().enumerate() {
+            let Some(path) = self.path(host) else { return Vec::new() };
+            let number = *numbers.entry((path.pod, path.group)).or_insert(groups.len());
+            if number == groups.len() {
+                groups.push(Vec::new());
+            }
+            groups[number].push(place);
+        }
+        groups
+    }
+
     /// The order for rings and chains: hosts in fabric order, and the last rank of a host shares a
     /// rail with the first of the next host where there are such ranks. Rank order if nothing is
     /// known of the fabric.
@@ -323,6 +339,16 @@ impl Layout {
             return order.clone();
         }
         order.beginning_with(root, self.ranks_on(self.host(root)), self.size())
+    }
+
+    /// `order` turned until the ranks of the host of `root` come last, and of these `root`. It stays
+    /// as it is if nothing is known of the fabric.
+    #[must_use]
+    pub fn to_root(&self, order: &Order, root: Rank) -> Order {
+        if !self.has_fabric() {
+            return order.clone();
+        }
+        order.ending_with(root, self.ranks_on(self.host(root)), self.size())
     }
 
     /// By shard, the ranks that carry it: one of each host, in fabric order, with a rail that all

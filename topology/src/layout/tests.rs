@@ -82,6 +82,7 @@ fn hosts_stand_in_fabric_order() {
         layout.from_root(layout.ring(), Rank(4)).ranks(),
         [4, 0, 2, 6, 1, 5, 3, 7].map(Rank)
     );
+    assert_eq!(layout.to_root(layout.ring(), Rank(0)).ranks(), [2, 6, 1, 5, 3, 7, 4, 0].map(Rank));
     assert_eq!(*layout.carriers(), [[1, 3, 0, 2], [5, 7, 4, 6]].map(|it| it.map(Rank).into()));
     assert_eq!(layout.level(Rank(0), Rank(2)), Level::Group);
     assert_eq!(layout.level(Rank(0), Rank(1)), Level::Pod);
@@ -182,7 +183,11 @@ fn orders_and_carriers_are_sound_for_any_reach() {
         let layout = Layout::from_host_names(&names);
         let machines = Rank::at(layout.hosts()).0;
         let layout = layout.with_reach(&reach).with_paths(&paths(machines, 2, 4));
-        for order in [layout.ring(), layout.tree(), &layout.from_root(layout.ring(), Rank(0))] {
+        let ring = layout.ring();
+        let turned = [layout.from_root(ring, Rank(0)), layout.to_root(ring, Rank(0))];
+        assert_eq!(turned[0].at(0), Rank(0));
+        assert_eq!(turned[1].at(layout.size() - 1), Rank(0));
+        for order in [ring, layout.tree(), &turned[0], &turned[1]] {
             let ranks: Vec<Rank> = (0..layout.size()).map(|place| order.at(place)).collect();
             let mut sorted = ranks.clone();
             sorted.sort_unstable();

@@ -91,7 +91,7 @@ mod tests {
             }
         }
         assert_eq!(assign(0, 3, |_, _| 0), Vec::<Vec<usize>>::new());
-        assert_eq!(assign(2, 0, |_, _| 0), vec![vec![]; 2]);
+        assert_eq!(assign(2, 0, |_, _| 0), vec![Vec::<usize>::new(); 2]);
     }
 
     /// The first taker leaves the only near giver to the second.

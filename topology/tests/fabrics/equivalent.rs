@@ -111,7 +111,7 @@ pub(crate) fn accepted(
     [first].into_iter().chain(also).collect()
 }
 
-/// The oversubscription as designed and as cabled, and what lies between, with 2 % more or less
+/// The range from the oversubscription as designed to that as cabled, with 2 % more or less
 /// for ratios that are rounded.
 fn ratios(built: &Wiring, wiring: &Wiring) -> [f64; 2] {
     let [a, b] = [built, wiring].map(oversubscription);

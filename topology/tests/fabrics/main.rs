@@ -1,4 +1,4 @@
-//! Fabrics of every kind, damaged at random, and what the classifier makes of them.
+//! Damaged fabrics of every kind, and how well the classifier recognises them.
 //!
 //! The generator follows the definitions of the papers (`shapes`) and shares no code with the
 //! classifier. A seed gives one fabric: 2 to 512 hosts, 1 to 16 NICs, 1 to 4 planes, and up to 5 %

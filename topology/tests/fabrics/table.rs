@@ -39,10 +39,12 @@ impl Table {
         }
         let has_wrong_groups = case.is_intact() && verdict.groups == Some(false);
         if !verdict.is_right() || verdict.is_lie() || has_wrong_groups {
+            let Verdict { kind, members, groups, lies } = verdict;
+            let marks = format!("kind {kind:?}, members {members:?}, groups {groups:?}");
+            let (design, damage) = (&case.design, &case.damage);
+            let seed = case.seed;
             self.wrong.push(format!(
-                "seed {}: kind {:?}, members {:?}, groups {:?}, lies {:?}\n    {:?}\n    {:?}\n    {answer}",
-                case.seed, verdict.kind, verdict.members, verdict.groups, verdict.lies, case.design,
-                case.damage,
+                "seed {seed}: {marks}, lies {lies:?}\n    {design:?}\n    {damage:?}\n    {answer}"
             ));
         }
     }

@@ -1,4 +1,4 @@
-//! What is true of a fabric, from its design and from the cables that are really there.
+//! The truth about a fabric, from its design and from the cables that are really there.
 //!
 //! A port belongs to the leaf switch that its cable really ends in, also where the design says
 //! otherwise. The kind is that of the design, and every kind whose definition fits as well
@@ -17,7 +17,7 @@ use crate::equivalent::{Accepted, accepted};
 use crate::random::Random;
 use crate::wiring::{Label, Role, Seat, Wiring, root, unite};
 
-/// What a port is for.
+/// The purpose of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PortTruth {
     /// It belongs with others of the same cluster and label.

@@ -16,7 +16,7 @@ const MELLANOX: u16 = 0x15b3;
 
 /// Two sockets with two NUMA nodes each. Eight PCI switches have a GPU and a NIC each. Two more
 /// NICs, one a socket, are at root ports of their own. There is a console and a disk.
-fn eight_and_two() -> Sysfs {
+pub(crate) fn eight_and_two() -> Sysfs {
     let sysfs = Sysfs::new("n17");
     sysfs.cpus(2, 2, 4);
     for group in 0..8 {

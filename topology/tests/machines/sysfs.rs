@@ -175,7 +175,7 @@ impl Sysfs {
     /// An IPv4 address of an interface with its network.
     pub(crate) fn v4(&mut self, interface: &str, address: [u8; 4], bits: u32) {
         let mask = u32::MAX << (32 - bits);
-        let network = u32::from_ne_bytes(address).to_be() & mask;
+        let network = u32::from(std::net::Ipv4Addr::from(address)) & mask;
         let (network, mask) = (network.to_be(), mask.to_be());
         let route = format!("{interface}\t{network:08X}\t00000000\t0001\t0\t0\t0\t{mask:08X}\n");
         self.routes += &route;

@@ -193,12 +193,16 @@ impl Reason {
 }
 
 impl Filter {
-    /// The place in the list of the first name that an interface matches, if the list says which
-    /// interfaces to use. A list with one name has no order.
+    /// The numbers of `interfaces` in the list, if it lists several names, and each of them stands
+    /// for one of these interfaces.
     #[must_use]
-    pub fn place(&self, interface: &str) -> Option<usize> {
-        let has_order = !self.excludes && self.names.len() > 1;
-        self.names.iter().position(|name| self.is_match(name, interface)).filter(|_| has_order)
+    pub fn numbers(&self, interfaces: &[&str]) -> Option<Vec<usize>> {
+        if self.excludes || self.names.len() < 2 || self.names.len() != interfaces.len() {
+            return None;
+        }
+        let number = |of: &&str| self.names.iter().position(|name| self.is_match(name, of));
+        let numbers: Vec<usize> = interfaces.iter().map(number).collect::<Option<_>>()?;
+        (0..self.names.len()).all(|name| numbers.contains(&name)).then_some(numbers)
     }
 
     fn is_match(&self, wanted: &str, name: &str) -> bool {
@@ -345,11 +349,15 @@ mod tests {
         };
         assert_eq!(names(""), "eth1 eth10");
         assert_eq!(names("eth10,docker"), "docker0 eth10");
-        let filter: Filter = "eth10,docker".parse().unwrap();
-        let places = ["eth10", "docker0", "lo"].map(|name| filter.place(name));
-        assert_eq!(places, [Some(0), Some(1), None]);
-        for one in ["eth", "^eth,docker"] {
-            assert_eq!(one.parse::<Filter>().unwrap().place("eth1"), None, "{one}");
+        let numbers = |filter: &str, of: &[&str]| filter.parse::<Filter>().unwrap().numbers(of);
+        assert_eq!(numbers("eth10,docker", &["docker0", "eth10"]), Some(vec![1, 0]));
+        for (filter, of) in [
+            ("eth", &["eth0"][..]),
+            ("eth,ens", &["eth0"]),
+            ("eth,ens", &["eth0", "eth1"]),
+            ("^eth,docker", &["ens1", "ens2"]),
+        ] {
+            assert_eq!(numbers(filter, of), None, "{filter}");
         }
     }
 

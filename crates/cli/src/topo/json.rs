@@ -2,10 +2,10 @@
 
 use ringfold_topology::certainty::{Certainty, Finding};
 use ringfold_topology::fabric::{Classification, Fabric, Kind};
-use ringfold_topology::machine::{Machine, Network};
+use ringfold_topology::machine::{Machine, PciAddress};
 use serde_json::{Value, json};
 
-use super::machine::pci;
+use super::machine::network;
 use super::picture::{host, identifier};
 use super::switches::levels;
 use super::text;
@@ -119,6 +119,7 @@ fn oddities(fabric: &Fabric, found: &Classification) -> Vec<Value> {
 pub(super) fn machine(machine: &Machine) -> Value {
     json!({
         "name": machine.name,
+        "remarks": machine.remarks,
         "cores": machine.cores.iter().map(|core| json!({
             "cpus": core.cpus, "node": core.node, "socket": core.socket, "cache": core.cache,
         })).collect::<Vec<_>>(),
@@ -133,6 +134,11 @@ pub(super) fn machine(machine: &Machine) -> Value {
                 .map(|(bytes, bits)| super::machine::address(*bytes, *bits)).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
     })
+}
+
+/// As `lspci -D` prints it.
+fn pci(address: PciAddress) -> String {
+    address.to_string()
 }
 
 fn nics(machine: &Machine) -> Vec<Value> {
@@ -154,14 +160,4 @@ fn nics(machine: &Machine) -> Vec<Value> {
         }
     }
     values
-}
-
-/// A network as people write it.
-pub(super) const fn network(network: Network) -> &'static str {
-    match network {
-        Network::InfiniBand => "InfiniBand",
-        Network::Roce => "RoCE",
-        Network::Iwarp => "iWARP",
-        Network::Tcp => "no RDMA",
-    }
 }

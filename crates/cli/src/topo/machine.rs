@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
 
 use ringfold_topology::machine::{
-    Core, Gpu, Interface, Machine, Network, Nic, NicPort, PciAddress, PciDevice,
+    Core, Distance, Gpu, Interface, Machine, Network, Nic, NicPort, PciAddress, PciDevice, storage,
 };
 
 use super::text::many;
@@ -39,7 +39,9 @@ pub(super) fn machine(machine: &Machine) -> String {
     let mut root = Branch::new(String::new());
     let mut nodes: BTreeSet<Option<u16>> = machine.cores.iter().map(|core| core.node).collect();
     nodes.extend(tree.node_of.values());
-    nodes.extend(machine.nics.iter().filter(|nic| nic.pci.is_none()).map(|nic| nic.node));
+    nodes.extend(
+        machine.nics.iter().filter(|nic| nic.pci.is_none()).map(|nic| nic.node.or(tree.only)),
+    );
     // Devices of no known node stand after the others.
     let (some, none): (Vec<_>, Vec<_>) = nodes.into_iter().partition(Option::is_some);
     for node in some.into_iter().chain(none) {
@@ -52,6 +54,9 @@ pub(super) fn machine(machine: &Machine) -> String {
     }
     let mut text = format!("{}\n", title(machine));
     root.print("", &mut text);
+    for remark in &machine.remarks {
+        text += &format!("note: {remark}\n");
+    }
     text
 }
 
@@ -85,6 +90,8 @@ struct Tree<'a> {
     parents: BTreeMap<PciAddress, PciAddress>,
     /// The NUMA node of each device that is below nothing.
     node_of: BTreeMap<PciAddress, Option<u16>>,
+    /// The NUMA node of all devices, where there is but one.
+    only: Option<u16>,
 }
 
 impl<'a> Tree<'a> {
@@ -96,11 +103,13 @@ impl<'a> Tree<'a> {
         let others = machine.interfaces.iter().filter_map(|it| Some((it.pci?, None)));
         let with_parent = |device: &PciDevice| Some((device.address, device.parent?));
         let parents = machine.devices.iter().filter_map(with_parent).collect();
+        let nodes: BTreeSet<_> = machine.cores.iter().filter_map(|core| core.node).collect();
+        let only = nodes.first().copied().filter(|_| nodes.len() == 1);
         let (below, node_of) = (BTreeMap::new(), BTreeMap::new());
-        let mut tree = Self { machine, below, parents, node_of };
+        let mut tree = Self { machine, below, parents, node_of, only };
         for (address, node) in gpus.chain(nics).chain(others) {
             let mut at = address;
-            let mut node = node.or_else(|| known.get(&at)?.node);
+            let mut node = node.or(only).or_else(|| known.get(&at)?.node);
             for bridge in tree.bridges(address) {
                 tree.below.entry(Some(bridge)).or_default().insert(at);
                 node = node.or_else(|| known.get(&bridge)?.node);
@@ -136,7 +145,8 @@ impl<'a> Tree<'a> {
         let mut drawn = BTreeSet::new();
         let mut below: Vec<Branch> =
             roots.flat_map(|address| self.device(*address, true, &mut drawn)).collect();
-        let soft = self.machine.nics.iter().filter(|nic| nic.pci.is_none() && nic.node == node);
+        let is_here = |nic: &&Nic| nic.pci.is_none() && nic.node.or(self.only) == node;
+        let soft = self.machine.nics.iter().filter(is_here);
         below.extend(soft.flat_map(|nic| self.nic(nic)));
         Branch { text, below }
     }
@@ -164,7 +174,7 @@ impl<'a> Tree<'a> {
             (true, 0 | 1) => below,
             (true, _) => {
                 let kind = if is_root { "PCI root port" } else { "PCI switch" };
-                vec![Branch { text: format!("{kind} {}", pci(address)), below }]
+                vec![Branch { text: format!("{kind} {}", address), below }]
             }
         }
     }
@@ -206,26 +216,22 @@ impl<'a> Tree<'a> {
     fn nearest(&self, nic: &Nic) -> String {
         match nic.pci.map(|address| self.beside(address)) {
             Some(gpus) if !gpus.is_empty() => format!("  near GPU {}", ranges(&gpus)),
-            Some(_) if self.has_neighbours() => "  apart from GPUs (storage?)".to_owned(),
+            Some(_) if self.is_storage(nic) => "  for storage".to_owned(),
             _ => String::new(),
         }
     }
 
-    /// GPUs below the lowest bridge that a device shares with any GPU.
-    fn beside(&self, address: PciAddress) -> BTreeSet<u16> {
-        let mine = self.bridges(address);
-        let shared = |gpu: &Gpu| {
-            let theirs = self.bridges(gpu.pci);
-            mine.iter().position(|bridge| theirs.contains(bridge))
-        };
-        let all: Vec<_> = self.machine.gpus.iter().map(shared).collect();
-        let Some(nearest) = all.iter().flatten().min() else { return BTreeSet::new() };
-        (0..).zip(&all).filter(|(_, at)| at.as_ref() == Some(nearest)).map(|(gpu, _)| gpu).collect()
+    fn is_storage(&self, nic: &Nic) -> bool {
+        let names: Vec<&str> = self.machine.nics.iter().map(|nic| nic.name.as_str()).collect();
+        storage(self.machine, &names).iter().any(|at| names[*at] == nic.name)
     }
 
-    /// Whether some NIC shares a bridge with a GPU.
-    fn has_neighbours(&self) -> bool {
-        self.machine.nics.iter().filter_map(|nic| nic.pci).any(|it| !self.beside(it).is_empty())
+    /// The GPUs that share a PCI bridge with a device and are nearest to it.
+    fn beside(&self, address: PciAddress) -> BTreeSet<u16> {
+        let gpus = self.machine.gpus.iter();
+        let all: Vec<_> = gpus.map(|gpu| self.machine.distance(address, gpu.pci)).collect();
+        let nearest = all.iter().min().filter(|it| matches!(it, Distance::Switch(_)));
+        (0..).zip(&all).filter(|(_, it)| Some(*it) == nearest).map(|(gpu, _)| gpu).collect()
     }
 
     /// Bridges above a device, the nearest first. A recording may lead in a circle.
@@ -245,28 +251,32 @@ impl<'a> Tree<'a> {
 
 fn gpu_line(number: usize, gpu: &Gpu) -> String {
     let domain = gpu.domain.map_or_else(String::new, |domain| format!("  NVLink domain {domain}"));
-    format!("GPU {number}  {}{domain}", pci(gpu.pci))
+    format!("GPU {number}  {}{domain}", gpu.pci)
 }
 
 fn port_line(nic: &Nic, port: &NicPort) -> String {
     let mut words = vec![format!("{}:{}", nic.name, port.number)];
-    words.push(nic.pci.map_or_else(|| "no PCI device".to_owned(), pci));
-    let network = match port.network {
-        Network::InfiniBand => "InfiniBand",
-        Network::Roce => "RoCE",
-        Network::Iwarp => "iWARP",
-        Network::Tcp => "no RDMA",
-    };
-    words.push(network.to_owned());
+    words.push(nic.pci.map_or_else(|| "no PCI device".to_owned(), |address| address.to_string()));
+    words.push(network(port.network).to_owned());
     words.push(if port.is_active { "up" } else { "down" }.to_owned());
     words.extend(rate(port.gbps));
     if port.lid > 0 {
         words.push(format!("LID {}", port.lid));
     }
     if let Some(of) = nic.virtual_of {
-        words.push(format!("virtual function of {}", pci(of)));
+        words.push(format!("virtual function of {}", of));
     }
     words.join("  ")
+}
+
+/// A network as people write it.
+pub(super) const fn network(network: Network) -> &'static str {
+    match network {
+        Network::InfiniBand => "InfiniBand",
+        Network::Roce => "RoCE",
+        Network::Iwarp => "iWARP",
+        Network::Tcp => "no RDMA",
+    }
 }
 
 fn rate(gbps: u32) -> Option<String> {
@@ -290,11 +300,12 @@ pub(super) fn address(bytes: [u8; 16], bits: u8) -> String {
     format!("{address}/{bits}")
 }
 
-/// Interfaces that no PCI device and no RDMA port has: bonds, bridges, tunnels.
+/// Interfaces that no PCI device and no RDMA port has: bonds, bridges, tunnels; not the loopback.
 fn interfaces_apart(machine: &Machine) -> Vec<String> {
     let ports = machine.nics.iter().flat_map(|nic| &nic.ports);
     let of_ports: BTreeSet<_> = ports.flat_map(|port| &port.interfaces).collect();
-    let is_apart = |it: &&Interface| it.pci.is_none() && !of_ports.contains(&it.name);
+    let is_apart =
+        |it: &&Interface| it.pci.is_none() && it.name != "lo" && !of_ports.contains(&it.name);
     let members = |name: &str| {
         let of = |it: &&Interface| it.master.as_deref() == Some(name);
         machine.interfaces.iter().filter(of).map(|it| it.name.clone()).collect::<Vec<_>>()
@@ -304,11 +315,6 @@ fn interfaces_apart(machine: &Machine) -> Vec<String> {
         members => format!("{}  of {}", interface(it), members.join(", ")),
     };
     machine.interfaces.iter().filter(is_apart).map(line).collect()
-}
-
-/// A PCI address as `lspci -D` prints it.
-pub(super) fn pci(PciAddress { domain, bus, device, function }: PciAddress) -> String {
-    format!("{domain:04x}:{bus:02x}:{device:02x}.{function}")
 }
 
 /// Numbers as the kernel lists them: `0-3,8`.

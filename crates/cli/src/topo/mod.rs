@@ -2,11 +2,13 @@
 //!
 //! * `source`: reads this machine, a recording, or files of another site;
 //! * `machine`: a machine as a tree; `text`: a fabric in lines; `json`, `svg`: the same elsewhere;
+//! * `measure`: a job that tries every pair of NICs;
 //! * `picture`: the rows and columns that text and SVG draw; `names`, `switches`: their labels;
 //! * `save`: files that are written.
 
 mod json;
 mod machine;
+mod measure;
 mod names;
 mod picture;
 #[cfg(test)]
@@ -38,20 +40,24 @@ pub(crate) struct Args {
     /// Read another site's files in place of this machine: ibnetdiscover, iblinkinfo,
     /// `lldpctl -f json` of several hosts, Slurm's topology.conf, a site file, NCCL's XML of
     /// machines. Their contents show what they are
-    #[arg(long, value_name = "FILE", num_args = 1..)]
+    #[arg(long, value_name = "FILE", num_args = 1.., group = "network")]
     from: Vec<PathBuf>,
     /// Copy the files that describe this machine to a folder, for --root; the folder must be empty
     /// or not exist
     #[arg(long, value_name = "DIR", conflicts_with = "from")]
     record: Option<PathBuf>,
+    /// Try every pair of NICs of all ranks, as the ranks of a job with one on each host: ringrun
+    /// --host a,b ringfold topo --measure
+    #[arg(long, group = "network", conflicts_with_all = ["root", "record"])]
+    measure: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Draw the fabric of --from to a file
-    #[arg(long, value_name = "FILE", requires = "from")]
+    /// Draw the fabric of --from or --measure to a file
+    #[arg(long, value_name = "FILE", requires = "network")]
     svg: Option<PathBuf>,
     /// Write a site file, which RINGFOLD_TOPO_FILE names to jobs
-    #[arg(long, value_name = "FILE", requires = "from")]
+    #[arg(long, value_name = "FILE", requires = "network")]
     write: Option<PathBuf>,
     /// Replace files that exist
     #[arg(long)]
@@ -60,7 +66,7 @@ pub(crate) struct Args {
 
 /// What to print.
 pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
-    let seen = look(args)?;
+    let Some(seen) = look(args)? else { return Ok(String::new()) };
     let mut written = Vec::new();
     if let Some(path) = &args.svg {
         let Network { fabric, found, .. } = network(&seen, "--svg")?;
@@ -70,7 +76,7 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     if let Some(path) = &args.write {
         let Network { fabric, found, site } = network(&seen, "--write")?;
         let site = site.clone().unwrap_or_else(|| Site::of(fabric, found));
-        save(path, &ringfold_topology::discover::files::write(&site), args.force)?;
+        save(path, &site.write(), args.force)?;
         written.push(path);
     }
     let mut text = if args.json { in_json(&seen)? } else { in_words(&seen) };
@@ -82,10 +88,14 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Reads what the user named.
-fn look(args: &Args) -> anyhow::Result<Seen> {
+/// Reads what the user named, or measures; nothing on ranks that only take part in measuring.
+fn look(args: &Args) -> anyhow::Result<Option<Seen>> {
+    if args.measure {
+        let seen = |network| Seen { machines: Vec::new(), network: Some(network) };
+        return Ok(measure::measure()?.map(seen));
+    }
     if !args.from.is_empty() {
-        return source::files(&args.from);
+        return source::files(&args.from).map(Some);
     }
     let root = args.root.as_deref().unwrap_or(Path::new("/"));
     ensure!(root.join("sys").is_dir(), "{}: is no recording: it has no sys", root.display());
@@ -93,7 +103,7 @@ fn look(args: &Args) -> anyhow::Result<Seen> {
         Some(folder) => discover::record(root, folder)?,
         None => discover::machine(root),
     };
-    Ok(Seen { machines: vec![machine], network: None })
+    Ok(Some(Seen { machines: vec![machine], network: None }))
 }
 
 fn network<'a>(seen: &'a Seen, option: &str) -> anyhow::Result<&'a Network> {

@@ -115,11 +115,6 @@ impl Picture {
         blocks.iter_mut().for_each(|block| block.title = block.titled(pods.len() > 1));
         Self { columns, blocks }
     }
-
-    /// Rows of all blocks.
-    pub(super) fn rows(&self) -> usize {
-        self.blocks.iter().map(|block| block.rows.len()).sum()
-    }
 }
 
 /// Ports by host, and of each host in the order of devices.

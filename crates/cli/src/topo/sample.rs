@@ -79,6 +79,54 @@ fn port(host: usize, device: usize, attached: Option<(usize, u16)>) -> EndPort {
     }
 }
 
+/// A torus of switches with two hosts on each, in rows that turn at their ends.
+pub(super) fn torus(rows: usize, columns: usize) -> (Fabric, Classification) {
+    let (mut fabric, mut found) = rails(rows * columns, 2, 1, 0);
+    let at = |row: usize, column: usize| {
+        let column = column % columns;
+        let row = row % rows;
+        row * columns + if row % 2 == 0 { column } else { columns - 1 - column }
+    };
+    for row in 0..rows {
+        for column in 0..columns {
+            for next in [at(row + 1, column), at(row, column + 1)] {
+                fabric.cables.push(Cable { ends: [(at(row, column), 50), (next, 51)], gbps: 400 });
+            }
+        }
+    }
+    let dims = [rows, columns].map(|dim| u32::try_from(dim).unwrap()).to_vec();
+    found.kind = sure(Kind::Torus { dims }, "every switch has four neighbours");
+    found.rails = sure(0, "a host has one port");
+    (fabric, found)
+}
+
+/// Two pods of two groups of two hosts, with two rails in each of two planes.
+pub(super) fn pods() -> (Fabric, Classification) {
+    let (mut fabric, mut found) = rails(4, 2, 4, 0);
+    let cable = |low: usize, high: usize| Cable {
+        ends: [(low, u16::try_from(high).unwrap()), (high, u16::try_from(low).unwrap())],
+        gbps: 800,
+    };
+    for spine in 16..20 {
+        fabric.switches.push(switch(spine, format!("spine{}", spine - 16)));
+    }
+    for leaf in 0..16 {
+        let (pod, plane) = (leaf / 8, leaf % 4 / 2);
+        fabric.cables.push(cable(leaf, 16 + 2 * pod + plane));
+    }
+    for plane in 0..2 {
+        fabric.switches.push(switch(20 + plane, format!("core{plane}")));
+        fabric.cables.extend([cable(16 + plane, 20 + plane), cable(18 + plane, 20 + plane)]);
+    }
+    for (place, _) in &mut found.places {
+        let Place { rail, .. } = place.unwrap();
+        *place = Some(Place { rail: rail % 2, plane: u8::try_from(rail / 2).unwrap() });
+    }
+    found.hosts.iter_mut().for_each(|host| host.pod = host.group / 2);
+    (found.rails, found.planes) = (sure(2, "two in each plane"), sure(2, "two planes"));
+    (fabric, found)
+}
+
 /// One port of two rails' fabric each: unplugged, slow, in the wrong leaf; and one that is missing.
 pub(super) fn faulty() -> (Fabric, Classification) {
     let (mut fabric, mut found) = rails(1, 4, 2, 1);
@@ -98,7 +146,7 @@ pub(super) fn faulty() -> (Fabric, Classification) {
     (fabric, found)
 }
 
-fn address(bus: u8, device: u8) -> PciAddress {
+pub(super) fn address(bus: u8, device: u8) -> PciAddress {
     PciAddress { domain: 0, bus, device, function: 0 }
 }
 
@@ -157,6 +205,7 @@ pub(super) fn machine() -> Machine {
         ..interface(8, 8)
     };
     Machine {
+        remarks: vec!["The kernel tells stories.".to_owned()],
         name: "node7".to_owned(),
         cores: (0..8).map(|number| core(number / 4, number)).collect(),
         devices: vec![

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{bail, ensure};
 use ringfold_topology::certainty::{Certainty, Finding};
 use ringfold_topology::discover::files;
 use ringfold_topology::evidence::HostPath;
@@ -33,7 +33,7 @@ pub(super) fn files(paths: &[PathBuf]) -> anyhow::Result<Seen> {
     let mut seen = Seen::default();
     let mut graphs = Vec::new();
     for path in paths {
-        let (name, bytes) = (path.display().to_string(), load(path)?);
+        let (name, bytes) = (path.display().to_string(), files::load(path)?);
         if is_xml(&bytes) {
             bail!("{name}: XML of NCCL is not read yet");
         }
@@ -164,8 +164,4 @@ fn number(value: usize) -> u32 {
 
 fn unknown<T>(value: T, because: &str) -> Finding<T> {
     Finding { value, certainty: Certainty::Unknown, because: because.to_owned() }
-}
-
-fn load(path: &Path) -> anyhow::Result<Vec<u8>> {
-    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }

@@ -22,7 +22,8 @@ use ringfold_types::limits::{CHANNELS_MAX, PLAN_BYTES_MAX};
 use crate::settings::digest;
 
 /// The settings. One field per variable. Every rank of a job should have the same; ranks whose
-/// `algorithms`, `plan`, `chunk_bytes` or `channels` differ do not begin.
+/// `algorithms`, `plan`, `chunk_bytes`, `channels`, `topology` or `topology_file` differ do not
+/// begin.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Config {
@@ -95,6 +96,14 @@ pub struct Config {
     /// default: 2 where data goes by TCP only, be it between hosts, else 1. What is beyond is taken
     /// for the nearest.
     pub channels: Option<u8>,
+    /// `RINGFOLD_TOPO`: `off` leaves rails, planes and the order of hosts out of all choices, and
+    /// reads nothing about them. Default: `on`; ranks use what is certain of the fabric.
+    pub topology: bool,
+    /// `RINGFOLD_TOPO_FILE`: a file that describes the fabric: a site file (`ringfold topo --write`),
+    /// or what `ibnetdiscover`, `iblinkinfo` or `lldpctl -f json` printed, or Slurm's
+    /// `topology.conf`. Ranks look for their ports and their host in it. Those whose files differ do
+    /// not begin, except with LLDP, whose files are of one host each. Default: none.
+    pub topology_file: Option<String>,
     /// `RINGFOLD_TIMEOUT`: seconds that one call may take before the ranks are asked who is missing
     /// and the job fails. Default: 600.
     pub timeout: Duration,
@@ -129,6 +138,8 @@ impl fmt::Debug for Config {
             .field("plan", &self.plan.rows().len())
             .field("chunk_bytes", &self.chunk_bytes)
             .field("channels", &self.channels)
+            .field("topology", &self.topology)
+            .field("topology_file", &self.topology_file)
             .field("timeout", &self.timeout)
             .field("join_timeout", &self.join_timeout)
             .field("socket_ifname", &self.socket_ifname)
@@ -138,8 +149,14 @@ impl fmt::Debug for Config {
 }
 
 /// The variables that must be the same on every rank, because schedules depend on them.
-pub(crate) const ALIKE: [&str; 4] =
-    ["RINGFOLD_ALGO", "RINGFOLD_CHUNK", "RINGFOLD_CHANNELS", "RINGFOLD_PLAN"];
+pub(crate) const ALIKE: [&str; 6] = [
+    "RINGFOLD_ALGO",
+    "RINGFOLD_CHUNK",
+    "RINGFOLD_CHANNELS",
+    "RINGFOLD_PLAN",
+    "RINGFOLD_TOPO",
+    "RINGFOLD_TOPO_FILE",
+];
 
 /// Bytes of a host's name.
 const HOST_BYTES: usize = 64;
@@ -228,6 +245,8 @@ impl Default for Config {
             plan: Measurements::default(),
             chunk_bytes: None,
             channels: None,
+            topology: true,
+            topology_file: None,
             timeout: Duration::from_secs(600),
             join_timeout: Duration::from_secs(60),
             socket_ifname: None,
@@ -238,15 +257,18 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The values of `ALIKE`, in words; empty where nothing is set.
-    pub(crate) fn alike(&self) -> [String; 4] {
+    /// The values of `ALIKE`, in words; empty where nothing is set. `site` is the digest of what the
+    /// topology file says of all hosts.
+    pub(crate) fn alike(&self, site: Option<u64>) -> [String; 6] {
         let chunk = self.chunk_bytes.map_or_else(String::new, |bytes| bytes.to_string());
         let channels = self.channels.map_or_else(String::new, |channels| channels.to_string());
         let plan = match self.plan.rows().len() {
             0 => String::new(),
             lines => format!("{lines}-lines-{:x}", digest(&self.plan.to_string())),
         };
-        [self.algorithms.to_string(), chunk, channels, plan]
+        let topology = if self.topology { "" } else { "off" }.to_owned();
+        let site = site.map_or_else(String::new, |digest| format!("{digest:x}"));
+        [self.algorithms.to_string(), chunk, channels, plan, topology, site]
     }
 
     /// The settings that this process's environment asks for.
@@ -292,6 +314,17 @@ impl Config {
         if let Some(value) = set("RINGFOLD_CHANNELS") {
             config.channels = Some(number("RINGFOLD_CHANNELS", value, 1..=CHANNELS_MAX)?);
         }
+        if let Some(value) = set("RINGFOLD_TOPO") {
+            config.topology = match value {
+                "on" => true,
+                "off" => false,
+                _ => {
+                    let (variable, wanted) = ("RINGFOLD_TOPO", "`on` or `off`");
+                    return Err(ConfigError::Value { variable, value: value.to_owned(), wanted });
+                }
+            };
+        }
+        config.topology_file = set("RINGFOLD_TOPO_FILE").map(str::to_owned);
         if let Some(value) = set("RINGFOLD_TIMEOUT") {
             config.timeout = seconds("RINGFOLD_TIMEOUT", value)?;
         }
@@ -414,6 +447,8 @@ mod tests {
         assert_eq!(with("RINGFOLD_IB_PKEY", "127").unwrap().rdma().partition_key_index, 127);
         assert_eq!(with("RINGFOLD_TIMEOUT", "0.5").unwrap().timeout, Duration::from_millis(500));
         assert_eq!(with("RINGFOLD_TIMEOUT", "1e19").unwrap().timeout, LONGEST);
+        assert!(!with("RINGFOLD_TOPO", "off").unwrap().topology && Config::default().topology);
+        assert_eq!(with("RINGFOLD_TOPO_FILE", "x").unwrap().topology_file.as_deref(), Some("x"));
         let tcp_only = Transports { shm: false, rdma: false, tcp: true };
         assert_eq!(with("RINGFOLD_TRANSPORT", "tcp").unwrap().transports, tcp_only);
         assert_eq!(
@@ -455,6 +490,7 @@ mod tests {
             ("RINGFOLD_ALGO", "allreduce:teleport"),
             ("RINGFOLD_PLAN", "/no/such/file"),
             ("RINGFOLD_PLAN", "/dev/zero"),
+            ("RINGFOLD_TOPO", "0"),
             ("RINGFOLD_DEBUG", "LOUD"),
         ] {
             let message = with(name, value).expect_err(value).to_string();

@@ -1,7 +1,8 @@
 //! Puts a fabric together from what tools print: each link twice, once at either end.
 //!
 //! This is what proves a file complete. A tool walks a subnet from one port, so all that it prints
-//! hangs together. In a file that was cut off, some link has lost one of its ends.
+//! hangs together. In a file that was cut off between two nodes, some link has lost one of its ends.
+//! For a cut within a node, each reader says what shows it.
 
 use std::collections::HashMap;
 
@@ -67,6 +68,12 @@ impl Graph {
         self.by_key.get(&key).copied()
     }
 
+    /// The node that was added last, and its last end.
+    pub(super) fn last(&self) -> Option<(&Node, &End)> {
+        let end = self.ends.last()?;
+        Some((&self.nodes[end.node], end))
+    }
+
     /// The GUID of a node by its index.
     pub(super) fn guid(&self, index: usize) -> u64 {
         self.nodes[index].guid
@@ -112,9 +119,12 @@ impl Graph {
 
     /// The fabric, once each link has been found at both ends.
     pub(super) fn fabric(self) -> Result<Fabric, Reason> {
-        let last = self.ends.last().map_or(1, |end| end.line);
+        let line = self.ends.last().map_or(1, |end| end.line);
         if self.ends.iter().all(|end| end.far.is_none()) {
-            return Err(Reason::new(last, "has no link up to here: the file is cut off"));
+            return Err(Reason::new(line, "has no link up to here: the file is cut off"));
+        }
+        if self.nodes.iter().all(|node| node.kind != NodeKind::Adapter) {
+            return Err(Reason::new(line, "has no adapter up to here: the file is cut off"));
         }
         let mut fabric = Fabric::default();
         let switches = self.switches(&mut fabric)?;

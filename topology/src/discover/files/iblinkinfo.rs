@@ -3,6 +3,8 @@
 //! Without `-l` a line names the other end by LID, and LIDs are unique within one subnet only: a
 //! file of two subnets is refused there. With `-l` it names GUIDs, and does not say what is a
 //! switch: a GUID with several ports is one.
+//!
+//! The last node is the one where the tool ran. A file that ends within a switch was cut off.
 
 use std::collections::HashMap;
 
@@ -16,6 +18,18 @@ const KEY_OF_DOWN: u64 = 1 << 63;
 
 /// Reads either form.
 pub(super) fn links(text: &str) -> Result<Graph, Reason> {
+    let graph = either(text)?;
+    match graph.last() {
+        Some((node, end)) if node.kind == NodeKind::Switch => {
+            let text = "ends within a switch: it is cut off, or has no adapters; run iblinkinfo on a \
+                        host, without --switches-only";
+            Err(Reason::new(end.line, text))
+        }
+        _ => Ok(graph),
+    }
+}
+
+fn either(text: &str) -> Result<Graph, Reason> {
     let first = text.lines().find(|line| !line.trim().is_empty());
     if first.is_some_and(|line| line.starts_with("0x")) { by_line(text) } else { by_node(text) }
 }

@@ -2,8 +2,13 @@
 //! and its ports report (`-p`).
 //!
 //! A topology file has a block for each node, with a line for each port that has a link. Several
-//! files, of several subnets, may follow one another. `-l` prints nodes without links and so says
-//! nothing of a fabric.
+//! files, of several subnets, may follow one another. Adapters follow switches, so a file that was
+//! cut off within a switch has no adapter.
+//!
+//! A ports report has a line for each port, those of a node from the last to the first. So the last
+//! node of a whole report ends with its port 1.
+//!
+//! `-l` prints nodes without links and so says nothing of a fabric.
 
 use super::error::Reason;
 use super::graph::{End, Graph, Node, NodeKind};
@@ -165,7 +170,12 @@ pub(super) fn ports(text: &str) -> Result<Graph, Reason> {
             port(&mut graph, Scan::new(text, line))?;
         }
     }
-    Ok(graph)
+    match graph.last() {
+        Some((node, end)) if node.kind == NodeKind::Switch && end.number != 1 => {
+            Err(Reason::new(end.line, "ends before port 1 of its switch: the file is cut off"))
+        }
+        _ => Ok(graph),
+    }
 }
 
 /// `CA 22 1 0x98… 4x EDR - SW 7 4 0xb8… ( 'host3 mlx5_3' - 'leaf3' )`, or `SW 6 2 0xb8… 4x EDR

@@ -11,6 +11,8 @@ mod merge;
 mod scan;
 mod site;
 pub mod slurm;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -173,9 +173,11 @@ fn group(line: usize, text: &str) -> Result<Option<Group>, Reason> {
             _ => return Err(wrong(format!("has {}, which ringfold does not know", shown(field)))),
         }
     }
-    let is_group = !group.name.is_empty();
-    if !is_group && !(group.nodes.is_empty() && group.switches.is_empty()) {
-        return Err(Reason::new(line, "has nodes without a SwitchName or BlockName"));
+    if !group.name.is_empty() {
+        return Ok(Some(group));
     }
-    Ok(is_group.then_some(group))
+    if group.nodes.is_empty() && group.switches.is_empty() {
+        return Ok(None);
+    }
+    Err(Reason::new(line, "has nodes without a SwitchName or BlockName"))
 }

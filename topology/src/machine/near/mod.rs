@@ -22,11 +22,11 @@ impl Seat {
 
 /// The GPU of the rank with number `local_rank` among `local_size` of its host.
 ///
-/// `visible` is the value of `CUDA_VISIBLE_DEVICES` of that rank, if it is set. A list for one rank
-/// gives its first GPU. A list with at least as many GPUs as the host has ranks is taken for a list
-/// that all ranks have: the rank takes the entry with its own number. Without a list, or with one of
-/// names in place of numbers, ranks take GPUs in PCI order, in turn. Nothing if the list is empty,
-/// or if there is no such GPU.
+/// `visible` is the value of `CUDA_VISIBLE_DEVICES` of that rank, if it is set. The rank takes the
+/// first GPU of the list. But if the list has at least as many GPUs as the host has ranks, all ranks
+/// are taken to have that list, and the rank takes the entry with its own number. Without a list,
+/// or with names in place of numbers, ranks take GPUs in turn, in PCI order. The result is nothing
+/// if the list is empty, or if there is no such GPU.
 #[must_use]
 pub fn gpu_of(
     machine: &Machine,
@@ -58,9 +58,9 @@ fn countable(machine: &Machine) -> Vec<PciAddress> {
     if some.is_empty() { all } else { some }
 }
 
-/// Shares the ports of a host among its ranks. `seats` has the seat of each local rank. `ports` has,
-/// for each usable port, the name of its RDMA device or network interface; it may occur again, for
-/// a second port. The result has, for each local rank, indices into `ports`, the nearest first.
+/// Shares the ports of a host among its ranks. `seats` has the seat of each local rank. `ports` has
+/// the name of the RDMA device or network interface of each usable port; a name may occur again,
+/// for a second port. The result has indices into `ports` for each local rank, the nearest first.
 ///
 /// Every rank gets at least one port and every port at least one rank, and both as evenly as
 /// possible: 8 ranks and 4 ports are two ranks a port, 4 ranks and 8 ports are two ports a rank.

@@ -1,3 +1,5 @@
+//! Ports are shared out on a host with 8 GPUs and 10 NICs.
+
 use super::*;
 use crate::machine::{Core, Gpu, Interface, Nic, PciDevice};
 

@@ -5,7 +5,7 @@
 //!   form, to the spines of its rail, which cores join.
 //! * Rail-only: Wang et al., "Rail-only: A Low-Cost High-Performance Network for Training LLMs"
 //!   (2023). As above, and nothing joins rails.
-//! * Fat trees: Öhring et al., "On Generalized Fat Trees" (1995), XGFT(h; m1..mh; w1..wh);
+//! * Fat trees: Ohring et al., "On Generalized Fat Trees" (1995), XGFT(h; m1..mh; w1..wh);
 //!   a k-ary n-tree has every m and w equal to k.
 //! * `Dragonfly+`: Shpiner et al. (2017). `HyperX`: Ahn et al. (2009). `Dragonfly`: Kim et al.
 //!   (2008), which has no name in the classifier and counts as unknown.

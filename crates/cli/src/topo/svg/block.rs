@@ -1,12 +1,12 @@
 //! A group of hosts: leaf switches above, a row for each host, a line down each rail.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use ringfold_topology::fabric::Fabric;
+use ringfold_topology::fabric::{Cable, Fabric};
 
 use super::super::names::fold;
 use super::super::picture::{Block, Cell, Picture, Row, State};
-use super::super::switches::{folded, shorten};
+use super::super::switches::{folded, levels, shorten};
 use super::super::text;
 use super::canvas::{Area, Canvas, Font, Look, color};
 use super::{DARK, GREY, ORANGE, RED, SMALL, WHITE};
@@ -21,9 +21,10 @@ const LABEL_MAX: usize = 30;
 
 /// A group with the sizes of its parts.
 pub(super) struct Drawn<'a> {
-    fabric: &'a Fabric,
     picture: &'a Picture,
     block: &'a Block,
+    /// Higher switches that its leaf switches are joined to, in words.
+    above: String,
     names: Vec<String>,
     cells: Vec<Vec<String>>,
     label_width: f64,
@@ -54,7 +55,7 @@ pub(super) fn color_of(picture: &Picture, column: usize) -> String {
 }
 
 impl<'a> Drawn<'a> {
-    pub(super) fn new(fabric: &'a Fabric, picture: &'a Picture, block: &'a Block) -> Self {
+    pub(super) fn new(fabric: &Fabric, picture: &'a Picture, block: &'a Block) -> Self {
         let name = |row: &Row| match row.hosts.len() {
             1 => shorten(&row.hosts[0], LABEL_MAX),
             count => format!("{} x{count}", shorten(&fold(&row.hosts), LABEL_MAX)),
@@ -64,7 +65,8 @@ impl<'a> Drawn<'a> {
         let cells: Vec<Vec<String>> =
             block.rows.iter().map(|row| row.cells.iter().map(cell).collect()).collect();
         let heads = heads(fabric, picture, block);
-        let title_width = SMALL.width(&block.title);
+        let above = above(fabric, block);
+        let title_width = SMALL.width(&block.title).max(SMALL.width(&above));
         let widest = names.iter().map(|name| SMALL.width(name)).fold(title_width, f64::max);
         let mut columns: Vec<f64> = (0..picture.columns.len())
             .map(|at| {
@@ -83,7 +85,7 @@ impl<'a> Drawn<'a> {
         let width = label_width + columns.iter().sum::<f64>() + PADDING;
         let rows = f64::from(u32::try_from(names.len()).unwrap_or(u32::MAX));
         let height = HEAD_HEIGHT + PADDING + rows * ROW_HEIGHT;
-        Self { fabric, picture, block, names, cells, label_width, columns, heads, width, height }
+        Self { picture, block, above, names, cells, label_width, columns, heads, width, height }
     }
 
     /// Says where the leaf switches are, if the group is drawn at a place.
@@ -106,8 +108,16 @@ impl<'a> Drawn<'a> {
         x + self.label_width + left + self.columns[column] / 2.0
     }
 
-    pub(super) fn draw(&self, canvas: &mut Canvas, x: f64, y: f64) {
-        canvas.label((x + PADDING, y + HEAD_HEIGHT / 2.0 + 4.0), SMALL_BOLD, &self.block.title);
+    pub(super) fn above(&self) -> String {
+        self.above.clone()
+    }
+
+    /// Draws it at a place, with a line below its title.
+    pub(super) fn draw(&self, canvas: &mut Canvas, x: f64, y: f64, subtitle: &str) {
+        let (x_text, middle) = (x + PADDING, y + HEAD_HEIGHT / 2.0);
+        let up = if subtitle.is_empty() { 0.0 } else { 7.0 };
+        canvas.label((x_text, middle + 4.0 - up), SMALL_BOLD, &self.block.title);
+        canvas.label((x_text, middle + 4.0 + up), SMALL, subtitle);
         let top = y + HEAD_HEIGHT + PADDING;
         for (at, name) in self.names.iter().enumerate() {
             let y = top + ROW_HEIGHT * f64::from(u32::try_from(at).unwrap_or(u32::MAX));
@@ -191,6 +201,23 @@ impl<'a> Drawn<'a> {
 
 const BOLD: Font<'_> = Font { is_bold: true, ..WHITE };
 const SMALL_BOLD: Font<'_> = Font { is_bold: true, ..SMALL };
+
+fn above(fabric: &Fabric, block: &Block) -> String {
+    let levels = levels(fabric);
+    let own: BTreeSet<usize> = block.heads.iter().flatten().copied().collect();
+    let other = |cable: &Cable| {
+        let [(one, _), (other, _)] = cable.ends;
+        let pairs = [(one, other), (other, one)];
+        pairs.into_iter().find(|(low, _)| own.contains(low)).map(|(_, high)| high)
+    };
+    let higher: BTreeSet<usize> =
+        fabric.cables.iter().filter_map(other).filter(|switch| levels[*switch] > 1).collect();
+    let higher: Vec<usize> = higher.into_iter().collect();
+    match &higher[..] {
+        [] => String::new(),
+        some => shorten(&format!("up to {}", folded(fabric, some)), LABEL_MAX),
+    }
+}
 
 /// A box for each switch; columns beside each other that share a switch share its box.
 fn heads(fabric: &Fabric, picture: &Picture, block: &Block) -> Vec<Head> {

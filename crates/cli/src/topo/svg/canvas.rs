@@ -15,11 +15,11 @@ pub(super) struct Canvas {
 
 /// A rectangle: left, top, width and height.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Area {
-    pub(super) x: f64,
-    pub(super) y: f64,
-    pub(super) w: f64,
-    pub(super) h: f64,
+pub(in crate::topo) struct Area {
+    pub(in crate::topo) x: f64,
+    pub(in crate::topo) y: f64,
+    pub(in crate::topo) w: f64,
+    pub(in crate::topo) h: f64,
 }
 
 /// How a shape looks.

@@ -21,8 +21,9 @@ const HOSTS_MAX: usize = 128;
 /// A level of more switches is one box.
 const BOXES_MAX: usize = 16;
 
-/// Groups side by side; more go below, and then cables to higher switches are words.
-const ABREAST_MAX: usize = 4;
+/// Groups that are wider in all go into several lines, and their cables to higher switches are
+/// said in words.
+const LINE_WIDTH_MAX: f64 = 2400.0;
 
 /// Groups and oddities beyond these are counted and not drawn.
 const BLOCKS_MAX: usize = 64;
@@ -48,6 +49,13 @@ pub(super) fn fabric(fabric: &Fabric, found: &Classification) -> String {
     canvas.finish(width, height)
 }
 
+/// Where the labels are, each with its text, and the size of the sheet.
+#[cfg(test)]
+pub(super) fn labels(fabric: &Fabric, found: &Classification) -> (Vec<(Area, String)>, f64, f64) {
+    let (canvas, width, height) = draw(fabric, found);
+    (canvas.labels, width, height)
+}
+
 fn draw(fabric: &Fabric, found: &Classification) -> (Canvas, f64, f64) {
     let picture = Picture::of(fabric, found, text::count_hosts(fabric) > HOSTS_MAX);
     let blocks: Vec<Drawn<'_>> = picture
@@ -57,12 +65,17 @@ fn draw(fabric: &Fabric, found: &Classification) -> (Canvas, f64, f64) {
         .map(|block| Drawn::new(fabric, &picture, block))
         .collect();
     let mut canvas = Canvas::default();
-    let abreast: Vec<&[Drawn<'_>]> = blocks.chunks(ABREAST_MAX).collect();
-    let width_of =
-        |line: &[Drawn<'_>]| line.iter().map(|block| block.width + GAP).sum::<f64>() - GAP;
+    let step = blocks.iter().map(|block| block.width).fold(0.0, f64::max) + GAP;
+    let abreast = (1..=blocks.len().max(1))
+        .take_while(|count| number(*count) * step - GAP <= LINE_WIDTH_MAX)
+        .last();
+    let abreast = abreast.unwrap_or(1);
+    let is_one_line = blocks.len() <= abreast;
+    let lines: Vec<&[Drawn<'_>]> = blocks.chunks(abreast).collect();
     let graph = graph::Graph::of(fabric, found, &picture);
     let rows = upper(fabric, graph.is_some());
-    let widest = abreast.iter().map(|line| width_of(line)).fold(WIDTH_MIN, f64::max);
+    let width = number(abreast.min(blocks.len())) * step - GAP;
+    let widest = width.max(WIDTH_MIN);
     let boxes = rows.iter().map(|row| row.iter().map(|it| it.width() + GAP).sum::<f64>());
     let graph_width = graph.as_ref().map_or(0.0, |graph| graph.width);
     let inner = boxes.fold(widest, f64::max).max(graph_width);
@@ -76,23 +89,24 @@ fn draw(fabric: &Fabric, found: &Classification) -> (Canvas, f64, f64) {
         y += LEVEL_HEIGHT;
     }
     let mut tops = Vec::new();
-    for line in &abreast {
-        let mut x = MARGIN + (inner - width_of(line)) / 2.0;
+    for line in &lines {
+        let mut x = MARGIN + (inner - width) / 2.0;
         for block in *line {
             block.heads(x, y, &mut areas);
             tops.push((block, x, y));
-            x += block.width + GAP;
+            x += step;
         }
         y += line.iter().map(|block| block.height).fold(0.0, f64::max) + GAP;
     }
-    if abreast.len() <= 1 && graph.is_none() {
+    if is_one_line && graph.is_none() {
         cables(&mut canvas, fabric, &picture, &areas);
     }
     for row in &rows {
         row.iter().for_each(|upper| upper.draw(&mut canvas, &areas));
     }
     for (block, x, y) in tops {
-        block.draw(&mut canvas, x, y);
+        let above = if is_one_line || graph.is_some() { String::new() } else { block.above() };
+        block.draw(&mut canvas, x, y, &above);
     }
     let left = picture.blocks.len().saturating_sub(BLOCKS_MAX);
     if left > 0 {
@@ -110,8 +124,11 @@ fn header(canvas: &mut Canvas, fabric: &Fabric, found: &Classification, width: f
     canvas.label((MARGIN, y), TITLE, &shorten(&kind, TITLE.room(width)));
     let mut lines = vec![text::size(fabric)];
     lines.push(format!(
-        "{} rails ({}), {} ({}), {} ({})",
-        found.rails.value,
+        "{} ({}), {} ({}), {} ({})",
+        match found.rails.value {
+            0 => "no rails".to_owned(),
+            rails => text::many(rails.into(), "rail"),
+        },
         found.rails.certainty,
         text::many(found.planes.value.into(), "plane"),
         found.planes.certainty,
@@ -164,11 +181,14 @@ fn upper(fabric: &Fabric, has_graph: bool) -> Vec<Vec<Upper>> {
     (lowest..=highest).rev().map(row).collect()
 }
 
+fn number(count: usize) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
 /// Spreads the boxes of a level over the width.
 fn place(row: &[Upper], width: f64, y: f64, areas: &mut BTreeMap<usize, Area>) {
     let all: f64 = row.iter().map(Upper::width).sum();
-    let count = f64::from(u32::try_from(row.len()).unwrap_or(u32::MAX));
-    let gap = ((width - all) / count.max(1.0)).max(0.0);
+    let gap = ((width - all) / number(row.len().max(1))).max(0.0);
     let mut x = MARGIN + gap / 2.0;
     for upper in row {
         let area = Area { x, y, w: upper.width(), h: 26.0 };

@@ -327,7 +327,7 @@ impl PortText {
             PortId::Guid(of) => guid = Some(format!("{of:#018x}")),
             PortId::Mac(of) => mac = Some(mac_text(of)),
             PortId::Address(of) => {
-                address = Some(IpAddr::from(of.to_be_bytes()).to_canonical().to_string());
+                address = Some(IpAddr::V6(of.into()).to_canonical().to_string());
             }
             PortId::Named(_) => (),
         }

@@ -1,0 +1,195 @@
+//! Schedules of ranks whose place in a fabric is known, proven for many fabrics.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "all of this is a test")]
+
+use rayon::prelude::*;
+use ringfold_collectives::check::{Conditions, check};
+use ringfold_collectives::{Algorithm, Plan, Schedule, Stated};
+use ringfold_topology::fabric::Place;
+use ringfold_topology::{Layout, Path, RankReach, Reach};
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
+
+/// Small numbers from a seed that is printed, and another in every run.
+struct Random(u64);
+
+impl Random {
+    fn new() -> Self {
+        let now = std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
+        let seed = option_env!("RINGFOLD_PROOFS_SEED");
+        let seed = seed.map_or_else(|| now.into(), |seed| seed.parse().unwrap());
+        println!("RINGFOLD_PROOFS_SEED={seed}");
+        Self(seed)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = (self.0 ^ self.0 >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9).wrapping_add(1);
+        usize::try_from(self.0 >> 33).unwrap() % end
+    }
+
+    fn shuffle<T>(&mut self, all: &mut [T]) {
+        for at in (1..all.len()).rev() {
+            all.swap(at, self.below(at + 1));
+        }
+    }
+}
+
+fn rails(rails: impl IntoIterator<Item = usize>) -> Reach {
+    let rail = |rail| Reach::of(Place { rail: u16::try_from(rail).unwrap(), plane: 0 });
+    rails.into_iter().filter_map(rail).collect()
+}
+
+/// What ranks of a host reach.
+#[derive(Clone, Copy, Debug)]
+enum Nics {
+    /// Nobody knows.
+    Unknown,
+    /// The rank at place i of its host reaches rail i alone, of so many.
+    OneEach(usize),
+    /// Every rank reaches all rails, of so many, and prefers that of its place.
+    All(usize),
+    /// Any rails, of so many.
+    Any(usize),
+}
+
+/// Hosts of the fabric with so many ranks each, in leaf groups of `group` and pods of `pod` hosts.
+/// Ranks are dealt to hosts at random, and hosts to groups.
+fn fabric(random: &mut Random, ranks: &[usize], group: usize, pod: usize, nics: Nics) -> Layout {
+    let all = (0..ranks.len()).flat_map(|host| vec![host; ranks[host]]);
+    let mut names: Vec<usize> = all.collect();
+    random.shuffle(&mut names);
+    let layout = Layout::from_host_names(&names);
+    let number = |number: usize| u32::try_from(number).unwrap();
+    let mut orders: Vec<usize> = (0..ranks.len()).collect();
+    random.shuffle(&mut orders);
+    let path = |at: &usize| Path {
+        order: number(*at),
+        pod: number(at / pod),
+        group: number(at / group),
+        machine: number(*at),
+    };
+    let layout = layout.with_paths(&orders.iter().map(path).collect::<Vec<_>>());
+    let mut reach = |rank: usize| {
+        let rank = Rank::at(rank);
+        let host = layout.ranks_on(layout.host(rank));
+        let place = host.iter().position(|it| *it == rank).unwrap();
+        match nics {
+            Nics::Unknown => RankReach::default(),
+            Nics::OneEach(count) => {
+                let rail = rails([place % count]);
+                RankReach { reaches: rail, prefers: rail }
+            }
+            Nics::All(count) => {
+                RankReach { reaches: rails(0..count), prefers: rails([place % count]) }
+            }
+            Nics::Any(count) => {
+                let (one, two) = (random.below(count), random.below(count));
+                RankReach { reaches: rails([one, two]), prefers: rails([one]) }
+            }
+        }
+    };
+    if matches!(nics, Nics::Unknown) {
+        return layout;
+    }
+    let reach: Vec<RankReach> = (0..layout.size()).map(&mut reach).collect();
+    layout.with_reach(&reach)
+}
+
+/// Hosts of different numbers of ranks, in groups and pods of any size.
+fn any_fabric(random: &mut Random) -> Layout {
+    let hosts = 1 + random.below(9);
+    let ranks: Vec<usize> = (0..hosts).map(|_| 1 + random.below(5)).collect();
+    let (group, count) = (1 + random.below(4), 1 + random.below(4));
+    let nics = [Nics::Unknown, Nics::OneEach(count), Nics::All(count), Nics::Any(count)];
+    let nics = nics[random.below(nics.len())];
+    let pod = group * (1 + random.below(3));
+    let layout = fabric(random, &ranks, group, pod, nics);
+    layout.with_channels(1 + random.below(3))
+}
+
+/// Elements that pass at a time, and bytes that a link accepts.
+#[derive(Clone, Copy, Debug)]
+struct Pipeline {
+    chunk: usize,
+    window_bytes: usize,
+}
+
+fn schedules(
+    algorithm: &Algorithm,
+    call: Call,
+    layout: &Layout,
+    pipeline: Pipeline,
+) -> Vec<Schedule> {
+    let Pipeline { chunk, window_bytes } = pipeline;
+    let plan = |rank| Plan { call, layout, rank: Rank::at(rank), chunk, window_bytes };
+    (0..layout.size()).map(|rank| (algorithm.schedule)(&plan(rank))).collect()
+}
+
+/// In place and apart, by links that offer and that do not; what it takes apart.
+fn prove(algorithm: &Algorithm, call: Call, layout: &Layout, pipeline: Pipeline) -> Stated {
+    let schedules = schedules(algorithm, call, layout, pipeline);
+    let proven = |in_place, offers| {
+        let conditions = Conditions { in_place, window_bytes: pipeline.window_bytes, offers };
+        check(&schedules, conditions).unwrap_or_else(|flaw| {
+            panic!("{algorithm}, {call}, {layout:?}, {conditions:?}: {flaw}\n{}", schedules[0])
+        })
+    };
+    for (in_place, offers) in [(true, false), (true, true), (false, true)] {
+        proven(in_place, offers);
+    }
+    proven(false, false)
+}
+
+fn collectives() -> impl Iterator<Item = &'static Algorithm> {
+    let all = Collective::ALL.into_iter().flat_map(Algorithm::of);
+    all.filter(|algorithm| algorithm.works_anywhere())
+}
+
+/// A call with any root, in a type that grows on the wire or not.
+fn any_call(random: &mut Random, algorithm: &Algorithm, size: usize, count: usize) -> Call {
+    let collective = algorithm.collective;
+    let reduces = collective.reduces();
+    let data_type =
+        if reduces { [DataType::F32, DataType::Bf16][random.below(2)] } else { DataType::F32 };
+    let root = if collective.has_root() { Rank::at(random.below(size)) } else { Rank(0) };
+    let count = if collective == Collective::Barrier { 0 } else { count };
+    Call { collective, count, data_type, op: ReduceOp::Sum, root }
+}
+
+#[test]
+fn every_algorithm_is_right_in_any_fabric() {
+    let mut random = Random::new();
+    let mut proofs = Vec::new();
+    for _ in 0..40 {
+        let layout = any_fabric(&mut random);
+        for algorithm in collectives() {
+            let count = [0, 1, 5, 131, 300][random.below(5)];
+            let call = any_call(&mut random, algorithm, layout.size(), count);
+            // What links accept is less than a chunk, or several.
+            let chunk = 8 + random.below(1 + count / 5);
+            let pipeline = Pipeline { chunk, window_bytes: [16, 8 * chunk][random.below(2)] };
+            proofs.push((algorithm, call, layout.clone(), pipeline));
+        }
+    }
+    proofs.into_par_iter().for_each(|(algorithm, call, layout, pipeline)| {
+        prove(algorithm, call, &layout, pipeline);
+    });
+}
+
+/// With several shards and, in some fabrics, leaf groups as a level.
+#[test]
+fn hierarchical_is_right_in_any_fabric() {
+    let mut random = Random::new();
+    let hierarchical = Algorithm::named(Collective::AllReduce, "hierarchical").unwrap();
+    let mut proofs = Vec::new();
+    for _ in 0..150 {
+        let layout = any_fabric(&mut random);
+        let most = 1024 << random.below(6);
+        let count = random.below(most);
+        let call = any_call(&mut random, hierarchical, layout.size(), count);
+        let chunk = 1 + count / (1 + random.below(30));
+        let window_bytes = 16 + random.below(2 * chunk) + count / 100;
+        proofs.push((call, layout, Pipeline { chunk, window_bytes }));
+    }
+    proofs.into_par_iter().for_each(|(call, layout, pipeline)| {
+        prove(hierarchical, call, &layout, pipeline);
+    });
+}
