@@ -12,12 +12,11 @@ mod sim;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringfold_topology::certainty::Certainty;
 use ringfold_topology::discover::files;
-use ringfold_topology::fabric::{Classification, Fabric, Kind, classify};
+use ringfold_topology::fabric::{Classification, EndPort, Fabric, Kind, classify};
 use ringfold_topology::site::Site;
 
-use model::{Model, Rails};
+use model::{Model, Rails, Start};
 use sim::Sim;
 
 /// The forms that are read, each a program with its options.
@@ -48,29 +47,36 @@ fn shown(fabric: &Fabric) -> Vec<String> {
 }
 
 /// What each form of each subnet says, read as one fabric.
-fn read(sim: &Sim, starts: &[&str], form: &[&str]) -> Fabric {
-    let print = |start: &&str| (format!("{form:?} at {start}"), sim.run(start, form).into_bytes());
+fn read(sim: &Sim, starts: &[Start], form: &[&str]) -> Fabric {
+    let print = |start: &Start| {
+        let printed = sim.run(start, &[form, &["-P", &start.port]].concat());
+        (format!("{form:?} at {start:?}"), printed.into_bytes())
+    };
     let printed: Vec<(String, Vec<u8>)> = starts.iter().map(print).collect();
     files::fabric(&printed).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// What is true of a fabric's kind.
-type Truth = fn(&Kind) -> bool;
+/// What is true of a fabric.
+#[derive(Clone, Copy)]
+struct Truth {
+    kind: fn(&Kind) -> bool,
+    planes: u8,
+}
 
 /// Builds `model`, pulls cables (by numbers modulo how many there are), and compares all that the
 /// tools print with what there is.
-fn check(mut model: Model, pulled: &[usize], kind: Truth, rail: impl Fn(&str) -> usize) {
+fn check(mut model: Model, pulled: &[usize], truth: Truth, rail: impl Fn(&EndPort) -> (usize, u8)) {
     if !sim::is_there() {
         return;
     }
-    let starts: Vec<String> = model.starts().into_iter().map(str::to_owned).collect();
-    let starts: Vec<&str> = starts.iter().map(String::as_str).collect();
+    let starts = model.starts();
     let mut sim = Sim::start(&model);
     for start in &starts {
         sim.manage(start);
     }
     let is_start = |model: &Model, number: usize| {
-        model.cables[number].iter().any(|(name, _)| starts.contains(&name.as_str()))
+        let mut starts = starts.iter();
+        model.cables[number].iter().any(|(name, _)| starts.any(|start| start.device == *name))
     };
     let numbers = [None].into_iter().chain(pulled.iter().map(Some));
     for number in numbers {
@@ -83,25 +89,24 @@ fn check(mut model: Model, pulled: &[usize], kind: Truth, rail: impl Fn(&str) ->
         for form in FORMS {
             let fabric = read(&sim, &starts, form);
             assert_eq!(shown(&fabric), model.shown(), "{form:?}");
-            classified(&fabric, kind, &rail);
+            classified(&fabric, truth, &rail);
         }
     }
 }
 
 /// Kind and rails are right, and the site file says the same.
-fn classified(fabric: &Fabric, kind: Truth, rail: impl Fn(&str) -> usize) {
+fn classified(fabric: &Fabric, truth: Truth, rail: impl Fn(&EndPort) -> (usize, u8)) {
     let found = classify(fabric);
-    assert!(kind(&found.kind.value), "{:?}", found.kind);
-    let mut by_place: BTreeMap<_, BTreeSet<usize>> = BTreeMap::new();
-    for (port, (place, certainty)) in fabric.ports.iter().zip(&found.places) {
-        if *certainty == Certainty::Certain {
-            let rail = rail(&port.device);
-            by_place.entry(place).or_default().insert(rail);
-        }
+    assert!((truth.kind)(&found.kind.value), "{:?}", found.kind);
+    assert_eq!(found.planes.value, truth.planes, "{:?}", found.planes);
+    let mut places: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for (port, (place, _)) in fabric.ports.iter().zip(&found.places) {
+        let place = place.unwrap_or_else(|| panic!("{port:?} has no place in {found:#?}"));
+        places.entry(place).or_default().insert(rail(port));
     }
-    assert!(by_place.values().all(|rails| rails.len() == 1), "{by_place:?} {found:#?}");
-    let rails: BTreeSet<_> = by_place.values().flatten().collect();
-    assert_eq!(rails.len(), by_place.len(), "one rail has several places: {by_place:?}");
+    assert!(places.values().all(|rails| rails.len() == 1), "{places:?} {found:#?}");
+    let rails: BTreeSet<_> = places.values().flatten().collect();
+    assert_eq!(rails.len(), places.len(), "a rail has several places: {places:?}");
     site(fabric, &found);
 }
 
@@ -116,42 +121,56 @@ fn site(fabric: &Fabric, found: &Classification) {
     }
 }
 
-/// The number that a device's name ends in.
-fn device(name: &str) -> usize {
-    name.rsplit('_').next().unwrap().parse().unwrap()
+/// The rail of a port is the number that its device's name ends in.
+fn by_device(port: &EndPort) -> (usize, u8) {
+    (port.device.rsplit('_').next().unwrap().parse().unwrap(), 0)
 }
+
+/// All ports are on one rail.
+fn alone(_: &EndPort) -> (usize, u8) {
+    (0, 0)
+}
+
+/// Port n of a device is in plane n.
+fn by_port(port: &EndPort) -> (usize, u8) {
+    (0, port.number)
+}
+
+const RAIL_OPTIMIZED: Truth = Truth { kind: |kind| *kind == Kind::RailOptimized, planes: 1 };
+const RAIL_ONLY: Truth = Truth { kind: |kind| *kind == Kind::RailOnly, planes: 1 };
+const SINGLE: Truth = Truth { kind: |kind| *kind == Kind::SingleSwitch, planes: 1 };
+const FAT_TREE: Truth =
+    Truth { kind: |kind| matches!(kind, Kind::FatTree { levels: 2, .. }), planes: 1 };
 
 #[test]
 fn rails_of_two_groups_are_seen() {
     let rails = Rails { groups: 2, hosts: 6, rails: 4, spines: 2 };
-    check(Model::rails(rails), &[7, 20, 33], |kind| *kind == Kind::RailOptimized, device);
+    check(Model::rails(rails), &[7, 20, 33], RAIL_OPTIMIZED, by_device);
 }
 
 #[test]
 fn eight_rails_of_64_hosts_are_seen() {
     let rails = Rails { groups: 4, hosts: 16, rails: 8, spines: 4 };
-    check(Model::rails(rails), &[101, 350], |kind| *kind == Kind::RailOptimized, device);
+    check(Model::rails(rails), &[101, 350], RAIL_OPTIMIZED, by_device);
 }
 
 #[test]
 fn rails_alone_are_seen() {
-    let kind: Truth = |kind| *kind == Kind::RailOnly;
-    check(Model::rails_alone(6, 3), &[4, 9], kind, device);
+    check(Model::rails_alone(6, 3), &[4, 9], RAIL_ONLY, by_device);
 }
 
 #[test]
 fn a_fat_tree_is_seen() {
-    let kind: Truth = |kind| matches!(kind, Kind::FatTree { levels: 2, .. });
-    check(Model::fat_tree(4, 4, 2, 2), &[11, 30], kind, |_| 0);
+    check(Model::fat_tree(4, 4, 2, 2), &[11, 30], FAT_TREE, alone);
 }
 
 #[test]
 fn two_planes_are_seen() {
-    let kind: Truth = |kind| matches!(kind, Kind::FatTree { levels: 2, .. });
-    check(Model::planes(3, 4, 2, 2), &[9, 25], kind, device);
+    let truth = Truth { planes: 2, ..FAT_TREE };
+    check(Model::planes(3, 4, 2, 2), &[9, 25], truth, by_port);
 }
 
 #[test]
 fn one_switch_is_seen() {
-    check(Model::single(5), &[2], |kind| *kind == Kind::SingleSwitch, |_| 0);
+    check(Model::single(5), &[2], SINGLE, alone);
 }

@@ -87,7 +87,7 @@ impl Net {
             thread::sleep(Duration::from_millis(20));
         }
         self.client(name, &["lldpcli"], &["configure", "system", "hostname", name]);
-        self.client(name, &["lldpcli"], &["configure", "lldp", "tx-interval", "1"]);
+        self.client(name, &["lldpcli"], &["configure", "lldp", "tx-interval", "2"]);
     }
 
     fn client(&self, name: &str, program: &[&str], arguments: &[&str]) -> String {
@@ -108,7 +108,21 @@ impl Net {
             if names.filter(|heard| heard.is_switch).count() == interfaces {
                 return text;
             }
-            assert!(start.elapsed() < PATIENCE, "{host} hears {heard:?}");
+            let log = || fs::read_to_string(self.folder.join(format!("{host}.log")));
+            assert!(start.elapsed() < PATIENCE, "{host} hears {heard:?}\n{}", log().unwrap());
+            thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// What `lldpcli` prints of a host's own ports once it goes by its name.
+    fn local(&self, host: &str, form: &str) -> String {
+        let start = Instant::now();
+        loop {
+            let text = self.client(host, &["lldpcli"], &["-f", form, "show", "interfaces"]);
+            if text.contains(&format!("\"{host}\"")) {
+                return text;
+            }
+            assert!(start.elapsed() < PATIENCE, "{host} is {text}");
             thread::sleep(Duration::from_millis(200));
         }
     }
@@ -199,7 +213,7 @@ fn hosts_hear_the_switches_that_they_are_on() {
         let mut with_local = Vec::new();
         for name in &hosts {
             let text = net.heard(name, form, RAILS);
-            let local = net.client(name, &["lldpcli"], &["-f", form, "show", "interfaces"]);
+            let local = net.local(name, form);
             with_local.push((format!("some/{name}.txt"), format!("{text}{local}").into_bytes()));
             alone.push((format!("some/{name}.json"), text.into_bytes()));
         }
