@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ringfold_topology::certainty::Finding;
+use ringfold_topology::certainty::{Certainty, Finding};
 use ringfold_topology::fabric::{Classification, Fabric, Kind, Ratio};
 
 use super::names::fold;
@@ -127,6 +127,8 @@ fn summary(fabric: &Fabric, found: &Classification) -> String {
 }
 
 fn answer<T>(title: &str, value: String, found: &Finding<T>) -> Vec<String> {
+    let is_known = found.certainty != Certainty::Unknown || title == "kind";
+    let value = if is_known { value } else { "-".to_owned() };
     vec![format!("{title:<7}"), value, found.certainty.to_string(), found.because.clone()]
 }
 
