@@ -5,6 +5,7 @@ use core::fmt;
 use ringfold_topology::{Layout, Order};
 use ringfold_types::{Call, Collective, Rank};
 
+use crate::crossing::Messages;
 use crate::schedule::{Form, Schedule};
 use crate::{allgather, allreduce, barrier, broadcast, reduce, reduce_scatter};
 
@@ -107,6 +108,9 @@ pub struct Algorithm {
     pub schedule: fn(&Plan<'_>) -> Schedule,
     /// What it costs for a call on ranks that are there.
     pub stated: fn(&Call, &Layout) -> Stated,
+    /// States its messages: `crossing::stated` says what they cross. None where ranks reach into
+    /// each other's memory, on one host.
+    pub messages: fn(&mut Messages<'_>),
 }
 
 impl Algorithm {

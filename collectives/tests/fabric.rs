@@ -3,6 +3,7 @@
 
 use rayon::prelude::*;
 use ringfold_collectives::check::{Conditions, check};
+use ringfold_collectives::crossing::{measured, stated};
 use ringfold_collectives::{Algorithm, Plan, Schedule, Stated};
 use ringfold_topology::fabric::Place;
 use ringfold_topology::{Layout, Path, RankReach, Reach};
@@ -192,4 +193,37 @@ fn hierarchical_is_right_in_any_fabric() {
     proofs.into_par_iter().for_each(|(call, layout, pipeline)| {
         prove(hierarchical, call, &layout, pipeline);
     });
+}
+
+/// A count that divides evenly into shards, parts, blocks and halves of blocks of `layout`.
+fn even_count(algorithm: &Algorithm, layout: &Layout) -> usize {
+    let (size, hosts) = (layout.size(), layout.hosts());
+    let mut count = match algorithm.collective {
+        Collective::AllGather | Collective::ReduceScatter => 32,
+        _ => 32 * size * size.next_power_of_two(),
+    };
+    if algorithm.is_hierarchical() {
+        let groups = layout.leaf_groups();
+        let parts = groups.iter().map(Vec::len).min().unwrap_or(1);
+        let units = hosts * hosts.next_power_of_two() * groups.len().max(1).next_power_of_two();
+        count = 1024 * layout.carriers().len() * parts * units * groups.len().max(1);
+    }
+    count
+}
+
+#[test]
+fn what_crosses_is_as_stated() {
+    let mut random = Random::new();
+    for _ in 0..60 {
+        let layout = any_fabric(&mut random).with_channels(1);
+        for algorithm in collectives() {
+            let count = even_count(algorithm, &layout);
+            let call = any_call(&mut random, algorithm, layout.size(), count);
+            let pipeline = Pipeline { chunk: count, window_bytes: 8 * count * layout.size() };
+            let schedules = schedules(algorithm, call, &layout, pipeline);
+            let [measured, stated] =
+                [measured(&schedules, &layout), stated(algorithm, &call, &layout)];
+            assert_eq!(measured, stated, "{algorithm}, {call}, {layout:?}: measured, stated");
+        }
+    }
 }

@@ -13,20 +13,36 @@
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective};
 
-use super::tree::up_and_down;
+use super::tree::{edges, up_and_down};
 use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::block;
+use crate::crossing::Messages;
 use crate::pattern::double_tree::{TREES, place};
 use crate::pattern::tree::height;
 use crate::schedule::{Builder, Schedule};
 
-pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::AllReduce, name: "double_tree", schedule, stated };
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    collective: Collective::AllReduce,
+    name: "double_tree",
+    schedule,
+    stated,
+    messages,
+};
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     let halves = if size == 1 { 0 } else { size.min(4) };
     Stated { steps: 2 * height(size), sent: halves * call.count / 2 }
+}
+
+fn messages(messages: &mut Messages<'_>) {
+    messages.in_order(messages.layout.tree());
+    let (size, count) = (messages.size(), messages.call.count);
+    for tree in 0..TREES {
+        for rank in messages.ranks() {
+            edges(messages, rank, &place(rank, tree, size), count / TREES);
+        }
+    }
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {

@@ -14,11 +14,12 @@ use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::part;
+use crate::crossing::Messages;
 use crate::pattern::tree::{self, Child, Place};
 use crate::schedule::{Builder, Form, Schedule, Source};
 
 pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::AllReduce, name: "tree", schedule, stated };
+    Algorithm { collective: Collective::AllReduce, name: "tree", schedule, stated, messages };
 
 /// Partial sums that a rank keeps: one leaves while the next is made. Also the turns that a rank is
 /// behind its parent on the way down.
@@ -28,6 +29,22 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     let children = size.next_power_of_two().ilog2() as usize;
     Stated { steps: 2 * tree::height(size), sent: children * call.count }
+}
+
+fn messages(messages: &mut Messages<'_>) {
+    messages.in_order(messages.layout.tree());
+    for rank in messages.ranks() {
+        let place = tree::place(rank, Rank(0), messages.size());
+        edges(messages, rank, &place, messages.call.count);
+    }
+}
+
+/// States the messages between a rank and its children, where `count` elements go up and down.
+pub(super) fn edges(messages: &mut Messages<'_>, rank: Rank, place: &Place, count: usize) {
+    for child in &place.children {
+        messages.send(child.rank, rank, form_of(child), count);
+        messages.send(rank, child.rank, Form::Element, count);
+    }
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
@@ -85,7 +102,11 @@ fn down(steps: &mut Builder, place: &Place, result: Slice) {
 }
 
 fn sources(place: &Place, own: Slice) -> alloc::vec::Vec<Source> {
-    let form = |child: &Child| if child.is_leaf { Form::Element } else { Form::Accumulator };
-    let below = place.children.iter().map(|child| Source::Wire(child.rank, form(child)));
+    let below = place.children.iter().map(|child| Source::Wire(child.rank, form_of(child)));
     core::iter::once(Source::Local(own)).chain(below).collect()
+}
+
+/// What a child sends up.
+const fn form_of(child: &Child) -> Form {
+    if child.is_leaf { Form::Element } else { Form::Accumulator }
 }

@@ -9,20 +9,33 @@
 //! 2005.
 
 use ringfold_topology::Layout;
-use ringfold_types::{Buffer, Call, Collective, Slice};
+use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::chunks;
+use crate::crossing::Messages;
 use crate::pattern::tree;
-use crate::schedule::{Builder, Schedule};
+use crate::schedule::{Builder, Form, Schedule};
 
 pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::Broadcast, name: "binomial", schedule, stated };
+    Algorithm { collective: Collective::Broadcast, name: "binomial", schedule, stated, messages };
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     let children = size.next_power_of_two().ilog2() as usize;
     Stated { steps: tree::height(size), sent: children * call.count }
+}
+
+fn messages(messages: &mut Messages<'_>) {
+    let (layout, count) = (messages.layout, messages.call.count);
+    let order = layout.from_root(layout.tree(), messages.call.root);
+    messages.in_order(&order);
+    let root = Rank::at(order.place(messages.call.root));
+    for rank in messages.ranks() {
+        for child in tree::place(rank, root, messages.size()).children {
+            messages.send(rank, child.rank, Form::Element, count);
+        }
+    }
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {

@@ -14,15 +14,16 @@
 use alloc::vec::Vec;
 
 use ringfold_topology::Layout;
-use ringfold_types::{Buffer, Call, Collective, Slice};
+use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::chunks;
+use crate::crossing::Messages;
 use crate::pattern::tree::{self, Child};
 use crate::schedule::{Builder, Form, Schedule, Source};
 
 pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::Reduce, name: "binomial", schedule, stated };
+    Algorithm { collective: Collective::Reduce, name: "binomial", schedule, stated, messages };
 
 /// Partial sums that a rank keeps: some leave while the next is made.
 const SUMS: usize = 4;
@@ -30,6 +31,23 @@ const SUMS: usize = 4;
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: tree::height(size), sent: if size > 1 { call.count } else { 0 } }
+}
+
+fn messages(messages: &mut Messages<'_>) {
+    let (layout, count) = (messages.layout, messages.call.count);
+    let order = layout.from_root(layout.tree(), messages.call.root);
+    messages.in_order(&order);
+    let root = Rank::at(order.place(messages.call.root));
+    for rank in messages.ranks() {
+        for child in tree::place(rank, root, messages.size()).children {
+            messages.send(child.rank, rank, form_of(&child), count);
+        }
+    }
+}
+
+/// What a child sends up.
+const fn form_of(child: &Child) -> Form {
+    if child.is_leaf { Form::Element } else { Form::Accumulator }
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
@@ -40,11 +58,10 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
     let inner = place.parent.is_some() && !place.children.is_empty();
     let sum_len = if inner { count.min(plan.chunk) } else { 0 };
     let sums = [(); SUMS].map(|()| steps.scratch(sum_len));
-    let form = |child: &Child| if child.is_leaf { Form::Element } else { Form::Accumulator };
     for (own, sum) in
         chunks(Slice::new(Buffer::Input, 0, count), plan.chunk).zip(sums.iter().cycle())
     {
-        let below = place.children.iter().map(|child| Source::Wire(child.rank, form(child)));
+        let below = place.children.iter().map(|child| Source::Wire(child.rank, form_of(child)));
         let sources: Vec<Source> = core::iter::once(Source::Local(own)).chain(below).collect();
         match place.parent {
             None => steps.reduce(Slice { buffer: Buffer::Output, ..own }, &sources),

@@ -90,11 +90,6 @@ impl<'a> Graph<'a> {
         format!("{host} {device}:{number}")
     }
 
-    /// Whether two switches have a cable.
-    pub(super) fn are_joined(&self, a: usize, b: usize) -> bool {
-        self.links[a].binary_search_by_key(&b, |link| link.to).is_ok()
-    }
-
     /// The leaf switches of a host, each with the number of its ports there, in order.
     pub(super) fn leaves(&self, host: usize) -> Vec<(usize, usize)> {
         let ports = self.hosts[host].ports.iter();

@@ -26,6 +26,9 @@ const PASSES: usize = 3;
 /// A grid has at least so many of a hundred cables right.
 const PERCENT_MIN: usize = 85;
 
+/// A grid with so many cables may lack one of them.
+const CABLES_SMALL: usize = 6;
+
 /// Lines with more switches than this are not looked for.
 const LINE_MAX: usize = 1 << 12;
 
@@ -195,7 +198,7 @@ fn frames(size: usize, degree: usize) -> Vec<Frame> {
 /// All ways to write `size` as a product of ascending factors of at least `least`.
 fn factors(size: usize, least: usize, before: &mut Vec<usize>, found: &mut Vec<Vec<usize>>) {
     for factor in (least..size).take_while(|factor| factor * factor <= size) {
-        if size % factor == 0 {
+        if size.is_multiple_of(factor) {
             before.push(factor);
             factors(size / factor, factor, before, found);
             before.pop();
@@ -441,6 +444,8 @@ fn percent(network: &Network, frame: &Frame, place_of: &[usize]) -> usize {
         near.filter(|b| frame.are_near(place_of[a], place_of[**b])).count()
     };
     let good: usize = (0..place_of.len()).map(fits).sum::<usize>() / 2;
-    let expected = frame.size() * frame.degree() / 2;
-    good * 100 / network.cables.max(expected).max(1)
+    let all = network.cables.max(frame.size() * frame.degree() / 2);
+    // One fault is no reason to doubt a small grid.
+    let is_whole_but_one = all >= CABLES_SMALL && good + 1 == all;
+    if is_whole_but_one { (good * 100 / all).max(PERCENT_MIN) } else { good * 100 / all.max(1) }
 }

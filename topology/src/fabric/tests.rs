@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Cable, Classification, EndPort, Fabric, Kind, Place, PortId, Ratio, Switch, classify};
-use crate::certainty::Certainty::{Certain, Likely, Unknown};
+use crate::certainty::Certainty::{Certain, Unknown};
 
 /// Random numbers by Vigna's splitmix64.
 struct Random(u64);
@@ -200,6 +200,7 @@ fn whole_fabrics_have_their_kind() {
         ("rail only, large", rail_only(4, 8, 8, 4), Kind::RailOnly, 8),
         ("torus", grid(&[5, 6], true, 2), Kind::Torus { dims: vec![5, 6] }, 0),
         ("torus 3", grid(&[5, 4, 6], true, 2), Kind::Torus { dims: vec![4, 5, 6] }, 0),
+        ("torus 4", grid(&[3, 4, 4, 3], true, 2), Kind::Torus { dims: vec![3, 3, 4, 4] }, 0),
         ("cube", grid(&[2, 2, 2, 2], true, 2), Kind::HyperX { dims: vec![2; 4] }, 0),
         ("hyperx", grid(&[4, 6], false, 2), Kind::HyperX { dims: vec![4, 6] }, 0),
         ("mesh", grid(&[8], false, 2), Kind::HyperX { dims: vec![8] }, 0),
@@ -213,5 +214,84 @@ fn whole_fabrics_have_their_kind() {
         assert_eq!(found.oddities, [], "{name}");
         let is_certain = found.places.iter().all(|(_, certainty)| *certainty == Certain);
         assert!(is_certain, "{name}: {}", show(&found));
+    }
+}
+
+/// Fabrics of all kinds, of random size.
+fn any(random: &mut Random) -> (&'static str, Build) {
+    let mut between = |low: usize, high: usize| low + random.below(high - low + 1);
+    let rails = [2, 4, 8, 16][between(0, 3)];
+    let (groups, hosts, spines) = (between(2, 16), between(2, 32), between(2, 16));
+    match between(0, 7) {
+        0 | 1 => ("rail optimized", rail_optimized(groups, hosts, rails, spines)),
+        2 => ("fat tree", fat_tree(groups, hosts, rails, spines)),
+        3 => ("rail only", rail_only(1, hosts * groups, rails, 0)),
+        4 => ("rail only, large", rail_only(groups, hosts, rails, spines)),
+        5 => {
+            let dims: Vec<usize> = (0..between(2, 3)).map(|_| between(3, 7)).collect();
+            ("torus", grid(&dims, true, between(1, 4)))
+        }
+        6 => {
+            let dims: Vec<usize> = (0..between(1, 3)).map(|_| between(2, 6)).collect();
+            ("hyperx", grid(&dims, false, between(1, 4)))
+        }
+        _ => ("dragonfly+", dragonfly(between(3, 9), between(2, 8), between(2, 8), between(1, 8))),
+    }
+}
+
+#[test]
+#[ignore = "prints how often harmed fabrics are recognised"]
+fn harmed_fabrics_are_recognised() {
+    let mut counts: BTreeMap<(&str, usize), [usize; 5]> = BTreeMap::new();
+    for seed in 0..2000 {
+        let mut random = Random(seed);
+        let (name, mut build) = any(&mut random);
+        let whole = classify(&build.fabric);
+        let percent = random.below(6);
+        harm(&mut build.fabric, percent, &mut random);
+        let found = classify(&build.fabric);
+        let same = match (&whole.kind.value, &found.kind.value) {
+            (Kind::FatTree { levels: a, .. }, Kind::FatTree { levels: b, .. }) => a == b,
+            (a, b) => a == b,
+        };
+        let right = same && whole.rails.value == found.rails.value;
+        // The rail of a leaf switch, by any port of it in the whole fabric.
+        let truth: BTreeMap<usize, Option<Place>> = {
+            let (_, again) = any(&mut Random(seed));
+            let ports = again.fabric.ports.iter().zip(&whole.places);
+            ports.filter_map(|(port, place)| Some((port.attached?.0, place.0))).collect()
+        };
+        let expected: Vec<Option<Place>> = build
+            .fabric
+            .ports
+            .iter()
+            .map(|port| port.attached.and_then(|(leaf, _)| truth[&leaf]))
+            .collect();
+        let placed: Vec<Option<Place>> = found.places.iter().map(|(place, _)| *place).collect();
+        let members = labels(&expected) == labels(&placed);
+        let wrong = labels(&expected)
+            .iter()
+            .zip(labels(&placed))
+            .zip(&found.places)
+            .any(|((a, b), (_, certainty))| *a != b && *certainty == Certain);
+        let sure = found.places.iter().filter(|(_, certainty)| *certainty == Certain).count();
+        let count = counts.entry((name, percent)).or_default();
+        count[0] += 1;
+        count[1] += usize::from(right);
+        count[2] += usize::from(members);
+        count[3] += usize::from(wrong || (!right && found.kind.certainty == Certain));
+        count[4] += sure * 100 / found.places.len().max(1);
+        if !right || wrong {
+            println!(
+                "seed {seed} {name} {percent}%: {:?} -> {:?} {:?} {} members {members} wrong {wrong}",
+                whole.kind.value, found.kind.value, found.kind.certainty, found.rails.value
+            );
+        }
+    }
+    for ((name, percent), [all, right, members, wrong, sure]) in counts {
+        println!(
+            "{name} {percent} %: {all}, kind {right}, rails {members}, wrong {wrong}, sure {}",
+            sure / all
+        );
     }
 }
