@@ -90,8 +90,8 @@ impl Net {
         self.client(name, &["lldpcli"], &["configure", "lldp", "tx-interval", "2"]);
     }
 
-    /// Lets a daemon work. It starts idle, and what it runs to end that may fail while others talk
-    /// to it.
+    /// Lets a daemon work. It starts paused and runs a client that resumes it. That client may fail
+    /// while another talks to the daemon.
     fn resume(&self, name: &str) {
         self.client(name, &["lldpcli"], &["resume"]);
     }
