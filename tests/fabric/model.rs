@@ -27,9 +27,8 @@ pub(crate) struct Model {
 /// Where a tool runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Start {
-    pub(crate) device: String,
-    pub(crate) port: String,
-    pub(crate) guid: String,
+    pub(crate) node: String,
+    pub(crate) is_switch: bool,
 }
 
 /// Groups of hosts, hosts of each, rails, and spines that join the leaf switches.
@@ -163,23 +162,25 @@ impl Model {
         ports
     }
 
-    /// A device's port in each subnet, as device, port and GUID; tools run there.
+    /// A node of each subnet, for tools to run at. `ibsim` has them run at port 1 of a device. In a
+    /// subnet without such a port they run at a switch.
     pub(crate) fn starts(&self) -> Vec<Start> {
         let subnets: BTreeSet<usize> = self.switches.values().copied().collect();
-        let first = |subnet| {
+        let start = |subnet: usize| {
             let mut cables = self.cables.iter();
-            cables.find(|[one, other]| {
-                self.devices.contains(&one.0) && self.switches[&other.0] == subnet
-            })
+            let first = cables.find(|[one, other]| {
+                self.devices.contains(&one.0) && one.1 == 1 && self.switches[&other.0] == subnet
+            });
+            let mut switches = self.switches.iter().filter(|(_, of)| **of == subnet);
+            match first {
+                Some([(device, _), _]) => Start { node: device.clone(), is_switch: false },
+                None => Start { node: switches.next().unwrap().0.clone(), is_switch: true },
+            }
         };
-        let start = |(device, port): &Port| {
-            let guid = self.guid(device) + u64::from(*port);
-            Start { device: device.clone(), port: port.to_string(), guid: format!("{guid:#x}") }
-        };
-        subnets.into_iter().filter_map(|subnet| Some(start(&first(subnet)?[0]))).collect()
+        subnets.into_iter().map(start).collect()
     }
 
-    /// The GUID of a node; those of its ports follow.
+    /// The GUID of a node; `ibsim` gives its ports those that follow.
     fn guid(&self, name: &str) -> u64 {
         let names = self.switches.keys().chain(&self.devices);
         let number = names.take_while(|other| *other != name).count() + 1;

@@ -90,6 +90,12 @@ impl Net {
         self.client(name, &["lldpcli"], &["configure", "lldp", "tx-interval", "2"]);
     }
 
+    /// Lets a daemon work. It starts paused and runs a client that resumes it. That client may fail
+    /// while another talks to the daemon.
+    fn resume(&self, name: &str) {
+        self.client(name, &["lldpcli"], &["resume"]);
+    }
+
     fn client(&self, name: &str, program: &[&str], arguments: &[&str]) -> String {
         let (space, socket) = (self.space(name), self.socket(name));
         let enter = ["ip", "netns", "exec", &space];
@@ -100,6 +106,7 @@ impl Net {
     fn heard(&self, host: &str, form: &str, interfaces: usize) -> String {
         let start = Instant::now();
         loop {
+            self.names.iter().for_each(|name| self.resume(name));
             let text = self.client(host, &["lldpctl"], &["-f", form]);
             let Ok(Read::Lldp(heard)) = files::read(host, text.as_bytes()) else {
                 panic!("{text}");
@@ -118,6 +125,7 @@ impl Net {
     fn local(&self, host: &str, form: &str) -> String {
         let start = Instant::now();
         loop {
+            self.resume(host);
             let text = self.client(host, &["lldpcli"], &["-f", form, "show", "interfaces"]);
             if text.contains(&format!("\"{host}\"")) {
                 return text;

@@ -65,7 +65,7 @@ impl Sim {
     pub(crate) fn manage(&self, start: &Start) {
         let log = self.folder.join("opensm.log");
         let log = log.display().to_string();
-        self.run(start, &["opensm", "-o", "-g", &start.guid, "-f", &log]);
+        self.run(start, &["opensm", "-o", "-f", &log]);
     }
 
     /// Pulls the cable at a switch's port.
@@ -84,7 +84,7 @@ impl Sim {
             .args(command)
             .env("LD_PRELOAD", LIBRARY)
             .env("IBSIM_SOCKNAME", &self.name)
-            .env("SIM_HOST", &start.device)
+            .env("SIM_HOST", &start.node)
             .env("OSM_CACHE_DIR", &self.folder)
             .env("OSM_TMP_DIR", &self.folder)
             .output()

@@ -1,7 +1,7 @@
 //! Puts a fabric together from what tools print: each link twice, once at either end.
 //!
 //! This is what proves a file complete. A tool walks a subnet from one port, so all that it prints
-//! hangs together. In a file that was cut off between two nodes, some link has lost one of its ends.
+//! hangs together. In a file that was cut off between two nodes, some link has lost one end.
 //! For a cut within a node, each reader says what shows it.
 
 use std::collections::HashMap;
