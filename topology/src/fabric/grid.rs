@@ -3,8 +3,8 @@
 //!
 //! The search takes one switch as the origin, gives places to its neighbours, and lets the
 //! switches that have places vote for those of their neighbours. Then it counts the cables that
-//! the grid has: a result in which too many are missing or do not fit is no grid. So a wrong turn of
-//! the search finds nothing, but never a wrong grid.
+//! the grid has. A result in which too many are missing or do not fit is no grid, so a wrong turn
+//! of the search finds nothing, but never a wrong grid.
 //!
 //! A ring of 3 is a complete graph, and a ring of 4 a square of two dimensions with 2 each. Grids
 //! with such dimensions may have two names; those with 2 along each dimension are called HyperX.

@@ -1,7 +1,8 @@
 //! Leaf groups: leaf switches that share their hosts.
 //!
-//! Two leaf switches are of one group if three fifths of the ports on either are those of hosts with
-//! a port on the other too, or half where there are few. So a cable in the wrong leaf joins no groups, and a missing one splits none.
+//! Two leaf switches are of one group if three fifths of the ports on either belong to hosts with a
+//! port on the other too, or half where there are few. So a cable in the wrong leaf joins no
+//! groups, and a missing one splits none.
 
 use super::graph::Graph;
 use super::sets::{Sets, mode};
