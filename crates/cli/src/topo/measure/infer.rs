@@ -1,4 +1,4 @@
-//! Rails, and what they share, from the results of probes and flows.
+//! Finds rails, and rails that share a bottleneck, in the results of probes and flows.
 
 use std::collections::{BTreeMap, BTreeSet};
 

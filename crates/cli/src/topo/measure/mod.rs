@@ -6,7 +6,7 @@
 //!
 //! * `nic`: the NICs of a host; `line`: a connection that is bound to one;
 //! * `meet`: rounds and steps; `flows`: the flows of a meeting;
-//! * `infer`: what the results say of rails; `progress`: a line on a terminal.
+//! * `infer`: rails from the results; `progress`: a line on a terminal.
 
 mod flows;
 mod infer;

@@ -47,7 +47,7 @@ impl Nic {
         (bits.checked_shr(u32::from(all - prefix)).unwrap_or(0), prefix)
     }
 
-    /// The NIC of an interface, with what the machine says of it.
+    /// The NIC of an interface, with its speed and identifiers.
     fn new(choice: Choice, machine: &Machine) -> Self {
         let Choice { interface, address, prefix, .. } = choice;
         let known = machine.interfaces.iter().find(|it| it.name == interface);
