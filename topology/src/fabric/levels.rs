@@ -208,44 +208,60 @@ fn strangers(graph: &Graph<'_>, of: &[u32], label: impl Fn(usize) -> u32) -> Vec
         mode(ports.map(|port| (label(*port), 1)))
     };
     let mut labels: Vec<Option<u32>> = (0..of.len()).map(of_leaf).collect();
+    let mut strangers = beside(graph, &mut labels);
     let top = of.iter().max().copied().unwrap_or(0);
-    let mut strangers = Vec::new();
-    let (mut all, mut found) = (0, Vec::new());
-    for (a, links) in graph.links.iter().enumerate().filter(|(a, _)| labels[*a].is_some()) {
-        for link in links.iter().filter(|link| link.to > a && labels[link.to].is_some()) {
-            all += link.cables;
-            if labels[a] != labels[link.to] {
-                found.push(((a, link.to), link.cables));
-            }
-        }
-    }
-    if found.iter().map(|(_, cables)| cables).sum::<u32>() * 8 <= all {
-        strangers.extend(found.into_iter().map(|(pair, _)| pair));
-    }
     for level in 2..=top {
-        let (mut all, mut strange, mut kinds, mut found) = (0, 0, Vec::new(), Vec::new());
+        let mut labelled = labels.clone();
         for high in (0..of.len()).filter(|switch| of[*switch] == level) {
             let below = graph.links[high].iter().filter(|link| of[link.to] + 1 == level);
-            let below: Vec<(u32, u32, usize)> =
-                below.filter_map(|link| Some((labels[link.to]?, link.cables, link.to))).collect();
-            let votes = below.iter().map(|(label, cables, _)| (*label, *cables as usize));
-            labels[high] = mode(votes);
-            kinds.extend(labels[high]);
-            all += below.iter().map(|(_, cables, _)| cables).sum::<u32>();
-            for (_, cables, low) in below.iter().filter(|(label, ..)| Some(*label) != labels[high])
-            {
-                strange += cables;
-                found.push((*low.min(&high), *low.max(&high)));
-            }
+            let votes = below.filter_map(|link| Some((labels[link.to]?, link.cables as usize)));
+            labelled[high] = mode(votes);
         }
-        kinds.sort_unstable();
-        kinds.dedup();
-        if kinds.len() < 2 || strange * 8 > all {
-            break;
-        }
+        labels = labelled;
+        let is_below = |low: usize, high: usize| of[low] + 1 == level && of[high] == level;
+        let Some(found) = unlike(graph, &labels, is_below) else { break };
         strangers.extend(found);
     }
     strangers
+}
+
+/// Cables between leaf switches of different labels. Of a switch and its neighbours, most tell its
+/// label.
+fn beside(graph: &Graph<'_>, labels: &mut Vec<Option<u32>>) -> Vec<(usize, usize)> {
+    let label = |switch: usize| {
+        let own = labels[switch]?;
+        let near = graph.links[switch].iter();
+        let near = near.filter_map(|link| Some((labels[link.to]?, 1)));
+        mode(near.chain([(own, 1)]))
+    };
+    *labels = (0..labels.len()).map(label).collect();
+    unlike(graph, labels, |_, _| true).unwrap_or_default()
+}
+
+/// Cables that `admit` lets pass between switches of different labels; nothing if they are many, or
+/// all labels are one. A switch most of whose cables these are has the wrong label instead.
+fn unlike(
+    graph: &Graph<'_>,
+    labels: &[Option<u32>],
+    admit: impl Fn(usize, usize) -> bool,
+) -> Option<Vec<(usize, usize)>> {
+    let (mut all, mut strange, mut found) = (0, 0, Vec::new());
+    let mut first = None;
+    let mut has_many = false;
+    for (low, links) in graph.links.iter().enumerate() {
+        let Some(label) = labels[low] else { continue };
+        let here = links.iter().filter(|link| labels[link.to].is_some() && admit(low, link.to));
+        let cables: u32 = here.clone().map(|link| link.cables).sum();
+        let other = here.filter(|link| labels[link.to] != Some(label));
+        let odd: u32 = other.clone().map(|link| link.cables).sum();
+        has_many |= cables > 0 && *first.get_or_insert(label) != label;
+        all += cables;
+        strange += odd;
+        if odd * 2 <= cables {
+            found.extend(other.map(|link| (low.min(link.to), low.max(link.to))));
+        }
+    }
+    (has_many && strange * 8 <= all).then_some(found)
 }
 
 /// Cables within a level or across one, if they are at most one in eight.

@@ -11,6 +11,10 @@ use super::graph::Graph;
 use super::groups::Groups;
 use super::levels::Levels;
 use super::sets::{Sets, mode};
+use super::shape::are_groups;
+
+/// Half of so few hosts are enough to be the same hosts.
+const HOSTS_FEW: usize = 4;
 
 /// What a network is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -66,6 +70,8 @@ pub(super) struct Nets {
     pub(super) list: Vec<Net>,
     /// The stacks, the largest first.
     pub(super) stacks: Vec<Stack>,
+    /// Another stack on the same hosts is about as large as that taken for the fabric.
+    pub(super) is_contested: bool,
     /// Cables that do not fit join some of them.
     pub(super) are_bridged: bool,
     /// By switch: its subnet, bridged or not; nothing for switches without hosts near.
@@ -85,19 +91,22 @@ impl Nets {
             of: subnet_of.clone(),
             list: Vec::new(),
             stacks: Vec::new(),
+            is_contested: false,
             are_bridged: false,
             subnet_of,
             subnets,
         };
         if firm_count > subnets {
             let split = list(graph, groups, &firm_of);
-            nets.are_bridged = are_beside(graph, &split) || are_large(&split);
+            nets.are_bridged = are_beside(graph, &split)
+                || (are_large(&split) && !are_grouped(graph, levels, &nets.of));
             if nets.are_bridged {
                 nets.of = firm_of;
             }
         }
         nets.list = list(graph, groups, &nets.of);
         nets.stacks = stacks(graph, &mut nets.list);
+        nets.contest(graph);
         for stack in &mut nets.stacks {
             set_planes(graph, &nets.of, &mut nets.list, stack);
         }
@@ -108,6 +117,26 @@ impl Nets {
     /// The stacks that are part of the fabric.
     pub(super) fn main(&self) -> impl Iterator<Item = &Stack> {
         self.stacks.iter().filter(|stack| stack.is_main)
+    }
+
+    /// Of two stacks on the same hosts that are about equally large, puts that first whose devices
+    /// have the first names.
+    fn contest(&mut self, graph: &Graph<'_>) {
+        let [first, second, ..] = &self.stacks[..] else { return };
+        let ports = |stack: &Stack| stack.nets.iter().map(|net| self.list[*net].ports).sum();
+        let (many, few): (usize, usize) = (ports(first), ports(second));
+        let is_first = |host: &&usize| self.list[first.nets[0]].hosts.binary_search(*host).is_ok();
+        let hosts = &self.list[second.nets[0]].hosts;
+        let shared = hosts.iter().filter(is_first).count();
+        self.is_contested = shared * 2 > hosts.len() && few * 5 >= many * 3;
+        let name =
+            |stack: &Stack| stack.nets.iter().map(|net| usual_port(graph, &self.list[*net])).min();
+        if self.is_contested && name(second) < name(first) {
+            self.stacks.swap(0, 1);
+            for (number, stack) in self.stacks.iter().enumerate().take(2) {
+                stack.nets.iter().for_each(|net| self.list[*net].stack = number);
+            }
+        }
     }
 
     /// Whether a network is leaf switches that lost their cables to the rest.
@@ -226,9 +255,11 @@ fn shared(graph: &Graph<'_>, nets: &[Net]) -> Vec<((usize, usize), usize)> {
 /// Whether two networks with so many hosts in common carry the same hosts in about the same way.
 fn are_equal(a: &Net, b: &Net, shared: usize) -> bool {
     let are_near = |a: usize, b: usize| a.abs_diff(b) * 6 <= a.max(b);
+    let most = a.hosts.len().max(b.hosts.len());
     are_near(a.width, b.width)
         && are_near(a.ports_per_host, b.ports_per_host)
-        && shared * 2 >= a.hosts.len().max(b.hosts.len())
+        && shared * 2 >= most
+        && (shared * 5 >= most * 3 || most <= HOSTS_FEW)
 }
 
 /// Whether networks are beside each other: most hosts have ports in several that are equal.
@@ -247,6 +278,16 @@ fn are_beside(graph: &Graph<'_>, nets: &[Net]) -> bool {
     }
     let all: usize = nets.iter().map(|net| net.ports).sum();
     alone * 10 <= all
+}
+
+/// Whether a network is groups of a Dragonfly+, which few cables may join.
+fn are_grouped(graph: &Graph<'_>, levels: &Levels, of: &[Option<usize>]) -> bool {
+    let count = of.iter().flatten().max().map_or(0, |last| last + 1);
+    let mut switches = vec![Vec::new(); count];
+    for (switch, net) in of.iter().enumerate() {
+        net.iter().for_each(|net| switches[*net].push(switch));
+    }
+    switches.iter().any(|switches| are_groups(graph, levels, switches))
 }
 
 /// Whether nearly all ports are in networks of about one size.

@@ -60,10 +60,10 @@ pub(super) struct Rails {
 impl Rails {
     /// Finds the rails of the networks that are part of the fabric.
     pub(super) fn of(graph: &Graph<'_>, levels: &Levels, groups: &Groups, nets: &Nets) -> Self {
-        let mut units = Vec::new();
+        let (mut units, mut parts) = (Vec::new(), Vec::new());
         for stack in nets.main() {
             let part = pure_parts(graph, levels, groups, nets, stack);
-            let found = units_of(graph, groups, nets, stack, &part);
+            let found = units_of(graph, levels, groups, nets, stack, &part);
             let ports = |is_even| {
                 let units = found.iter().filter(|unit| unit.is_even == is_even);
                 units.map(|unit| unit.ports).sum::<usize>()
@@ -71,9 +71,11 @@ impl Rails {
             if ports(false) > ports(true) && !stack.is_rail_only {
                 // Ports are spread at will.
                 let whole = whole(graph, levels, nets);
-                units.extend(units_of(graph, groups, nets, stack, &whole));
+                units.extend(units_of(graph, levels, groups, nets, stack, &whole));
+                parts.push(whole);
             } else {
                 units.extend(found);
+                parts.push(part);
             }
         }
         let count = mode(units.iter().map(|unit| (unit.blocks.len(), unit.ports))).unwrap_or(0);
@@ -89,7 +91,20 @@ impl Rails {
             rails.is_told_by_switches &= beside.len() == 1;
             rails.number(graph, beside);
         }
+        parts.iter().for_each(|part| rails.spread(graph, part));
         rails
+    }
+
+    /// Gives switches with hosts in the wrong place the rail of the part that they are in.
+    fn spread(&mut self, graph: &Graph<'_>, part: &[usize]) {
+        let mut rail_of = vec![None; part.len()];
+        for (switch, rail) in self.of.iter().enumerate() {
+            rail_of[part[switch]] = rail_of[part[switch]].or(*rail);
+        }
+        for switch in (0..part.len()).filter(|switch| !graph.ports_of[*switch].is_empty()) {
+            let rail = rail_of[part[switch]].map(|(rail, _)| (rail, Certainty::Likely));
+            self.of[switch] = self.of[switch].or(rail);
+        }
     }
 
     /// Numbers the rails of the units of one plane, as those of the largest are.
@@ -158,12 +173,16 @@ fn numbers(graph: &Graph<'_>, unit: &Unit, names: &[Option<u32>]) -> Vec<Option<
 /// The units of a stack.
 fn units_of(
     graph: &Graph<'_>,
+    levels: &Levels,
     groups: &Groups,
     nets: &Nets,
     stack: &Stack,
     part: &[usize],
 ) -> Vec<Unit> {
-    let leaves = || stack.nets.iter().flat_map(|net| &nets.list[*net].leaves).copied();
+    let leaves = || {
+        let leaves = stack.nets.iter().flat_map(|net| &nets.list[*net].leaves).copied();
+        leaves.filter(|leaf| levels.of[*leaf] == 1)
+    };
     let plane = |leaf: usize| nets.of[leaf].and_then(|net| nets.plane(net)).unwrap_or(0);
     // Two leaf switches of one part, or of one group and plane, are of one unit.
     let mut sets = Sets::new(graph.links.len());
@@ -212,6 +231,7 @@ fn pure_parts(
             .nets
             .iter()
             .flat_map(|net| &nets.list[*net].leaves)
+            .filter(|leaf| levels.of[**leaf] == 1)
             .map(|leaf| (part[*leaf], groups.of[*leaf]))
             .collect();
         leaves.sort_unstable();
@@ -254,7 +274,7 @@ fn unit(
     let votes: Vec<(usize, u32, usize)> =
         votes.chunk_by(|a, b| a.0 == b.0).map(|run| (run[0].0.0, run[0].0.1, run.len())).collect();
     let is_named = name(&mut blocks, &votes);
-    let is_whole = gather(groups, &mut blocks);
+    let is_whole = is_rail_only || gather(groups, &mut blocks);
     let leaves = blocks.iter().flat_map(|block| &block.leaves);
     let ports = leaves.map(|leaf| graph.ports_of[*leaf].len()).sum();
     let is_regular =
@@ -302,7 +322,9 @@ fn gather(groups: &Groups, blocks: &mut Vec<Block>) -> bool {
         return true;
     }
     blocks.sort_by_key(|block| std::cmp::Reverse(block.leaves.len()));
-    for stray in blocks.split_off(width) {
+    let most = blocks[0].leaves.len();
+    let large = blocks.iter().filter(|block| block.leaves.len() * 2 > most).count();
+    for stray in blocks.split_off(width.max(large)) {
         let same = blocks.iter_mut().find(|block| block.name == stray.name);
         if let Some(block) = same {
             block.leaves.extend(stray.leaves);

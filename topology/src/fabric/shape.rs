@@ -49,7 +49,7 @@ pub(super) fn shape(graph: &Graph<'_>, levels: &Levels, net: &Net, switches: &[u
     }
     let low = switches.iter().filter(|switch| levels.of[**switch] <= 2).count();
     let is_grouped = spines * 10 >= sideways * 7 && sideways > 0 && low * 10 >= switches.len() * 9;
-    if let Some(shape) = is_grouped.then(|| dragonfly(graph, levels, switches)).flatten() {
+    if let Some(shape) = is_grouped.then(|| dragonfly(graph, levels, switches, 2)).flatten() {
         return shape;
     }
     if sideways * 8 <= upright && reaches_all(graph, levels, switches, top, leaves) {
@@ -134,9 +134,9 @@ fn reaches_all(
             let down = down.map(|link| link.to).filter(|to| levels.of[*to] == level);
             near = down.collect();
         }
-        near.len() * 10 >= leaves * 8
+        near.len() * 3 >= leaves * 2
     });
-    good.count() * 2 > tried.len()
+    good.count() * 2 >= tried.len()
 }
 
 /// The capacity of leaf switches in one network.
@@ -182,7 +182,9 @@ fn is_whole(graph: &Graph<'_>, levels: &Levels, switches: &[usize]) -> bool {
         let up = graph.links[*leaf].iter().filter(|link| levels.of[link.to] == 2);
         up.map(|link| link.cables).sum::<u32>()
     };
-    let mut counts = switches.iter().filter(|switch| levels.of[**switch] == 1).map(up);
+    let into = |leaf: &usize| graph.ports_of[*leaf].len();
+    let leaves = switches.iter().filter(|switch| levels.of[**switch] == 1);
+    let mut counts = leaves.map(|leaf| (into(leaf), up(leaf)));
     let first = counts.next();
     let mut above = switches.iter().filter(|switch| levels.of[**switch] > 1);
     counts.all(|count| Some(count) == first)
@@ -200,8 +202,19 @@ fn common_divisor(a: u64, b: u64) -> u64 {
     a
 }
 
-/// Dragonfly+, if leaf and spine switches form groups, each joined to nearly every other.
-fn dragonfly(graph: &Graph<'_>, levels: &Levels, switches: &[usize]) -> Option<Shape> {
+/// Whether switches form three or more groups of a Dragonfly+.
+pub(super) fn are_groups(graph: &Graph<'_>, levels: &Levels, switches: &[usize]) -> bool {
+    dragonfly(graph, levels, switches, 3).is_some()
+}
+
+/// Dragonfly+, if leaf and spine switches form so many groups at least, each joined to nearly every
+/// other.
+fn dragonfly(
+    graph: &Graph<'_>,
+    levels: &Levels,
+    switches: &[usize],
+    least: usize,
+) -> Option<Shape> {
     let group = groups(graph, levels);
     let number = |switch: usize| group[switch];
     let low = switches.iter().filter(|switch| levels.of[**switch] == 1);
@@ -219,8 +232,8 @@ fn dragonfly(graph: &Graph<'_>, levels: &Levels, switches: &[usize]) -> Option<S
             }
         }
     }
-    let all = many * (many - 1) / 2;
-    let is_joined = many > 1 && pairs.len() * 10 >= all * 8 && inside * 10 <= between;
+    let all = many * many.saturating_sub(1) / 2;
+    let is_joined = many >= least && pairs.len() * 10 >= all * 8 && inside * 10 <= between;
     let is_sure = many > 2 && pairs.len() == all && inside == 0;
     let because = format!(
         "{many} groups of leaf and spine switches are joined by spine switches, {} of {all} pairs \

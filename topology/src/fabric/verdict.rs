@@ -45,7 +45,7 @@ pub(super) fn classify(fabric: &Fabric) -> Classification {
     let subnets = subnets(&parts, large.is_empty());
     odd.extend(large);
     Classification {
-        kind: kind(&parts, &shapes),
+        kind: kind(&parts, &shapes, odd.is_empty()),
         rails: rail_count(&parts),
         planes: plane_count(&parts),
         subnets,
@@ -89,7 +89,7 @@ fn shapes(graph: &Graph<'_>, levels: &Levels, nets: &Nets) -> Vec<Option<Shape>>
 }
 
 /// The kind of the fabric: that of all its networks.
-fn kind(parts: &Parts<'_>, shapes: &[Option<Shape>]) -> Finding<Kind> {
+fn kind(parts: &Parts<'_>, shapes: &[Option<Shape>], is_whole: bool) -> Finding<Kind> {
     let Parts { nets, rails, graph, .. } = parts;
     if graph.fabric.is_partial {
         let because = "cables between switches were not looked at";
@@ -119,7 +119,7 @@ fn kind(parts: &Parts<'_>, shapes: &[Option<Shape>]) -> Finding<Kind> {
     let mine = || shapes.iter().filter(|(shape, _)| are_alike(&shape.kind, &first.kind));
     let least = mine().map(|(shape, _)| shape.certainty).min();
     let mut certainty = least.unwrap_or_default();
-    if others > 0 || nets.are_bridged || !rails.is_regular || has_lost(parts) {
+    if others > 0 || nets.are_bridged || nets.is_contested || !rails.is_regular || has_lost(parts) {
         certainty = certainty.min(Certainty::Likely);
     }
     let is_rail_only = nets.main().next().is_some_and(|stack| stack.is_rail_only);
@@ -142,6 +142,7 @@ fn kind(parts: &Parts<'_>, shapes: &[Option<Shape>]) -> Finding<Kind> {
                 up: total.up + shape.capacity.up,
             });
             let kind = Kind::FatTree { levels: *levels, oversubscription: ratio(total) };
+            let certainty = if is_whole { certainty } else { certainty.min(Certainty::Likely) };
             finding(kind, certainty, &first.because)
         }
         other => finding(other.clone(), certainty, &first.because),
@@ -189,7 +190,8 @@ fn rail_count(parts: &Parts<'_>) -> Finding<u16> {
     let Parts { rails, nets, graph, .. } = parts;
     let count = u16::try_from(rails.count).unwrap_or(u16::MAX);
     let is_told = nets.main().all(|stack| stack.is_told);
-    let is_sure = rails.is_regular && is_told && !nets.are_bridged && !graph.fabric.is_partial;
+    let is_seen = !nets.are_bridged && !nets.is_contested && !graph.fabric.is_partial;
+    let is_sure = rails.is_regular && is_told && is_seen;
     let certainty = if is_sure { Certainty::Certain } else { Certainty::Likely };
     let because = if count == 0 {
         "the ports that a host has in a plane share a leaf switch".to_owned()
@@ -212,6 +214,7 @@ fn plane_count(parts: &Parts<'_>) -> Finding<u8> {
     let is_told = first.is_some_and(|stack| stack.is_told)
         && stacks.all(|stack| stack.is_told && stack.planes == count)
         && !nets.are_bridged
+        && !nets.is_contested
         && !graph.fabric.is_partial;
     let certainty = if is_told { Certainty::Certain } else { Certainty::Likely };
     let because = match (count, is_told) {
@@ -239,7 +242,7 @@ fn subnets(parts: &Parts<'_>, can_be: bool) -> Finding<u32> {
 fn crosses(parts: &Parts<'_>) -> Finding<bool> {
     let Parts { nets, rails, graph, .. } = parts;
     let is_rail_only = nets.main().any(|stack| stack.is_rail_only);
-    let certain = Certainty::Certain;
+    let certain = if nets.is_contested { Certainty::Likely } else { Certainty::Certain };
     if graph.fabric.is_partial {
         let because = "cables between switches were not looked at";
         finding(false, Certainty::Unknown, because)
@@ -263,7 +266,9 @@ fn places(parts: &Parts<'_>) -> Vec<(Option<Place>, Certainty)> {
         rails.of[leaf].map(|(rail, certainty)| (Place { rail, plane }, certainty))
     };
     let lost = lost(parts, &|leaf| label(leaf).map(|(place, _)| place));
-    let is_unsure = graph.fabric.is_partial && !rails.is_told_by_switches;
+    let is_unsure = nets.is_contested
+        || (nets.are_bridged && !(rails.is_sure && rails.count > 0))
+        || (graph.fabric.is_partial && (rails.count == 0 || !rails.is_told_by_switches));
     let place = |leaf: usize| {
         let Some((place, certainty)) = label(leaf) else {
             return (lost.get(&leaf).copied(), Certainty::Likely);
