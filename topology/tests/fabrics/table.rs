@@ -45,7 +45,8 @@ impl Table {
             let kinds = &case.truth.kinds;
             let seed = case.seed;
             self.wrong.push(format!(
-                "seed {seed}: {marks}, lies {lies:?}\n    {kinds:?}\n    {design:?}\n    {damage:?}\n    {answer}"
+                "seed {seed}: {marks}, lies {lies:?}\n    {kinds:?}\n    {design:?}\n    \
+                 {damage:?}\n    {answer}"
             ));
         }
     }

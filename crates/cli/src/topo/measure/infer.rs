@@ -1,4 +1,4 @@
-//! Rails, and what they share, from the results of probes and flows.
+//! Finds rails, and rails that share a bottleneck, in the results of probes and flows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,9 +20,19 @@ pub(super) struct Result {
     pub(super) measured: Vec<Measured>,
 }
 
-pub(super) fn infer(ends: &[End], tried: &Tried, fabric: &Fabric) -> Result {
+/// `known` has the place of each port of `fabric`, where a site file tells; else it is empty.
+pub(super) fn infer(
+    ends: &[End],
+    tried: &Tried,
+    fabric: &Fabric,
+    known: Vec<Option<Place>>,
+) -> Result {
     let ports = Ports::new(ends, &tried.probes);
-    let rails = Rails::of(&ports, tried);
+    let rails = if known.iter().any(Option::is_some) {
+        Rails::known(&ports, known)
+    } else {
+        Rails::of(&ports, tried)
+    };
     let measured = measured(&ports, &rails, tried);
     let mut found = classification(&ports, &rails, fabric);
     found.crosses = crosses(&rails, &measured, tried);
@@ -152,6 +162,22 @@ struct Rails {
 }
 
 impl Rails {
+    /// The rails that a site file tells.
+    fn known(ports: &Ports<'_>, places: Vec<Option<Place>>) -> Self {
+        let crosses = |probe: &([usize; 2], bool)| {
+            let [one, other] = probe.0.map(|port| places[port].map(|place| place.rail));
+            probe.1 && one.zip(other).is_some_and(|(one, other)| one != other)
+        };
+        let rails: BTreeSet<u16> = places.iter().flatten().map(|place| place.rail).collect();
+        Self {
+            are_separate: !ports.probes.iter().any(crosses),
+            certainty: Certainty::Certain,
+            count: if rails.len() > 1 { rails.len() } else { 0 },
+            because: "the site file says so".to_owned(),
+            places,
+        }
+    }
+
     fn of(ports: &Ports<'_>, tried: &Tried) -> Self {
         let networks = ports.networks();
         let reached: BTreeSet<usize> = networks.iter().flatten().copied().collect();
@@ -372,3 +398,6 @@ fn shared(measured: &[Measured]) -> impl Iterator<Item = Oddity> {
         }
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -104,7 +104,7 @@ pub(super) fn dial(nic: &Nic, to: SocketAddr, tokens: &Tokens) -> io::Result<Tcp
     Ok(stream)
 }
 
-/// A socket whose packets leave and enter by the interface, whatever the routes say.
+/// A socket whose packets leave and enter by the interface. Routes have no say.
 fn bound(nic: &Nic) -> io::Result<Socket> {
     let domain = if nic.address.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
     let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;

@@ -38,7 +38,7 @@ pub(super) struct Carried {
     pub(super) ends: [usize; 2],
     /// The number of the step in the round, by which both ends' words come together.
     pub(super) step: usize,
-    /// By flow: its NICs, and what became of it; nothing if it broke.
+    /// By flow: its NICs and its result; nothing if it broke.
     pub(super) flows: Vec<([usize; 2], Option<Flow>)>,
 }
 
@@ -96,6 +96,7 @@ impl<'a> Tour<'a> {
         let mut progress = Progress::new(comm.rank() == Rank(0), rounds.len());
         let (mut probes, mut carried) = (Vec::new(), Vec::new());
         for (number, round) in rounds.enumerate() {
+            progress.next_round();
             let meeting = self.meeting(comm, number, &round)?;
             let own = self.probe(comm, &round, meeting.as_ref(), &mut progress)?;
             let found: Vec<Probe> = share(comm, &own)?.concat();
@@ -141,7 +142,7 @@ impl<'a> Tour<'a> {
         let steps = pairs.iter().map(most).max().unwrap_or(0);
         let mut found = Vec::new();
         for step in 0..steps {
-            progress.show(meeting.map_or(0, |it| it.round), "probes", step, steps);
+            progress.show("probes", step, steps);
             if let Some(meeting) = meeting {
                 let [low, high] = meeting.ends.map(nics);
                 let most = low.max(high);
@@ -187,7 +188,7 @@ impl<'a> Tour<'a> {
         });
         let mut found = Vec::new();
         for step in 0..steps {
-            progress.show(meeting.map_or(0, |it| it.round), "flows", step, steps);
+            progress.show("flows", step, steps);
             if let Some((meeting, chosen, steps)) = &of_meeting
                 && let Some(at_once) = steps.get(step)
             {

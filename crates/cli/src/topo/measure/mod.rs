@@ -6,7 +6,7 @@
 //!
 //! * `nic`: the NICs of a host; `line`: a connection that is bound to one;
 //! * `meet`: rounds and steps; `flows`: the flows of a meeting;
-//! * `infer`: what the results say of rails; `progress`: a line on a terminal.
+//! * `infer`: rails from the results; `progress`: a line on a terminal.
 
 mod flows;
 mod infer;
@@ -15,14 +15,17 @@ mod meet;
 mod nic;
 mod progress;
 
+use std::collections::BTreeMap;
+
 use anyhow::ensure;
 use ringfold::{Communicator, Config};
+use ringfold_topology::fabric::{Fabric, Oddity, Place, PortId};
 use ringfold_topology::site::Site;
 use ringfold_types::Rank;
 
 use self::meet::Tour;
 use self::nic::{Card, End};
-use super::source::Network;
+use super::source::{self, Network};
 use crate::doctor::job::share;
 
 /// The result of measuring; nothing on ranks other than 0. Every rank of the job calls this. Takes
@@ -48,8 +51,45 @@ pub(super) fn measure() -> anyhow::Result<Option<Network>> {
         return Ok(None);
     }
     let fabric = nic::fabric(&ends);
-    let result = infer::infer(&ends, &tried, &fabric);
-    let mut site = Site::of(&fabric, &result.found);
-    site.measured = result.measured;
-    Ok(Some(Network { fabric, found: result.found, site: Some(site) }))
+    let base = match &config.topology_file {
+        Some(file) => source::files(&[file.into()])?.network,
+        None => None,
+    };
+    let known = base.as_ref().map_or_else(Vec::new, |base| places(&fabric, base));
+    let result = infer::infer(&ends, &tried, &fabric, known);
+    Ok(Some(match base {
+        Some(base) => updated(base, &fabric, &result),
+        None => new(fabric, &result),
+    }))
+}
+
+/// The places that a site file or a fabric's files give the ports of `fabric`.
+fn places(fabric: &Fabric, base: &Network) -> Vec<Option<Place>> {
+    let known = base.fabric.ports.iter().zip(&base.found.places);
+    let known: BTreeMap<PortId, Option<Place>> =
+        known.map(|(port, (place, _))| (port.id, *place)).collect();
+    fabric.ports.iter().map(|port| known.get(&port.id).copied().flatten()).collect()
+}
+
+fn new(fabric: Fabric, result: &infer::Result) -> Network {
+    let found = result.found.clone();
+    let site = Site { measured: result.measured.clone(), ..Site::of(&fabric, &found) };
+    Network { fabric, found, site: Some(site) }
+}
+
+/// What `RINGFOLD_TOPO_FILE` says, with the results in place of older ones.
+fn updated(base: Network, fabric: &Fabric, result: &infer::Result) -> Network {
+    let Network { fabric: all, mut found, site } = base;
+    let mut site = site.unwrap_or_else(|| Site::of(&all, &found));
+    site.measured.clone_from(&result.measured);
+    site.crosses = result.found.crosses.clone();
+    found.crosses = site.crosses.clone();
+    let place_of = |port: usize| all.ports.iter().position(|it| it.id == fabric.ports[port].id);
+    found.oddities.extend(
+        result.found.oddities.iter().map(|oddity| Oddity {
+            port: oddity.port.and_then(place_of),
+            what: oddity.what.clone(),
+        }),
+    );
+    Network { fabric: all, found, site: Some(site) }
 }
