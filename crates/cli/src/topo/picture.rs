@@ -84,10 +84,11 @@ impl Picture {
     /// ports is down.
     pub(super) fn of(fabric: &Fabric, found: &Classification, folds: bool) -> Self {
         let hosts = Hosts::of(fabric);
-        let (columns, column_of) = columns(fabric, found, &hosts);
+        let odd: BTreeSet<usize> = found.oddities.iter().filter_map(|it| it.port).collect();
+        let (columns, column_of) = columns(fabric, found, &hosts, &odd);
         let sketch = Sketch {
             fabric,
-            odd: found.oddities.iter().filter_map(|oddity| oddity.port).collect(),
+            odd,
             rates: usual_rates(fabric, &column_of, columns.len()),
             column_of,
         };
@@ -153,7 +154,12 @@ pub(super) fn identifier(id: PortId) -> String {
 }
 
 /// The columns, and the one that each port stands in.
-fn columns(fabric: &Fabric, found: &Classification, hosts: &Hosts) -> (Vec<Column>, Vec<usize>) {
+fn columns(
+    fabric: &Fabric,
+    found: &Classification,
+    hosts: &Hosts,
+    odd: &BTreeSet<usize>,
+) -> (Vec<Column>, Vec<usize>) {
     let place_of = |at: usize| found.places.get(at).and_then(|(place, _)| *place);
     let places: BTreeSet<Place> = (0..fabric.ports.len()).filter_map(place_of).collect();
     let at_of: BTreeMap<Place, usize> = places.iter().copied().zip(0..).collect();
@@ -165,9 +171,10 @@ fn columns(fabric: &Fabric, found: &Classification, hosts: &Hosts) -> (Vec<Colum
     };
     let mut columns: Vec<_> =
         places.iter().map(|place| Column { title: title(place), place: Some(*place) }).collect();
-    // A port that is down belongs where the same device of other hosts is.
+    // A port that is down, or whose cable is in the wrong switch, belongs where the same device of
+    // other hosts is.
     let mut usual: BTreeMap<(&str, u8), BTreeMap<usize, usize>> = BTreeMap::new();
-    for (at, port) in fabric.ports.iter().enumerate() {
+    for (at, port) in fabric.ports.iter().enumerate().filter(|(at, _)| !odd.contains(at)) {
         if let Some(place) = place_of(at) {
             let seen = usual.entry((&port.device, port.number)).or_default();
             *seen.entry(at_of[&place]).or_default() += 1;
@@ -178,12 +185,17 @@ fn columns(fabric: &Fabric, found: &Classification, hosts: &Hosts) -> (Vec<Colum
         usual.iter().filter_map(|(device, seen)| Some((*device, most(seen)?))).collect();
     let mut column_of = vec![usize::MAX; fabric.ports.len()];
     for ports in hosts.0.values() {
+        let places = ports.iter().filter_map(|at| place_of(*at));
+        let taken: BTreeSet<usize> = places.map(|place| at_of[&place]).collect();
         for at in ports {
             let port = &fabric.ports[*at];
             let placed = place_of(*at).map(|place| at_of[&place]);
-            let is_down = port.attached.is_none();
             let as_others = usual.get(&(port.device.as_str(), port.number)).copied();
-            column_of[*at] = placed.or(as_others.filter(|_| is_down)).unwrap_or(usize::MAX);
+            let is_free = |column: &usize| !taken.contains(column);
+            let home = as_others.filter(|column| odd.contains(at) && is_free(column));
+            let is_down = port.attached.is_none();
+            let column = home.or(placed).or(as_others.filter(|_| is_down));
+            column_of[*at] = column.unwrap_or(usize::MAX);
         }
     }
     if column_of.contains(&usize::MAX) {

@@ -140,6 +140,8 @@ pub(super) fn faulty() -> (Fabric, Classification) {
     found.places[1] = (None, Certainty::Unknown);
     fabric.ports[2].gbps = 200;
     fabric.ports[5].attached = Some((0, 9));
+    // The port reaches those of rail 0.
+    found.places[5] = (Some(Place { rail: 0, plane: 0 }), Certainty::Certain);
     fabric.ports.pop();
     found.places.pop();
     found.subnet_of.pop();
