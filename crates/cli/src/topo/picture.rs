@@ -7,6 +7,9 @@ use ringfold_topology::fabric::{Classification, EndPort, Fabric, Place, PortId};
 
 use super::names::{fold, natural};
 
+/// Pod and group; nothing for hosts without a place.
+type Group = Option<(u32, u32)>;
+
 /// A fabric in columns and blocks.
 #[derive(Debug)]
 pub(super) struct Picture {
@@ -29,9 +32,9 @@ pub(super) struct Column {
 pub(super) struct Block {
     pub(super) title: String,
     /// Pod and group of the first; nothing for hosts without a place.
-    pub(super) group: Option<(u32, u32)>,
-    /// The last of groups that look the same, and the first's own number where there is one.
-    last: Option<(u32, u32)>,
+    pub(super) group: Group,
+    /// The last of several groups that look the same.
+    last: Group,
     /// So many groups.
     pub(super) groups: usize,
     /// By column: the switches that the ports are attached to. Several only where several groups
@@ -92,7 +95,7 @@ impl Picture {
             rates: usual_rates(fabric, &column_of, columns.len()),
             column_of,
         };
-        let mut groups: Vec<(Option<(u32, u32)>, Vec<&str>)> = Vec::new();
+        let mut groups: Vec<(Group, Vec<&str>)> = Vec::new();
         let mut add = |group, host| match groups.last_mut() {
             Some((last, hosts)) if *last == group => hosts.push(host),
             _ => groups.push((group, vec![host])),
@@ -145,8 +148,8 @@ pub(super) fn identifier(id: PortId) -> String {
     match id {
         PortId::Guid(guid) => format!("0x{guid:016x}"),
         PortId::Mac(mac) => {
-            let bytes = mac.to_be_bytes().map(|byte| format!("{byte:02x}"));
-            bytes[2..].join(":")
+            let byte = |at: u32| format!("{:02x}", mac >> (8 * at) & 0xff);
+            (0..6).rev().map(byte).collect::<Vec<_>>().join(":")
         }
         PortId::Address(address) => std::net::Ipv6Addr::from(address).to_canonical().to_string(),
         PortId::Named(digest) => format!("named {digest:016x}"),
@@ -194,7 +197,7 @@ fn columns(
             let is_free = |column: &usize| !taken.contains(column);
             let home = as_others.filter(|column| odd.contains(at) && is_free(column));
             let is_down = port.attached.is_none();
-            let column = home.or(placed).or(as_others.filter(|_| is_down));
+            let column = home.or(placed).or_else(|| as_others.filter(|_| is_down));
             column_of[*at] = column.unwrap_or(usize::MAX);
         }
     }
@@ -235,7 +238,7 @@ struct Sketch<'a> {
 impl Sketch<'_> {
     fn block(
         &self,
-        group: Option<(u32, u32)>,
+        group: Group,
         names: Vec<&str>,
         hosts: &Hosts,
         columns: usize,
@@ -250,7 +253,7 @@ impl Sketch<'_> {
                 *seen[self.column_of[*at]].entry(switch).or_insert(0) += 1;
             }
         }
-        let heads: Vec<Option<usize>> = seen.iter().map(|counts| majority(counts)).collect();
+        let heads: Vec<Option<usize>> = seen.iter().map(majority).collect();
         let mut rows: Vec<Row> = Vec::new();
         for name in names {
             let cells: Vec<_> =

@@ -85,7 +85,7 @@ pub(super) fn torus(rows: usize, columns: usize) -> (Fabric, Classification) {
     let at = |row: usize, column: usize| {
         let column = column % columns;
         let row = row % rows;
-        row * columns + if row % 2 == 0 { column } else { columns - 1 - column }
+        row * columns + if row.is_multiple_of(2) { column } else { columns - 1 - column }
     };
     for row in 0..rows {
         for column in 0..columns {
