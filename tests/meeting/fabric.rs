@@ -1,5 +1,6 @@
 //! Ranks that know something of the fabric between them agree on it before they connect.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
@@ -26,7 +27,9 @@ fn said(outcomes: &[Outcome]) -> Vec<String> {
     }
     assert!(outcomes[1..].iter().all(|it| !it.stderr.contains(" topology: ")), "{outcomes:?}");
     let lines = outcomes[0].stderr.lines().filter_map(|line| line.split_once(" topology: "));
-    lines.map(|(_, what)| what.to_owned()).collect()
+    // Every communicator says the same.
+    let lines: BTreeSet<String> = lines.map(|(_, what)| what.to_owned()).collect();
+    lines.into_iter().collect()
 }
 
 fn refused(outcomes: &[Outcome], why: &str) {
