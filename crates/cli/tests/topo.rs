@@ -113,7 +113,6 @@ fn a_recording_tells_the_same_as_the_machine() {
     let xml = folder.join("machine.xml");
     let xml = xml.to_str().unwrap();
     printed(&["--root", copy, "--nccl-xml", xml]);
-    let title = printed(&["--from", xml]);
     let nodes = |text: &str| {
         let title = text.lines().next().unwrap_or_default();
         title.split([',', ':']).find(|it| it.contains("NUMA")).map(str::to_owned)
@@ -159,7 +158,7 @@ fn files_that_cannot_be_read_are_named_with_the_reason() {
 /// An empty folder.
 fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("ringfold-topo-{name}-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
+    fs::create_dir_all(&folder).expect("the folder cannot be made");
     folder
 }
 
@@ -173,17 +172,17 @@ fn line<'a>(text: &'a str, start: &str) -> Vec<&'a str> {
 fn printed(arguments: &[&str]) -> String {
     let Output { status, stdout, stderr } = run(arguments);
     assert!(status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&stderr));
-    String::from_utf8(stdout).unwrap()
+    String::from_utf8(stdout).expect("it is text")
 }
 
 fn refused(arguments: &[&str]) -> String {
     let Output { status, stdout, stderr } = run(arguments);
     assert_eq!((status.code(), stdout.len()), (Some(2), 0), "{arguments:?}");
-    String::from_utf8(stderr).unwrap()
+    String::from_utf8(stderr).expect("it is text")
 }
 
 fn run(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ringfold"));
     let command = command.arg("topo").args(arguments).env_remove("RINGFOLD_TOPO_FILE");
-    command.output().unwrap()
+    command.output().expect("it cannot be started")
 }

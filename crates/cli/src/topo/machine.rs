@@ -15,7 +15,7 @@ const DEPTH_MAX: usize = 256;
 /// A line with lines below it.
 struct Branch {
     text: String,
-    below: Vec<Branch>,
+    below: Vec<Self>,
 }
 
 impl Branch {

@@ -113,7 +113,7 @@ fn look(args: &Args) -> anyhow::Result<Option<Seen>> {
     if !args.from.is_empty() {
         return source::files(&args.from).map(Some);
     }
-    let root = args.root.as_deref().unwrap_or(Path::new("/"));
+    let root = args.root.as_deref().unwrap_or_else(|| Path::new("/"));
     ensure!(root.join("sys").is_dir(), "{}: is no recording: it has no sys", root.display());
     let machine = match &args.record {
         Some(folder) => discover::record(root, folder)?,

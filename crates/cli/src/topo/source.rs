@@ -147,7 +147,7 @@ fn of_slurm(paths: &BTreeMap<String, HostPath>) -> Network {
         });
         let pod = path.groups.first().and_then(|_| numbers.get(&path.groups[..1]));
         let [pod, group] = [pod.copied(), leaf].map(|at| number(at.unwrap_or(0)));
-        let order = path.order.unwrap_or(number(hosts.len()));
+        let order = path.order.unwrap_or_else(|| number(hosts.len()));
         hosts.push(HostPlace { host: name.clone(), pod, group, order });
     }
     hosts.sort_by_key(|host| (host.pod, host.group, host.order));
