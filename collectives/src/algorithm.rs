@@ -47,14 +47,9 @@ impl Plan<'_> {
         self.member(self.layout.to_root(self.layout.ring(), self.call.root))
     }
 
-    /// This rank in the order for trees and cubes.
-    pub(crate) fn in_tree(&self) -> Member {
-        self.member(self.layout.tree().clone())
-    }
-
-    /// This rank in the order for trees below the root.
-    pub(crate) fn in_tree_from_root(&self) -> Member {
-        self.member(self.layout.from_root(self.layout.tree(), self.call.root))
+    /// This rank in the order for cubes.
+    pub(crate) fn in_cube(&self) -> Member {
+        self.member(self.layout.aligned().clone())
     }
 
     fn member(&self, order: Order) -> Member {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use ringfold_types::Rank;
 
-use crate::order::{Order, carriers, ring, tree};
+use crate::order::{Order, aligned, carriers, ring};
 use hosts::Hosts;
 pub use level::Level;
 pub use reach::Reach;
@@ -40,7 +40,7 @@ pub struct Layout {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Ways {
     ring: Order,
-    tree: Order,
+    aligned: Order,
     /// By shard: the rank of each host that carries it. Empty if paths and reach are unknown.
     carriers: Arc<[Box<[Rank]>]>,
 }
@@ -167,7 +167,7 @@ impl Layout {
         let hosts: Vec<&[Rank]> = order.iter().map(|host| self.ranks_on(*host)).collect();
         let ways = Ways {
             ring: Order::new(ring(&hosts, &self.reach)),
-            tree: Order::new(tree(&hosts, &self.reach)),
+            aligned: Order::new(aligned(&hosts, &self.reach)),
             carriers: carriers(&hosts, &self.reach).into_iter().map(Vec::into).collect(),
         };
         Self { ways, ..self }
@@ -324,11 +324,11 @@ impl Layout {
         &self.ways.ring
     }
 
-    /// The order for trees and cubes: hosts in fabric order, and ranks at equal places of their
-    /// hosts prefer equal rails where hosts are alike. Rank order if nothing is known of the fabric.
+    /// The order for cubes: hosts in fabric order, and ranks at equal places of their hosts prefer
+    /// equal rails where hosts are alike. Rank order if nothing is known of the fabric.
     #[must_use]
-    pub fn tree(&self) -> &Order {
-        &self.ways.tree
+    pub fn aligned(&self) -> &Order {
+        &self.ways.aligned
     }
 
     /// `order` turned until the ranks of the host of `root` come first, and of these `root`. It

@@ -58,7 +58,7 @@ fn denser_are_those_with_fewer_cpus_for_each() {
 fn without_a_fabric_all_orders_are_rank_order() {
     let layout = Layout::from_host_names(&[2, 1, 2, 3, 1, 1]);
     assert!(!layout.has_fabric());
-    for order in [layout.ring(), layout.tree(), &layout.from_root(layout.ring(), Rank(4))] {
+    for order in [layout.ring(), layout.aligned(), &layout.from_root(layout.ring(), Rank(4))] {
         assert!(order.is_rank_order());
         assert!((0..6).all(|place| order.at(place).index() == place));
         assert_eq!(order.place(Rank(4)), 4);
@@ -77,7 +77,7 @@ fn hosts_stand_in_fabric_order() {
     let layout = layout.with_paths(&[path(2, 1), path(0, 0), path(3, 1), path(1, 0)]);
     assert_eq!(layout.hosts_in_order(), [1, 3, 0, 2]);
     let in_order = [1, 5, 3, 7, 0, 4, 2, 6].map(Rank);
-    assert_eq!((layout.ring().ranks(), layout.tree().ranks()), (&in_order[..], &in_order[..]));
+    assert_eq!((layout.ring().ranks(), layout.aligned().ranks()), (&in_order[..], &in_order[..]));
     assert_eq!(
         layout.from_root(layout.ring(), Rank(4)).ranks(),
         [4, 0, 2, 6, 1, 5, 3, 7].map(Rank)
@@ -119,7 +119,7 @@ fn two_rails_are_taken_in_turn() {
     let each: Vec<RankReach> = (0..8).map(|rank| only(place(rank, 2))).collect();
     let layout = Layout::hosts_of(2, 8).with_reach(&each);
     assert_eq!(layout.ring().ranks(), [0, 1, 3, 2, 4, 5, 7, 6].map(Rank));
-    assert!(layout.tree().is_rank_order());
+    assert!(layout.aligned().is_rank_order());
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn trees_join_hosts_by_the_commonest_rail() {
     // The second host lacks rail 0, and has its ranks in another order.
     let each = [0, 1, 2, 2, 1, 3].map(only);
     let layout = Layout::hosts_of(3, 6).with_reach(&each);
-    assert_eq!(layout.tree().ranks(), [1, 2, 0, 4, 3, 5].map(Rank));
+    assert_eq!(layout.aligned().ranks(), [1, 2, 0, 4, 3, 5].map(Rank));
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn orders_and_carriers_are_sound_for_any_reach() {
         let turned = [layout.from_root(ring, Rank(0)), layout.to_root(ring, Rank(0))];
         assert_eq!(turned[0].at(0), Rank(0));
         assert_eq!(turned[1].at(layout.size() - 1), Rank(0));
-        for order in [ring, layout.tree(), &turned[0], &turned[1]] {
+        for order in [ring, layout.aligned(), &turned[0], &turned[1]] {
             let ranks: Vec<Rank> = (0..layout.size()).map(|place| order.at(place)).collect();
             let mut sorted = ranks.clone();
             sorted.sort_unstable();
@@ -231,7 +231,7 @@ fn large() -> Layout {
 fn a_large_layout_is_small() {
     let layout = large();
     let carriers: usize = layout.ways.carriers.iter().map(|it| size_of_val(&**it) + 16).sum();
-    let orders = layout.ways.ring.ranks().len() + layout.ways.tree.ranks().len();
+    let orders = layout.ways.ring.ranks().len() + layout.ways.aligned.ranks().len();
     let bytes = layout.hosts.bytes()
         + size_of_val(&*layout.paths)
         + size_of_val(&*layout.reach)

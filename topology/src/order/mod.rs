@@ -3,17 +3,17 @@
 //! Ranks of a host stand together, and hosts in fabric order. Where the place of hosts and the
 //! rails of ranks are unknown, the order is that of the ranks.
 
+mod aligned;
 mod carriers;
 mod ring;
-mod tree;
 
 use std::sync::Arc;
 
 use ringfold_types::Rank;
 
+pub(crate) use aligned::aligned;
 pub(crate) use carriers::carriers;
 pub(crate) use ring::ring;
-pub(crate) use tree::tree;
 
 /// An order of all ranks: which rank stands at which place. Clones share it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
