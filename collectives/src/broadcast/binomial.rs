@@ -14,7 +14,8 @@ use ringfold_types::{Buffer, Call, Collective, Slice};
 use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::chunks;
 use crate::crossing::Messages;
-use crate::pattern::{host_tree, tree};
+use crate::pattern::host_tree::RootedTree;
+use crate::pattern::tree;
 use crate::schedule::{Builder, Form, Schedule};
 
 pub(super) const ALGORITHM: Algorithm =
@@ -28,8 +29,9 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 
 fn messages(messages: &mut Messages<'_>) {
     let (layout, root, count) = (messages.layout, messages.call.root, messages.call.count);
+    let tree = RootedTree::new(layout, root);
     for rank in messages.ranks() {
-        for child in host_tree::place_from(layout, rank, root).children {
+        for child in tree.place(rank).children {
             messages.send(rank, child.rank, Form::Element, count);
         }
     }
@@ -38,7 +40,7 @@ fn messages(messages: &mut Messages<'_>) {
 fn schedule(plan: &Plan<'_>) -> Schedule {
     let (rank, root) = (plan.rank, plan.call.root);
     let mut steps = Builder::new(plan, ALGORITHM.name, 1);
-    let place = host_tree::place_from(plan.layout, rank, root);
+    let place = RootedTree::new(plan.layout, root).place(rank);
     let output = Slice::new(Buffer::Output, 0, plan.call.count);
     let own = if rank == root { Slice { buffer: Buffer::Input, ..output } } else { output };
     for piece in chunks(own, plan.chunk) {

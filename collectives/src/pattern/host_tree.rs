@@ -15,27 +15,36 @@ use crate::pattern::tree::{self, Child, Place};
 #[derive(Clone, Debug)]
 pub(crate) struct HostTree<'a> {
     layout: &'a Layout,
-    /// In fabric order.
+    /// In fabric order, maybe from another host on.
     leaders: Vec<Rank>,
 }
 
 impl<'a> HostTree<'a> {
     /// Led by the carriers of a shard; nothing if the fabric is unknown.
     pub(crate) fn of_shard(layout: &'a Layout, shard: usize) -> Option<Self> {
+        if !layout.has_fabric() {
+            return None;
+        }
         let carriers = layout.carriers();
         let leaders = carriers.get(shard % carriers.len().max(1))?.to_vec();
-        layout.has_fabric().then_some(Self { layout, leaders })
+        Some(Self { layout, leaders })
     }
 
-    /// Led by `root` on its host and, if it carries a shard, by the other carriers of this shard.
-    pub(crate) fn of_root(layout: &'a Layout, root: Rank) -> Option<Self> {
-        let mut tree = Self::of_shard(layout, 0)?;
-        let host = tree.host_of(root);
+    /// Led by `root` on its host, which comes first, and elsewhere by the carriers of its shard, or
+    /// of any if it carries none.
+    fn of_root(layout: &'a Layout, root: Rank) -> Option<Self> {
+        let Self { mut leaders, .. } = Self::of_shard(layout, 0)?;
+        let host = leaders.iter().position(|leader| layout.same_host(*leader, root))?;
         if let Some(carriers) = layout.carriers().iter().find(|ranks| ranks[host] == root) {
-            tree.leaders = carriers.to_vec();
+            leaders = carriers.to_vec();
         }
-        tree.leaders[host] = root;
-        Some(tree)
+        leaders[host] = root;
+        // From the order of the fabric to that from the root on.
+        let mut by_host = leaders.clone();
+        by_host.sort_unstable_by_key(|leader| layout.host(*leader));
+        let order = layout.hosts_from(root);
+        let leaders = order.iter().map(|host| by_host[*host as usize]).collect();
+        Some(Self { layout, leaders })
     }
 
     /// Number of hosts.
@@ -43,7 +52,7 @@ impl<'a> HostTree<'a> {
         self.leaders.len()
     }
 
-    /// The place of the host of `rank` in fabric order.
+    /// The place of the host of `rank` among all.
     pub(crate) fn host_of(&self, rank: Rank) -> usize {
         let is_own = |leader: &Rank| self.layout.same_host(*leader, rank);
         self.leaders.iter().position(is_own).unwrap_or(0)
@@ -79,14 +88,26 @@ impl<'a> HostTree<'a> {
     }
 }
 
-/// Where `rank` stands below `root`: in a binomial tree of hosts, or, if the fabric is unknown, of
-/// ranks.
-pub(crate) fn place_from(layout: &Layout, rank: Rank, root: Rank) -> Place {
-    let Some(hosts) = HostTree::of_root(layout, root) else {
-        return tree::place(rank, root, layout.size());
-    };
-    let first = Rank::at(hosts.host_of(root));
-    hosts.place(rank, |host| tree::place(host, first, hosts.hosts()))
+/// A binomial tree below a root: of hosts, or of ranks if the fabric is unknown.
+#[derive(Clone, Debug)]
+pub(crate) struct RootedTree<'a> {
+    hosts: Option<HostTree<'a>>,
+    root: Rank,
+    size: usize,
+}
+
+impl<'a> RootedTree<'a> {
+    pub(crate) fn new(layout: &'a Layout, root: Rank) -> Self {
+        Self { hosts: HostTree::of_root(layout, root), root, size: layout.size() }
+    }
+
+    /// Where `rank` stands.
+    pub(crate) fn place(&self, rank: Rank) -> Place {
+        match &self.hosts {
+            Some(hosts) => hosts.place(rank, |host| tree::place(host, Rank(0), hosts.hosts())),
+            None => tree::place(rank, self.root, self.size),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -112,7 +133,8 @@ mod tests {
                 assert_is_tree_from(names.len(), most, |rank| tree.place(rank, outer));
             }
             for root in (0..names.len()).map(Rank::at) {
-                let place = |rank| place_from(&layout, rank, root);
+                let tree = RootedTree::new(&layout, root);
+                let place = |rank| tree.place(rank);
                 assert_eq!(place(root).parent, None);
                 let most = height(layout.hosts()) + height(layout.ranks_per_host().1);
                 assert_is_tree_from(names.len(), most, place);

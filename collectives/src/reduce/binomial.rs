@@ -19,7 +19,7 @@ use ringfold_types::{Buffer, Call, Collective, Slice};
 use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::chunks;
 use crate::crossing::Messages;
-use crate::pattern::host_tree;
+use crate::pattern::host_tree::RootedTree;
 use crate::pattern::tree::{self, Child};
 use crate::schedule::{Builder, Form, Schedule, Source};
 
@@ -36,8 +36,9 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 
 fn messages(messages: &mut Messages<'_>) {
     let (layout, root, count) = (messages.layout, messages.call.root, messages.call.count);
+    let tree = RootedTree::new(layout, root);
     for rank in messages.ranks() {
-        for child in host_tree::place_from(layout, rank, root).children {
+        for child in tree.place(rank).children {
             messages.send(child.rank, rank, form_of(&child), count);
         }
     }
@@ -51,7 +52,7 @@ const fn form_of(child: &Child) -> Form {
 fn schedule(plan: &Plan<'_>) -> Schedule {
     let count = plan.call.count;
     let mut steps = Builder::new(plan, ALGORITHM.name, 1);
-    let place = host_tree::place_from(plan.layout, plan.rank, plan.call.root);
+    let place = RootedTree::new(plan.layout, plan.call.root).place(plan.rank);
     let inner = place.parent.is_some() && !place.children.is_empty();
     let sum_len = if inner { count.min(plan.chunk) } else { 0 };
     let sums = [(); SUMS].map(|()| steps.scratch(sum_len));
