@@ -37,7 +37,7 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
     Stated { steps: 2 * tree::height(size), sent: children * call.count }
 }
 
-/// What trees cost in each of which `count` elements go up and down.
+/// The cost of trees. In each of them `count` elements go up and down.
 pub(super) fn stated_of<const TREES: usize>(
     layout: &Layout,
     places: impl Fn(Rank) -> [Place; TREES],

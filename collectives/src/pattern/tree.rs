@@ -94,7 +94,7 @@ pub(in crate::pattern) mod tests {
         assert_eq!(children(4), [5]);
     }
 
-    /// As `assert_is_tree` from whatever root there is, with nobody further than `most`.
+    /// As `assert_is_tree` from the only root, with nobody further than `most`.
     pub(in crate::pattern) fn assert_is_tree_from(
         size: usize,
         most: usize,

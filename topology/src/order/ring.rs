@@ -104,7 +104,7 @@ struct Chain {
     /// By host, for each rank by which it is left: the rank by which it is entered, and the number
     /// of the one by which the host before is left.
     steps: Vec<Vec<(Rank, usize)>>,
-    /// For each rank by which the last host is left: what that costs.
+    /// Each rank by which the last host is left, with the cost of the chain up to it.
     left: Vec<(u64, Rank)>,
 }
 
@@ -116,7 +116,7 @@ impl Chain {
             Begin::After(rank) | Begin::With(rank) => vec![(0, rank)],
         };
         for (at, (ranks, doors)) in hosts.iter().zip(doors).enumerate() {
-            // What it costs to enter by each rank, and from which exit of the host before.
+            // The cost to enter by each rank, and the exit of the host before.
             let enter = |door: &Rank| match begin {
                 Begin::With(first) if at == 0 => {
                     (if *door == first { 0 } else { FORBIDDEN }, 0, *door)
