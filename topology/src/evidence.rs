@@ -3,19 +3,20 @@
 use crate::fabric::Place;
 use crate::machine::Network;
 
-/// What one rank knows. Ranks exchange it before they connect.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What one rank knows. Ranks exchange it before they connect. Ranks of one host that see the same
+/// have equal values.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Evidence {
-    /// Digest of the site file; nothing without one. Ranks refuse to differ.
-    pub site: Option<u64>,
-    /// Where its host is in the fabric: names of groups, the outermost first, and what said so.
+    /// Where its host is in the fabric.
     pub path: Option<HostPath>,
-    /// Its ports, those it prefers first.
+    /// Whether ports on different rails reach each other, if a source says so with certainty.
+    pub crosses: Option<bool>,
+    /// Its ports.
     pub ports: Vec<PortEvidence>,
 }
 
 /// Where a host is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HostPath {
     /// Names or numbers of the groups around the host, the outermost first.
     pub groups: Vec<String>,
@@ -46,28 +47,28 @@ pub enum Source {
 }
 
 /// What is known of one port.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PortEvidence {
-    /// Device and port, as in `mlx5_0:1`.
+    /// Device and port, as in `mlx5_0:1`, or the interface, as in `eth0`.
     pub name: String,
     /// Its network.
     pub network: Network,
     /// Gigabits per second; 0 if unknown.
     pub gbps: u32,
-    /// The rank prefers it: it is near the rank's GPU or CPUs, and no other rank's.
-    pub is_preferred: bool,
-    /// What it is attached to.
-    pub attached: Attached,
+    /// What it is attached to, by every source that says something; only what is certain.
+    pub attached: Vec<Attached>,
 }
 
 /// What a port is attached to, as far as its host can tell.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Attached {
-    /// Nobody knows.
-    #[default]
-    Unknown,
-    /// The IP subnet with this digest of network and prefix length.
-    Subnet(u64),
+    /// An IP subnet.
+    Subnet {
+        /// Digest of network and prefix length.
+        network: u64,
+        /// Digest of the port's address: two ports with the same are on different networks.
+        address: u64,
+    },
     /// The switch with this digest of its LLDP chassis identifier.
     Switch(u64),
     /// A rail and plane, as declared, or as a site file or the fabric's graph says.

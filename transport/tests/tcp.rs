@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use ringfold_transport::tcp::{Config, Listening, Liveness, Tcp};
+use ringfold_transport::tcp::{Config, Listening, Liveness, Route, Tcp};
 use ringfold_transport::{Link, LinkError, LinkFault, Transport};
 use ringfold_types::limits::{FRAME_BYTES_MAX, HANDSHAKES_MAX, LINK_BYTES_MIN};
 use ringfold_types::{Lane, Rank};
@@ -328,4 +328,97 @@ fn a_cut_connection_is_a_typed_error() {
     for carrier in carriers {
         carrier.join().unwrap().ok();
     }
+}
+
+/// The address of a rank on a rail. All of 127.0.0.0/8 is this host's.
+fn on_rail(rank: u8, rail: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(127, 19, 1 + rail, 1 + rank))
+}
+
+/// Listens on an address of each rail.
+fn listen_on(rank: u8, rails: u8) -> Listening {
+    let bind = (0..rails).map(|rail| on_rail(rank, rail)).collect();
+    let (liveness, rank) = (Liveness::default(), Rank(rank.into()));
+    Tcp::listen(Config { key: KEY, rank, size: 2, lanes: 4, bind, ports: None, liveness }).unwrap()
+}
+
+fn routes(from: &Listening, to: &Listening) -> Vec<Route> {
+    let ways = from.addresses().iter().zip(to.addresses());
+    ways.map(|(from, to)| Route { from: Some(from.ip()), to: *to }).collect()
+}
+
+/// Sends by each lane, and waits until all has arrived.
+fn talk(zero: &mut Tcp, one: &mut Tcp, lanes: u8) {
+    for lane in (0..lanes).map(Lane) {
+        let data = [lane.0; 100];
+        assert_eq!(zero.send(Link { peer: Rank(1), lane }, 5, &data).unwrap(), data.len());
+        let mut got = [0; 100];
+        let link = Link { peer: Rank(0), lane };
+        until(zero, one, |_, one| one.recv(link, 5, &mut got).unwrap());
+        assert_eq!(got, data);
+    }
+}
+
+/// Addresses of both ends of the connections that were accepted at that address.
+fn accepted_at(listener: SocketAddr) -> Vec<IpAddr> {
+    let address = |text: &str| {
+        let (address, port) = text.split_once(':').unwrap();
+        let address = u32::from_str_radix(address, 16).unwrap().to_le_bytes();
+        SocketAddr::from((address, u16::from_str_radix(port, 16).unwrap()))
+    };
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let lines = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let open = lines.filter(|fields| fields[3] == "01" && address(fields[1]) == listener);
+    open.map(|fields| address(fields[2]).ip()).collect()
+}
+
+#[test]
+fn lanes_go_by_the_rails_of_both_ranks() {
+    let (zero, one) = (listen_on(0, 2), listen_on(1, 2));
+    let doors = one.addresses().to_vec();
+    let [there, back] = [routes(&zero, &one), routes(&one, &zero)];
+    let mut zero = zero.connect_by_rail([(Rank(1), there)]).unwrap();
+    let mut one = one.connect_by_rail([(Rank(0), back)]).unwrap();
+    talk(&mut zero, &mut one, 4);
+    for rail in 0..2 {
+        let from = accepted_at(doors[usize::from(rail)]);
+        assert_eq!(from, [on_rail(0, rail); 2], "rail {rail}");
+    }
+}
+
+/// One address is not ours any more, nobody listens at another, and a third takes no connections.
+#[test]
+fn a_lane_goes_by_another_rail_where_its_own_fails() {
+    let (zero, one) = (listen_on(0, 4), listen_on(1, 4));
+    let mut ways = routes(&zero, &one);
+    ways[0].from = Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)));
+    let refusing = TcpListener::bind((on_rail(1, 1), 0)).unwrap();
+    ways[1].to = refusing.local_addr().unwrap();
+    drop(refusing);
+    let full = full_listener(on_rail(1, 2));
+    ways[2].to = full.0.local_addr().unwrap().as_socket().unwrap();
+    let back = routes(&one, &zero);
+    let last = one.addresses()[3];
+    let mut zero = zero.connect_by_rail([(Rank(1), ways)]).unwrap();
+    let mut one = one.connect_by_rail([(Rank(0), back)]).unwrap();
+    talk(&mut zero, &mut one, 4);
+    assert_eq!(accepted_at(last), [on_rail(0, 3); 4]);
+}
+
+/// A listener whose queue is full, so that further connections get no answer.
+fn full_listener(address: IpAddr) -> (socket2::Socket, Vec<socket2::Socket>) {
+    let socket =
+        || socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    let listener = socket();
+    listener.bind(&SocketAddr::new(address, 0).into()).unwrap();
+    listener.listen(0).unwrap();
+    let address = listener.local_addr().unwrap();
+    let fill = |_| {
+        let waiting = socket();
+        waiting.set_nonblocking(true).unwrap();
+        waiting.connect(&address).ok();
+        waiting
+    };
+    let waiting = (0..4).map(fill).collect();
+    (listener, waiting)
 }

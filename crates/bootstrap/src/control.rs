@@ -141,6 +141,12 @@ impl Control {
         Aborter { rank: self.rank, way }
     }
 
+    /// Bytes that each of `size` ranks may put into an exchange.
+    #[must_use]
+    pub const fn exchange_bytes_max(size: usize) -> usize {
+        crate::message::offer_bytes_max(size)
+    }
+
     /// Gives `bytes` to every rank and returns everyone's, in rank order. All ranks must call it,
     /// and equally often. Blocks; meant for setting things up, as it passes through rank 0.
     ///

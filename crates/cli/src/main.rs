@@ -4,6 +4,7 @@ mod amount;
 mod doctor;
 mod explain;
 mod plan;
+mod topo;
 mod tune;
 
 use std::io::Write;
@@ -34,6 +35,9 @@ enum Command {
     /// Look at this host's network interfaces and RDMA devices, try those out, and say what is
     /// wrong and what to do about it; as a job, between hosts: ringrun --host a,b ringfold doctor
     Doctor(doctor::Args),
+    /// Say what this machine and its network look like, how sure that is, and why; or read another
+    /// site's files: ringfold topo --from ibnetdiscover.txt
+    Topo(topo::Args),
     /// Measure all algorithms for RINGFOLD_PLAN, among ranks: ringrun -n 4 ringfold tune
     Tune(tune::Args),
 }
@@ -57,6 +61,7 @@ fn answer(command: &Command) -> anyhow::Result<(String, bool)> {
         Command::Plan(args) => plan::answer(args).map(|answer| (answer.text, answer.is_sound)),
         Command::Explain(args) => explain::answer(args).map(|text| (text, true)),
         Command::Doctor(args) => doctor::answer(args),
+        Command::Topo(args) => topo::answer(args).map(|text| (text, true)),
         Command::Tune(args) => tune::answer(args).map(|text| (text, true)),
     }
 }

@@ -160,7 +160,7 @@ pub(crate) fn is_this_host(host: &str) -> io::Result<bool> {
     if address.is_loopback() || address.is_unspecified() {
         return Ok(true);
     }
-    Ok(interfaces()?.iter().any(|interface| interface.addresses.contains(&address)))
+    Ok(interfaces()?.iter().any(|interface| interface.addresses.iter().any(|it| it.ip == address)))
 }
 
 /// `address` or `address:port` or a name of this host.
@@ -203,7 +203,7 @@ mod tests {
     fn this_host_is_known() {
         let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let ours = interfaces().unwrap().into_iter().flat_map(|it| it.addresses);
-        let ours = ours.map(|address| address.to_string());
+        let ours = ours.map(|address| address.ip.to_string());
         let loopback = ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "0.0.0.0"];
         let loopback = loopback.map(str::to_owned);
         for host in ours.chain(loopback).chain(["localhost".to_owned(), name]) {

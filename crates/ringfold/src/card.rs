@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use ringfold_types::limits::CARD_BYTES_MAX;
+use ringfold_types::limits::{CARD_BYTES_MAX, EVIDENCE_BYTES_MAX};
 
 use ringfold_topology::Crowd;
 use ringfold_topology::discover::Cpus;
@@ -27,8 +27,21 @@ pub(crate) struct Card {
     pub(crate) rdma: String,
     /// Whether its data may go by TCP.
     pub(crate) may_use_tcp: bool,
+    /// What it knows of the fabric, if anything, which it tells after the cards.
+    pub(crate) evidence: Option<EvidenceCard>,
     /// Where it listens for TCP, which RDMA needs too; empty if it does not.
     pub(crate) tcp: Vec<SocketAddr>,
+}
+
+/// What a card says of evidence of the fabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EvidenceCard {
+    /// The digest of the evidence: one rank of a host tells it for all with the same.
+    pub(crate) digest: u64,
+    /// Bytes of all that the rank may tell, at most `limits::EVIDENCE_BYTES_MAX`.
+    pub(crate) bytes: usize,
+    /// It may change how data moves, so ranks exchange what they know.
+    pub(crate) is_of_use: bool,
 }
 
 /// Begins the line of RDMA networks of a rank whose data may not go by TCP.
@@ -52,14 +65,21 @@ impl Card {
     }
 
     /// The card as lines of text: host, shared memory, settings, CPUs, cores, RDMA
-    /// networks, TCP addresses. What would make it too long is left out.
+    /// networks, evidence, TCP addresses. What would make it too long is left out.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let Self { host_id, shm, settings, cpus, cores, rdma, may_use_tcp, tcp: _ } = self;
+        let Self { host_id, shm, settings, cpus, cores, rdma, may_use_tcp, evidence, tcp: _ } =
+            self;
+        let said = |it: &EvidenceCard| {
+            let mark = if it.is_of_use { "+" } else { "" };
+            format!("{:x}:{}{mark}", it.digest, it.bytes)
+        };
+        let evidence = evidence.as_ref().map_or_else(String::new, said);
         let without_tcp = if *may_use_tcp { "" } else { "-" };
         let cpus = Some(cpus.to_string()).filter(|list| list.len() <= CPUS_BYTES);
         let cpus = cpus.unwrap_or_default();
-        let mut text =
-            format!("{host_id}\n{shm}\n{settings}\n{cpus}\n{cores}\n{without_tcp}{rdma}\n");
+        let mut text = format!(
+            "{host_id}\n{shm}\n{settings}\n{cpus}\n{cores}\n{without_tcp}{rdma}\n{evidence}\n"
+        );
         for address in &self.tcp {
             let address = format!("{address} ");
             if text.len() + address.len() <= CARD_BYTES_MAX {
@@ -78,7 +98,7 @@ impl Card {
         let mut lines = text.split('\n');
         let mut line = || lines.next().ok_or(UnreadableCard);
         let [host_id, shm, settings] = [line()?, line()?, line()?];
-        let [cpus, cores, rdma, tcp] = [line()?, line()?, line()?, line()?];
+        let [cpus, cores, rdma, evidence, tcp] = [line()?, line()?, line()?, line()?, line()?];
         if lines.next().is_some() {
             return Err(UnreadableCard);
         }
@@ -91,8 +111,23 @@ impl Card {
             cores: cores.parse().ok().filter(|it| *it < CORES_END).ok_or(UnreadableCard)?,
             rdma: rdma.trim_start_matches(WITHOUT_TCP).to_owned(),
             may_use_tcp: !rdma.starts_with(WITHOUT_TCP),
+            evidence: EvidenceCard::parse(evidence)?,
             tcp: tcp.map_err(|_| UnreadableCard)?,
         })
+    }
+}
+
+impl EvidenceCard {
+    fn parse(text: &str) -> Result<Option<Self>, UnreadableCard> {
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let (digest, bytes) = text.split_once(':').ok_or(UnreadableCard)?;
+        let digest = u64::from_str_radix(digest, 16).map_err(|_| UnreadableCard)?;
+        let is_of_use = bytes.ends_with('+');
+        let bytes = bytes.strip_suffix('+').unwrap_or(bytes).parse().ok();
+        let bytes = bytes.filter(|bytes| *bytes <= EVIDENCE_BYTES_MAX).ok_or(UnreadableCard)?;
+        Ok(Some(Self { digest, bytes, is_of_use }))
     }
 }
 
@@ -133,11 +168,16 @@ mod tests {
         let card = Card {
             host_id: "boot/net:[1]".to_owned(),
             shm: "@ringfold-1".to_owned(),
-            settings: Settings::of(&Config::default()),
+            settings: Settings::of(&Config::default(), None),
             cpus: "0-3,8".parse().unwrap_or_default(),
             cores: 5,
             rdma: "ei".to_owned(),
             may_use_tcp: true,
+            evidence: Some(EvidenceCard {
+                digest: u64::MAX,
+                bytes: EVIDENCE_BYTES_MAX,
+                is_of_use: true,
+            }),
             tcp: vec![address(1), address(65535)],
         };
         assert_eq!(Card::decode(&card.encode()), Ok(card));
@@ -175,9 +215,13 @@ mod tests {
             b"a\nb",
             b"a\nb\nc d\n",
             b"a\nb\nc\n",
-            b"a\nb\n0: 0: 0: 0:\n\n1\ne\n1.2.3.4",
+            b"a\nb\n0: 0: 0: 0:\n\n1\ne\n\n1.2.3.4",
+            b"a\nb\n0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n1\n1.2.3.4:1",
+            b"a\nb\n0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n1:9999\n1.2.3.4:1",
         ] {
             assert_eq!(Card::decode(bytes), Err(UnreadableCard), "{bytes:?}");
         }
+        let good = b"a\nb\n0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n1:8192\n1.2.3.4:1";
+        assert!(Card::decode(good).is_ok(), "the others lack one thing each");
     }
 }

@@ -1,110 +1,33 @@
 //! Bringing the ranks together: who they are, where they are, and how they reach each other.
 
 use std::io::{self, IsTerminal};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Once;
 use std::time::Instant;
 
-use ringfold_bootstrap::interface::{Choice, ChooseError, Family, Filter, choose, interfaces};
-use ringfold_bootstrap::{
-    Control, DiscoverError, Identity, JoinError, Options, Rendezvous, SecretError, discover,
-};
+use ringfold_bootstrap::interface::{Choice, Family, choose_all, interfaces};
+use ringfold_bootstrap::{Control, Identity, Options, Rendezvous, discover};
 use ringfold_lend::placement;
+use ringfold_topology::evidence::Evidence;
 use ringfold_topology::{Crowd, Layout, discover as machine};
+use ringfold_transport::Transport;
 use ringfold_transport::rdma::{self, Rails, Rdma};
 use ringfold_transport::shm::{self, Shm};
-use ringfold_transport::{Transport, tcp};
+use ringfold_transport::tcp::{self, Route};
 use ringfold_types::Rank;
 use ringfold_types::limits::{CHANNELS_MAX, LANES_MAX, TCP_CHANNELS};
 use tracing::subscriber::NoSubscriber;
 
-use crate::card::{Card, UnreadableCard, crowds};
+use crate::card::{Card, crowds};
 use crate::communicator::Parts;
 use crate::config::{Config, Transports};
 use crate::engine::Engine;
+use crate::init_error::InitError;
 use crate::plans::Plans;
 use crate::router::Router;
-use crate::settings::{DifferentSettings, Settings};
+use crate::settings::Settings;
+use crate::setup::{self, Agreed, ExchangeFailed, Own};
 use crate::wait::Patience;
-
-/// Why the ranks could not come together.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum InitError {
-    /// The launcher's variables are incomplete or make no sense.
-    #[error(transparent)]
-    Discover(#[from] DiscoverError),
-    /// There is no usable secret.
-    #[error(transparent)]
-    Secret(#[from] SecretError),
-    /// The ranks did not meet.
-    #[error(transparent)]
-    Join(#[from] JoinError),
-    /// A rank's card makes no sense.
-    #[error("rank {rank}: {source}")]
-    Card {
-        /// Whose card.
-        rank: Rank,
-        /// What is wrong with it.
-        source: UnreadableCard,
-    },
-    /// The ranks have different settings where they must have the same.
-    #[error(transparent)]
-    Settings(#[from] DifferentSettings),
-    /// The network interfaces cannot be listed.
-    #[error("cannot list this host's network interfaces: {0}")]
-    Interfaces(io::Error),
-    /// No network interface may be used.
-    #[error("no network interface to use: {0}")]
-    Interface(#[from] ChooseError),
-    /// TCP cannot listen.
-    #[error("rank {rank}: {source}")]
-    Listen {
-        /// This rank.
-        rank: Rank,
-        /// What went wrong.
-        source: tcp::ListenError,
-    },
-    /// TCP cannot use the other ranks' addresses.
-    #[error(transparent)]
-    Tcp(#[from] tcp::ConnectError),
-    /// Shared memory cannot be set up.
-    #[error("rank {rank}: shared memory: {source}; RINGFOLD_TRANSPORT=tcp does without")]
-    Shm {
-        /// This rank.
-        rank: Rank,
-        /// What went wrong.
-        source: shm::ConnectError,
-    },
-    /// Nothing but RDMA may be used, and there is none.
-    #[error("rank {rank}: {source}, and RINGFOLD_TRANSPORT allows nothing else")]
-    Rdma {
-        /// This rank.
-        rank: Rank,
-        /// What is missing.
-        source: rdma::Unusable,
-    },
-    /// No transport that both ranks allow leads from one to the other.
-    #[error(
-        "rank {rank} cannot reach rank {peer}: they are on {}, and RINGFOLD_TRANSPORT leaves none \
-         that both use{}{rdma}",
-        if *.same_host { "one host" } else { "different hosts" },
-        if .rdma.is_empty() { "" } else { "; " }
-    )]
-    Unreachable {
-        /// This rank.
-        rank: Rank,
-        /// The other.
-        peer: Rank,
-        /// Whether they could share memory.
-        same_host: bool,
-        /// Why they have no RDMA in common, if one of them has some; else empty.
-        rdma: String,
-    },
-    /// The system has no file descriptors left.
-    #[error("no file descriptor left ({0}); raise the limit with `ulimit -n`")]
-    Descriptors(io::Error),
-}
 
 /// Joins the job that the environment describes. Blocks until all ranks are there.
 pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
@@ -122,7 +45,6 @@ fn meet(config: &Config) -> Result<Parts, InitError> {
     let variable = |name: &str| config.environment.get(name).cloned();
     let mut identity = discover(&variable)?;
     let (rank, size) = (identity.rank, identity.size);
-    let host = machine::Host::this();
     let (launcher, version) = (identity.launcher, env!("CARGO_PKG_VERSION"));
     tracing::info!("ringfold {version}: rank {rank} of {size}, launcher {launcher}");
     if size == 1 {
@@ -130,31 +52,9 @@ fn meet(config: &Config) -> Result<Parts, InitError> {
     }
     let secret = identity.secret(&variable, config.join_timeout)?;
     let key = secret.data_key(&identity.job);
-    let choice = interface(config, &identity)?;
-    let rails = open_rails(config, rank, choice.as_ref())?;
-    let tcp = choice.as_ref().filter(|_| config.transports.tcp || rails.is_some());
-    let tcp = tcp.map(|choice| open_tcp(choice.address, &identity, key)).transpose()?;
-    let doors = Doors { shm: open_shm(config, rank, key)?, rails, tcp };
-    let settings = Settings::of(config);
-    let card = Card {
-        settings,
-        cpus: machine::Cpus::allowed(),
-        cores: machine::cores(),
-        host_id: config.host_id.iter().fold(host.id.clone(), |id, name| format!("{id}/{name}")),
-        shm: doors.shm.as_ref().map_or_else(String::new, shm::Pending::address),
-        rdma: doors.rails.as_ref().map_or_else(String::new, Rails::networks),
-        may_use_tcp: config.transports.tcp,
-        tcp: doors.tcp.as_ref().map_or_else(Vec::new, |tcp| tcp.addresses().to_vec()),
-    };
-    // Where the launcher names rank 0's place, that is where the others look.
-    let is_named = matches!(identity.rendezvous, Rendezvous::Ports { .. });
-    let bind = choice.as_ref().filter(|_| config.socket_ifname.is_some() && !is_named);
-    let options = Options {
-        timeout: config.join_timeout,
-        bind: bind.map(|choice| choice.address),
-        host: Some(host.name.clone()),
-        ..Options::default()
-    };
+    let here = Here::open(config, &identity, key)?;
+    let card = here.card(config);
+    let options = here.options(config, &identity);
     let (control, cards) = Control::join(identity, secret, card.encode(), options)?;
     let cards: Vec<Card> = cards
         .iter()
@@ -169,13 +69,109 @@ fn meet(config: &Config) -> Result<Parts, InitError> {
         control.leave().unwrap_or_default();
         return Err(different.into());
     }
-    let crowds = crowds(&cards);
+    assemble(config, here, &cards, control, key)
+}
+
+/// Everything that a rank on this host would tell other ranks of its place in the network, under
+/// these settings: its ports, and which source says what of each. Opens RDMA devices, closes them
+/// again, and sends nothing.
+///
+/// # Errors
+/// The file that describes the fabric cannot be used, or no interface suits the settings.
+pub fn evidence(config: &Config) -> Result<Evidence, InitError> {
+    let (rank, host) = (Rank(0), machine::Host::this());
+    let choices = interface(config, rank, false)?;
+    let rails = open_rails(config, rank, choices.first())?;
+    let machine = Own::machine(config, rails.as_ref(), &choices);
+    let listed = setup::interfaces(config, &choices, machine.as_ref());
+    Ok(Own::look(config, &host.name, machine, rails.as_ref(), &listed)?.into_evidence())
+}
+
+/// What this rank has found and opened before it meets the others.
+struct Here {
+    host: machine::Host,
+    /// The interface by which it meets them, if it may need one.
+    choice: Option<Choice>,
+    doors: Doors,
+    own: Own,
+}
+
+impl Here {
+    fn open(config: &Config, identity: &Identity, key: [u8; 32]) -> Result<Self, InitError> {
+        let (rank, host) = (identity.rank, machine::Host::this());
+        let choices = interface(config, rank, meets_locally(&identity.rendezvous))?;
+        let choice = choices.first().cloned();
+        let mut rails = open_rails(config, rank, choice.as_ref())?;
+        let machine = Own::machine(config, rails.as_ref(), &choices);
+        if let (Some(rails), Some(machine)) = (&mut rails, &machine) {
+            rails.locate(machine);
+        }
+        let listed = setup::interfaces(config, &choices, machine.as_ref());
+        let own = Own::look(config, &host.name, machine, rails.as_ref(), &listed)?;
+        let may_listen = config.transports.tcp || rails.is_some();
+        let addresses: Vec<IpAddr> = listed.iter().map(|it| it.choice.address).collect();
+        let tcp = (may_listen && !addresses.is_empty()).then(|| open_tcp(addresses, identity, key));
+        let doors = Doors { shm: open_shm(config, rank, key)?, rails, tcp: tcp.transpose()? };
+        Ok(Self { host, choice, doors, own })
+    }
+
+    /// Where this rank listens for TCP.
+    fn listening(&self) -> &[SocketAddr] {
+        self.doors.tcp.as_ref().map_or(&[], tcp::Listening::addresses)
+    }
+
+    /// The card has the first of several addresses; the others go with the evidence.
+    fn card(&self, config: &Config) -> Card {
+        let (host, doors) = (&self.host, &self.doors);
+        let listening = self.listening();
+        Card {
+            settings: Settings::of(config, self.own.site),
+            cpus: machine::Cpus::allowed(),
+            cores: machine::cores(),
+            host_id: config.host_id.iter().fold(host.id.clone(), |id, name| format!("{id}/{name}")),
+            shm: doors.shm.as_ref().map_or_else(String::new, shm::Pending::address),
+            rdma: doors.rails.as_ref().map_or_else(String::new, Rails::networks),
+            may_use_tcp: config.transports.tcp,
+            evidence: self.own.card(listening.len()),
+            tcp: listening.first().copied().into_iter().collect(),
+        }
+    }
+
+    fn options(&self, config: &Config, identity: &Identity) -> Options {
+        // Where the launcher names rank 0's place, that is where the others look.
+        let is_named = matches!(identity.rendezvous, Rendezvous::Ports { .. });
+        let choice = self.choice.as_ref();
+        let bind = choice.filter(|_| config.socket_ifname.is_some() && !is_named);
+        Options {
+            timeout: config.join_timeout,
+            bind: bind.map(|choice| choice.address),
+            host: Some(self.host.name.clone()),
+            ..Options::default()
+        }
+    }
+}
+
+/// Agrees on the layout with the other ranks, whose cards these are, and connects to them.
+fn assemble(
+    config: &Config,
+    mut here: Here,
+    cards: &[Card],
+    control: Control,
+    key: [u8; 32],
+) -> Result<Parts, InitError> {
+    let (rank, size) = (control.rank(), control.size());
+    let deadline = Instant::now() + config.join_timeout;
+    let crowds = crowds(cards);
     let crowd = crowds[cards[rank.index()].machine()];
     tracing::info!("rank {rank}: {} ranks on {} CPUs of this machine", crowd.ranks, crowd.cpus);
-    let layout = layout(&cards, crowds.into_values().fold(crowd, Crowd::denser), config.channels);
-    let deadline = Instant::now() + config.join_timeout;
+    let agreed = agree(config, &here, cards, &control, deadline)?;
+    let densest = crowds.into_values().fold(crowd, Crowd::denser);
+    let layout = layout(cards, densest, config.channels, &agreed);
+    if let Some(rails) = &mut here.doors.rails {
+        agreed.label(rank, rails);
+    }
     let mut named = config.rdma();
-    named.host = host.name;
+    named.host = here.host.name;
     let settings = rdma::Config {
         key,
         rank,
@@ -185,12 +181,32 @@ fn meet(config: &Config) -> Result<Parts, InitError> {
         may_use_tcp: cards.iter().all(|card| card.may_use_tcp),
         placement: Some(placement()),
     };
-    let router = connect(rank, &layout, &cards, doors, settings, deadline)?;
+    let router = connect(rank, &layout, (cards, &agreed), here.doors, settings, deadline)?;
     for peer in (0..size).map(Rank::at).filter(|peer| *peer != rank) {
         tracing::info!("rank {rank}: rank {peer} by {}", router.name(peer));
     }
     let patience = Patience::new(crowd, router.shares_memory());
-    Ok(Parts { interface: choice, ..parts(config, layout, router, patience, control) })
+    Ok(Parts { interface: here.choice, ..parts(config, layout, router, patience, control) })
+}
+
+/// Exchanges evidence of the fabric, if any rank has some of use, and logs the outcome once.
+fn agree(
+    config: &Config,
+    here: &Here,
+    cards: &[Card],
+    control: &Control,
+    deadline: Instant,
+) -> Result<Agreed, InitError> {
+    let rank = control.rank();
+    let told = setup::exchange(config, control, cards, &here.own, here.listening(), deadline);
+    let agreed = Agreed::of(told.map_err(|failed| match failed {
+        ExchangeFailed::Control(source) => InitError::Exchange { rank, source },
+        ExchangeFailed::Evidence(rank, source) => InitError::Evidence { rank, source },
+    })?);
+    if rank.0 == 0 && tracing::enabled!(tracing::Level::INFO) {
+        agreed.lines().iter().for_each(|line| tracing::info!("{line}"));
+    }
+    Ok(agreed)
 }
 
 fn alone(config: &Config) -> Result<Parts, InitError> {
@@ -255,26 +271,23 @@ fn open_rails(
     }
 }
 
-/// The interface to use, if TCP may be used, or RDMA, or the user names one.
-fn interface(config: &Config, identity: &Identity) -> Result<Option<Choice>, InitError> {
-    let filter = config.socket_ifname.as_deref().map(|text| {
-        let Ok(filter) = text.parse::<Filter>();
-        filter
-    });
+/// The interface to use, and those that suit as well, if TCP may be used, or RDMA, or the user
+/// names some.
+fn interface(config: &Config, rank: Rank, all_local: bool) -> Result<Vec<Choice>, InitError> {
+    let filter = setup::filter(config);
     let may_listen = config.transports.tcp || config.transports.rdma;
     if !may_listen && filter.is_none() {
-        return Ok(None);
+        return Ok(Vec::new());
     }
-    let all_local = meets_locally(&identity.rendezvous);
     let interfaces = interfaces().map_err(InitError::Interfaces)?;
-    let choice = choose(&interfaces, filter.as_ref(), Family::Any, all_local)?;
-    tracing::info!("rank {}: {choice}", identity.rank);
-    Ok(Some(choice))
+    let choices = choose_all(&interfaces, filter.as_ref(), Family::Any, all_local)?;
+    choices.first().iter().for_each(|it| tracing::info!("rank {rank}: {it}"));
+    Ok(choices)
 }
 
 /// Begins to listen for TCP.
 fn open_tcp(
-    address: IpAddr,
+    addresses: Vec<IpAddr>,
     identity: &Identity,
     key: [u8; 32],
 ) -> Result<tcp::Listening, InitError> {
@@ -284,7 +297,7 @@ fn open_tcp(
         rank,
         size,
         lanes: LANES_MAX,
-        bind: vec![address],
+        bind: addresses,
         ports: None,
         liveness: tcp::Liveness::default(),
     });
@@ -307,7 +320,7 @@ fn meets_locally(rendezvous: &Rendezvous) -> bool {
 }
 
 /// Where the ranks are, with so many channels if that is set. All come to the same result.
-fn layout(cards: &[Card], densest: Crowd, channels: Option<u8>) -> Layout {
+fn layout(cards: &[Card], densest: Crowd, channels: Option<u8>, agreed: &Agreed) -> Layout {
     let hosts: Vec<&str> = cards.iter().map(|card| card.host_id.as_str()).collect();
     let layout = Layout::from_host_names(&hosts).with_crowd(densest);
     let share = |card: &Card| shm::same_host(&card.shm, &cards[0].shm);
@@ -315,16 +328,19 @@ fn layout(cards: &[Card], densest: Crowd, channels: Option<u8>) -> Layout {
     let by_tcp = !shares_memory && cards.iter().all(|card| card.rdma.is_empty());
     let reaches_all = |network| cards.iter().all(|card| card.rdma.contains(network));
     let by_rdma = !shares_memory && cards[0].rdma.chars().any(reaches_all);
-    let channels = channels.unwrap_or(if by_tcp { TCP_CHANNELS } else { 1 });
+    // Lane k is on rail k.
+    let rails = || u8::try_from(agreed.tcp_rails()).unwrap_or(CHANNELS_MAX);
+    let channels = channels.unwrap_or_else(|| if by_tcp { TCP_CHANNELS.max(rails()) } else { 1 });
     let channels = channels.clamp(1, CHANNELS_MAX).into();
-    layout.sharing_memory(shares_memory).with_rdma(by_rdma).with_channels(channels)
+    let layout = layout.sharing_memory(shares_memory).with_rdma(by_rdma);
+    agreed.layout(layout.with_channels(channels))
 }
 
 /// Connects to every peer by the first transport that both offer.
 fn connect(
     rank: Rank,
     layout: &Layout,
-    cards: &[Card],
+    (cards, agreed): (&[Card], &Agreed),
     doors: Doors,
     mut rdma: rdma::Config,
     deadline: Instant,
@@ -347,7 +363,7 @@ fn connect(
             names[index] = if have_rails { "rdma" } else { "tcp" };
             strangers.extend((!have_rails).then(|| apart(rank, own, peer, card)).flatten());
             rdma.reaches[index] = have_rails;
-            by_tcp.push((peer, card.tcp.clone()));
+            by_tcp.push((peer, agreed.routes(rank, peer).unwrap_or_else(|| anywhere(card))));
         } else {
             let same_host = layout.same_host(rank, peer);
             let rdma = apart(rank, own, peer, card).unwrap_or_default();
@@ -368,13 +384,18 @@ fn connect(
     }
     if let Some(tcp) = doors.tcp.filter(|_| !by_tcp.is_empty()) {
         by_tcp.iter().for_each(|(peer, _)| route[peer.index()] = transports.len());
-        let tcp = tcp.connect(by_tcp)?;
+        let tcp = tcp.connect_by_rail(by_tcp)?;
         transports.push(match doors.rails.filter(|_| rdma.reaches.contains(&true)) {
             Some(rails) => Box::new(Rdma::new(rails, tcp, rdma).map_err(InitError::Descriptors)?),
             None => Box::new(tcp),
         });
     }
     Ok(Router::new(transports, route, names))
+}
+
+/// Ways to a rank's addresses from any of this rank's.
+fn anywhere(card: &Card) -> Vec<Route> {
+    card.tcp.iter().map(|to| Route { from: None, to: *to }).collect()
 }
 
 /// Why two ranks have no RDMA in common, if one of them has some.
@@ -413,7 +434,7 @@ mod tests {
                 let (rdma, shm) = (networks.to_owned(), shm.to_owned());
                 Card { rdma, shm, ..Card::default() }
             });
-            layout(&cards, Crowd { ranks: 1, cpus: 1 }, None).has_rdma()
+            layout(&cards, Crowd { ranks: 1, cpus: 1 }, None, &Agreed::default()).has_rdma()
         };
         assert!(has_rdma(["ei", "i", "i"], "") && !has_rdma(["ei", "i", "e"], ""));
         assert!(!has_rdma(["i", "i", ""], "") && !has_rdma(["", "", ""], ""));
@@ -438,7 +459,15 @@ mod tests {
             placement: None,
         };
         let layout = Layout::from_host_names(&["a", "b"]);
-        let error = connect(Rank(0), &layout, &cards, doors, settings, Instant::now()).unwrap_err();
+        let error = connect(
+            Rank(0),
+            &layout,
+            (&cards, &Agreed::default()),
+            doors,
+            settings,
+            Instant::now(),
+        )
+        .unwrap_err();
         let text = error.to_string();
         let why = "that both use; RDMA ports of ranks 0 and 1 are InfiniBand and RoCE, and one is";
         assert!(text.contains(why) && text.contains("LINK_TYPE_P1"), "{text}");

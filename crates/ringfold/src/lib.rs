@@ -20,7 +20,7 @@
 //! the transports of `router` and the buffers of `memory`, `short` does without a machine what is
 //! done at once, `window` makes buffers that all ranks of a host reach, `windowed` and `reach` are
 //! about calls in them, `wait` is about having nothing to do, `watch` notices that the
-//! job has failed, `join` brings the ranks together,
+//! job has failed, `join` brings the ranks together, `setup` agrees on the fabric between them,
 //! `config` holds the settings, `settings` compares those that must be the same.
 #![forbid(unsafe_code)]
 
@@ -31,6 +31,7 @@ pub mod config;
 mod contest;
 mod engine;
 mod error;
+mod init_error;
 mod join;
 pub mod local;
 mod memory;
@@ -42,6 +43,7 @@ mod reach;
 mod router;
 mod rows;
 mod settings;
+mod setup;
 mod short;
 mod stage;
 mod wait;
@@ -56,7 +58,8 @@ pub use card::is_card;
 pub use communicator::Communicator;
 pub use config::Config;
 pub use error::{Error, Failure};
-pub use join::InitError;
+pub use init_error::InitError;
+pub use join::evidence;
 pub use ringfold_bootstrap::interface::{Choice, Reason};
 pub use ringfold_bootstrap::{Aborter, Verdict};
 pub use ringfold_reduce::{Element, F8E4M3, F8E5M2};
@@ -64,6 +67,9 @@ pub use ringfold_topology::Layout;
 pub use ringfold_types::limits;
 pub use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Scale};
 pub use settings::DifferentSettings;
+#[doc(hidden)]
+pub use setup::is_evidence;
+pub use setup::{TopologyError, UnreadableEvidence};
 pub use window::Window;
 pub use windowed::Windows;
 

@@ -10,10 +10,13 @@ use ringfold_types::Rank;
 use crate::config::{ALIKE, Config};
 
 /// Their names, for people.
-const NAMES: [&str; COUNT] = [ALIKE[0], ALIKE[1], ALIKE[2], ALIKE[3], "the version of ringfold"];
-const COUNT: usize = 5;
+const NAMES: [&str; COUNT] = {
+    let [algorithms, chunk, channels, plan, topology, site] = ALIKE;
+    [algorithms, chunk, channels, plan, topology, site, "the version of ringfold"]
+};
+const COUNT: usize = 7;
 /// Bytes of a value that a card has room for; of a longer one the rest is left out.
-const SHOWN_BYTES: usize = 64;
+const SHOWN_BYTES: usize = 32;
 
 /// One rank's settings, in the order of `NAMES`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,9 +44,11 @@ pub struct DifferentSettings {
 struct Said<'a>(&'a [(String, Vec<Rank>)]);
 
 impl Settings {
-    pub(crate) fn of(config: &Config) -> Self {
-        let [algorithms, chunk, channels, plan] = config.alike();
-        let values = [algorithms, chunk, channels, plan, env!("CARGO_PKG_VERSION").to_owned()];
+    /// `site` is as for `Config::alike`.
+    pub(crate) fn of(config: &Config, site: Option<u64>) -> Self {
+        let [algorithms, chunk, channels, plan, topology, site] = config.alike(site);
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let values = [algorithms, chunk, channels, plan, topology, site, version];
         let or_unset = |value: String| if value.is_empty() { "unset".to_owned() } else { value };
         Self(values.map(|value| Setting::new(&or_unset(value))))
     }
@@ -90,9 +95,9 @@ impl Setting {
 }
 
 /// FNV-1a: ranks that differ by mistake shall notice, nobody means to deceive.
-pub(crate) fn digest(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |digest: u64, byte| {
-        (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+pub(crate) fn digest(bytes: impl AsRef<[u8]>) -> u64 {
+    bytes.as_ref().iter().fold(0xcbf2_9ce4_8422_2325, |digest: u64, byte| {
+        (digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
@@ -124,7 +129,7 @@ mod tests {
 
     fn with(algorithms: &str, chunk_bytes: Option<usize>) -> Settings {
         let algorithms = algorithms.parse().unwrap();
-        Settings::of(&Config { algorithms, chunk_bytes, ..Config::default() })
+        Settings::of(&Config { algorithms, chunk_bytes, ..Config::default() }, None)
     }
 
     #[test]
@@ -140,6 +145,15 @@ mod tests {
                 ALIKE[1]
             )
         );
+    }
+
+    #[test]
+    fn files_of_a_site_that_differ_are_refused() {
+        let of = |site| Settings::of(&Config::default(), site);
+        let all = [of(Some(0xab)), of(Some(0xcd)), of(Some(0xab)), of(None)];
+        let error = Settings::compare(all.iter()).unwrap_err().to_string();
+        let has = "ranks 0, 2 have ab, rank 1 has cd, rank 3 has unset";
+        assert!(error.starts_with(&format!("ranks differ in {}: {has};", ALIKE[5])), "{error}");
     }
 
     #[test]
@@ -163,8 +177,8 @@ mod tests {
         let settings = with("ring", Some(1 << 20));
         assert_eq!(Settings::parse(&settings.to_string()), Some(settings));
         assert_eq!(Settings::parse(&Settings::default().to_string()), Some(Settings::default()));
-        for nonsense in ["", "a", "1:a 2:b", "1:a 2:b 3:c 4:d 5:e 6:f", "1:a x:b 3:c", "1:a 2 3:c"]
-        {
+        let eight = "1:a 2:b 3:c 4:d 5:e 6:f 7:g 8:h";
+        for nonsense in ["", "a", "1:a 2:b", eight, "1:a x:b 3:c", "1:a 2 3:c"] {
             assert_eq!(Settings::parse(nonsense), None, "{nonsense}");
         }
     }

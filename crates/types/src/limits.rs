@@ -53,6 +53,21 @@ pub const CONTROL_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Bytes that one rank says of itself when it joins (addresses, host, version).
 pub const CARD_BYTES_MAX: usize = 480;
 
+/// Bytes that one rank tells of the fabric when it joins.
+pub const EVIDENCE_BYTES_MAX: usize = 8 * 1024;
+
+/// Ports of one host that a rank tells of: those of RDMA devices and network interfaces.
+pub const EVIDENCE_PORTS_MAX: usize = 32;
+
+/// Sources that tell of one port.
+pub const EVIDENCE_SOURCES_MAX: usize = 8;
+
+/// Bytes of the name of a port or of a group of hosts that ranks tell each other.
+pub const EVIDENCE_NAME_BYTES_MAX: usize = 64;
+
+/// Groups around a host, one within the other.
+pub const FABRIC_LEVELS_MAX: usize = 8;
+
 /// Connections that have not yet proven themselves, per listening port; further ones wait in the
 /// kernel.
 pub const HANDSHAKES_MAX: usize = 256;
@@ -63,6 +78,9 @@ pub const HANDSHAKE_MUTE_MS: u64 = 200;
 
 /// and with that sign, but without its first message.
 pub const HANDSHAKE_OPENED_MS: u64 = 1_000;
+
+/// Time that an address has to answer where the peer has others, in milliseconds.
+pub const ROUTE_MS: u64 = 2_000;
 
 /// Time that a connection has to prove itself, in milliseconds.
 pub const HANDSHAKE_MS: u64 = 5_000;
@@ -152,11 +170,26 @@ pub const PLAN_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// and its lines.
 pub const PLAN_ROWS_MAX: usize = 1 << 16;
 
+/// Bytes of one file of `/sys` or `/proc`, or of a recording of them, that describes the machine.
+pub const MACHINE_FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Entries of one folder there.
+pub const MACHINE_ENTRIES_MAX: usize = 8192;
+
+/// Bytes of a machine's description in NCCL's XML format.
+pub const MACHINE_XML_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// Bytes of one tag of such a description,
+pub const MACHINE_TAG_BYTES_MAX: usize = 4 * 1024;
+
+/// and its elements and texts.
+pub const MACHINE_XML_NODES_MAX: u32 = 1 << 17;
+
 /// Ports of RDMA devices that one rank uses side by side,
-pub const RAILS_MAX: usize = 8;
+pub const RAILS_MAX: usize = 16;
 
 /// and queue pairs between two ranks, over all rails.
-pub const PATHS_MAX: usize = 32;
+pub const PATHS_MAX: usize = 64;
 
 /// Registered bytes of a link over RDMA, at either end, for each direction that is used: whole
 /// pieces with their headers, of which the sender writes some while the receiver, which may have
@@ -223,14 +256,43 @@ pub const RDMA_RETRY_MS: u64 = 1_000;
 /// up to this.
 pub const RDMA_RETRY_MAX_MS: u64 = 60_000;
 
+/// Time for which a link without another way waits for a path to be made again after a port got
+/// another address, in milliseconds.
+pub const RDMA_RETURN_MS: u64 = 10_000;
+
 /// Time that is left, once a peer has closed its connection, to what it sent by RDMA before, and
 /// once a call has failed, to what was sent, in milliseconds.
 pub const RDMA_PARTING_MS: u64 = 1_000;
 
+/// Bytes of a file that describes a fabric or a site.
+pub const FABRIC_FILE_BYTES_MAX: usize = 256 << 20;
+
+/// Bytes of what one host hears by LLDP.
+pub const LLDP_FILE_BYTES_MAX: usize = 4 << 20;
+
+/// Switches, adapters or hosts that a file of a fabric may have.
+pub const FABRIC_NODES_MAX: usize = 1 << 18;
+
+/// Ends of links that such a file may have.
+pub const FABRIC_PORTS_MAX: usize = 1 << 21;
+
+/// Bytes of a name in such a file.
+pub const FABRIC_NAME_BYTES_MAX: usize = 256;
+
+const _: () = assert!(LLDP_FILE_BYTES_MAX <= FABRIC_FILE_BYTES_MAX);
+const _: () = assert!(FABRIC_NODES_MAX <= FABRIC_PORTS_MAX);
 const _: () = assert!(LINK_BYTES_MIN.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(FRAME_BYTES_MAX.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(FRAME_BYTES_MAX >= LINK_BYTES_MIN);
 const _: () = assert!(RANKS_MAX * CARD_BYTES_MAX <= CONTROL_BYTES_MAX);
+const _: () = assert!(EVIDENCE_PORTS_MAX <= u32::BITS as usize, "a mask of preferred ports");
+const _: () = assert!(EVIDENCE_NAME_BYTES_MAX <= u8::MAX as usize, "lengths of a byte");
+const _: () = assert!(
+    EVIDENCE_PORTS_MAX * (EVIDENCE_SOURCES_MAX * 17 + EVIDENCE_NAME_BYTES_MAX + 26)
+        + FABRIC_LEVELS_MAX * (EVIDENCE_NAME_BYTES_MAX + 1)
+        + 32
+        <= EVIDENCE_BYTES_MAX
+);
 const _: () = assert!(HANDSHAKE_MUTE_MS < HANDSHAKE_OPENED_MS);
 const _: () = assert!(HANDSHAKE_OPENED_MS < HANDSHAKE_MS);
 const _: () = assert!(HUB_SILENCE_MS >= 2 * (ANSWER_MS + LINK_GRACE_MS));

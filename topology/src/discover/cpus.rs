@@ -37,9 +37,42 @@ impl Cpus {
         self.0.is_empty()
     }
 
+    /// The CPUs, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = u16> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// Whether `cpu` is in the set.
+    #[must_use]
+    pub fn contains(&self, cpu: u16) -> bool {
+        self.0.contains(&cpu)
+    }
+
+    pub(super) fn first(&self) -> Option<u16> {
+        self.0.first().copied()
+    }
+
+    pub(super) fn insert(&mut self, cpu: u16) {
+        self.0.insert(cpu);
+    }
+
+    pub(super) fn remove(&mut self, cpu: u16) {
+        self.0.remove(&cpu);
+    }
+
+    pub(super) fn retain(&mut self, is_kept: impl Fn(u16) -> bool) {
+        self.0.retain(|cpu| is_kept(*cpu));
+    }
+
     /// Adds those of `other`.
     pub fn join(&mut self, other: &Self) {
         self.0.extend(&other.0);
+    }
+}
+
+impl FromIterator<u16> for Cpus {
+    fn from_iter<I: IntoIterator<Item = u16>>(cpus: I) -> Self {
+        Self(cpus.into_iter().filter(|cpu| *cpu < CPUS_MAX).collect())
     }
 }
 

@@ -1,6 +1,7 @@
 //! What kind of fabric a graph is, which ports share a rail, and what is odd about it.
 
 use super::Fabric;
+use super::verdict;
 use crate::certainty::{Certainty, Finding};
 
 /// The kinds of fabric that have a name.
@@ -24,12 +25,12 @@ pub enum Kind {
     DragonflyPlus,
     /// A grid of switches that closes on itself, with so many switches along each dimension.
     Torus {
-        /// Switches along each dimension.
+        /// Switches along each dimension, ascending.
         dims: Vec<u32>,
     },
     /// Every switch is joined to all others along each dimension (a hypercube has 2 along each).
     HyperX {
-        /// Switches along each dimension.
+        /// Switches along each dimension, ascending.
         dims: Vec<u32>,
     },
     /// None of these.
@@ -43,10 +44,15 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ratio(pub u64, pub u64);
 
-/// Where a port is.
+/// Where a port is. The pair is the label: ports with equal rail and plane reach each other
+/// without leaving both.
+///
+/// Equal networks beside each other are planes where one device has ports in several of them, or
+/// where each has rails of its own. Otherwise a host has one port of another device in each, and
+/// they are the rails of `Kind::RailOnly`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// The rail: ports with equal rail and plane reach each other without leaving it.
+    /// The rail. Every port of a plane without rails is on rail 0.
     pub rail: u16,
     /// The plane: a network of its own beside others that carry the same rail.
     pub plane: u8,
@@ -80,14 +86,20 @@ pub struct Oddity {
 pub struct Classification {
     /// Its kind.
     pub kind: Finding<Kind>,
-    /// Number of rails; 0 if there are none.
+    /// Number of rails; 0 if there are none: a host has one port in each plane, or all its ports
+    /// of a plane share a leaf. So it is never 1.
     pub rails: Finding<u16>,
     /// Number of planes; 1 if there is but one.
     pub planes: Finding<u8>,
-    /// Number of subnets: parts that only routers join, or nothing at all.
+    /// Number of subnets with hosts: parts that only routers join, or nothing at all. Planes and
+    /// the rails of `Kind::RailOnly` are subnets too.
     pub subnets: Finding<u32>,
-    /// By index of `Fabric::ports`: where the port is, and how sure that is.
+    /// By index of `Fabric::ports`: where the port is, and how sure that is. Nothing for a port
+    /// that is down, and for one outside the fabric of `kind`: on a storage or management network
+    /// beside it, or of a switch's aggregation node.
     pub places: Vec<(Option<Place>, Certainty)>,
+    /// By index of `Fabric::ports`: the subnet that the port is in, from 0; nothing if it is down.
+    pub subnet_of: Vec<Option<u32>>,
     /// Hosts in fabric order.
     pub hosts: Vec<HostPlace>,
     /// Ports on different rails reach each other.
@@ -97,21 +109,9 @@ pub struct Classification {
 }
 
 /// Classifies a fabric. Takes time and memory in proportion to the fabric.
+///
+/// A fabric that cannot be, as one with two switches of one identifier, is unknown.
 #[must_use]
 pub fn classify(fabric: &Fabric) -> Classification {
-    let unknown = "not looked at".to_owned();
-    Classification {
-        kind: Finding {
-            value: Kind::Other { levels: 0 },
-            certainty: Certainty::Unknown,
-            because: unknown.clone(),
-        },
-        rails: Finding { value: 0, certainty: Certainty::Unknown, because: unknown.clone() },
-        planes: Finding { value: 1, certainty: Certainty::Unknown, because: unknown.clone() },
-        subnets: Finding { value: 1, certainty: Certainty::Unknown, because: unknown.clone() },
-        places: vec![(None, Certainty::Unknown); fabric.ports.len()],
-        hosts: Vec::new(),
-        crosses: Finding { value: false, certainty: Certainty::Unknown, because: unknown },
-        oddities: Vec::new(),
-    }
+    verdict::classify(fabric)
 }

@@ -4,6 +4,21 @@
 //! what kind it is and which ports share a rail.
 
 mod classify;
+mod graph;
+mod grid;
+mod groups;
+mod levels;
+mod nets;
+mod oddities;
+mod order;
+mod rails;
+mod sets;
+mod shape;
+#[cfg(test)]
+mod tests;
+mod verdict;
+
+use crate::digest::Digest;
 
 pub use classify::{Classification, HostPlace, Kind, Oddity, Place, Ratio, classify};
 
@@ -16,6 +31,9 @@ pub struct Fabric {
     pub ports: Vec<EndPort>,
     /// Cables between switches, each once.
     pub cables: Vec<Cable>,
+    /// The reader saw the switches of hosts, but not the cables between switches, as LLDP on
+    /// hosts does. A cable that is absent then proves nothing.
+    pub is_partial: bool,
 }
 
 /// A switch or a router.
@@ -38,6 +56,16 @@ pub enum PortId {
     Mac(u64),
     /// An IP address; IPv4 as a mapped IPv6 address.
     Address(u128),
+    /// The digest of the host's and the device's name, where a reader knows nothing better.
+    Named(u64),
+}
+
+impl PortId {
+    /// The identifier of a port of which only the names of host and device are known.
+    #[must_use]
+    pub fn named(host: &str, device: &str) -> Self {
+        Self::Named(Digest::new().bytes(host.as_bytes()).bytes(device.as_bytes()).finish())
+    }
 }
 
 /// A port of a host.

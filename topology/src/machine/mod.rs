@@ -1,6 +1,15 @@
 //! One host as its kernel shows it: CPUs, NUMA nodes, PCI devices, NICs, GPUs and interfaces. A
 //! value; `discover` reads it from the live system, from a recording, or from NCCL's XML.
 
+mod address;
+mod assign;
+mod distance;
+mod near;
+
+pub use address::{InvalidPciAddress, PciAddress};
+pub use distance::Distance;
+pub use near::{Seat, gpu_of, share, storage};
+
 /// One host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
@@ -16,6 +25,8 @@ pub struct Machine {
     pub gpus: Vec<Gpu>,
     /// Network interfaces.
     pub interfaces: Vec<Interface>,
+    /// Facts that the kernel hides, or states and cannot be true: a sentence each, for people.
+    pub remarks: Vec<String>,
 }
 
 /// A core, with the CPUs (hardware threads) on it.
@@ -29,19 +40,6 @@ pub struct Core {
     pub socket: Option<u16>,
     /// Cores with equal numbers share the last-level cache.
     pub cache: Option<u16>,
-}
-
-/// A PCI address: domain, bus, device and function. As text `0000:c1:00.0`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PciAddress {
-    /// Usually 0.
-    pub domain: u32,
-    /// The bus.
-    pub bus: u8,
-    /// The device, below 32.
-    pub device: u8,
-    /// The function, below 8.
-    pub function: u8,
 }
 
 /// A PCI device.

@@ -97,7 +97,7 @@ mod tests {
 
     fn port(prefix: &str, lid: u16) -> RailCard {
         let gid = format!("{prefix}:2:c903:0:{lid:x}").parse::<Ipv6Addr>().unwrap().octets();
-        RailCard { gid, lid, mtu: 5, kind: GidKind::InfiniBand, needs_grh: false }
+        RailCard { gid, lid, mtu: 5, ..RailCard::default() }
     }
 
     #[test]

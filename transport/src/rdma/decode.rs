@@ -6,9 +6,9 @@ use std::io;
 use ringfold_types::Rank;
 use ringfold_types::limits::RDMA_RING_BYTES;
 
-use super::geometry::{LINE_BYTES, Number};
+use super::geometry::Number;
 use super::inbound::Inbound;
-use super::invitation::Invitation;
+use super::invitation::{self, Invitation};
 use super::message::{self, Context, Grant, Message};
 use super::sys::Inbox;
 use crate::tcp::proof::JobKey;
@@ -17,7 +17,7 @@ use crate::tcp::proof::JobKey;
 pub const MESSAGE_BYTES: usize = message::MESSAGE_BYTES;
 
 /// Bytes of an invitation.
-pub const INVITATION_BYTES: usize = LINE_BYTES;
+pub const INVITATION_BYTES: usize = invitation::PLACE_BYTES;
 
 /// What is invited in `take_all`, and under which tag.
 const INVITED_BYTES: usize = 4096;
@@ -108,6 +108,7 @@ fn inbound() -> io::Result<Inbound> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::geometry::LINE_BYTES;
     use super::*;
     use crate::rdma::geometry::{Bare, PLACED};
 

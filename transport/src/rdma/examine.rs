@@ -9,6 +9,7 @@ use rustix::process::{Resource, getrlimit};
 use super::Settings;
 use super::message::RailCard;
 use super::pairing::pairs;
+use super::ports::digest;
 use super::rail::Rail;
 use super::sys::{Context, DEVICES, GidKind, LinkLayer, devices};
 use super::words;
@@ -113,7 +114,8 @@ impl Port {
 
     /// As far as it matters for pairing.
     fn card(&self) -> RailCard {
-        RailCard { gid: self.gid, lid: 0, mtu: 0, kind: self.gid_kind(), needs_grh: false }
+        let (gid, kind, name) = (self.gid, self.gid_kind(), digest(&self.name));
+        RailCard { gid, kind, name, ..RailCard::default() }
     }
 
     const fn gid_kind(&self) -> GidKind {

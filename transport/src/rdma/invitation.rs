@@ -24,8 +24,13 @@ pub(super) const PLACES: usize = 2;
 /// Bytes of a mailbox, a page.
 pub(super) const MAILBOX_BYTES: usize = 4096;
 
-const _: () = assert!(32 + 4 * RAILS_MAX <= LINE_BYTES);
-const _: () = assert!(LANES_MAX * PLACES * LINE_BYTES <= MAILBOX_BYTES);
+/// Bytes of a place: a line that every invitation has, and a line for the keys of further cables.
+pub(super) const PLACE_BYTES: usize = 2 * LINE_BYTES;
+/// Where the keys begin.
+const KEYS_AT: usize = 32;
+
+const _: () = assert!(KEYS_AT + 4 * RAILS_MAX <= PLACE_BYTES);
+const _: () = assert!(LANES_MAX * PLACES * PLACE_BYTES <= MAILBOX_BYTES);
 
 /// See the module's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,21 +47,21 @@ pub(super) struct Invitation {
 }
 
 impl Invitation {
-    pub(super) fn encode(&self) -> [u8; LINE_BYTES] {
-        let mut line = [0; LINE_BYTES];
+    pub(super) fn encode(&self) -> [u8; PLACE_BYTES] {
+        let mut line = [0; PLACE_BYTES];
         line[..4].copy_from_slice(&self.number.to_le_bytes());
         line[4..8].copy_from_slice(&self.tag.to_le_bytes());
         line[8..16].copy_from_slice(&self.from.to_le_bytes());
         line[16..24].copy_from_slice(&self.bytes.to_le_bytes());
-        self.to.encode(&mut line[24..]);
+        self.to.encode(&mut line[KEYS_AT - 8..]);
         line
     }
 
-    pub(super) fn decode(line: &[u8; LINE_BYTES]) -> Self {
+    pub(super) fn decode(line: &[u8; PLACE_BYTES]) -> Self {
         let word =
             |at: usize| u32::from_le_bytes([line[at], line[at + 1], line[at + 2], line[at + 3]]);
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
-        let to = Grant::decode(&line[24..]);
+        let to = Grant::decode(&line[KEYS_AT - 8..]);
         Self { number: word(0), tag: word(4), from: long(8), bytes: long(16), to }
     }
 
@@ -105,9 +110,15 @@ pub(super) const fn place_of(number: u32) -> usize {
     number as usize % PLACES
 }
 
+/// The bytes of an invitation to a peer with so many cables. Both lines are written whenever there
+/// are keys for the second, so that no key of an earlier invitation stays there.
+pub(super) const fn bytes_for(cables: usize) -> usize {
+    if KEYS_AT + 4 * cables <= LINE_BYTES { LINE_BYTES } else { PLACE_BYTES }
+}
+
 /// The byte of a mailbox at which a place of a lane begins.
 pub(super) const fn place_at(lane: usize, place: usize) -> usize {
-    (lane * PLACES + place % PLACES) * LINE_BYTES
+    (lane * PLACES + place % PLACES) * PLACE_BYTES
 }
 
 /// Where a peer writes its invitations.
@@ -147,12 +158,31 @@ impl Mailbox {
 mod tests {
     use super::*;
 
+    /// A different key for each cable.
+    fn all_keys() -> [u32; RAILS_MAX] {
+        let mut next = u32::MAX;
+        std::array::from_fn(|_| {
+            next -= 1;
+            next
+        })
+    }
+
     #[test]
     fn invitations_travel() {
-        let to = Grant { address: u64::MAX - 5, keys: [1, 2, 3, 4, 5, 6, 7, u32::MAX] };
+        let to = Grant { address: u64::MAX - 5, keys: all_keys() };
         let invitation =
             Invitation { number: u32::MAX, tag: 7 << 28, from: u64::MAX, bytes: 1 << 40, to };
         assert_eq!(Invitation::decode(&invitation.encode()), invitation);
+        // One line is enough for a peer with few cables.
+        for cables in 0..=RAILS_MAX {
+            let mut keys = [0; RAILS_MAX];
+            keys[..cables].copy_from_slice(&all_keys()[..cables]);
+            let invitation = Invitation { to: Grant { keys, ..to }, ..invitation };
+            let mut line = [0; PLACE_BYTES];
+            line[..bytes_for(cables)].copy_from_slice(&invitation.encode()[..bytes_for(cables)]);
+            assert_eq!(Invitation::decode(&line), invitation);
+        }
+        assert_eq!([bytes_for(1), bytes_for(RAILS_MAX)], [LINE_BYTES, PLACE_BYTES]);
     }
 
     #[test]
@@ -169,7 +199,7 @@ mod tests {
         let mut all: Vec<_> = (0..LANES_MAX).flat_map(places).collect();
         all.dedup();
         assert_eq!(all.len(), LANES_MAX * PLACES);
-        assert!(all.iter().all(|at| at + LINE_BYTES <= MAILBOX_BYTES));
+        assert!(all.iter().all(|at| at + PLACE_BYTES <= MAILBOX_BYTES));
         assert_eq!(place_at(3, usize::MAX), place_at(3, 1), "whatever the peer says");
     }
 }

@@ -9,7 +9,8 @@
 //! Offer     both             a path's queue pair, or the port to connect to, and rail; of one that
 //!                            has ended, a new life
 //! Ready     both             the path can be used towards the one who says so
-//! Without   both             the path cannot be made, or used any more
+//! Without   both             the path cannot be made, or used any more; whether it is made again
+//!                            soon
 //! Heard     both, after it   what has arrived: by that path nothing more will
 //! Want      sender           a ring for a lane; and where the mailbox for invitations is
 //! Grant     receiver         where it is
@@ -19,16 +20,18 @@
 //! ```
 
 use hmac::Mac as _;
+use ringfold_topology::fabric::Place;
 use ringfold_types::Rank;
 use ringfold_types::limits::{LANES_MAX, PATHS_MAX, RAILS_MAX, RDMA_RING_BYTES};
 
 use super::geometry::{HEADER_BYTES, Number};
 use super::nameplate::{Nameplate, PLATE_BYTES};
+use super::ports::Label;
 use super::sys::{GidKind, Mr, Target, Ticket};
 use crate::tcp::proof::JobKey;
 
 /// Bytes of a message,
-pub(super) const MESSAGE_BYTES: usize = 256;
+pub(super) const MESSAGE_BYTES: usize = 512;
 /// of the proof at its end,
 const PROOF_BYTES: usize = 32;
 /// and of what the proof covers.
@@ -36,7 +39,7 @@ const COVERED_BYTES: usize = MESSAGE_BYTES - PROOF_BYTES;
 /// Where the body begins.
 const BODY_AT: usize = 8;
 /// Bytes of a rail.
-const RAIL_BYTES: usize = 21;
+const RAIL_BYTES: usize = 29;
 /// Bytes of a path's other end.
 const TARGET_BYTES: usize = 20 + size_of::<Ticket>();
 /// Bytes of what was heard on a lane.
@@ -48,10 +51,10 @@ const _: () = assert!(RAILS_MAX * 4 + 8 <= COVERED_BYTES - BODY_AT);
 const _: () = assert!(TARGET_BYTES + RAIL_BYTES + PLATE_BYTES <= COVERED_BYTES - BODY_AT);
 const _: () = assert!(LANES_MAX * HEARD_BYTES <= COVERED_BYTES - BODY_AT);
 
-const PURPOSE: &[u8] = b"ringfold rdma message 7";
+const PURPOSE: &[u8] = b"ringfold rdma message 8";
 
 /// A port as the peer must know it to pair it with one of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RailCard {
     pub(super) gid: [u8; 16],
     pub(super) lid: u16,
@@ -59,6 +62,12 @@ pub(super) struct RailCard {
     pub(super) kind: GidKind,
     /// Packets to and from it must have a global header (InfiniBand).
     pub(super) needs_grh: bool,
+    /// The digest of device and port, for comparison only.
+    pub(super) name: u32,
+    /// Bits of the GID's IP network, of 128; 0 if unknown.
+    pub(super) prefix: u8,
+    /// Its place in the fabric.
+    pub(super) label: Label,
 }
 
 /// Memory that the peer may write.
@@ -96,6 +105,7 @@ pub(super) enum Message {
     },
     Without {
         path: usize,
+        returns: bool,
     },
     Want {
         lane: usize,
@@ -196,7 +206,10 @@ impl Message {
                 (2, *path)
             }
             Self::Ready { path } => (3, *path),
-            Self::Without { path } => (4, *path),
+            Self::Without { path, returns } => {
+                head[2] = (*returns).into();
+                (4, *path)
+            }
             Self::Want { lane, mailbox } => {
                 mailbox.encode(body);
                 (6, *lane)
@@ -263,7 +276,7 @@ impl Message {
                 Self::Offer { path: below(PATHS_MAX)?, target, rail, plate }
             }
             3 => Self::Ready { path: below(PATHS_MAX)? },
-            4 => Self::Without { path: below(PATHS_MAX)? },
+            4 => Self::Without { path: below(PATHS_MAX)?, returns: head[2] != 0 },
             6 => Self::Want { lane: below(LANES_MAX)?, mailbox: Grant::decode(body) },
             7 => Self::Grant { lane: below(LANES_MAX)?, grant: Grant::decode(body) },
             8 => Self::Bye { fragments: std::array::from_fn(|at| long(8 * at)) },
@@ -328,7 +341,14 @@ impl RailCard {
             GidKind::RoceV2 => 2,
             GidKind::Iwarp => 3,
         };
-        bytes[20] = self.needs_grh.into();
+        let Label { place, is_preferred, crosses } = self.label;
+        let flags = [self.needs_grh, is_preferred, crosses, place.is_some()];
+        bytes[20] = flags.into_iter().rev().fold(0, |bits, flag| bits << 1 | u8::from(flag));
+        bytes[21] = self.prefix;
+        let Place { rail, plane } = place.unwrap_or(Place { rail: 0, plane: 0 });
+        bytes[22..24].copy_from_slice(&rail.to_le_bytes());
+        bytes[24] = plane;
+        bytes[25..].copy_from_slice(&self.name.to_le_bytes());
         bytes
     }
 
@@ -343,15 +363,16 @@ impl RailCard {
             3 => GidKind::Iwarp,
             _ => return Err(BadMessage::Nonsense),
         };
-        let needs_grh = match bytes[20] {
-            0 => false,
-            1 => true,
-            _ => return Err(BadMessage::Nonsense),
+        let (mtu @ 1..=5, flags @ 0..16, prefix @ 0..=128) = (bytes[18], bytes[20], bytes[21])
+        else {
+            return Err(BadMessage::Nonsense);
         };
-        match bytes[18] {
-            mtu @ 1..=5 => Ok(Self { gid, lid, mtu, kind, needs_grh }),
-            _ => Err(BadMessage::Nonsense),
-        }
+        let [needs_grh, is_preferred, crosses, is_labelled] =
+            [0, 1, 2, 3].map(|bit| flags >> bit & 1 == 1);
+        let place = Place { rail: u16::from_le_bytes([bytes[22], bytes[23]]), plane: bytes[24] };
+        let label = Label { place: is_labelled.then_some(place), is_preferred, crosses };
+        let name = u32::from_le_bytes([bytes[25], bytes[26], bytes[27], bytes[28]]);
+        Ok(Self { gid, lid, mtu, kind, needs_grh, name, prefix, label })
     }
 }
 
@@ -374,20 +395,32 @@ mod tests {
     #[test]
     fn messages_travel() {
         let key = JobKey::new([1; 32]);
-        let rail =
-            RailCard { gid: [7; 16], lid: 300, mtu: 5, kind: GidKind::RoceV1, needs_grh: false };
-        let iwarp = RailCard { kind: GidKind::Iwarp, ..rail };
+        let place = Some(Place { rail: 300, plane: 3 });
+        let label = Label { place, is_preferred: true, crosses: true };
+        let (gid, kind) = ([7; 16], GidKind::RoceV1);
+        let rail = RailCard { gid, lid: 300, mtu: 5, kind, name: 1 << 31, ..RailCard::default() };
+        let rail = RailCard { prefix: 128, label, ..rail };
+        let iwarp = RailCard { kind: GidKind::Iwarp, label: Label::default(), ..rail };
+        let flags = [(true, false, false), (false, true, false), (false, false, true)];
+        let flagged = flags.map(|(needs_grh, is_preferred, crosses)| RailCard {
+            needs_grh,
+            label: Label { place: None, is_preferred, crosses },
+            ..rail
+        });
         let (ticket, address) = (*b"any sixteen of t", u64::MAX - 1);
         let target = Target { number: 1 << 23, sequence: 5, ticket, address, key: u32::MAX };
-        let keys = [1, 2, 3, 4, 5, 6, 7, u32::MAX];
+        let mut keys = [7; RAILS_MAX];
+        (keys[0], keys[RAILS_MAX - 1]) = (1, u32::MAX);
         for message in [
             Message::Rails { rails: vec![], queue_pairs: 1 },
             Message::Rails { rails: vec![rail; RAILS_MAX], queue_pairs: 4 },
             Message::Rails { rails: vec![iwarp], queue_pairs: 1 },
+            Message::Rails { rails: flagged.to_vec(), queue_pairs: 1 },
             Message::Offer { path: PATHS_MAX - 1, target, rail, plate: plate("h2", "rxe_h2r1:1") },
             Message::Offer { path: 0, target, rail, plate: plate(&"h".repeat(64), "") },
             Message::Ready { path: 0 },
-            Message::Without { path: 1 },
+            Message::Without { path: 1, returns: false },
+            Message::Without { path: 2, returns: true },
             Message::Want { lane: LANES_MAX - 1, mailbox: Grant { address: 1 << 60, keys } },
             Message::Grant { lane: 2, grant: Grant { address: u64::MAX - 3, keys } },
             Message::Bye { fragments: [1 << 40; LANES_MAX] },
@@ -407,7 +440,7 @@ mod tests {
         let refused = |bytes: &[u8; MESSAGE_BYTES], context| {
             assert_eq!(Message::decode(bytes, context), Err(BadMessage::Unproven));
         };
-        for at in [0, 9, 200, 255] {
+        for at in [0, 9, 200, MESSAGE_BYTES - 1] {
             let mut changed = bytes;
             changed[at] ^= 1;
             refused(&changed, context(&key));
@@ -420,8 +453,8 @@ mod tests {
     #[test]
     fn nonsense_is_refused_though_it_is_proven() {
         let key = JobKey::new([1; 32]);
-        let mtu =
-            |mtu| RailCard { gid: [7; 16], lid: 0, mtu, kind: GidKind::RoceV2, needs_grh: false };
+        let kind = GidKind::RoceV2;
+        let mtu = |mtu| RailCard { gid: [7; 16], mtu, kind, ..RailCard::default() };
         let rails = |rail| Message::Rails { rails: vec![rail], queue_pairs: 1 };
         for message in [
             rails(mtu(6)),
@@ -444,10 +477,12 @@ mod tests {
             let found = Message::decode(&bytes, context(&key));
             assert_eq!(found, Err(BadMessage::Nonsense), "{message:?}");
         }
-        // Neither yes nor no.
-        let mut bytes = rails(mtu(5)).encode(context(&key));
-        bytes[BODY_AT + RAIL_BYTES - 1] = 2;
-        context(&key).prove(&mut bytes);
-        assert_eq!(Message::decode(&bytes, context(&key)), Err(BadMessage::Nonsense));
+        // Kinds, flags and prefix lengths that do not exist.
+        for (at, value) in [(19, 4), (20, 16), (21, 129)] {
+            let mut bytes = rails(mtu(5)).encode(context(&key));
+            bytes[BODY_AT + at] = value;
+            context(&key).prove(&mut bytes);
+            assert_eq!(Message::decode(&bytes, context(&key)), Err(BadMessage::Nonsense));
+        }
     }
 }

@@ -16,6 +16,7 @@
 //!
 //! * `sys`: libibverbs and librdmacm, found at run time;
 //! * `filter`, `gid`, `rail`: which ports this host has, and which may be used;
+//! * `ports`: the opened ports as evidence of the fabric, and their labels;
 //! * `pairing`: which of them reach which of a peer's; `address`: how packets get there;
 //! * `geometry`, `outbound`, `inbound`: the ring; `path`: a queue pair; `peer`, `talk`: all of
 //!   one peer;
@@ -48,6 +49,7 @@ mod outbound;
 mod pairing;
 mod path;
 mod peer;
+mod ports;
 mod rail;
 mod registry;
 mod restraint;
@@ -62,6 +64,7 @@ mod words;
 pub use endpoint::{Config, Rdma};
 pub use examine::{Examined, Finding, Port, State, examine};
 pub use filter::{Filter, InvalidFilter};
+pub use ports::OpenPort;
 pub use rail::{Rails, Unusable};
 pub use sys::{Pages, Placement};
 

@@ -1,5 +1,13 @@
-//! Which rails of two ranks belong together: those that share most of their addresses, which are
-//! those of one subnet where there is one. Both ranks come to the same result by themselves.
+//! The pairs of ports by which two ranks talk. Both ranks compute them from the same cards, so they
+//! agree without another message.
+//!
+//! 1. Ports with equal labels pair, and so do ports without labels.
+//! 2. Where that finds nothing, a labelled port pairs with one that has no label.
+//! 3. Where that finds nothing, ports on two rails of one plane pair if both cross.
+//!
+//! Among several candidates, ports of one subnet come first, then ports of equal names, then the
+//! order of the ports. Ports without labels stay within their subnets where the ranks have one in
+//! common. Of all pairs the ranks use those that both prefer, else those that one prefers.
 
 use std::net::Ipv6Addr;
 
@@ -7,16 +15,50 @@ use super::address::subnet;
 use super::message::RailCard;
 use super::sys::GidKind;
 
-/// Pairs of rails, one of the lower rank and one of the higher; no rail is in two.
+/// Returns pairs of ports, one of the lower rank and one of the higher. No port is in two.
 pub(super) fn pairs(lower: &[RailCard], higher: &[RailCard]) -> Vec<(usize, usize)> {
-    let mut candidates: Vec<(u32, usize, usize)> = Vec::new();
+    [is_same_place, is_half_labelled, is_crossing]
+        .into_iter()
+        .map(|may_pair| matched(lower, higher, may_pair))
+        .find(|pairs| !pairs.is_empty())
+        .map(|pairs| preferred(pairs, lower, higher))
+        .unwrap_or_default()
+}
+
+fn is_same_place(one: &RailCard, other: &RailCard) -> bool {
+    one.label.place == other.label.place
+}
+
+fn is_half_labelled(one: &RailCard, other: &RailCard) -> bool {
+    one.label.place.is_some() != other.label.place.is_some()
+}
+
+fn is_crossing(one: &RailCard, other: &RailCard) -> bool {
+    let planes = [one, other].map(|card| card.label.place.map(|place| place.plane));
+    planes[0].is_some() && planes[0] == planes[1] && one.label.crosses && other.label.crosses
+}
+
+/// Matches ports that may pair, the best candidates first.
+fn matched(
+    lower: &[RailCard],
+    higher: &[RailCard],
+    may_pair: fn(&RailCard, &RailCard) -> bool,
+) -> Vec<(usize, usize)> {
+    let mut candidates = Vec::new();
     for (low, one) in lower.iter().enumerate() {
         for (high, other) in higher.iter().enumerate() {
-            if can_meet(one, other) {
-                candidates.push((u32::MAX - shared_bits(one, other), low, high));
+            if can_meet(one, other) && may_pair(one, other) {
+                candidates.push((nearness(one, other), low, high));
             }
         }
     }
+    let has_label = |low: usize, high: usize| {
+        lower[low].label.place.is_some() && higher[high].label.place.is_some()
+    };
+    let has_common_subnet = candidates.iter().any(|(near, ..)| near.subnet == Subnet::Same);
+    candidates.retain(|(near, low, high)| {
+        !has_common_subnet || near.subnet != Subnet::Different || has_label(*low, *high)
+    });
     candidates.sort_unstable();
     let mut pairs: Vec<(usize, usize)> = Vec::new();
     for (_, low, high) in candidates {
@@ -24,6 +66,23 @@ pub(super) fn pairs(lower: &[RailCard], higher: &[RailCard]) -> Vec<(usize, usiz
             pairs.push((low, high));
         }
     }
+    pairs
+}
+
+/// Keeps the pairs that most of the two ranks prefer. A rank without a preferred port prefers all.
+fn preferred(
+    mut pairs: Vec<(usize, usize)>,
+    lower: &[RailCard],
+    higher: &[RailCard],
+) -> Vec<(usize, usize)> {
+    let [lower_prefers, higher_prefers] = [lower, higher].map(|cards| {
+        let has_none = cards.iter().all(|card| !card.label.is_preferred);
+        move |at: usize| has_none || cards[at].label.is_preferred
+    });
+    let votes =
+        |(low, high): (usize, usize)| u8::from(lower_prefers(low)) + u8::from(higher_prefers(high));
+    let most = pairs.iter().copied().map(votes).max();
+    pairs.retain(|pair| Some(votes(*pair)) == most);
     pairs
 }
 
@@ -40,8 +99,46 @@ fn family(rail: &RailCard) -> u8 {
     }
 }
 
-/// Leading bits that both addresses have in common. On InfiniBand those of the subnet count, and
-/// the rest names the port.
+/// How well two ports suit each other, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Nearness {
+    /// Leading address bits that differ from the best case. Ports of one subnet are all alike.
+    distance: u32,
+    has_other_name: bool,
+    subnet: Subnet,
+}
+
+/// Whether two ports are on one subnet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Subnet {
+    Same,
+    Unknown,
+    Different,
+}
+
+fn nearness(one: &RailCard, other: &RailCard) -> Nearness {
+    let subnet = subnets(one, other);
+    let distance = match subnet {
+        Subnet::Same => 0,
+        Subnet::Unknown | Subnet::Different => 128 - shared_bits(one, other).min(127),
+    };
+    Nearness { distance, has_other_name: one.name != other.name, subnet }
+}
+
+/// Compares two ports' subnets: InfiniBand's by their prefix, those of IP by their prefix length.
+fn subnets(one: &RailCard, other: &RailCard) -> Subnet {
+    let is_same = if one.kind == GidKind::InfiniBand {
+        subnet(&one.gid) == subnet(&other.gid)
+    } else if one.prefix == 0 || other.prefix == 0 || family(one) == 0 {
+        return Subnet::Unknown;
+    } else {
+        one.prefix == other.prefix && shared_bits(one, other) >= u32::from(one.prefix)
+    };
+    if is_same { Subnet::Same } else { Subnet::Different }
+}
+
+/// Returns the leading bits that both addresses have in common. On InfiniBand those of the subnet
+/// count, and the rest names the port.
 fn shared_bits(one: &RailCard, other: &RailCard) -> u32 {
     if one.kind == GidKind::InfiniBand {
         return (subnet(&one.gid) ^ subnet(&other.gid)).leading_zeros();
@@ -51,41 +148,5 @@ fn shared_bits(one: &RailCard, other: &RailCard) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn roce(third: u8, last: u8) -> RailCard {
-        let mut gid = [0; 16];
-        gid[10..].copy_from_slice(&[0xff, 0xff, 10, third, 0, last]);
-        RailCard { gid, lid: 0, mtu: 5, kind: GidKind::RoceV2, needs_grh: false }
-    }
-
-    #[test]
-    fn rails_of_one_subnet_meet() {
-        let lower = [roce(10, 1), roce(11, 1), roce(12, 1)];
-        let higher = [roce(11, 2), roce(12, 2), roce(10, 2)];
-        let mut found = pairs(&lower, &higher);
-        found.sort_unstable();
-        assert_eq!(found, [(0, 2), (1, 0), (2, 1)]);
-    }
-
-    #[test]
-    fn what_cannot_meet_does_not() {
-        let ib = RailCard { kind: GidKind::InfiniBand, ..roce(10, 1) };
-        assert!(pairs(&[ib], &[roce(10, 2)]).is_empty());
-        let first = RailCard { kind: GidKind::RoceV1, ..roce(10, 1) };
-        assert!(pairs(&[first], &[roce(10, 2)]).is_empty(), "packets of another format");
-        let iwarp = |last| RailCard { kind: GidKind::Iwarp, ..roce(10, last) };
-        assert!(pairs(&[iwarp(1)], &[roce(10, 2)]).is_empty(), "no packets at all");
-        assert_eq!(pairs(&[roce(10, 1), iwarp(1)], &[iwarp(2)]), [(1, 0)]);
-        assert!(pairs(&[], &[roce(10, 2)]).is_empty());
-        assert_eq!(pairs(&[ib, roce(9, 1)], &[roce(10, 2), roce(11, 2)]), [(1, 0)]);
-    }
-
-    #[test]
-    fn on_infiniband_rails_meet_in_order() {
-        let port = |last: u8| RailCard { kind: GidKind::InfiniBand, ..roce(1, last) };
-        let found = pairs(&[port(9), port(1)], &[port(2), port(8)]);
-        assert_eq!(found, [(0, 0), (1, 1)]);
-    }
-}
+#[path = "pairing_tests.rs"]
+mod tests;

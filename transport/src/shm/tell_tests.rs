@@ -38,7 +38,7 @@ fn all_hear_every_tell_in_order() {
         tags.iter().for_each(|tag| ends[1].tell(*tag));
         assert_eq!(heard(&mut ends[0], 1), tags);
         assert_eq!(heard(&mut ends[2], 1), tags);
-        assert_eq!(heard(&mut ends[1], 0), [], "nobody else has told");
+        assert_eq!(heard(&mut ends[1], 0), [0_u32; 0], "nobody else has told");
         tag += lead;
     }
 }

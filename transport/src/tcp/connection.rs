@@ -1,7 +1,6 @@
 //! One link: a connection, from the first attempt to its end, and what either direction waits for.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use ringfold_types::Rank;
@@ -12,6 +11,7 @@ use super::broken::Broken;
 use super::dial::{Dial, Dialer};
 use super::proof::Hello;
 use super::reader::Reader;
+use super::route::Route;
 use super::socket::{Read, has_ended, read};
 use super::writer::Writer;
 use crate::contract::Fragment;
@@ -37,8 +37,8 @@ enum Stage {
 
 impl Connection {
     /// A link that this end opens.
-    pub(super) fn dialing(hello: Hello, addresses: VecDeque<SocketAddr>) -> Self {
-        Self::at(Stage::Dialing(Dial::new(hello, addresses)))
+    pub(super) fn dialing(hello: Hello, routes: VecDeque<Route>) -> Self {
+        Self::at(Stage::Dialing(Dial::new(hello, routes)))
     }
 
     /// A link that the peer opened.

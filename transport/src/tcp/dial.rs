@@ -1,16 +1,16 @@
 //! The way to an open connection, for the end that opens it.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use ringfold_types::limits::HANDSHAKE_MS;
+use ringfold_types::limits::{HANDSHAKE_MS, ROUTE_MS};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
 use super::broken::Broken;
 use super::proof::{CHALLENGE_BYTES, HELLO_BYTES, Hello, JobKey, NONCE_BYTES, Side, WELCOME};
+use super::route::Route;
 use super::socket::{EVENTS_OF_LINKS, Read, connecting, read, write};
 use super::{Liveness, random};
 
@@ -35,8 +35,8 @@ pub(super) struct Dialer<'a> {
 pub(super) struct Dial {
     /// What to say; every attempt gets a nonce of its own.
     hello: Hello,
-    /// Where the peer may be found, the next to try first.
-    addresses: VecDeque<SocketAddr>,
+    /// Ways to the peer, the next to try first.
+    routes: VecDeque<Route>,
     attempts: u32,
     stage: Stage,
 }
@@ -56,8 +56,8 @@ enum Stage {
 }
 
 impl Dial {
-    pub(super) const fn new(hello: Hello, addresses: VecDeque<SocketAddr>) -> Self {
-        Self { hello, addresses, attempts: 0, stage: Stage::Idle(None) }
+    pub(super) const fn new(hello: Hello, routes: VecDeque<Route>) -> Self {
+        Self { hello, routes, attempts: 0, stage: Stage::Idle(None) }
     }
 
     /// Whether `advance` must be called as time passes, events or not.
@@ -72,6 +72,10 @@ impl Dial {
 
     /// Takes the steps that are possible now. Gives the connection once it is open.
     pub(super) fn advance(&mut self, dialer: Dialer<'_>) -> Result<Option<OwnedFd>, Broken> {
+        let patience = Duration::from_millis(match self.routes.len() {
+            0 | 1 => HANDSHAKE_MS,
+            _ => ROUTE_MS,
+        });
         loop {
             let next = match &mut self.stage {
                 Stage::Idle(Some(time)) if Instant::now() < *time => return Ok(None),
@@ -80,9 +84,7 @@ impl Dial {
                     Ok(HELLO_BYTES) => {
                         self.step(|socket| Stage::Challenged(socket, [0; CHALLENGE_BYTES], 0))
                     }
-                    Ok(0) if since.elapsed() < Duration::from_millis(HANDSHAKE_MS) => {
-                        return Ok(None);
-                    }
+                    Ok(0) if since.elapsed() < patience => return Ok(None),
                     Ok(0) => self.retry(Broken::Unreachable(Errno::TIMEDOUT))?,
                     Ok(_) => return Err(Broken::Protocol("no room for a hello")),
                     Err(errno) => self.retry(Broken::Unreachable(errno))?,
@@ -121,12 +123,12 @@ impl Dial {
 
     /// Opens a connection to the next address.
     fn dial(&mut self, dialer: Dialer<'_>) -> Result<Stage, Broken> {
-        let Some(address) = self.addresses.front() else {
+        let Some(route) = self.routes.front() else {
             return Err(Broken::Unreachable(Errno::DESTADDRREQ));
         };
         self.attempts += 1;
         self.hello.nonce = random::<NONCE_BYTES>()?;
-        match connecting(*address, dialer.liveness) {
+        match connecting(*route, dialer.liveness) {
             Ok(socket) => {
                 let data = epoll::EventData::new_u64(dialer.token);
                 epoll::add(dialer.epoll, &socket, data, EVENTS_OF_LINKS)?;
@@ -165,12 +167,20 @@ impl Dial {
     /// too many strangers at its door may have dropped us, and one that opened the link itself will
     /// be heard of; one that refuses is no more.
     fn retry(&mut self, because: Broken) -> Result<Stage, Broken> {
-        let address = self.addresses.pop_front();
+        let failed = self.routes.pop_front();
         if because != Broken::Unreachable(Errno::CONNREFUSED) {
-            self.addresses.extend(address);
+            self.routes.extend(failed);
         }
-        if self.addresses.is_empty() || self.attempts >= ATTEMPTS_MAX {
+        let Some(next) = self.routes.front().filter(|_| self.attempts < ATTEMPTS_MAX) else {
             return Err(because);
+        };
+        if let (Some(failed), Broken::Unreachable(errno)) = (failed, because)
+            && failed != *next
+        {
+            let (Hello { to, lane, .. }, errno) = (&self.hello, std::io::Error::from(errno));
+            tracing::info!(
+                "tcp: lane {lane} to rank {to} cannot go {failed}: {errno}; trying {next}"
+            );
         }
         let pause = PAUSE * 2_u32.saturating_pow(self.attempts.saturating_sub(1));
         Ok(Stage::Idle(Some(Instant::now() + pause)))

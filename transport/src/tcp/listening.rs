@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use super::endpoint::{Me, Tcp};
 use super::proof::JobKey;
+use super::route::{Route, Routes};
 use super::{Liveness, socket};
 
 /// What an endpoint must know before it can say where it listens.
@@ -23,7 +24,7 @@ pub struct Config {
     pub size: usize,
     /// Parallel streams to each peer, 1 to `limits::LANES_MAX`; all ranks say the same.
     pub lanes: usize,
-    /// Addresses of this host to listen on, which the caller chooses.
+    /// Addresses of this host to listen on, which the caller chooses; with rails, one of each.
     pub bind: Vec<IpAddr>,
     /// Ports to choose from, for hosts behind a firewall; any port if `None`.
     pub ports: Option<RangeInclusive<u16>>,
@@ -110,7 +111,7 @@ impl Tcp {
 }
 
 impl Listening {
-    /// Where others reach this rank, in order of preference.
+    /// Where others reach this rank, in the order of `Config::bind`.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
@@ -125,13 +126,30 @@ impl Listening {
         self,
         peers: impl IntoIterator<Item = (Rank, Vec<SocketAddr>)>,
     ) -> Result<Tcp, ConnectError> {
+        let ways = |(rank, addresses)| (rank, Routes::Alternatives(addresses));
+        self.know(peers.into_iter().map(ways))
+    }
+
+    /// Learns by which rails the peers are reached. Lane k goes by way k, counted round, and by
+    /// another where that address cannot be reached. Else as `connect`.
+    ///
+    /// # Errors
+    /// See `ConnectError`.
+    pub fn connect_by_rail(
+        self,
+        peers: impl IntoIterator<Item = (Rank, Vec<Route>)>,
+    ) -> Result<Tcp, ConnectError> {
+        self.know(peers.into_iter().map(|(rank, routes)| (rank, Routes::Rails(routes))))
+    }
+
+    fn know(self, peers: impl Iterator<Item = (Rank, Routes)>) -> Result<Tcp, ConnectError> {
         let size = self.me.size;
-        let mut table = vec![Vec::new(); size];
-        for (rank, addresses) in peers {
+        let mut table = vec![Routes::None; size];
+        for (rank, routes) in peers {
             let Some(entry) = table.get_mut(rank.index()) else {
                 return Err(ConnectError::UnknownRank { rank, size });
             };
-            *entry = addresses;
+            *entry = routes;
         }
         Tcp::new(self.me, self.listeners, table).map_err(|errno| ConnectError::Events(errno.into()))
     }

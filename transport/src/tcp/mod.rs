@@ -7,6 +7,7 @@
 //! schedules use side by side; nothing is striped in here.
 //!
 //! * `proof`: how the two ends convince each other; `greeting`: those that have not yet;
+//! * `route`: the ways to a peer, by rail where the ranks agree on rails;
 //! * `frame`, `staging`: the bytes on the wire, decoded without a socket;
 //! * `connection`: a link, of a `dial`, a `reader` and a `writer`; `endpoint`: all of them, and
 //!   their events;
@@ -31,6 +32,7 @@ mod greeting;
 mod listening;
 pub mod proof;
 mod reader;
+mod route;
 mod socket;
 pub mod staging;
 mod strangers;
@@ -45,6 +47,7 @@ use rustix::io::Errno;
 
 pub use endpoint::Tcp;
 pub use listening::{Config, ConnectError, ListenError, Listening};
+pub use route::Route;
 
 /// When a silent connection counts as cut. A slow peer is not a silent one: its kernel answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

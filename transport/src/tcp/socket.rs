@@ -15,6 +15,7 @@ use rustix::net::{
 
 use super::Liveness;
 use super::frame::HEADER_BYTES;
+use super::route::Route;
 
 /// Connections that the kernel keeps for us until we accept them; it lowers this to its own limit.
 const BACKLOG: i32 = 4096;
@@ -45,11 +46,15 @@ pub(super) fn listener(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), Err
     Ok((socket, bound))
 }
 
-/// A socket that is on its way to `address`.
-pub(super) fn connecting(address: SocketAddr, liveness: Liveness) -> Result<OwnedFd, Errno> {
-    let socket = open(address)?;
+/// A socket that is on its way.
+pub(super) fn connecting(route: Route, liveness: Liveness) -> Result<OwnedFd, Errno> {
+    let Route { from, to } = route;
+    let socket = open(to)?;
     tune(&socket, liveness)?;
-    match retry_on_intr(|| connect(&socket, &address)) {
+    if let Some(from) = from {
+        bind(&socket, &SocketAddr::new(from, 0))?;
+    }
+    match retry_on_intr(|| connect(&socket, &to)) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
         Err(errno) => Err(errno),
     }

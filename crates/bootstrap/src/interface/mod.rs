@@ -21,7 +21,16 @@ pub struct Interface {
     /// It leads to this host only.
     pub loopback: bool,
     /// Its addresses, but for link-local ones, which mean nothing to other hosts.
-    pub addresses: Vec<IpAddr>,
+    pub addresses: Vec<Address>,
+}
+
+/// An address of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The address.
+    pub ip: IpAddr,
+    /// Bits of its network, of 32 or 128.
+    pub prefix: u8,
 }
 
 /// Which addresses may be used.
@@ -53,6 +62,8 @@ pub struct Choice {
     pub interface: String,
     /// The address to listen on and to tell the others.
     pub address: IpAddr,
+    /// Bits of its network, of 32 or 128.
+    pub prefix: u8,
     /// Why this one.
     pub reason: Reason,
 }
@@ -118,6 +129,19 @@ pub fn choose(
     family: Family,
     all_local: bool,
 ) -> Result<Choice, ChooseError> {
+    choose_all(interfaces, filter, family, all_local).map(|mut choices| choices.swap_remove(0))
+}
+
+/// Picks the interface of [`choose`] and all others that suit as well, in the kernel's order.
+///
+/// # Errors
+/// There is none; the error says what there is.
+pub fn choose_all(
+    interfaces: &[Interface],
+    filter: Option<&Filter>,
+    family: Family,
+    all_local: bool,
+) -> Result<Vec<Choice>, ChooseError> {
     let allowed: Vec<&Interface> = interfaces
         .iter()
         .filter(|it| filter.is_none_or(|filter| filter.allows(&it.name)))
@@ -134,12 +158,18 @@ pub fn choose(
         false => Reason::FirstReal,
     };
     let usable = allowed.iter().filter(|it| it.up).filter_map(|it| {
-        let address = family.pick(&it.addresses)?;
-        Some(Choice { interface: it.name.clone(), address, reason: reason(it) })
+        let Address { ip, prefix } = family.pick(&it.addresses)?;
+        Some(Choice { interface: it.name.clone(), address: ip, prefix, reason: reason(it) })
     });
-    usable
-        .min_by_key(|choice| choice.reason.preference())
-        .ok_or_else(|| ChooseError::NoAddress { tried: names(allowed.iter().copied()), family })
+    let mut choices: Vec<Choice> = usable.collect();
+    // Interfaces that suit equally well stay in the kernel's order.
+    choices.sort_by_key(|choice| choice.reason.preference());
+    let Some(best) = choices.first().map(|choice| choice.reason) else {
+        let tried = names(allowed.iter().copied());
+        return Err(ChooseError::NoAddress { tried, family });
+    };
+    choices.retain(|choice| choice.reason == best);
+    Ok(choices)
 }
 
 fn is_virtual(name: &str) -> bool {
@@ -163,12 +193,24 @@ impl Reason {
 }
 
 impl Filter {
+    /// The numbers of `interfaces` in the list, if it lists several names, and each of them stands
+    /// for one of these interfaces.
+    #[must_use]
+    pub fn numbers(&self, interfaces: &[&str]) -> Option<Vec<usize>> {
+        if self.excludes || self.names.len() < 2 || self.names.len() != interfaces.len() {
+            return None;
+        }
+        let number = |of: &&str| self.names.iter().position(|name| self.is_match(name, of));
+        let numbers: Vec<usize> = interfaces.iter().map(number).collect::<Option<_>>()?;
+        (0..self.names.len()).all(|name| numbers.contains(&name)).then_some(numbers)
+    }
+
+    fn is_match(&self, wanted: &str, name: &str) -> bool {
+        if self.exact { name == wanted } else { name.starts_with(wanted) }
+    }
+
     fn allows(&self, name: &str) -> bool {
-        let matches = |wanted: &String| match self.exact {
-            true => name == wanted,
-            false => name.starts_with(wanted.as_str()),
-        };
-        self.names.iter().any(matches) != self.excludes
+        self.names.iter().any(|wanted| self.is_match(wanted, name)) != self.excludes
     }
 }
 
@@ -197,9 +239,9 @@ impl FromStr for Family {
 }
 
 impl Family {
-    fn pick(self, addresses: &[IpAddr]) -> Option<IpAddr> {
-        let v4 = || addresses.iter().find(|it| it.is_ipv4()).copied();
-        let v6 = || addresses.iter().find(|it| it.is_ipv6()).copied();
+    fn pick(self, addresses: &[Address]) -> Option<Address> {
+        let v4 = || addresses.iter().find(|it| it.ip.is_ipv4()).copied();
+        let v6 = || addresses.iter().find(|it| it.ip.is_ipv6()).copied();
         match self {
             Self::Any => v4().or_else(v6),
             Self::V4 => v4(),
@@ -253,7 +295,10 @@ mod tests {
             name: name.to_owned(),
             up,
             loopback: name == "lo",
-            addresses: addresses.iter().map(|it| it.parse().unwrap()).collect(),
+            addresses: addresses
+                .iter()
+                .map(|it| Address { ip: it.parse().unwrap(), prefix: 24 })
+                .collect(),
         };
         vec![
             interface("lo", true, &["127.0.0.1", "::1"]),
@@ -295,6 +340,28 @@ mod tests {
     }
 
     #[test]
+    fn all_that_suit_as_well_are_told() {
+        let names = |filter: &str| {
+            let filter: Filter = filter.parse().unwrap();
+            let filter = (!filter.names.is_empty()).then_some(&filter);
+            let all = choose_all(&host(), filter, Family::V4, false).unwrap();
+            all.into_iter().map(|it| it.interface).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(names(""), "eth1 eth10");
+        assert_eq!(names("eth10,docker"), "docker0 eth10");
+        let numbers = |filter: &str, of: &[&str]| filter.parse::<Filter>().unwrap().numbers(of);
+        assert_eq!(numbers("eth10,docker", &["docker0", "eth10"]), Some(vec![1, 0]));
+        for (filter, of) in [
+            ("eth", &["eth0"][..]),
+            ("eth,ens", &["eth0"]),
+            ("eth,ens", &["eth0", "eth1"]),
+            ("^eth,docker", &["ens1", "ens2"]),
+        ] {
+            assert_eq!(numbers(filter, of), None, "{filter}");
+        }
+    }
+
+    #[test]
     fn failures_say_what_there_is() {
         let have = "no interface matches `=eth`; this host has lo, docker0, eth0, eth1, eth10";
         assert_eq!(chosen("=eth", Family::Any, false), have);
@@ -306,6 +373,9 @@ mod tests {
     fn this_host_has_a_loopback_interface() {
         let interfaces = interfaces().unwrap();
         let lo = interfaces.iter().find(|it| it.loopback).expect("lo is everywhere");
-        assert!(lo.up && lo.addresses.iter().any(IpAddr::is_loopback), "{lo:?}");
+        assert!(
+            lo.up && lo.addresses.iter().any(|it| it.ip.is_loopback() && it.prefix >= 8),
+            "{lo:?}"
+        );
     }
 }

@@ -12,7 +12,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with,
 };
 
-use super::Interface;
+use super::{Address, Interface};
 
 const GET_LINK: u16 = 18;
 const NEW_LINK: u16 = 16;
@@ -107,8 +107,8 @@ fn link(body: &[u8]) -> Option<(u32, Interface)> {
     Some((index, interface))
 }
 
-fn address(body: &[u8]) -> Option<(u32, IpAddr)> {
-    let [_, _, flags, scope] = *body.first_chunk()?;
+fn address(body: &[u8]) -> Option<(u32, Address)> {
+    let [_, prefix, flags, scope] = *body.first_chunk()?;
     if scope == SCOPE_LINK || flags & ADDRESS_UNUSABLE != 0 {
         return None;
     }
@@ -117,12 +117,12 @@ fn address(body: &[u8]) -> Option<(u32, IpAddr)> {
     };
     // On a point-to-point link the plain address is the other end's.
     let bytes = find(ADDRESS_LOCAL).or_else(|| find(ADDRESS_PEER))?;
-    let address = match bytes.len() {
+    let ip = match bytes.len() {
         4 => IpAddr::from(*bytes.first_chunk::<4>()?),
         16 => IpAddr::from(*bytes.first_chunk::<16>()?),
         _ => return None,
     };
-    Some((word(body, 4)?, address))
+    Some((word(body, 4)?, Address { ip, prefix }))
 }
 
 /// The attributes that `bytes` list: type and value.

@@ -95,7 +95,7 @@ fn ends(comm: &Communicator, cards: Vec<Card>) -> Vec<End> {
 }
 
 /// Every rank's value, by rank. To be called by all.
-pub(super) fn share<T: Serialize + DeserializeOwned>(
+pub(crate) fn share<T: Serialize + DeserializeOwned>(
     comm: &mut Communicator,
     own: &T,
 ) -> anyhow::Result<Vec<T>> {

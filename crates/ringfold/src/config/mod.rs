@@ -1,28 +1,31 @@
 //! The settings of a communicator, and the only place of the library that reads the environment.
 
 mod rdma;
+mod values;
 
 use std::collections::BTreeMap;
 use std::env;
 use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
-use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
 use ringfold_collectives::select::{
     Constraints, InvalidConstraints, InvalidMeasurements, Measurements,
 };
-pub use ringfold_transport::rdma::Filter;
 use ringfold_transport::rdma::Settings;
+pub use ringfold_transport::rdma::{Filter, InvalidFilter};
 pub use ringfold_transport::shm::Offers;
 use ringfold_types::limits::{CHANNELS_MAX, PLAN_BYTES_MAX};
 
 use crate::settings::digest;
 
+use values::{bytes, host_id, number, on_or_off, seconds, transports};
+
 /// The settings. One field per variable. Every rank of a job should have the same; ranks whose
-/// `algorithms`, `plan`, `chunk_bytes` or `channels` differ do not begin.
+/// `algorithms`, `plan`, `chunk_bytes`, `channels`, `topology` or `topology_file` differ do not
+/// begin.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Config {
@@ -41,7 +44,8 @@ pub struct Config {
     /// that was faster when it was tried, which happens when a call of such a length is first made.
     pub shm_cma: Offers,
     /// `RINGFOLD_IB_HCA`: RDMA devices that may be used, as name prefixes separated by commas, each
-    /// maybe with `:port`; after `^` those that may not be, after `=` exact names. Default: all.
+    /// maybe with `:port:rail:plane`; after `^` those that may not be, after `=` exact names.
+    /// Default: all.
     pub ib_devices: Filter,
     /// `RINGFOLD_IB_GID_INDEX`: the index of the GID to use on every port but those of iWARP, which
     /// have none. Default: of RoCE v2, in the family of the job's address and nearest to it.
@@ -91,9 +95,17 @@ pub struct Config {
     pub chunk_bytes: Option<usize>,
     /// `RINGFOLD_CHANNELS`: parts of a long call that `ring` and `chain` let go side by side, each
     /// over a TCP connection of its own: a network may give each connection but a share. 1 to 8;
-    /// default: 2 where data goes by TCP only, be it between hosts, else 1. What is beyond is taken
+    /// default: 2 where data goes by TCP only, be it between hosts, or as many as there are rails for TCP, else 1. What is beyond is taken
     /// for the nearest.
     pub channels: Option<u8>,
+    /// `RINGFOLD_TOPO`: `off` leaves rails, planes and the order of hosts out of all choices, and
+    /// reads nothing about them. Default: `on`; ranks use what is certain of the fabric.
+    pub topology: bool,
+    /// `RINGFOLD_TOPO_FILE`: a file that describes the fabric: a site file (`ringfold topo --write`),
+    /// or what `ibnetdiscover`, `iblinkinfo` or `lldpctl -f json` printed, or Slurm's
+    /// `topology.conf`. Ranks look for their ports and their host in it. Those whose files differ do
+    /// not begin, except with LLDP, whose files are of one host each. Default: none.
+    pub topology_file: Option<String>,
     /// `RINGFOLD_TIMEOUT`: seconds that one call may take before the ranks are asked who is missing
     /// and the job fails. Default: 600.
     pub timeout: Duration,
@@ -102,8 +114,9 @@ pub struct Config {
     pub join_timeout: Duration,
     /// `RINGFOLD_SOCKET_IFNAME`: network interfaces that may be used, as name prefixes separated by
     /// commas; after `^` those that may not be, after `=` exact names. Rank 0 also waits for the
-    /// others there, unless its place is given by `MASTER_ADDR`, a list of nodes or Open MPI.
-    /// Default: any.
+    /// others there, unless its place is given by `MASTER_ADDR`, a list of nodes or Open MPI. A list
+    /// of several names, each of which stands for one interface of the host, declares rails for TCP
+    /// in its order. Default: any.
     pub socket_ifname: Option<String>,
     /// `RINGFOLD_DEBUG`: how much is logged to standard error: `ERROR`, `WARN`, `INFO`, `DEBUG` or
     /// `TRACE`. If it is set, a `tracing` subscriber is installed unless the program has one;
@@ -128,6 +141,8 @@ impl fmt::Debug for Config {
             .field("plan", &self.plan.rows().len())
             .field("chunk_bytes", &self.chunk_bytes)
             .field("channels", &self.channels)
+            .field("topology", &self.topology)
+            .field("topology_file", &self.topology_file)
             .field("timeout", &self.timeout)
             .field("join_timeout", &self.join_timeout)
             .field("socket_ifname", &self.socket_ifname)
@@ -137,8 +152,14 @@ impl fmt::Debug for Config {
 }
 
 /// The variables that must be the same on every rank, because schedules depend on them.
-pub(crate) const ALIKE: [&str; 4] =
-    ["RINGFOLD_ALGO", "RINGFOLD_CHUNK", "RINGFOLD_CHANNELS", "RINGFOLD_PLAN"];
+pub(crate) const ALIKE: [&str; 6] = [
+    "RINGFOLD_ALGO",
+    "RINGFOLD_CHUNK",
+    "RINGFOLD_CHANNELS",
+    "RINGFOLD_PLAN",
+    "RINGFOLD_TOPO",
+    "RINGFOLD_TOPO_FILE",
+];
 
 /// Bytes of a host's name.
 const HOST_BYTES: usize = 64;
@@ -183,6 +204,14 @@ pub enum ConfigError {
         /// and the most.
         most: u16,
     },
+    /// The list of RDMA devices cannot be read.
+    #[error("RINGFOLD_IB_HCA={value:?}: {why}")]
+    Devices {
+        /// What it was set to.
+        value: String,
+        /// What is wrong with it.
+        why: InvalidFilter,
+    },
     /// The file of measurements cannot be used.
     #[error("RINGFOLD_PLAN={path:?}: {why}; `ringfold tune` writes such files")]
     Plan {
@@ -219,6 +248,8 @@ impl Default for Config {
             plan: Measurements::default(),
             chunk_bytes: None,
             channels: None,
+            topology: true,
+            topology_file: None,
             timeout: Duration::from_secs(600),
             join_timeout: Duration::from_secs(60),
             socket_ifname: None,
@@ -229,15 +260,18 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The values of `ALIKE`, in words; empty where nothing is set.
-    pub(crate) fn alike(&self) -> [String; 4] {
+    /// The values of `ALIKE`, in words; empty where nothing is set. `site` is the digest of what the
+    /// topology file says of all hosts.
+    pub(crate) fn alike(&self, site: Option<u64>) -> [String; 6] {
         let chunk = self.chunk_bytes.map_or_else(String::new, |bytes| bytes.to_string());
         let channels = self.channels.map_or_else(String::new, |channels| channels.to_string());
         let plan = match self.plan.rows().len() {
             0 => String::new(),
             lines => format!("{lines}-lines-{:x}", digest(&self.plan.to_string())),
         };
-        [self.algorithms.to_string(), chunk, channels, plan]
+        let topology = if self.topology { "" } else { "off" }.to_owned();
+        let site = site.map_or_else(String::new, |digest| format!("{digest:x}"));
+        [self.algorithms.to_string(), chunk, channels, plan, topology, site]
     }
 
     /// The settings that this process's environment asks for.
@@ -283,6 +317,10 @@ impl Config {
         if let Some(value) = set("RINGFOLD_CHANNELS") {
             config.channels = Some(number("RINGFOLD_CHANNELS", value, 1..=CHANNELS_MAX)?);
         }
+        if let Some(value) = set("RINGFOLD_TOPO") {
+            config.topology = on_or_off("RINGFOLD_TOPO", value)?;
+        }
+        config.topology_file = set("RINGFOLD_TOPO_FILE").map(str::to_owned);
         if let Some(value) = set("RINGFOLD_TIMEOUT") {
             config.timeout = seconds("RINGFOLD_TIMEOUT", value)?;
         }
@@ -318,71 +356,6 @@ pub fn measurements(path: &str) -> Result<Measurements, ConfigError> {
     text.parse().map_err(|e: InvalidMeasurements| bad(e.to_string()))
 }
 
-fn number<T: FromStr + PartialOrd + Copy + Into<u16>>(
-    variable: &'static str,
-    value: &str,
-    range: RangeInclusive<T>,
-) -> Result<T, ConfigError> {
-    let number = value.parse().ok().filter(|number| range.contains(number));
-    let (least, most) = ((*range.start()).into(), (*range.end()).into());
-    number.ok_or_else(|| ConfigError::Range { variable, value: value.to_owned(), least, most })
-}
-
-fn count(variable: &'static str, value: &str) -> Result<usize, ConfigError> {
-    let wanted = "a number above 0";
-    let number = value.parse().ok().filter(|number| *number > 0);
-    number.ok_or_else(|| ConfigError::Value { variable, value: value.to_owned(), wanted })
-}
-
-fn transports(variable: &'static str, value: &str) -> Result<Transports, ConfigError> {
-    let mut chosen = Transports { shm: false, rdma: false, tcp: false };
-    for name in value.split(',') {
-        match name.trim() {
-            "shm" => chosen.shm = true,
-            "rdma" => chosen.rdma = true,
-            "tcp" => chosen.tcp = true,
-            _ => {
-                let wanted = "a list of shm, rdma and tcp, separated by commas";
-                return Err(ConfigError::Value { variable, value: value.to_owned(), wanted });
-            }
-        }
-    }
-    Ok(chosen)
-}
-
-fn host_id(variable: &'static str, value: &str) -> Result<String, ConfigError> {
-    let is_name = value.len() <= HOST_BYTES && value.chars().all(|c| c.is_ascii_graphic());
-    let wanted = "a name of up to 64 visible characters";
-    let invalid = || ConfigError::Value { variable, value: value.to_owned(), wanted };
-    is_name.then(|| value.to_owned()).ok_or_else(invalid)
-}
-
-fn seconds(variable: &'static str, value: &str) -> Result<Duration, ConfigError> {
-    let wanted = "a number of seconds above 0, as in 30 or 0.5";
-    value
-        .parse()
-        .ok()
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .filter(|time| !time.is_zero())
-        .map(|time| time.min(LONGEST))
-        .ok_or_else(|| ConfigError::Value { variable, value: value.to_owned(), wanted })
-}
-
-fn bytes(variable: &'static str, value: &str) -> Result<usize, ConfigError> {
-    let wanted = "a number of bytes above 0, as in 65536 or 64K";
-    let (digits, unit) = match value.trim_end_matches(['K', 'k', 'M', 'm']) {
-        digits if digits.len() == value.len() => (digits, 1),
-        digits if value.ends_with(['K', 'k']) => (digits, 1 << 10),
-        digits => (digits, 1 << 20),
-    };
-    digits
-        .parse::<usize>()
-        .ok()
-        .and_then(|number| number.checked_mul(unit))
-        .filter(|bytes| *bytes > 0)
-        .ok_or_else(|| ConfigError::Value { variable, value: value.to_owned(), wanted })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -405,6 +378,8 @@ mod tests {
         assert_eq!(with("RINGFOLD_IB_PKEY", "127").unwrap().rdma().partition_key_index, 127);
         assert_eq!(with("RINGFOLD_TIMEOUT", "0.5").unwrap().timeout, Duration::from_millis(500));
         assert_eq!(with("RINGFOLD_TIMEOUT", "1e19").unwrap().timeout, LONGEST);
+        assert!(!with("RINGFOLD_TOPO", "off").unwrap().topology && Config::default().topology);
+        assert_eq!(with("RINGFOLD_TOPO_FILE", "x").unwrap().topology_file.as_deref(), Some("x"));
         let tcp_only = Transports { shm: false, rdma: false, tcp: true };
         assert_eq!(with("RINGFOLD_TRANSPORT", "tcp").unwrap().transports, tcp_only);
         assert_eq!(
@@ -434,6 +409,7 @@ mod tests {
             ("RINGFOLD_TRANSPORT", "ib"),
             ("RINGFOLD_IB_TIMEOUT", "0"),
             ("RINGFOLD_IB_HCA", "mlx5_0:one"),
+            ("RINGFOLD_IB_HCA", "mlx5_0:1:one"),
             ("RINGFOLD_IB_SL", "16"),
             ("RINGFOLD_IB_PKEY", "65536"),
             ("RINGFOLD_IB_ADAPTIVE_ROUTING", "2"),
@@ -445,6 +421,7 @@ mod tests {
             ("RINGFOLD_ALGO", "allreduce:teleport"),
             ("RINGFOLD_PLAN", "/no/such/file"),
             ("RINGFOLD_PLAN", "/dev/zero"),
+            ("RINGFOLD_TOPO", "0"),
             ("RINGFOLD_DEBUG", "LOUD"),
         ] {
             let message = with(name, value).expect_err(value).to_string();

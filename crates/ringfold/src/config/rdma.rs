@@ -1,9 +1,10 @@
 //! What `RINGFOLD_IB_*` say, and what the RDMA transport is told of it.
 
-use ringfold_transport::rdma::{self, Filter};
+use ringfold_transport::rdma;
 use ringfold_types::limits::{PATHS_MAX, RAILS_MAX};
 
-use super::{Config, ConfigError, bytes, count, number};
+use super::values::{bytes, count, number};
+use super::{Config, ConfigError};
 
 /// Queue pairs on each pair of rails.
 #[expect(clippy::cast_possible_truncation, reason = "asserted to be at most 255")]
@@ -16,7 +17,8 @@ impl Config {
         set: &impl Fn(&str) -> Option<&'a str>,
     ) -> Result<(), ConfigError> {
         if let Some(value) = set("RINGFOLD_IB_HCA") {
-            self.ib_devices = devices("RINGFOLD_IB_HCA", value)?;
+            let invalid = |why| ConfigError::Devices { value: value.to_owned(), why };
+            self.ib_devices = value.parse().map_err(invalid)?;
         }
         if let Some(value) = set("RINGFOLD_IB_GID_INDEX") {
             self.ib_gid_index = Some(number("RINGFOLD_IB_GID_INDEX", value, 0..=u8::MAX)?);
@@ -73,11 +75,6 @@ impl Config {
         settings.bytes_max = self.ib_bytes_max;
         settings
     }
-}
-
-fn devices(variable: &'static str, value: &str) -> Result<Filter, ConfigError> {
-    let wanted = "names of devices, each maybe with a colon and a port from 1 to 255";
-    value.parse().map_err(|_| ConfigError::Value { variable, value: value.to_owned(), wanted })
 }
 
 fn flag(variable: &'static str, value: &str) -> Result<bool, ConfigError> {

@@ -96,7 +96,7 @@ impl Path {
 
     /// Whether the peer can be invited by it,
     pub(in crate::rdma) fn takes_invitations(&self) -> bool {
-        self.takes_credit() && self.can_invite()
+        self.is_usable() && self.under_way() < SENDS - 2 && self.can_invite()
     }
 
     /// be it not now,
@@ -104,17 +104,18 @@ impl Path {
         self.qp.as_ref().is_some_and(|qp| qp.can_tell(LINE_BYTES))
     }
 
-    /// and invites it, by a line in its mailbox, once `ring` is called.
+    /// and invites it, by one or two lines in its mailbox, once `ring` is called.
     pub(in crate::rdma) fn invite(
         &mut self,
-        line: &[u8; LINE_BYTES],
+        lines: &[u8],
         to: (u64, u32),
         number: Number,
     ) -> io::Result<()> {
-        let posted = self.posted.wrapping_add(1);
+        let requests = if lines.len() > LINE_BYTES { 2 } else { 1 };
+        let posted = self.posted.wrapping_add(requests);
         let tells = posted / SIGNAL_EVERY != self.posted / SIGNAL_EVERY;
         let id = self.id.encode(Some(posted));
-        self.qp()?.tell(id, line, to, number.encode(), tells)?;
+        self.qp()?.tell(id, lines, to, number.encode(), tells)?;
         self.posted = posted;
         Ok(())
     }

@@ -52,8 +52,11 @@ impl Peer {
                 }
                 Ok(())
             }
-            Message::Without { path } => {
+            Message::Without { path, returns } => {
                 self.path(path)?;
+                if returns {
+                    self.expect_return();
+                }
                 self.lose(path, "the peer cannot use it; its log says why");
                 Ok(())
             }
@@ -106,14 +109,15 @@ impl Peer {
         own: &mut Own<'_>,
     ) -> Result<(), Fault> {
         let share = self.share();
-        let mut mine = own.rails.cards();
-        mine.truncate(share.rails);
+        let told = std::mem::take(&mut self.told);
+        let mine: Vec<_> = told.iter().map(|(_, card)| *card).collect();
         let is_lower = own.rank < self.rank;
         let pairs = if is_lower { pairs(&mine, theirs) } else { pairs(theirs, &mine) };
         self.stage = Stage::Met;
         let each = usize::from(queue_pairs.min(share.each)).max(1);
         for (low, high) in pairs.into_iter().take(PATHS_MAX / each) {
-            let (rail, theirs) = if is_lower { (low, theirs[high]) } else { (high, theirs[low]) };
+            let (mine, theirs) = if is_lower { (low, theirs[high]) } else { (high, theirs[low]) };
+            let rail = told[mine].0;
             let it = &own.rails.0[rail];
             let (pd, name) = (Pd::new(&it.context), it.name());
             if let Err(error) = &pd {
@@ -187,7 +191,7 @@ impl Peer {
             tracing::debug!("rdma: {what}");
         }
         self.paths[path].end();
-        self.to_say.push_back(Message::Without { path });
+        self.to_say.push_back(Message::Without { path, returns: self.returns.is_some() });
     }
 
     /// Heeds the offer of a path's other end, be it of a new life.

@@ -45,6 +45,8 @@ pub(super) struct Peer {
     pub(super) news: Vec<News>,
     /// What we may take for it; or why nothing.
     share: Result<Share, String>,
+    /// The rails that we told it of, each with its card at that time.
+    told: Vec<(usize, RailCard)>,
     cables: Vec<Cable>,
     paths: Vec<Path>,
     /// The path whose turn it is.
@@ -61,6 +63,8 @@ pub(super) struct Peer {
     inbound: Vec<Option<Inbound>>,
     /// Where it may write invitations, if there are cables.
     mailbox: Option<Mailbox>,
+    /// Until when a path may come back, because a port has another address.
+    returns: Option<Instant>,
     /// Fragments that the peer sent before it left, by lane.
     promised: Option<[u64; LANES_MAX]>,
     /// When it left.
@@ -179,6 +183,7 @@ impl Peer {
             to_say: VecDeque::new(),
             news: Vec::new(),
             share: Ok(Share::default()),
+            told: Vec::new(),
             cables: Vec::new(),
             paths: Vec::new(),
             turn: 0,
@@ -189,6 +194,7 @@ impl Peer {
             outbound: (0..lanes).map(|_| Outgoing::default()).collect(),
             inbound: (0..lanes).map(|_| None).collect(),
             mailbox: None,
+            returns: None,
             promised: None,
             left: None,
             fault: None,
@@ -256,10 +262,13 @@ impl Peer {
     pub(super) fn greet(&mut self, own: &mut Own<'_>) {
         if self.stage == Stage::Idle {
             self.stage = Stage::Greeting;
-            let mut rails = own.rails.cards();
-            self.share = own.budget.share(self.rank, rails.len(), own.settings.queue_pairs);
+            let mut told: Vec<_> = own.rails.cards().into_iter().enumerate().collect();
+            self.share = own.budget.share(self.rank, told.len(), own.settings.queue_pairs);
             let Share { rails: some, each: queue_pairs } = self.share();
-            rails.truncate(some);
+            told.sort_by_key(|(_, card)| !card.label.is_preferred);
+            told.truncate(some);
+            let rails = told.iter().map(|(_, card)| *card).collect();
+            self.told = told;
             self.to_say.push_back(Message::Rails { rails, queue_pairs });
         }
     }

@@ -9,7 +9,7 @@ use super::{Fault, Own, Peer};
 use crate::contract::Fragment;
 use crate::rdma::geometry::{Number, lap};
 use crate::rdma::inbound::Inbound;
-use crate::rdma::invitation::place_at;
+use crate::rdma::invitation::{bytes_for, place_at};
 use crate::rdma::message::{Grant, Load, Message};
 use crate::sys::copy;
 
@@ -105,9 +105,9 @@ impl Peer {
         let at = theirs.address.wrapping_add(place_at(lane, place) as u64);
         let number = Number::Invitation { lane, place, total: lap(inbound.total()) };
         inbound.said();
-        let line = invitation.encode();
+        let lines = &invitation.encode()[..bytes_for(self.cables.len())];
         let key = theirs.keys[self.paths[path].cable];
-        if let Err(error) = self.paths[path].invite(&line, (at, key), number) {
+        if let Err(error) = self.paths[path].invite(lines, (at, key), number) {
             self.lose(path, &format!("an invitation was refused: {error}"));
         }
     }

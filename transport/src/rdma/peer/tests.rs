@@ -189,7 +189,7 @@ fn nothing_is_held_for_whom_says_goodbye() {
 
 #[test]
 fn lies_are_seen() {
-    let rail = RailCard { gid: [7; 16], lid: 0, mtu: 5, kind: GidKind::RoceV2, needs_grh: false };
+    let rail = RailCard { gid: [7; 16], mtu: 5, kind: GidKind::RoceV2, ..RailCard::default() };
     let grant = Grant { address: 0, keys: [0; RAILS_MAX] };
     let load = |lane| Load { lane, sequence: 9, lines: 0, at: 0, bytes: 16 };
     let mut more = [0; LANES_MAX];
@@ -198,7 +198,7 @@ fn lies_are_seen() {
         Message::Rails { rails: vec![], queue_pairs: 1 },
         Message::Offer { path: 0, target: Target::default(), rail, plate: Nameplate::default() },
         Message::Ready { path: 0 },
-        Message::Without { path: PATHS_MAX - 1 },
+        Message::Without { path: PATHS_MAX - 1, returns: true },
         Message::Heard { path: 0, lanes: [Heard::default(); LANES_MAX] },
         Message::Want { lane: 0, mailbox: Grant::default() },
         Message::Want { lane: LANES, mailbox: Grant::default() },
@@ -232,7 +232,7 @@ fn liars_do_no_harm() {
         other.peer.want(0);
         while one.speak(&mut other) | other.speak(&mut one) {}
         let theirs =
-            RailCard { gid: [7; 16], lid: 0, mtu: 5, kind: GidKind::RoceV2, needs_grh: false };
+            RailCard { gid: [7; 16], mtu: 5, kind: GidKind::RoceV2, ..RailCard::default() };
         for path in 0..2 {
             let name = "none".to_owned();
             let plate = Nameplate::default();
@@ -252,7 +252,7 @@ fn liars_do_no_harm() {
                     Message::Offer { path, target, rail: theirs, plate: Nameplate::default() }
                 }
                 2 => Message::Ready { path },
-                3 => Message::Without { path },
+                3 => Message::Without { path, returns: random.below(2) == 0 },
                 4 => Message::Heard { path, lanes },
                 5 => Message::Want { lane, mailbox: grant },
                 6 => Message::Grant { lane, grant },

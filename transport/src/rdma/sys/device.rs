@@ -64,8 +64,9 @@ pub(in crate::rdma) struct Port {
 }
 
 /// What kind of packets a GID stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::rdma) enum GidKind {
+    #[default]
     InfiniBand,
     RoceV1,
     RoceV2,

@@ -395,27 +395,35 @@ impl Qp {
         if has_put { self.gather(&[work, note]) } else { self.gather(&[note]) }
     }
 
-    /// Whether `tell` takes so many bytes.
-    pub(in crate::rdma) const fn can_tell(&self, bytes: usize) -> bool {
-        self.inline_bytes >= bytes && SAID_BYTES >= bytes && !self.is_iwarp()
+    /// Whether `tell` takes lines of so many bytes.
+    pub(in crate::rdma) const fn can_tell(&self, line: usize) -> bool {
+        self.inline_bytes >= line && SAID_BYTES >= line && !self.is_iwarp()
     }
 
-    /// Gathers a write of a line to the peer's memory at `to`, that tells it `number`.
+    /// Gathers a write of a line to the peer's memory at `to`, which tells it `number`. A second
+    /// line, if there is one, is written behind the first before that.
     ///
     /// # Panics
-    /// If the line is longer than `can_tell` says.
+    /// If a line is longer than `can_tell` says.
     pub(in crate::rdma) fn tell(
         &mut self,
         id: u64,
-        line: &[u8],
+        lines: &[u8],
         to: (u64, u32),
         number: u32,
         is_signaled: bool,
     ) -> io::Result<()> {
+        let (first, second) = lines.split_at(lines.len().min(SAID_BYTES));
         let mut work = Request::new(id, abi::WR_RDMA_WRITE_WITH_IMM, is_signaled);
         (work.number, work.to) = (number, to);
-        work.say(line);
-        self.gather(&[work])
+        work.say(first);
+        if second.is_empty() {
+            return self.gather(&[work]);
+        }
+        let mut before = Request::new(id, abi::WR_RDMA_WRITE, false);
+        before.to = (to.0.wrapping_add(SAID_BYTES as u64), to.1);
+        before.say(second);
+        self.gather(&[before, work])
     }
 
     /// Takes requests that belong together.

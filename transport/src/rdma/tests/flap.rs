@@ -23,7 +23,7 @@ fn world(rails: usize, settings: &Settings, may_use_tcp: bool) -> World {
 
 impl World {
     /// Lets both ranks read their devices' events.
-    fn look(&mut self) {
+    pub(super) fn look(&mut self) {
         let before = count(Count::Polls);
         self.until("polled", |_| count(Count::Polls) > before + POLLS);
     }

@@ -1,5 +1,7 @@
 //! Peers write into registered memory by a promise of the receiver's only.
 
+use ringfold_types::limits::RAILS_MAX;
+
 use super::long::{Long, held_message};
 use super::{Placement, Settings, World, fake_test, roce};
 use crate::contract::Transport as _;
@@ -13,8 +15,7 @@ fn world(placement: Option<Placement>) -> World {
 }
 
 /// Whether bytes lie in the receiver's memory before `recv` says that they have arrived.
-fn is_written_early(placement: Option<Placement>) -> bool {
-    let mut world = world(placement);
+fn is_written_early(mut world: World) -> bool {
     let mut is_early = false;
     for _ in 0..8 {
         let mut message = Long::new(&mut world, 256 << 10);
@@ -34,8 +35,30 @@ fn is_written_early(placement: Option<Placement>) -> bool {
 
 fake_test! {
     fn without_a_placement_only_recv_writes() {
-        assert!(is_written_early(Some(placement())), "else the next line says nothing");
-        assert!(!is_written_early(None), "a peer wrote into memory that it was not promised");
+        assert!(is_written_early(world(Some(placement()))), "else the next line says nothing");
+        assert!(!is_written_early(world(None)), "a peer wrote into memory that it was not promised");
+    }
+}
+
+fake_test! {
+    /// An invitation over many rails has two lines. The first has the keys of eight rails.
+    fn the_last_rail_of_many_is_invited_too() {
+        let rails = 0..u8::try_from(RAILS_MAX).unwrap();
+        let ports = [0, 1].map(|host| Vec::from_iter(rails.clone().map(|rail| roce(host, rail))));
+        let settings = Settings::default();
+        let ports = [&ports[0][..], &ports[1][..]];
+        let mut world = World::placing(ports, &settings, true, Some(placement()));
+        world.meet();
+        world.until("all rails carry data", |world| {
+            world.ends.iter().all(|end| (0..RAILS_MAX).all(|rail| end.carries(rail)))
+        });
+        let last = RAILS_MAX - 1;
+        world.devices[0][..last].iter().for_each(|device| device.port(false));
+        world.look();
+        world.until("one rail carries data", |world| {
+            (0..RAILS_MAX).all(|rail| world.ends[0].carries(rail) == (rail == last))
+        });
+        assert!(is_written_early(world));
     }
 }
 

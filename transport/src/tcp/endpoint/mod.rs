@@ -3,9 +3,7 @@
 mod arrivals;
 
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::mem::MaybeUninit;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -23,6 +21,7 @@ use crate::tcp::connection::Connection;
 use crate::tcp::dial::Dialer;
 use crate::tcp::greeting::Greetings;
 use crate::tcp::proof::{Hello, JobKey, NONCE_BYTES};
+use crate::tcp::route::Routes;
 use crate::tcp::strangers::Strangers;
 use crate::tcp::ticker::Ticker;
 use crate::tcp::token::Token;
@@ -48,8 +47,8 @@ pub struct Tcp {
     greetings: Greetings,
     /// Connections may wait in the kernel because there was no place or no descriptor for them.
     backlog: bool,
-    /// By peer: where it listens.
-    addresses: Vec<Vec<SocketAddr>>,
+    /// By peer: the ways to it.
+    routes: Vec<Routes>,
     /// By `slot`.
     links: Vec<Option<Box<Connection>>>,
     /// Links for which the kernel may have bytes.
@@ -110,7 +109,7 @@ impl Tcp {
     pub(in crate::tcp) fn new(
         me: Me,
         listeners: Vec<OwnedFd>,
-        addresses: Vec<Vec<SocketAddr>>,
+        routes: Vec<Routes>,
     ) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for (index, listener) in listeners.iter().enumerate() {
@@ -128,7 +127,7 @@ impl Tcp {
             listeners,
             greetings: Greetings::default(),
             backlog: false,
-            addresses,
+            routes,
             links: (0..links).map(|_| None).collect(),
             fillable: Vec::new(),
             timed: Vec::new(),
@@ -167,8 +166,8 @@ impl Tcp {
         if self.links[slot].is_none() {
             let Link { peer, lane } = self.link(slot);
             let hello = Hello { from: self.me.rank, to: peer, lane, nonce: [0; NONCE_BYTES] };
-            let addresses = VecDeque::from(self.addresses[peer.index()].clone());
-            self.links[slot] = Some(Box::new(Connection::dialing(hello, addresses)));
+            let routes = self.routes[peer.index()].of(lane);
+            self.links[slot] = Some(Box::new(Connection::dialing(hello, routes)));
             self.change(slot, Connection::advance);
         }
     }
@@ -323,7 +322,7 @@ impl Tcp {
 
     /// Whether `peer` is one that this rank has links with.
     pub(crate) fn knows(&self, peer: Rank) -> bool {
-        !self.addresses[peer.index()].is_empty()
+        !self.routes[peer.index()].is_empty()
     }
 
     /// Whether `withdraw` was called.

@@ -1,0 +1,59 @@
+//! Files that `ringfold topo` writes. It replaces one only if told to.
+
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+
+/// Writes a file. One that exists is an error, unless `force` replaces it; then it is either the
+/// file that was or the new one, also when writing fails.
+pub(super) fn save(path: &Path, text: &str, force: bool) -> anyhow::Result<()> {
+    let failed = || format!("cannot write {}", path.display());
+    if force {
+        let beside = beside(path);
+        return fs::write(&beside, text)
+            .and_then(|()| fs::rename(&beside, path))
+            .inspect_err(|_| fs::remove_file(&beside).unwrap_or_default())
+            .with_context(failed);
+    }
+    match OpenOptions::new().write(true).create_new(true).open(path) {
+        Ok(mut file) => file.write_all(text.as_bytes()).with_context(failed),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            bail!("{} exists; --force replaces it", path.display())
+        }
+        Err(error) => Err(error).with_context(failed),
+    }
+}
+
+/// A name beside the file, so that renaming does not leave the file system.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(format!(".{}.new", std::process::id()));
+    path.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_only_by_force() {
+        let folder = std::env::temp_dir().join(format!("ringfold-save-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("site.json");
+        save(&path, "one", false).unwrap();
+        let error = save(&path, "two", false).unwrap_err().to_string();
+        assert!(error.ends_with("site.json exists; --force replaces it"), "{error}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one");
+        save(&path, "two", true).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "two");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+        let lost = folder.join("none").join("site.json");
+        for force in [false, true] {
+            let error = save(&lost, "x", force).unwrap_err().to_string();
+            assert!(error.starts_with("cannot write "), "{error}");
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,190 @@
+//! What follows from everyone's evidence: the layout, labels of ports, and addresses by rail.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use ringfold_topology::Layout;
+use ringfold_topology::agree::{Agreement, RankEvidence, agree};
+use ringfold_topology::evidence::PortEvidence;
+use ringfold_topology::fabric::Place;
+use ringfold_topology::machine::Network;
+use ringfold_transport::rdma::Rails;
+use ringfold_transport::tcp::Route;
+use ringfold_types::Rank;
+
+use super::exchange::Told;
+
+/// What the ranks agree on. Nothing of it is known where they had nothing to tell.
+#[derive(Debug, Default)]
+pub(crate) struct Agreed {
+    pub(super) answer: Option<(Told, Agreement)>,
+}
+
+/// A port where a rank listens for TCP, with its place.
+#[derive(Clone, Copy, Debug)]
+struct Door {
+    address: SocketAddr,
+    place: Option<Place>,
+    is_preferred: bool,
+}
+
+impl Agreed {
+    pub(crate) fn of(told: Option<Told>) -> Self {
+        let answer = told.map(|told| {
+            let agreement = agree(&told.known);
+            (told, agreement)
+        });
+        Self { answer }
+    }
+
+    /// `layout` with what is certain of hosts and rails: those of RDMA if ranks reach each other by
+    /// it, else those of TCP.
+    pub(crate) fn layout(&self, mut layout: Layout) -> Layout {
+        let Some((told, agreement)) = &self.answer else { return layout };
+        let has_rdma = layout.has_rdma();
+        if let Some(paths) = agreement.paths() {
+            layout = layout.with_paths(&paths);
+        }
+        let reach = agreement.reach(&told.known, |it| has_rdma == (it != Network::Tcp));
+        if let Some(reach) = reach {
+            layout = layout.with_reach(&reach);
+        }
+        layout.with_crossing_rails(agreement.crosses == Some(true))
+    }
+
+    /// Labels the ports of `rank`, which has opened them in the order of its evidence.
+    pub(crate) fn label(&self, rank: Rank, rails: &mut Rails) {
+        let Some((told, agreement)) = &self.answer else { return };
+        let RankEvidence { evidence, preferred, .. } = told.known.ranks[rank.index()];
+        let Some(index) = evidence.map(|index| index as usize) else { return };
+        let ports = &told.known.evidence[index].evidence.ports;
+        let is_rdma = |(at, _): &(usize, &PortEvidence)| ports[*at].network != Network::Tcp;
+        let rdma: Vec<usize> = ports.iter().enumerate().filter(is_rdma).map(|(at, _)| at).collect();
+        let labels: Vec<Option<Place>> =
+            rdma.iter().map(|at| agreement.labels[index][*at]).collect();
+        let preferred: Vec<bool> = rdma.iter().map(|at| preferred >> at & 1 != 0).collect();
+        rails.label(&labels);
+        rails.prefer(&preferred);
+        rails.crosses(agreement.crosses == Some(true));
+    }
+
+    /// How many rails every rank reaches by TCP; 0 if none is known.
+    pub(crate) fn tcp_rails(&self) -> usize {
+        let Some((told, _)) = &self.answer else { return 0 };
+        let places = |rank| -> BTreeSet<Place> {
+            self.doors(Rank::at(rank)).iter().filter_map(|door| door.place).collect()
+        };
+        let all = (0..told.tcp.len()).map(places);
+        all.reduce(|a, b| &a & &b).map_or(0, |common| common.len())
+    }
+
+    /// The ways by TCP between `rank`, which this is, and `peer`: one for each rail that most of the
+    /// two prefer. Both ends find the same rails, in the same order. Nothing if they have no rail in
+    /// common, or none is known.
+    pub(crate) fn routes(&self, rank: Rank, peer: Rank) -> Option<Vec<Route>> {
+        let [own, theirs] = [rank, peer].map(|rank| self.doors(rank));
+        let prefers = |door: &Door, all: &[Door]| {
+            usize::from(door.is_preferred || !all.iter().any(|it| it.is_preferred))
+        };
+        let places: BTreeSet<Place> = own.iter().filter_map(|door| door.place).collect();
+        let at = |doors: &[Door], place: Place| {
+            let there = doors.iter().find(|it| it.place == Some(place))?;
+            Some((place, there.address, prefers(there, doors)))
+        };
+        let both = places.into_iter().filter_map(|place| at(&own, place).zip(at(&theirs, place)));
+        let both: Vec<_> = both.collect();
+        let most = both.iter().map(|(here, there)| here.2 + there.2).max()?;
+        let used = both.into_iter().filter(|(here, there)| here.2 + there.2 == most);
+        let (own, theirs): (Vec<_>, Vec<_>) =
+            used.map(|(here, there)| ((here.0, here.1), (there.0, there.1))).unzip();
+        Some(Route::by_rail(&own, &theirs)).filter(|routes| !routes.is_empty())
+    }
+
+    fn doors(&self, rank: Rank) -> Vec<Door> {
+        let Some((told, agreement)) = &self.answer else { return Vec::new() };
+        let RankEvidence { evidence, preferred, .. } = told.known.ranks[rank.index()];
+        let labels = evidence.map(|index| &agreement.labels[index as usize]);
+        let door = |(port, address): &(u8, SocketAddr)| Door {
+            address: *address,
+            place: labels.and_then(|labels| labels.get(usize::from(*port)).copied().flatten()),
+            is_preferred: preferred.checked_shr(u32::from(*port)).unwrap_or(0) & 1 != 0,
+        };
+        told.tcp[rank.index()].iter().map(door).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfold_topology::agree::{HostEvidence, Known};
+    use ringfold_topology::evidence::{Attached, Evidence, Source};
+
+    use super::*;
+
+    const fn declared(rail: u16) -> Attached {
+        Attached::Rail(Place { rail, plane: 0 }, Source::Declared)
+    }
+
+    /// One rank for each host, with an interface on each of these rails, and the ports it prefers.
+    fn agreed(ranks: &[(&[u16], u32)]) -> Agreed {
+        let (mut known, mut tcp) = (Known::default(), Vec::new());
+        for (host, (rails, preferred)) in (0..).zip(ranks) {
+            let port = |(at, rail): (usize, &u16)| PortEvidence {
+                name: format!("eth{at}"),
+                network: Network::Tcp,
+                gbps: 0,
+                attached: vec![declared(*rail)],
+            };
+            let ports = rails.iter().enumerate().map(port).collect();
+            let evidence = Evidence { ports, ..Evidence::default() };
+            known.machines.push(host);
+            known.evidence.push(HostEvidence { host, evidence });
+            known.ranks.push(RankEvidence { host, evidence: Some(host), preferred: *preferred });
+            let ports = u8::try_from(rails.len()).unwrap();
+            let address = |at| SocketAddr::from(([10, at, 0, u8::try_from(host).unwrap()], 1));
+            tcp.push((0..ports).map(|at| (at, address(at))).collect());
+        }
+        Agreed::of(Some(Told { known, tcp }))
+    }
+
+    /// Second bytes of the addresses: which interface of the peer.
+    fn ways(agreed: &Agreed, rank: u32, peer: u32) -> Option<Vec<u8>> {
+        let found = agreed.routes(Rank(rank), Rank(peer))?;
+        let second = |route: Route| match route.to {
+            SocketAddr::V4(address) => address.ip().octets()[1],
+            SocketAddr::V6(_) => 255,
+        };
+        Some(found.into_iter().map(second).collect())
+    }
+
+    #[test]
+    fn lanes_stay_on_rails_that_both_ends_have() {
+        let all = agreed(&[(&[0, 1, 2], 0), (&[2, 0], 0), (&[5], 0)]);
+        assert_eq!(ways(&all, 0, 1), Some(vec![1, 0]), "rails 0 and 2");
+        assert_eq!(ways(&all, 1, 0), Some(vec![0, 2]), "the same, in the same order");
+        assert_eq!((ways(&all, 0, 2), all.tcp_rails()), (None, 0));
+        assert_eq!(agreed(&[(&[0, 1, 2], 0), (&[2, 0], 0)]).tcp_rails(), 2);
+        assert_eq!(Agreed::default().routes(Rank(0), Rank(1)), None);
+    }
+
+    #[test]
+    fn ends_use_the_rails_that_most_of_them_prefer() {
+        let all = agreed(&[(&[0, 1], 1), (&[1, 0], 2), (&[0, 1], 2), (&[0, 1], 0)]);
+        assert_eq!(ways(&all, 0, 1), Some(vec![1]), "both prefer rail 0");
+        assert_eq!(ways(&all, 0, 2), Some(vec![0, 1]), "one each");
+        assert_eq!(ways(&all, 0, 3), Some(vec![0]), "one, and all");
+        assert_eq!(ways(&all, 3, 2), Some(vec![1]));
+    }
+
+    #[test]
+    fn a_layout_takes_what_is_certain() {
+        let all = agreed(&[(&[0, 1], 1), (&[1], 0)]);
+        let plain = Layout::from_host_names(&[0, 1]);
+        let layout = all.layout(plain.clone());
+        let reach = |rank| layout.reach(Rank(rank)).reaches.to_string();
+        assert_eq!([reach(0), reach(1)], ["0,1", "1"]);
+        assert_eq!(layout.reach(Rank(0)).prefers.to_string(), "0");
+        assert!(layout.path(0).is_none() && !layout.rails_cross());
+        assert!(!all.layout(plain.clone().with_rdma(true)).has_fabric(), "rails of TCP only");
+        assert_eq!(Agreed::default().layout(plain.clone()), plain);
+    }
+}

@@ -1,0 +1,84 @@
+//! What a layout takes of an agreement.
+
+use super::{Agreement, Known, RankEvidence};
+use crate::certainty::Certainty;
+use crate::fabric::Place;
+use crate::machine::Network;
+use crate::{Path, RankReach, Reach};
+
+impl Agreement {
+    /// By number of host: its path. Nothing if the order of hosts is not certain. A host whose
+    /// groups are unknown has groups of its own.
+    #[must_use]
+    pub fn paths(&self) -> Option<Vec<Path>> {
+        if self.hosts.certainty != Certainty::Certain {
+            return None;
+        }
+        let hosts = &self.hosts.value;
+        let after = |known: Option<u32>| known.map_or(0, |last| last + 1);
+        let mut next_group = after(hosts.iter().filter_map(|host| host.group).max());
+        let mut next_pod = after(hosts.iter().filter_map(|host| host.pod).max());
+        let has_pods = next_pod > 0;
+        let take = |next: &mut u32| {
+            *next += 1;
+            *next - 1
+        };
+        let mut paths = vec![Path::default(); hosts.len()];
+        for (order, host) in (0..).zip(hosts) {
+            paths[host.host as usize] = Path {
+                order,
+                pod: host.pod.unwrap_or_else(|| if has_pods { take(&mut next_pod) } else { 0 }),
+                group: host.group.unwrap_or_else(|| take(&mut next_group)),
+                machine: host.machine,
+            };
+        }
+        Some(paths)
+    }
+
+    /// By rank: the rails and planes of its ports in `networks`. Nothing if no rank has any, or
+    /// there are more than a set holds.
+    #[must_use]
+    pub fn reach(
+        &self,
+        known: &Known,
+        networks: impl Fn(Network) -> bool,
+    ) -> Option<Vec<RankReach>> {
+        let reach: Option<Vec<RankReach>> =
+            known.ranks.iter().map(|rank| self.reach_of(known, *rank, &networks)).collect();
+        reach.filter(|all| all.iter().any(|it| !it.reaches.is_empty()))
+    }
+
+    /// Nothing if a set has no room for one of its rails or planes.
+    fn reach_of(
+        &self,
+        known: &Known,
+        rank: RankEvidence,
+        networks: &impl Fn(Network) -> bool,
+    ) -> Option<RankReach> {
+        let mut reach = RankReach::default();
+        let Some(index) = rank.evidence.map(|index| index as usize) else { return Some(reach) };
+        let ports = known.evidence[index].evidence.ports.iter();
+        for (at, (port, label)) in ports.zip(&self.labels[index]).enumerate() {
+            let Some(place) = label.filter(|_| networks(port.network)) else { continue };
+            let set = Reach::of(self.small(place)?)?;
+            reach.reaches = reach.reaches.or(set);
+            if at < 32 && rank.preferred & 1 << at != 0 {
+                reach.prefers = reach.prefers.or(set);
+            }
+        }
+        Some(reach)
+    }
+
+    /// The place by numbers for which sets have room, if they have: its own numbers where all of
+    /// the job's are small, else the places in the lists of rails and planes.
+    fn small(&self, place: Place) -> Option<Place> {
+        let Place { mut rail, mut plane } = place;
+        if self.rails.value.last().is_some_and(|last| *last >= Reach::RAILS) {
+            rail = u16::try_from(self.rails.value.binary_search(&rail).ok()?).ok()?;
+        }
+        if self.planes.last().is_some_and(|last| *last >= Reach::PLANES) {
+            plane = u8::try_from(self.planes.binary_search(&plane).ok()?).ok()?;
+        }
+        Some(Place { rail, plane })
+    }
+}

@@ -1,0 +1,45 @@
+//! Why a file is refused.
+
+use std::fmt;
+
+/// Why a file is refused: which line, and the reason with the value in question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// The file's name, as the caller gave it.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// The reason, and what to do.
+    pub reason: String,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file, self.line, self.reason)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// A line and a reason; a reader does not know the file's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reason {
+    pub(super) line: usize,
+    pub(super) text: String,
+}
+
+impl Reason {
+    pub(super) fn new(line: usize, text: impl Into<String>) -> Self {
+        Self { line, text: text.into() }
+    }
+
+    pub(super) fn of(self, file: &str) -> Error {
+        Error { file: file.to_owned(), line: self.line, reason: self.text }
+    }
+}
+
+impl From<Error> for Reason {
+    fn from(error: Error) -> Self {
+        Self { line: error.line, text: error.reason }
+    }
+}

@@ -1,0 +1,214 @@
+//! Readers of files that describe a fabric or a site: each text becomes a value, or one error with
+//! the line and the reason.
+
+mod error;
+mod graph;
+mod hostlist;
+mod iblinkinfo;
+mod ibnetdiscover;
+pub mod lldp;
+mod merge;
+mod scan;
+mod site;
+pub mod slurm;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+use ringfold_types::limits::FABRIC_FILE_BYTES_MAX;
+
+use self::error::Reason;
+use self::graph::Graph;
+
+use crate::evidence::HostPath;
+use crate::fabric::Fabric;
+use crate::site::Site;
+
+pub use self::error::Error;
+pub use self::lldp::Lldp;
+
+/// What a file says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Read {
+    /// A site file.
+    Site(Site),
+    /// The graph that `ibnetdiscover` or `iblinkinfo` prints.
+    Fabric(Fabric),
+    /// What one host hears by LLDP. `lldp::fabric` joins several hosts.
+    Lldp(Lldp),
+    /// Where Slurm's `topology.conf` or `topology.yaml` puts each host, by name.
+    Slurm(BTreeMap<String, HostPath>),
+}
+
+/// The formats, as their content shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Site,
+    Lldp,
+    Topology,
+    PortsReport,
+    LinkInfo,
+    Slurm,
+    SlurmYaml,
+    Xml,
+}
+
+/// Reads a file of any known format, which it recognises by content. `file` is its name, for
+/// errors and for hosts that a file does not name.
+///
+/// # Errors
+/// The format is unknown, or the first thing that is wrong with the text.
+pub fn read(file: &str, bytes: &[u8]) -> Result<Read, Error> {
+    text(bytes).and_then(|text| read_text(file, text)).map_err(|reason| reason.of(file))
+}
+
+/// Reads several files, each a name and its bytes, that together describe one fabric: LLDP of
+/// several hosts, or `ibnetdiscover` of several subnets. One file is as good as several.
+///
+/// # Errors
+/// As `read`; files of kinds that do not go together; a port that two files have.
+pub fn fabric(files: &[(String, Vec<u8>)]) -> Result<Fabric, Error> {
+    let (mut graphs, mut hosts) = (Vec::new(), Vec::new());
+    for (file, bytes) in files {
+        match read(file, bytes)? {
+            Read::Fabric(fabric) => graphs.push((file.as_str(), 1, fabric)),
+            Read::Lldp(host) => hosts.push((file.as_str(), host)),
+            Read::Site(_) | Read::Slurm(_) => {
+                let text = "describes no fabric: give ibnetdiscover, iblinkinfo or lldpctl files";
+                return Err(Reason::new(1, text).of(file));
+            }
+        }
+    }
+    match (graphs.first(), hosts.first()) {
+        (Some(_), Some((file, _))) => {
+            let text = "is of LLDP, and another file of InfiniBand: read one network at a time";
+            Err(Reason::new(1, text).of(file))
+        }
+        (_, Some(_)) => lldp::join(hosts),
+        (_, None) => merge::fabrics(graphs),
+    }
+}
+
+/// Reads the bytes of a file, unless it is longer than ringfold reads.
+///
+/// # Errors
+/// The file cannot be read, or is too long.
+pub fn load(path: &Path) -> Result<Vec<u8>, Error> {
+    let wrong = |text: String| Reason::new(1, text).of(&path.display().to_string());
+    let file = File::open(path).map_err(|error| wrong(format!("cannot be opened: {error}")))?;
+    let mut bytes = Vec::new();
+    let end = FABRIC_FILE_BYTES_MAX as u64 + 1;
+    let read = file.take(end).read_to_end(&mut bytes);
+    read.map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    text_length(&bytes).map_err(|reason| reason.of(&path.display().to_string()))?;
+    Ok(bytes)
+}
+
+fn text_length(bytes: &[u8]) -> Result<(), Reason> {
+    if bytes.len() > FABRIC_FILE_BYTES_MAX {
+        let text = format!("has more than {FABRIC_FILE_BYTES_MAX} bytes, which is the most");
+        return Err(Reason::new(1, text));
+    }
+    Ok(())
+}
+
+fn text(bytes: &[u8]) -> Result<&str, Reason> {
+    text_length(bytes)?;
+    str::from_utf8(bytes).map_err(|error| {
+        let line = bytes[..error.valid_up_to()].split(|byte| *byte == b'\n').count();
+        Reason::new(line, "is not UTF-8")
+    })
+}
+
+fn read_text(file: &str, text: &str) -> Result<Read, Reason> {
+    Ok(match format(text)? {
+        Format::Site => Read::Site(site::parse(text)?),
+        Format::Lldp => Read::Lldp(lldp::parse(file, text)?),
+        Format::Topology => {
+            let graphs = ibnetdiscover::topology(text)?;
+            let fabric = |(line, graph): (usize, Graph)| Ok((file, line, graph.fabric()?));
+            let fabrics = graphs.into_iter().map(fabric).collect::<Result<_, Reason>>()?;
+            Read::Fabric(merge::fabrics(fabrics).map_err(Reason::from)?)
+        }
+        Format::PortsReport => Read::Fabric(ibnetdiscover::ports(text)?.fabric()?),
+        Format::LinkInfo => Read::Fabric(iblinkinfo::links(text)?.fabric()?),
+        Format::Slurm => Read::Slurm(slurm::parse(text)?),
+        Format::SlurmYaml => {
+            let text = "is YAML: give topology.conf, or the output of `scontrol show topology`";
+            return Err(Reason::new(1, text));
+        }
+        Format::Xml => {
+            return Err(Reason::new(1, "is XML, which describes one machine and no fabric"));
+        }
+    })
+}
+
+/// Recognises a format by its first line that is neither empty nor a comment.
+fn format(text: &str) -> Result<Format, Reason> {
+    let content = |(_, line): &(usize, &str)| !line.trim().is_empty() && !line.starts_with('#');
+    let mut numbered = text.lines().enumerate();
+    let Some((index, line)) = numbered.find(content) else {
+        return Err(Reason::new(1, "has no content"));
+    };
+    let (line, whole) = (line.trim_end(), line);
+    let starts = |starts: &[&str]| starts.iter().any(|start| line.starts_with(start));
+    let lower = line.trim_start().to_ascii_lowercase();
+    Ok(if line.trim_start().starts_with('{') {
+        if text.contains("\"ringfold-site\"") { Format::Site } else { Format::Lldp }
+    } else if line.trim_start().starts_with('<') {
+        Format::Xml
+    } else if starts(&["CA: ", "Switch: ", "Router: ", "0x"]) {
+        Format::LinkInfo
+    } else if starts(&["CA ", "SW ", "RT "]) {
+        Format::PortsReport
+    } else if ["switchname=", "blockname=", "blocksizes="].iter().any(|key| lower.starts_with(key))
+    {
+        Format::Slurm
+    } else if starts(&["---", "- topology:"]) {
+        Format::SlurmYaml
+    } else if ibnetdiscover::is_topology(line) {
+        Format::Topology
+    } else {
+        let text = format!(
+            "has {}, which begins no format that ringfold reads: a site file, ibnetdiscover, \
+             iblinkinfo, `lldpctl -f json` or Slurm's topology.conf",
+            scan::shown(whole)
+        );
+        return Err(Reason::new(index + 1, text));
+    })
+}
+
+/// Lines with their numbers, without what is blank at their ends. A file whose last line has no end
+/// was cut off.
+fn lines(text: &str) -> Result<impl Iterator<Item = (usize, &str)>, Reason> {
+    let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim_end()));
+    if text.ends_with('\n') || text.is_empty() {
+        return Ok(lines);
+    }
+    Err(Reason::new(text.lines().count(), "has no end of line: the file is cut off"))
+}
+
+/// A MAC address, as in `02:00:00:00:00:01`.
+fn mac(text: &str) -> Option<u64> {
+    let mut bytes = text.split([':', '-']);
+    let mut mac = 0;
+    for _ in 0..6 {
+        let byte = bytes.next().filter(|byte| byte.len() == 2)?;
+        mac = mac << 8 | u64::from(u8::from_str_radix(byte, 16).ok()?);
+    }
+    bytes.next().is_none().then_some(mac)
+}
+
+/// An error of the parser of JSON in a text that begins on line `first`.
+fn syntax(first: usize, error: &serde_json::Error) -> Reason {
+    let text = error.to_string();
+    // The place stands at the end of the text, and before it here.
+    let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
+    let cut = if error.is_eof() { ": the file is cut off" } else { "" };
+    let column = error.column();
+    Reason::new(first + error.line().max(1) - 1, format!("column {column}: {text}{cut}"))
+}

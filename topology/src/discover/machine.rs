@@ -1,0 +1,97 @@
+//! The whole machine, read from a root folder.
+
+use std::path::Path;
+
+use super::net::Addresses;
+use super::pci::Pci;
+use super::root::Root;
+use super::{cores, gpu, net, nic};
+use crate::machine::{Machine, PciAddress};
+
+/// Reads the host below `root`: `/` is the live system, another folder a recording of one. It never
+/// fails. What a file does not tell, because it is missing, hidden or nonsense, is nothing or 0 in
+/// the result; `Machine::remarks` says what is odd. Takes some thousand short reads.
+#[must_use]
+pub fn machine(root: &Path) -> Machine {
+    read(&Root::new(root))
+}
+
+pub(super) fn read(root: &Root) -> Machine {
+    let (cores, nodes) = cores::read(root);
+    let addresses = Addresses::read(root);
+    let has_nodes = nodes.len() > 1;
+    let mut pci = Pci::read(root, nodes);
+    let interfaces = net::read(root, &mut pci, &addresses);
+    let nics = nic::read(root, &mut pci, &interfaces, &addresses);
+    let mut machine = Machine {
+        name: root.text("proc/sys/kernel/hostname").unwrap_or_default(),
+        cores,
+        gpus: gpu::read(root, &pci),
+        nics,
+        interfaces,
+        devices: pci.iter().cloned().collect(),
+        remarks: Vec::new(),
+    };
+    machine.remarks = remarks(&machine, &pci, &addresses, has_nodes);
+    machine
+}
+
+/// What is odd about a machine, a sentence each.
+fn remarks(machine: &Machine, pci: &Pci, addresses: &Addresses, has_nodes: bool) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let mut say = |is_so: bool, remark: String| {
+        if is_so {
+            remarks.push(remark);
+        }
+    };
+    say(
+        machine.cores.is_empty(),
+        "The kernel hides its CPUs, so ranks cannot be near them.".into(),
+    );
+    let nics = machine.nics.iter().filter_map(|nic| nic.pci);
+    let ends: Vec<PciAddress> = nics.chain(machine.gpus.iter().map(|gpu| gpu.pci)).collect();
+    say(
+        !pci.misplaced.is_empty(),
+        format!("NUMA nodes that do not exist are given for {}.", list(&pci.misplaced)),
+    );
+    let nowhere = |end: &&PciAddress| pci.find(**end).is_some_and(|device| device.node.is_none());
+    let nowhere: Vec<PciAddress> = ends.iter().filter(nowhere).copied().collect();
+    say(
+        has_nodes && !nowhere.is_empty(),
+        format!("The kernel gives no usable NUMA node for {}.", list(&nowhere)),
+    );
+    say(
+        ends.len() > 1 && pci.iter().all(|device| device.parent.is_none()),
+        format!(
+            "The PCI tree is flat: no bridge is above {} NICs and GPUs, as in virtual machines. \
+             It does not tell which are near each other.",
+            ends.len()
+        ),
+    );
+    say(
+        !pci.is_shown && !ends.is_empty(),
+        "The list of PCI devices is hidden, as in containers. Only NICs are known.".into(),
+    );
+    let hidden: Vec<&str> =
+        machine.nics.iter().filter(|nic| nic.pci.is_none()).map(|nic| nic.name.as_str()).collect();
+    say(
+        !hidden.is_empty(),
+        format!("No PCI address is visible for {} (software, or hidden).", list(&hidden)),
+    );
+    let unclear = addresses.unclear();
+    say(
+        !unclear.is_empty(),
+        format!("Several interfaces are on the network of {}.", list(&unclear)),
+    );
+    remarks
+}
+
+/// The first of them, and how many more there are.
+fn list<T: ToString>(all: &[T]) -> String {
+    const SHOWN: usize = 4;
+    let shown: Vec<String> = all.iter().take(SHOWN).map(T::to_string).collect();
+    match all.len().saturating_sub(SHOWN) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}

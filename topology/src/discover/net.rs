@@ -1,0 +1,170 @@
+//! Network interfaces and their addresses: `/sys/class/net` and `/proc/net`.
+
+use std::net::Ipv4Addr;
+
+use super::pci::Pci;
+use super::root::Root;
+use crate::machine::Interface;
+
+const CLASS: &str = "sys/class/net";
+
+/// Every interface, in the natural order of names, with its addresses.
+pub(super) fn read(root: &Root, pci: &mut Pci, addresses: &Addresses) -> Vec<Interface> {
+    let names = root.list(CLASS, |name| Some(super::natural(name)));
+    names.into_iter().map(|(_, name)| interface(root, pci, name, addresses)).collect()
+}
+
+fn interface(root: &Root, pci: &mut Pci, name: String, addresses: &Addresses) -> Interface {
+    let path = root.resolved(&format!("{CLASS}/{name}"));
+    let flags = root.hex(&format!("{path}/flags")).unwrap_or_default();
+    let has_carrier = root.text(&format!("{path}/carrier")).is_some_and(|it| it == "1");
+    let megabits = root.number::<i64>(&format!("{path}/speed")).unwrap_or_default();
+    let master = root.link(&format!("{path}/master"));
+    Interface {
+        mac: root.text(&format!("{path}/address")).and_then(|it| mac(&it)).unwrap_or_default(),
+        is_up: flags & 1 == 1 && has_carrier,
+        gbps: u32::try_from(megabits / 1000).unwrap_or_default(),
+        mtu: root.number(&format!("{path}/mtu")).unwrap_or_default(),
+        pci: pci.add_named(root, &path),
+        master: master.and_then(|path| path.rsplit('/').next().map(str::to_owned)),
+        addresses: addresses.of(&name),
+        name,
+    }
+}
+
+/// The port of its device that an interface is on, from 1; nothing where the kernel does not say.
+pub(super) fn port_of(root: &Root, interface: &str) -> Option<u8> {
+    let path = root.resolved(&format!("{CLASS}/{interface}"));
+    root.number::<u8>(&format!("{path}/dev_port"))?.checked_add(1)
+}
+
+fn mac(text: &str) -> Option<u64> {
+    let parts: Vec<&str> = text.split(':').collect();
+    let number = || u64::from_str_radix(&parts.concat(), 16).ok();
+    (parts.len() == 6 && text.len() == 17).then(number).flatten()
+}
+
+/// The addresses of this host, with what is known of their networks.
+#[derive(Debug, Default)]
+pub(super) struct Addresses {
+    /// IPv4 networks that an interface is on: interface, network and bits, of 32.
+    networks: Vec<(String, u32, u8)>,
+    /// IPv4 addresses of this host.
+    local: Vec<u32>,
+    /// IPv6 addresses: interface, address and bits.
+    v6: Vec<(String, [u8; 16], u8)>,
+}
+
+impl Addresses {
+    pub(super) fn read(root: &Root) -> Self {
+        let text = |name: &str| root.text(&format!("proc/net/{name}")).unwrap_or_default();
+        Self {
+            networks: text("route").lines().filter_map(network).collect(),
+            local: local(&text("fib_trie")),
+            v6: text("if_inet6").lines().filter_map(v6).collect(),
+        }
+    }
+
+    /// The addresses of an interface. An IPv4 address that several interfaces could have is left
+    /// out: the kernel's files do not say which one has it.
+    fn of(&self, interface: &str) -> Vec<([u8; 16], u8)> {
+        let is_own = |address: &&u32| {
+            let owners = self.owners(**address);
+            owners.len() == 1 && owners[0].0 == interface
+        };
+        let v4 = self.local.iter().filter(is_own).filter_map(|address| {
+            let bits = self.owners(*address).first()?.1;
+            Some((mapped(*address), 96 + bits))
+        });
+        let v6 = self.v6.iter().filter(|(name, ..)| name == interface);
+        v4.chain(v6.map(|(_, address, bits)| (*address, *bits))).collect()
+    }
+
+    /// IPv4 addresses of this host that several interfaces could have.
+    pub(super) fn unclear(&self) -> Vec<Ipv4Addr> {
+        let is_unclear = |address: &&u32| self.owners(**address).len() > 1;
+        self.local.iter().filter(is_unclear).map(|address| Ipv4Addr::from(*address)).collect()
+    }
+
+    /// The interfaces whose network an IPv4 address is in, with the bits: those with most bits.
+    fn owners(&self, address: u32) -> Vec<(&str, u8)> {
+        let has = |(_, network, bits): &&(String, u32, u8)| address & mask(*bits) == *network;
+        let fits: Vec<_> = self.networks.iter().filter(has).collect();
+        let most = fits.iter().map(|(.., bits)| *bits).max();
+        let mut owners: Vec<_> = fits
+            .into_iter()
+            .filter(|(.., bits)| Some(*bits) == most)
+            .map(|(name, _, bits)| (name.as_str(), *bits))
+            .collect();
+        owners.sort_unstable();
+        owners.dedup();
+        owners
+    }
+
+    /// Bits, of 128, of the network that a GID's address is in, on the interface that the GID
+    /// names. Nothing for link-local addresses, which are in no network of their own.
+    pub(super) fn prefix(&self, gid: [u8; 16], interface: &str) -> Option<u8> {
+        let is_mapped = gid[..10] == [0; 10] && gid[10..12] == [0xff; 2];
+        if is_mapped {
+            let address = u32::from(Ipv4Addr::new(gid[12], gid[13], gid[14], gid[15]));
+            let fits = |(name, network, bits): &&(String, u32, u8)| {
+                name == interface && address & mask(*bits) == *network
+            };
+            return self.networks.iter().filter(fits).map(|(.., bits)| 96 + bits).max();
+        }
+        let is_link_local = gid[0] == 0xfe && gid[1] & 0xc0 == 0x80;
+        let own = |(name, address, _): &&(String, [u8; 16], u8)| {
+            *address == gid && (interface.is_empty() || name == interface)
+        };
+        self.v6.iter().find(own).map(|(.., bits)| *bits).filter(|_| !is_link_local)
+    }
+}
+
+const fn mask(bits: u8) -> u32 {
+    match bits {
+        0 => 0,
+        bits => u32::MAX << (32 - bits),
+    }
+}
+
+fn mapped(address: u32) -> [u8; 16] {
+    Ipv4Addr::from(address).to_ipv6_mapped().octets()
+}
+
+/// A line of `/proc/net/route` that says what network an interface is on. Numbers are those that
+/// the bytes of an address make in the machine's own order.
+fn network(line: &str) -> Option<(String, u32, u8)> {
+    const GATEWAY: u32 = 2;
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let hex = |at: usize| u32::from_str_radix(words.get(at)?, 16).ok();
+    let (network, flags, mask) = (hex(1)?, hex(3)?, hex(7)?);
+    let (network, mask) = (network.to_be(), mask.to_be());
+    let bits = mask.leading_ones();
+    let is_one = flags & GATEWAY == 0 && bits > 0 && mask.trailing_zeros() + bits >= 32;
+    is_one.then_some(((*words.first()?).to_owned(), network, u8::try_from(bits).ok()?))
+}
+
+/// The addresses of this host in `/proc/net/fib_trie`, without loopback.
+fn local(text: &str) -> Vec<u32> {
+    let mut last = None;
+    let mut found = Vec::new();
+    for line in text.lines() {
+        if let Some((_, leaf)) = line.split_once("|-- ") {
+            last = leaf.trim().parse::<Ipv4Addr>().ok();
+        } else if line.trim() == "/32 host LOCAL" {
+            found.extend(last.filter(|address| !address.is_loopback()).map(u32::from));
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// A line of `/proc/net/if_inet6`: address, index, bits, scope, flags and interface.
+fn v6(line: &str) -> Option<(String, [u8; 16], u8)> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let [address, _, bits, _, _, name] = words[..] else { return None };
+    let number = (address.len() == 32).then(|| u128::from_str_radix(address, 16).ok()).flatten()?;
+    let bits = u8::from_str_radix(bits, 16).ok().filter(|bits| *bits <= 128)?;
+    Some((name.to_owned(), std::net::Ipv6Addr::from(number).octets(), bits))
+}

@@ -1,0 +1,293 @@
+//! How far switches are from hosts, and which cables fit the rest.
+//!
+//! Switches with hosts are leaf switches, on level 1. A switch with at least a quarter of its
+//! cables into a level, or as many as others, is on the next. So a misplaced cable pulls no core
+//! switch down.
+//!
+//! A cable between levels fits if its ends share neighbours: in the trees of Leiserson (1985), of
+//! Petrini and Vanneschi (k-ary n-trees, 1997) and of Öhring et al. (XGFT, 1995), the switches
+//! below one switch have the same switches above. So most paths along a leaf, a spine, another
+//! leaf and another spine close. Around a misplaced cable they do not.
+//!
+//! Where most switches have leaf switches of one device name below them, each rail or plane has
+//! switches of its own, and a cable to a leaf switch of another name does not fit.
+
+use super::graph::Graph;
+use super::sets::{Sets, mode};
+
+/// A cable fits beyond doubt if so many of a hundred paths around it close,
+const FIRM: usize = 50;
+
+/// and does not fit if fewer close than this, and both its ends have other cables that do.
+const LOOSE: usize = 25;
+
+/// Paths are looked at up to so many, about a second's work.
+const CLOSURES_MAX: usize = 1 << 27;
+
+/// Levels of switches, and cables that do not fit.
+pub(super) struct Levels {
+    /// By switch: its level from 1; 0 for routers and switches that carry nothing between hosts.
+    pub(super) of: Vec<u32>,
+    /// Pairs of switches whose cable does not fit, the smaller number first; sorted.
+    pub(super) misfits: Vec<(usize, usize)>,
+}
+
+impl Levels {
+    /// Finds levels and misfits.
+    pub(super) fn of(graph: &Graph<'_>) -> Self {
+        let carries = carrying(graph);
+        let mut of = leaves(graph, &carries);
+        climb(graph, &carries, &mut of);
+        let misfits = misfits(graph, &of);
+        Self { of, misfits }
+    }
+
+    /// Whether the cables between two switches fit.
+    pub(super) fn fits(&self, a: usize, b: usize) -> bool {
+        self.misfits.binary_search(&(a.min(b), a.max(b))).is_err()
+    }
+
+    /// Joins switches by cables that `admit` lets pass, and gives the set of each.
+    pub(super) fn parts(
+        &self,
+        graph: &Graph<'_>,
+        admit: impl Fn(usize, usize) -> bool,
+    ) -> Vec<usize> {
+        let mut sets = Sets::new(self.of.len());
+        for (a, links) in graph.links.iter().enumerate() {
+            for b in links.iter().map(|link| link.to).filter(|b| *b > a) {
+                if admit(a, b) {
+                    sets.join(a, b);
+                }
+            }
+        }
+        (0..self.of.len()).map(|switch| sets.find(switch)).collect()
+    }
+}
+
+/// By switch: whether it can carry something between hosts. A switch without hosts that has
+/// cables to one switch only cannot.
+fn carrying(graph: &Graph<'_>) -> Vec<bool> {
+    let mut carries: Vec<bool> =
+        graph.fabric.switches.iter().map(|switch| !switch.is_router).collect();
+    let mut neighbours: Vec<usize> = graph.links.iter().map(Vec::len).collect();
+    let is_idle =
+        |switch: usize, neighbours: usize| graph.ports_of[switch].is_empty() && neighbours < 2;
+    let mut idle: Vec<usize> =
+        (0..carries.len()).filter(|switch| is_idle(*switch, neighbours[*switch])).collect();
+    while let Some(switch) = idle.pop() {
+        if !std::mem::replace(&mut carries[switch], false) {
+            continue;
+        }
+        for link in &graph.links[switch] {
+            neighbours[link.to] = neighbours[link.to].saturating_sub(1);
+            if is_idle(link.to, neighbours[link.to]) {
+                idle.push(link.to);
+            }
+        }
+    }
+    carries
+}
+
+/// By switch: 1 for leaf switches. Unless most cables are between switches with hosts, some are
+/// spine or core switches with a host in the wrong place: those with most cables to switches with
+/// twice as many hosts, and those with few hosts that share few neighbours with any leaf switch.
+fn leaves(graph: &Graph<'_>, carries: &[bool]) -> Vec<u32> {
+    let hosts = |switch: usize| if carries[switch] { graph.ports_of[switch].len() } else { 0 };
+    let mut counts: Vec<usize> = (0..carries.len()).map(hosts).filter(|hosts| *hosts > 0).collect();
+    counts.sort_unstable();
+    let median = counts.get(counts.len() / 2).copied().unwrap_or(0);
+    let (mut all, mut direct) = (0, 0);
+    for (switch, links) in graph.links.iter().enumerate() {
+        for link in links {
+            all += link.cables;
+            direct += if hosts(switch).min(hosts(link.to)) > 0 { link.cables } else { 0 };
+        }
+    }
+    let is_direct = direct * 5 > all * 3;
+    let is_above = |switch: usize| {
+        let total: u32 = graph.links[switch].iter().map(|link| link.cables).sum();
+        let below = graph.links[switch].iter().filter(|link| hosts(link.to) >= 2 * hosts(switch));
+        below.map(|link| link.cables).sum::<u32>() * 2 > total
+    };
+    let has_few = |switch: usize| hosts(switch) * 4 <= median;
+    let is_leaf = |switch: usize| {
+        hosts(switch) > 0
+            && (is_direct
+                || !(is_above(switch) || has_few(switch) && is_apart(graph, switch, &has_few)))
+    };
+    (0..carries.len()).map(|switch| u32::from(is_leaf(switch))).collect()
+}
+
+/// Whether a switch shares at most half of its neighbours with any switch that has many hosts.
+fn is_apart(graph: &Graph<'_>, switch: usize, has_few: &impl Fn(usize) -> bool) -> bool {
+    let near = &graph.links[switch];
+    let beyond = near.iter().flat_map(|link| &graph.links[link.to]).map(|link| link.to);
+    let mut beyond: Vec<usize> = beyond.filter(|other| !has_few(*other)).collect();
+    beyond.sort_unstable();
+    let most = beyond.chunk_by(|a, b| a == b).map(<[_]>::len).max().unwrap_or(0);
+    near.len() > 1 && most * 2 <= near.len()
+}
+
+/// Gives every other switch its level.
+fn climb(graph: &Graph<'_>, carries: &[bool], of: &mut [u32]) {
+    let mut frontier: Vec<usize> = (0..of.len()).filter(|switch| of[*switch] == 1).collect();
+    let mut level = 1;
+    while !frontier.is_empty() {
+        let near = frontier.iter().flat_map(|switch| &graph.links[*switch]).map(|link| link.to);
+        let mut near: Vec<usize> =
+            near.filter(|switch| carries[*switch] && of[*switch] == 0).collect();
+        near.sort_unstable();
+        near.dedup();
+        let cables = |switch: &usize| {
+            let (mut total, mut below) = (0, 0);
+            for link in graph.links[*switch].iter().filter(|link| carries[link.to]) {
+                total += link.cables;
+                below += if of[link.to] == level { link.cables } else { 0 };
+            }
+            (total, below)
+        };
+        let mut counts: Vec<u32> = near.iter().map(|switch| cables(switch).1).collect();
+        counts.sort_unstable();
+        let median = counts.get(counts.len() / 2).copied().unwrap_or(0);
+        let is_next = |switch: &usize| {
+            let (total, below) = cables(switch);
+            below * 4 >= total || (below * 2 >= median && below * 16 >= total)
+        };
+        let next: Vec<usize> = near.iter().copied().filter(is_next).collect();
+        frontier = if next.is_empty() { near } else { next };
+        level += 1;
+        frontier.iter().for_each(|switch| of[*switch] = level);
+    }
+}
+
+/// Cables that do not fit: those between two levels with too few closed paths around them, and
+/// those within a level or across one, if they are few.
+fn misfits(graph: &Graph<'_>, of: &[u32]) -> Vec<(usize, usize)> {
+    let mut misfits = astray(graph, of);
+    misfits.extend(strangers(graph, of, |port| graph.key_of[port]));
+    misfits.extend(strangers(graph, of, |port| graph.fabric.ports[port].number.into()));
+    let closed = closures(graph, of);
+    let mut is_firm = vec![false; of.len()];
+    for (low, ups) in closed.iter().enumerate() {
+        for (high, _) in ups.iter().filter(|(_, share)| *share >= FIRM) {
+            is_firm[low] = true;
+            is_firm[*high] = true;
+        }
+    }
+    for (low, ups) in closed.iter().enumerate().filter(|(low, _)| is_firm[*low]) {
+        let loose = ups.iter().filter(|(high, share)| *share < LOOSE && is_firm[*high]);
+        misfits.extend(loose.map(|(high, _)| (low.min(*high), low.max(*high))));
+    }
+    for low in 0..of.len() {
+        misfits.extend(thin(graph, of, low).into_iter().map(|high| (low.min(high), low.max(high))));
+    }
+    misfits.sort_unstable();
+    misfits.dedup();
+    misfits
+}
+
+/// Switches above that a switch has far fewer cables to than to others, and which have far more to
+/// others.
+fn thin(graph: &Graph<'_>, of: &[u32], low: usize) -> Vec<usize> {
+    let most = |at: usize, level: u32| {
+        let links = graph.links[at].iter().filter(|link| of[link.to] == level);
+        links.map(|link| link.cables).max().unwrap_or(0)
+    };
+    let above = most(low, of[low] + 1);
+    let ups = graph.links[low].iter().filter(|link| of[link.to] == of[low] + 1);
+    let thin = ups.filter(|link| link.cables * 3 <= above);
+    thin.filter(|link| link.cables * 3 <= most(link.to, of[low])).map(|link| link.to).collect()
+}
+
+/// Cables from switches with leaf switches of one label below to those with others, if nearly all
+/// switches have leaf switches of one label below them. `label` gives that of a port.
+fn strangers(graph: &Graph<'_>, of: &[u32], label: impl Fn(usize) -> u32) -> Vec<(usize, usize)> {
+    let of_leaf = |switch: usize| {
+        let ports = graph.ports_of[switch].iter().filter(|_| of[switch] == 1);
+        mode(ports.map(|port| (label(*port), 1)))
+    };
+    let mut labels: Vec<Option<u32>> = (0..of.len()).map(of_leaf).collect();
+    let top = of.iter().max().copied().unwrap_or(0);
+    let mut strangers = Vec::new();
+    let (mut all, mut found) = (0, Vec::new());
+    for (a, links) in graph.links.iter().enumerate().filter(|(a, _)| labels[*a].is_some()) {
+        for link in links.iter().filter(|link| link.to > a && labels[link.to].is_some()) {
+            all += link.cables;
+            if labels[a] != labels[link.to] {
+                found.push(((a, link.to), link.cables));
+            }
+        }
+    }
+    if found.iter().map(|(_, cables)| cables).sum::<u32>() * 8 <= all {
+        strangers.extend(found.into_iter().map(|(pair, _)| pair));
+    }
+    for level in 2..=top {
+        let (mut all, mut strange, mut kinds, mut found) = (0, 0, Vec::new(), Vec::new());
+        for high in (0..of.len()).filter(|switch| of[*switch] == level) {
+            let below = graph.links[high].iter().filter(|link| of[link.to] + 1 == level);
+            let below: Vec<(u32, u32, usize)> =
+                below.filter_map(|link| Some((labels[link.to]?, link.cables, link.to))).collect();
+            let votes = below.iter().map(|(label, cables, _)| (*label, *cables as usize));
+            labels[high] = mode(votes);
+            kinds.extend(labels[high]);
+            all += below.iter().map(|(_, cables, _)| cables).sum::<u32>();
+            for (_, cables, low) in below.iter().filter(|(label, ..)| Some(*label) != labels[high])
+            {
+                strange += cables;
+                found.push((*low.min(&high), *low.max(&high)));
+            }
+        }
+        kinds.sort_unstable();
+        kinds.dedup();
+        if kinds.len() < 2 || strange * 8 > all {
+            break;
+        }
+        strangers.extend(found);
+    }
+    strangers
+}
+
+/// Cables within a level or across one, if they are at most one in eight.
+fn astray(graph: &Graph<'_>, of: &[u32]) -> Vec<(usize, usize)> {
+    let (mut all, mut count, mut astray) = (0, 0, Vec::new());
+    for (a, links) in graph.links.iter().enumerate().filter(|(a, _)| of[*a] > 0) {
+        for link in links.iter().filter(|link| link.to > a && of[link.to] > 0) {
+            all += link.cables;
+            if of[a].abs_diff(of[link.to]) != 1 {
+                count += link.cables;
+                astray.push((a, link.to));
+            }
+        }
+    }
+    if count * 8 <= all { astray } else { Vec::new() }
+}
+
+/// By switch and switch above it: how many of a hundred paths around their cable close, from the
+/// lower up to another switch above, down to another below the higher, and up to that. 100 without
+/// such paths, and where there are too many cables to look at.
+fn closures(graph: &Graph<'_>, of: &[u32]) -> Vec<Vec<(usize, usize)>> {
+    let on = |at: usize, level: u32| {
+        graph.links[at].iter().map(|link| link.to).filter(move |to| of[*to] == level)
+    };
+    let mut common = vec![0_usize; of.len()];
+    let mut closed = vec![Vec::new(); of.len()];
+    let mut budget = CLOSURES_MAX;
+    for low in (0..of.len()).filter(|low| of[*low] > 0) {
+        let ups: Vec<usize> = on(low, of[low] + 1).collect();
+        let work = ups.iter().map(|high| graph.links[*high].len()).sum();
+        let Some(left) = budget.checked_sub(work) else { break };
+        budget = left;
+        ups.iter().flat_map(|high| on(*high, of[low])).for_each(|peer| common[peer] += 1);
+        let share = |high: usize| {
+            let peers = on(high, of[low]).filter(|peer| *peer != low);
+            let (paths, closing) = peers.fold((0, 0), |(paths, closing), peer| {
+                (paths + ups.len() - 1, closing + common[peer] - 1)
+            });
+            (closing * 100).checked_div(paths).unwrap_or(100)
+        };
+        closed[low] = ups.iter().map(|high| (*high, share(*high))).collect();
+        ups.iter().flat_map(|high| on(*high, of[low])).for_each(|peer| common[peer] = 0);
+    }
+    closed
+}

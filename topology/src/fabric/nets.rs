@@ -1,0 +1,406 @@
+//! Networks beside each other: planes, the rails of a rail-only fabric, several subnets, and
+//! networks for storage or management.
+//!
+//! A network is what cables join. Networks with the same hosts and as many ports of each form a
+//! stack. A stack of several is either planes of one fabric, or the rails of "Rail-only" (Wang et
+//! al., 2023), in which ports of different rank meet only within a host. A device with ports in
+//! several networks tells planes. So do networks with rails of their own. Stacks with other hosts
+//! are subnets; a smaller stack on the same hosts is a network for something else.
+
+use super::graph::Graph;
+use super::groups::Groups;
+use super::levels::Levels;
+use super::sets::{Sets, mode};
+
+/// What a network is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// A plane of the fabric, or a rail of one.
+    Plane(u8),
+    /// Leaf switches that lost their cables to the rest.
+    Fragment,
+    /// Something else, as storage.
+    Outside,
+}
+
+/// A network: what cables join.
+pub(super) struct Net {
+    /// What it is for.
+    pub(super) role: Role,
+    /// Its leaf switches.
+    pub(super) leaves: Vec<usize>,
+    /// Its hosts, ascending.
+    pub(super) hosts: Vec<usize>,
+    /// The number of ports of hosts in it.
+    pub(super) ports: usize,
+    /// How many ports in it a host usually has.
+    pub(super) ports_per_host: usize,
+    /// The number of ports that it would have if none were missing.
+    pub(super) ports_whole: usize,
+    /// How many leaf switches of it a leaf group usually has.
+    pub(super) width: usize,
+    /// The stack that it is in; the largest is 0.
+    pub(super) stack: usize,
+}
+
+/// Networks that are beside each other on the same hosts.
+#[derive(Clone)]
+pub(super) struct Stack {
+    /// Their numbers.
+    pub(super) nets: Vec<usize>,
+    /// How many planes they are.
+    pub(super) planes: usize,
+    /// Each is a rail of its plane.
+    pub(super) is_rail_only: bool,
+    /// Devices with several ports tell planes, or there is nothing to tell.
+    pub(super) is_told: bool,
+    /// It is part of the fabric.
+    pub(super) is_main: bool,
+}
+
+/// All networks.
+pub(super) struct Nets {
+    /// By switch: its network; nothing for switches that carry nothing.
+    pub(super) of: Vec<Option<usize>>,
+    /// The networks.
+    pub(super) list: Vec<Net>,
+    /// The stacks, the largest first.
+    pub(super) stacks: Vec<Stack>,
+    /// Cables that do not fit join some of them.
+    pub(super) are_bridged: bool,
+    /// By switch: its subnet, bridged or not; nothing for switches without hosts near.
+    pub(super) subnet_of: Vec<Option<usize>>,
+    /// How many subnets there are.
+    pub(super) subnets: usize,
+}
+
+impl Nets {
+    /// Finds networks, stacks and planes.
+    pub(super) fn of(graph: &Graph<'_>, levels: &Levels, groups: &Groups) -> Self {
+        let whole = levels.parts(graph, |_, _| true);
+        let (subnet_of, subnets) = numbered(graph, levels, &whole);
+        let firm = levels.parts(graph, |a, b| levels.fits(a, b));
+        let (firm_of, firm_count) = numbered(graph, levels, &firm);
+        let mut nets = Self {
+            of: subnet_of.clone(),
+            list: Vec::new(),
+            stacks: Vec::new(),
+            are_bridged: false,
+            subnet_of,
+            subnets,
+        };
+        if firm_count > subnets {
+            let split = list(graph, groups, &firm_of);
+            nets.are_bridged = are_beside(graph, &split) || are_large(&split);
+            if nets.are_bridged {
+                nets.of = firm_of;
+            }
+        }
+        nets.list = list(graph, groups, &nets.of);
+        nets.stacks = stacks(graph, &mut nets.list);
+        for stack in &mut nets.stacks {
+            set_planes(graph, &nets.of, &mut nets.list, stack);
+        }
+        set_roles(graph, groups, &mut nets);
+        nets
+    }
+
+    /// The stacks that are part of the fabric.
+    pub(super) fn main(&self) -> impl Iterator<Item = &Stack> {
+        self.stacks.iter().filter(|stack| stack.is_main)
+    }
+
+    /// Whether a network is leaf switches that lost their cables to the rest.
+    pub(super) fn is_fragment(&self, net: &Net) -> bool {
+        net.role == Role::Fragment
+    }
+
+    /// Makes planes of the rails of stacks if most of the networks cannot be rails.
+    pub(super) fn keep_rail_only(&mut self, can_be_rail: impl Fn(usize) -> bool) {
+        for stack in self.stacks.iter_mut().filter(|stack| stack.is_rail_only && stack.is_main) {
+            let rails = stack.nets.iter().filter(|net| can_be_rail(**net)).count();
+            if rails * 2 > stack.nets.len() {
+                continue;
+            }
+            stack.is_rail_only = false;
+            stack.planes = stack.nets.len();
+            stack.is_told = false;
+            for (plane, net) in (0..=u8::MAX).zip(&stack.nets) {
+                self.list[*net].role = Role::Plane(plane);
+            }
+        }
+    }
+
+    /// The plane of a network of the fabric.
+    pub(super) fn plane(&self, net: usize) -> Option<u8> {
+        match self.list[net].role {
+            Role::Plane(plane) => Some(plane),
+            Role::Fragment | Role::Outside => None,
+        }
+    }
+}
+
+/// Numbers the parts that have hosts, and gives that of each switch, with how many there are.
+fn numbered(graph: &Graph<'_>, levels: &Levels, part: &[usize]) -> (Vec<Option<usize>>, usize) {
+    let mut number = vec![None; part.len()];
+    let mut count = 0;
+    for switch in (0..part.len()).filter(|switch| !graph.ports_of[*switch].is_empty()) {
+        number[part[switch]].get_or_insert_with(|| {
+            count += 1;
+            count - 1
+        });
+    }
+    let of = (0..part.len()).map(|switch| number[part[switch]].filter(|_| levels.of[switch] > 0));
+    (of.collect(), count)
+}
+
+/// The networks, by the number of each switch's.
+fn list(graph: &Graph<'_>, groups: &Groups, of: &[Option<usize>]) -> Vec<Net> {
+    let count = of.iter().flatten().max().map_or(0, |last| last + 1);
+    let mut leaves = vec![Vec::new(); count];
+    let mut counts: Vec<Vec<(usize, usize)>> = vec![Vec::new(); count];
+    let mut width: Vec<((usize, usize), usize)> = Vec::new();
+    for (switch, net) in of.iter().enumerate() {
+        if let (Some(net), Some(group)) = (net, groups.of[switch]) {
+            leaves[*net].push(switch);
+            width.push(((*net, group), 1));
+        }
+    }
+    for host in 0..graph.hosts.len() {
+        for (net, ports) in in_nets(graph, of, host) {
+            counts[net].push((host, ports));
+        }
+    }
+    let mut members = vec![0; groups.count];
+    groups.home.iter().flatten().for_each(|home| members[*home] += 1);
+    width.sort_unstable();
+    let mut widths = vec![Vec::new(); count];
+    for run in width.chunk_by(|a, b| a.0 == b.0) {
+        let (net, group) = run[0].0;
+        widths[net].push((run.len(), members[group]));
+    }
+    let net = |(number, leaves): (usize, Vec<usize>)| {
+        let counts = std::mem::take(&mut counts[number]);
+        let usual = mode(counts.iter().map(|(_, ports)| (*ports, *ports))).unwrap_or(0);
+        let whole = |ports: usize| if ports * 2 < usual { ports } else { usual };
+        Net {
+            role: Role::Outside,
+            leaves,
+            ports: counts.iter().map(|(_, ports)| ports).sum(),
+            ports_per_host: usual,
+            ports_whole: counts.iter().map(|(_, ports)| whole(*ports)).sum(),
+            hosts: counts.into_iter().map(|(host, _)| host).collect(),
+            width: mode(std::mem::take(&mut widths[number])).unwrap_or(1),
+            stack: 0,
+        }
+    };
+    leaves.into_iter().enumerate().map(net).collect()
+}
+
+/// The networks that a host has ports in, each with how many.
+fn in_nets(graph: &Graph<'_>, of: &[Option<usize>], host: usize) -> Vec<(usize, usize)> {
+    let leaves = graph.leaves(host).into_iter();
+    let mut nets: Vec<(usize, usize)> =
+        leaves.filter_map(|(leaf, ports)| Some((of[leaf]?, ports))).collect();
+    nets.sort_unstable();
+    let runs = nets.chunk_by(|a, b| a.0 == b.0);
+    runs.map(|run| (run[0].0, run.iter().map(|(_, ports)| ports).sum())).collect()
+}
+
+/// How many hosts two networks share, for each two that share any.
+fn shared(graph: &Graph<'_>, nets: &[Net]) -> Vec<((usize, usize), usize)> {
+    let mut nets_of = vec![Vec::new(); graph.hosts.len()];
+    for (number, net) in nets.iter().enumerate() {
+        net.hosts.iter().for_each(|host| nets_of[*host].push(number));
+    }
+    let mut pairs = Vec::new();
+    for nets in nets_of {
+        for (index, a) in nets.iter().enumerate() {
+            pairs.extend(nets[index + 1..].iter().map(|b| (*a, *b)));
+        }
+    }
+    pairs.sort_unstable();
+    pairs.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect()
+}
+
+/// Whether two networks with so many hosts in common carry the same hosts in about the same way.
+fn are_equal(a: &Net, b: &Net, shared: usize) -> bool {
+    let are_near = |a: usize, b: usize| a.abs_diff(b) * 6 <= a.max(b);
+    are_near(a.width, b.width)
+        && are_near(a.ports_per_host, b.ports_per_host)
+        && shared * 2 >= a.hosts.len().max(b.hosts.len())
+}
+
+/// Whether networks are beside each other: most hosts have ports in several that are equal.
+fn are_beside(graph: &Graph<'_>, nets: &[Net]) -> bool {
+    let mut sets = Sets::new(nets.len());
+    for ((a, b), shared) in shared(graph, nets) {
+        if are_equal(&nets[a], &nets[b], shared) {
+            sets.join(a, b);
+        }
+    }
+    let mut alone: usize = 0;
+    let mut size = vec![0; nets.len()];
+    (0..nets.len()).for_each(|net| size[sets.find(net)] += 1);
+    for (number, net) in nets.iter().enumerate() {
+        alone += if size[sets.find(number)] == 1 { net.ports } else { 0 };
+    }
+    let all: usize = nets.iter().map(|net| net.ports).sum();
+    alone * 10 <= all
+}
+
+/// Whether nearly all ports are in networks of about one size.
+fn are_large(nets: &[Net]) -> bool {
+    let most = nets.iter().map(|net| net.ports).max().unwrap_or(0);
+    let all: usize = nets.iter().map(|net| net.ports).sum();
+    let large = nets.iter().filter(|net| net.ports * 3 >= most && net.leaves.len() > 1);
+    let (count, ports) = large.fold((0, 0), |(count, ports), net| (count + 1, ports + net.ports));
+    count > 1 && ports * 20 >= all * 19
+}
+
+/// The stacks, the largest first.
+fn stacks(graph: &Graph<'_>, nets: &mut [Net]) -> Vec<Stack> {
+    let mut sets = Sets::new(nets.len());
+    for ((a, b), shared) in shared(graph, nets) {
+        if are_equal(&nets[a], &nets[b], shared) {
+            sets.join(a, b);
+        }
+    }
+    let mut members = vec![Vec::new(); nets.len()];
+    (0..nets.len()).for_each(|net| members[sets.find(net)].push(net));
+    members.retain(|nets| !nets.is_empty());
+    let ports = |members: &Vec<usize>| members.iter().map(|net| nets[*net].ports).sum::<usize>();
+    members.sort_by_cached_key(|members| std::cmp::Reverse(ports(members)));
+    for (number, members) in members.iter().enumerate() {
+        members.iter().for_each(|net| nets[*net].stack = number);
+    }
+    let stack =
+        |nets| Stack { nets, planes: 1, is_rail_only: false, is_told: true, is_main: false };
+    members.into_iter().map(stack).collect()
+}
+
+/// Tells planes from rails in a stack, and numbers the planes.
+fn set_planes(graph: &Graph<'_>, of: &[Option<usize>], nets: &mut [Net], stack: &mut Stack) {
+    let many = stack.nets.len();
+    let one = &nets[stack.nets[0]];
+    let has_rails_each = one.width > 1 || one.ports_per_host > 1;
+    let linked = by_device(graph, of, nets, stack);
+    let size = linked.first().map_or(1, Vec::len);
+    let is_even = linked.iter().all(|nets| nets.len() == size);
+    stack.planes = match (has_rails_each, is_even) {
+        (true, _) => many,
+        (false, true) => size,
+        (false, false) => 1,
+    };
+    stack.is_rail_only = stack.planes < many;
+    stack.is_told = many == 1 || (size > 1 && is_even);
+    let sets = if has_rails_each { vec![linked.concat()] } else { linked };
+    for mut set in sets {
+        set.sort_by_cached_key(|net| usual_port(graph, &nets[*net]));
+        for (plane, net) in set.iter().enumerate() {
+            let plane = if stack.planes == 1 { 0 } else { plane };
+            let plane = u8::try_from(plane).ok();
+            nets[*net].role = plane.map_or(Role::Outside, Role::Plane);
+        }
+    }
+}
+
+/// The networks of a stack in sets of those that have ports of the same devices.
+fn by_device(
+    graph: &Graph<'_>,
+    of: &[Option<usize>],
+    nets: &[Net],
+    stack: &Stack,
+) -> Vec<Vec<usize>> {
+    let is_here = |net: &usize| nets[*net].stack == nets[stack.nets[0]].stack;
+    let mut pairs = Vec::new();
+    let mut hosts: Vec<usize> =
+        stack.nets.iter().flat_map(|net| nets[*net].hosts.iter().copied()).collect();
+    hosts.sort_unstable();
+    hosts.dedup();
+    for host in hosts {
+        let port = |port: &usize| {
+            let net = of[graph.leaf_of[*port]?].filter(is_here)?;
+            Some((graph.fabric.ports[*port].device.as_str(), net))
+        };
+        let mut ports: Vec<_> = graph.hosts[host].ports.iter().filter_map(port).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        for device in ports.chunk_by(|a, b| a.0 == b.0) {
+            for (index, (_, a)) in device.iter().enumerate() {
+                pairs.extend(device[index + 1..].iter().map(|(_, b)| (*a, *b)));
+            }
+        }
+    }
+    pairs.sort_unstable();
+    let mut sets = Sets::new(stack.nets.len());
+    let place = |net: usize| stack.nets.binary_search(&net).unwrap_or(0);
+    for run in pairs.chunk_by(|a, b| a == b) {
+        let (a, b) = run[0];
+        if run.len() * 2 >= nets[a].hosts.len().min(nets[b].hosts.len()) {
+            sets.join(place(a), place(b));
+        }
+    }
+    let mut linked = vec![Vec::new(); stack.nets.len()];
+    for (index, net) in stack.nets.iter().enumerate() {
+        linked[sets.find(index)].push(*net);
+    }
+    linked.retain(|nets| !nets.is_empty());
+    linked
+}
+
+/// The number and the device that most ports in a network have.
+fn usual_port(graph: &Graph<'_>, net: &Net) -> (u8, u32) {
+    let ports = || net.leaves.iter().flat_map(|leaf| &graph.ports_of[*leaf]);
+    let number = mode(ports().map(|port| (graph.fabric.ports[*port].number, 1)));
+    let key = mode(ports().map(|port| (graph.key_of[*port], 1)));
+    (number.unwrap_or(0), key.unwrap_or(0))
+}
+
+/// Tells which stacks are part of the fabric: the largest, and those with other hosts that are
+/// like it.
+fn set_roles(graph: &Graph<'_>, groups: &Groups, nets: &mut Nets) {
+    let mut is_taken = vec![false; graph.hosts.len()];
+    let ports = |nets: &[Net], stack: &Stack| stack.nets.iter().map(|net| nets[*net].ports).sum();
+    let Some(first) = nets.stacks.first().cloned() else { return };
+    let most: usize = ports(&nets.list, &first);
+    for index in 0..nets.stacks.len() {
+        let stack = nets.stacks[index].clone();
+        let hosts = || stack.nets.iter().flat_map(|net| &nets.list[*net].hosts);
+        let (all, taken) = (hosts().count(), hosts().filter(|host| is_taken[**host]).count());
+        let is_alike = stack.planes == first.planes
+            && stack.is_rail_only == first.is_rail_only
+            && nets.list[stack.nets[0]].width == nets.list[first.nets[0]].width;
+        let few: usize = ports(&nets.list, &stack);
+        let is_lost = index > 0 && is_fragment(groups, nets, &stack, taken * 2 <= all);
+        let is_main = taken * 2 <= all && (is_alike || few * 2 >= most) && !is_lost;
+        hosts().for_each(|host| is_taken[*host] = true);
+        if !is_main {
+            let role = if is_lost { Role::Fragment } else { Role::Outside };
+            stack.nets.iter().for_each(|net| nets.list[*net].role = role);
+        }
+        nets.stacks[index].is_main = is_main;
+    }
+}
+
+/// Whether a stack is leaf switches that lost their cables to a larger network: on their own, but
+/// with hosts of their own, or hosts that the larger network has in a group that lacks them.
+fn is_fragment(groups: &Groups, nets: &Nets, stack: &Stack, has_own_hosts: bool) -> bool {
+    let leaves = || stack.nets.iter().flat_map(|net| &nets.list[*net].leaves);
+    let hosts = || stack.nets.iter().flat_map(|net| &nets.list[*net].hosts);
+    let mut main = nets.main().flat_map(|stack| &stack.nets).map(|net| &nets.list[*net]);
+    if leaves().count() != stack.nets.len() {
+        return false;
+    }
+    if has_own_hosts {
+        return main.any(|net| net.leaves.len() > 1);
+    }
+    let homes = hosts().filter_map(|host| groups.home[*host]);
+    let Some(group) = mode(homes.map(|home| (home, 1))) else { return false };
+    let lacks = |net: &Net| {
+        let here = net.leaves.iter().filter(|leaf| groups.of[**leaf] == Some(group)).count();
+        here < net.width
+    };
+    let (all, here) = (hosts().count(), hosts().filter(|host| groups.home[**host] == Some(group)));
+    here.count() * 2 > all && main.any(lacks)
+}

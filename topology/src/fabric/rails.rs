@@ -1,0 +1,334 @@
+//! Which leaf switches carry the same rail.
+//!
+//! Within a leaf group each leaf switch is a rail of its own, as in NVIDIA's reference architecture
+//! of the DGX SuperPOD: port i of every host of the group is on leaf switch i.
+//!
+//! Leaf switches of several groups carry the same rail where switches above join them and no
+//! other leaf switch of their groups. Where spines join all leaf switches, the graph does not
+//! tell: it looks the same however the leaf switches of a group are renumbered. Every numbering
+//! of them is then as good for the network, and the device names of the hosts say which one
+//! people meant. One rail is called by one device name in each group, so this answer is certain
+//! only where three hosts of a group agree on each leaf switch and a third of them at most has
+//! another name there; a few renamed devices and misplaced cables do not outvote them. A group in
+//! which fewer agree, or whose names are others, is likely at most.
+
+use std::collections::BTreeMap;
+
+use super::graph::Graph;
+use super::groups::Groups;
+use super::levels::Levels;
+use super::nets::{Nets, Stack};
+use super::sets::{Sets, mode, natural};
+use crate::certainty::Certainty;
+
+/// Leaf switches that surely carry one rail.
+#[derive(Default)]
+struct Block {
+    leaves: Vec<usize>,
+    /// The number of the device name that stands for the rail here.
+    name: Option<u32>,
+}
+
+/// Blocks whose rails differ from each other: those of leaf groups that blocks join.
+struct Unit {
+    plane: u8,
+    blocks: Vec<Block>,
+    /// The number of ports on its leaf switches.
+    ports: usize,
+    /// Hosts have equally many ports on each of its leaf switches.
+    is_even: bool,
+    /// Hosts have their ports on its leaf switches as rails have it.
+    is_regular: bool,
+    /// Enough hosts agree on the device name of every rail.
+    is_named: bool,
+}
+
+/// The rails of a fabric.
+pub(super) struct Rails {
+    /// By switch: the rail that it carries, and how sure that is.
+    pub(super) of: Vec<Option<(u16, Certainty)>>,
+    /// How many rails there are; 0 if none.
+    pub(super) count: usize,
+    /// Hosts have their ports as rails have it, in every leaf group.
+    pub(super) is_regular: bool,
+    /// Switches, and not names, tell which leaf switches of all groups carry the same rail.
+    pub(super) is_told_by_switches: bool,
+    /// Every rail has its number in every group beyond doubt.
+    pub(super) is_sure: bool,
+}
+
+impl Rails {
+    /// Finds the rails of the networks that are part of the fabric.
+    pub(super) fn of(graph: &Graph<'_>, levels: &Levels, groups: &Groups, nets: &Nets) -> Self {
+        let mut units = Vec::new();
+        for stack in nets.main() {
+            let part = pure_parts(graph, levels, groups, nets, stack);
+            let found = units_of(graph, groups, nets, stack, &part);
+            let ports = |is_even| {
+                let units = found.iter().filter(|unit| unit.is_even == is_even);
+                units.map(|unit| unit.ports).sum::<usize>()
+            };
+            if ports(false) > ports(true) && !stack.is_rail_only {
+                // Ports are spread at will.
+                let whole = whole(graph, levels, nets);
+                units.extend(units_of(graph, groups, nets, stack, &whole));
+            } else {
+                units.extend(found);
+            }
+        }
+        let count = mode(units.iter().map(|unit| (unit.blocks.len(), unit.ports))).unwrap_or(0);
+        let mut rails = Self {
+            of: vec![None; graph.links.len()],
+            count: if count > 1 { count } else { 0 },
+            is_regular: units.iter().all(|unit| unit.is_regular && unit.blocks.len() == count),
+            is_told_by_switches: true,
+            is_sure: true,
+        };
+        units.sort_by_key(|unit| unit.plane);
+        for beside in units.chunk_by(|a, b| a.plane == b.plane) {
+            rails.is_told_by_switches &= beside.len() == 1;
+            rails.number(graph, beside);
+        }
+        rails
+    }
+
+    /// Numbers the rails of the units of one plane, as those of the largest are.
+    fn number(&mut self, graph: &Graph<'_>, units: &[Unit]) {
+        let count = self.count.max(1);
+        let full = units.iter().filter(|unit| unit.blocks.len() == count);
+        let Some(first) = full.max_by_key(|unit| (unit.is_named, unit.ports)) else { return };
+        let names: Vec<Option<u32>> =
+            in_order(graph, &first.blocks).iter().map(|block| first.blocks[*block].name).collect();
+        for unit in units {
+            let numbers = numbers(graph, unit, &names);
+            let is_named_alike = unit.is_named
+                && first.is_named
+                && unit.blocks.len() == count
+                && unit.blocks.iter().all(|block| names.contains(&block.name));
+            let is_sure =
+                unit.is_regular && (count == 1 || is_named_alike || std::ptr::eq(unit, first));
+            self.is_sure &= is_sure;
+            let certainty = if is_sure { Certainty::Certain } else { Certainty::Likely };
+            for (block, number) in unit.blocks.iter().zip(numbers) {
+                let place = number.map(|rail| (rail, certainty));
+                block.leaves.iter().for_each(|leaf| self.of[*leaf] = place);
+            }
+        }
+    }
+}
+
+/// The blocks of a unit in the order of their device names, and where there are none, of the names
+/// of their switches.
+fn in_order(graph: &Graph<'_>, blocks: &[Block]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..blocks.len()).collect();
+    let name = |block: usize| {
+        let leaves = blocks[block].leaves.iter();
+        leaves.map(|leaf| graph.fabric.switches[*leaf].name.as_str()).min_by(|a, b| natural(a, b))
+    };
+    order.sort_by(|a, b| {
+        let by_device = blocks[*a].name.cmp(&blocks[*b].name);
+        by_device.then_with(|| natural(name(*a).unwrap_or(""), name(*b).unwrap_or("")))
+    });
+    order
+}
+
+/// By block of a unit: its rail, if rails have these device names in this order. Blocks of other
+/// names take the numbers that are left, in order.
+fn numbers(graph: &Graph<'_>, unit: &Unit, names: &[Option<u32>]) -> Vec<Option<u16>> {
+    let order = in_order(graph, &unit.blocks);
+    let mut numbers = vec![None; unit.blocks.len()];
+    let mut is_taken = vec![false; names.len()];
+    for block in &order {
+        let name = unit.blocks[*block].name;
+        let rail = names.iter().position(|other| name.is_some() && *other == name);
+        if let Some(rail) = rail.filter(|rail| !is_taken[*rail]) {
+            is_taken[rail] = true;
+            numbers[*block] = u16::try_from(rail).ok();
+        }
+    }
+    let mut left = (0..names.len()).filter(|rail| !is_taken[*rail]);
+    for block in order {
+        if numbers[block].is_none() {
+            numbers[block] = left.next().and_then(|rail| u16::try_from(rail).ok());
+        }
+    }
+    numbers
+}
+
+/// The units of a stack.
+fn units_of(
+    graph: &Graph<'_>,
+    groups: &Groups,
+    nets: &Nets,
+    stack: &Stack,
+    part: &[usize],
+) -> Vec<Unit> {
+    let leaves = || stack.nets.iter().flat_map(|net| &nets.list[*net].leaves).copied();
+    let plane = |leaf: usize| nets.of[leaf].and_then(|net| nets.plane(net)).unwrap_or(0);
+    // Two leaf switches of one part, or of one group and plane, are of one unit.
+    let mut sets = Sets::new(graph.links.len());
+    let mut first: BTreeMap<(usize, u8), usize> = BTreeMap::new();
+    for leaf in leaves() {
+        sets.join(leaf, part[leaf]);
+        if let Some(group) = groups.of[leaf] {
+            sets.join(leaf, *first.entry((group, plane(leaf))).or_insert(leaf));
+        }
+    }
+    let mut blocks: BTreeMap<(usize, usize), Block> = BTreeMap::new();
+    for leaf in leaves() {
+        blocks.entry((sets.find(leaf), part[leaf])).or_default().leaves.push(leaf);
+    }
+    let blocks: Vec<((usize, usize), Block)> = blocks.into_iter().collect();
+    let mut units: BTreeMap<usize, Vec<Block>> = BTreeMap::new();
+    for ((unit, _), block) in blocks {
+        units.entry(unit).or_default().push(block);
+    }
+    let unit = |blocks: Vec<Block>| {
+        let plane = plane(blocks[0].leaves[0]);
+        unit(graph, groups, plane, blocks, stack.is_rail_only)
+    };
+    units.into_values().map(unit).collect()
+}
+
+/// By switch: the largest part around it that has no two leaf switches of any group.
+fn pure_parts(
+    graph: &Graph<'_>,
+    levels: &Levels,
+    groups: &Groups,
+    nets: &Nets,
+    stack: &Stack,
+) -> Vec<usize> {
+    let is_same_net = |a: usize, b: usize| nets.of[a].is_some() && nets.of[a] == nets.of[b];
+    if stack.is_rail_only || nets.list[stack.nets[0]].width < 2 {
+        return whole(graph, levels, nets);
+    }
+    let mut pure: Vec<usize> = (0..graph.links.len()).collect();
+    let top = levels.of.iter().max().copied().unwrap_or(0);
+    for level in 2..=top {
+        let is_below = |switch: usize| (1..=level).contains(&levels.of[switch]);
+        let admit = |a, b| is_below(a) && is_below(b) && is_same_net(a, b) && levels.fits(a, b);
+        let part = levels.parts(graph, admit);
+        let mut leaves: Vec<(usize, Option<usize>)> = stack
+            .nets
+            .iter()
+            .flat_map(|net| &nets.list[*net].leaves)
+            .map(|leaf| (part[*leaf], groups.of[*leaf]))
+            .collect();
+        leaves.sort_unstable();
+        if leaves.windows(2).any(|pair| pair[0] == pair[1]) {
+            break;
+        }
+        pure = part;
+    }
+    pure
+}
+
+/// By switch: the network around it.
+fn whole(graph: &Graph<'_>, levels: &Levels, nets: &Nets) -> Vec<usize> {
+    levels.parts(graph, |a, b| nets.of[a].is_some() && nets.of[a] == nets.of[b])
+}
+
+/// Looks at the hosts of a unit.
+fn unit(
+    graph: &Graph<'_>,
+    groups: &Groups,
+    plane: u8,
+    mut blocks: Vec<Block>,
+    is_rail_only: bool,
+) -> Unit {
+    let at_home = |leaf: usize| {
+        let ports = graph.ports_of[leaf].iter().copied();
+        ports.filter(move |port| {
+            let host = graph.host_of[*port];
+            host.is_some_and(|host| groups.is_typical[host] && groups.home[host] == groups.of[leaf])
+        })
+    };
+    let leaves = blocks.iter().flat_map(|block| &block.leaves);
+    let (is_even, is_told) = are_even(graph, leaves.map(|leaf| at_home(*leaf).collect()));
+    let mut votes: Vec<((usize, u32), usize)> = Vec::new();
+    for (number, block) in blocks.iter().enumerate() {
+        let ports = block.leaves.iter().flat_map(|leaf| at_home(*leaf));
+        votes.extend(ports.map(|port| ((number, graph.key_of[port]), 1)));
+    }
+    votes.sort_unstable();
+    let votes: Vec<(usize, u32, usize)> =
+        votes.chunk_by(|a, b| a.0 == b.0).map(|run| (run[0].0.0, run[0].0.1, run.len())).collect();
+    let is_named = name(&mut blocks, &votes);
+    let is_whole = gather(groups, &mut blocks);
+    let leaves = blocks.iter().flat_map(|block| &block.leaves);
+    let ports = leaves.map(|leaf| graph.ports_of[*leaf].len()).sum();
+    let is_regular =
+        is_even && is_told && is_whole && (is_rail_only || blocks.len() < 2 || are_clear(&votes));
+    Unit { plane, blocks, ports, is_even, is_regular, is_named }
+}
+
+/// Whether hosts have about equally many of their ports on each leaf switch, by the ports of each,
+/// and whether one of them has several hosts, without which that says little.
+fn are_even(graph: &Graph<'_>, leaves: impl Iterator<Item = Vec<usize>>) -> (bool, bool) {
+    let (mut all, mut odd, mut most) = (0, 0, 0);
+    for ports in leaves {
+        let mut hosts: Vec<_> = ports.into_iter().map(|port| graph.host_of[port]).collect();
+        hosts.sort_unstable();
+        let counts: Vec<usize> = hosts.chunk_by(|a, b| a == b).map(<[_]>::len).collect();
+        let usual = mode(counts.iter().map(|count| (*count, 1))).unwrap_or(0);
+        let is_odd = |count: &&usize| **count * 2 < usual || **count * 4 > usual * 5;
+        odd += counts.iter().filter(is_odd).count();
+        all += counts.len();
+        most = most.max(counts.len());
+    }
+    (odd * 4 <= all, most > 1)
+}
+
+/// Whether most device names are on one block each, so that ports are not spread at will.
+fn are_clear(votes: &[(usize, u32, usize)]) -> bool {
+    let mut most: BTreeMap<u32, usize> = BTreeMap::new();
+    for (_, name, votes) in votes {
+        let most = most.entry(*name).or_default();
+        *most = (*most).max(*votes);
+    }
+    let all: usize = votes.iter().map(|(_, _, votes)| votes).sum();
+    most.values().sum::<usize>() * 3 >= all * 2
+}
+
+/// Puts leaf switches that lost their cables to those of their rail back to them by their names:
+/// blocks beyond the number of leaf switches that a group usually has. Says whether there were none.
+fn gather(groups: &Groups, blocks: &mut Vec<Block>) -> bool {
+    let leaves = blocks.iter().flat_map(|block| &block.leaves);
+    let mut in_group: Vec<usize> = leaves.filter_map(|leaf| groups.of[*leaf]).collect();
+    in_group.sort_unstable();
+    let widths = in_group.chunk_by(|a, b| a == b).map(|run| (run.len(), 1));
+    let width = mode(widths).unwrap_or(0);
+    if blocks.len() <= width {
+        return true;
+    }
+    blocks.sort_by_key(|block| std::cmp::Reverse(block.leaves.len()));
+    for stray in blocks.split_off(width) {
+        let same = blocks.iter_mut().find(|block| block.name == stray.name);
+        if let Some(block) = same {
+            block.leaves.extend(stray.leaves);
+        }
+    }
+    false
+}
+
+/// Names every block by the first of the device names that are usual in it, and says whether the
+/// names are beyond doubt.
+fn name(blocks: &mut [Block], votes: &[(usize, u32, usize)]) -> bool {
+    let mut all: BTreeMap<u32, usize> = BTreeMap::new();
+    votes.iter().for_each(|(_, name, votes)| *all.entry(*name).or_default() += votes);
+    let mut is_named = true;
+    let mut names = Vec::new();
+    for run in votes.chunk_by(|a, b| a.0 == b.0) {
+        let most = run.iter().map(|(_, _, votes)| *votes).max().unwrap_or(0);
+        let Some((block, name, votes)) = run.iter().find(|(_, _, votes)| votes * 4 >= most * 3)
+        else {
+            continue;
+        };
+        let elsewhere = all[name] - votes;
+        is_named &= *votes >= 3 && elsewhere * 3 <= *votes;
+        blocks[*block].name = Some(*name);
+        names.push(*name);
+    }
+    names.sort_unstable();
+    is_named && names.len() == blocks.len() && names.windows(2).all(|pair| pair[0] != pair[1])
+}

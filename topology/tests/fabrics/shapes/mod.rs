@@ -1,0 +1,135 @@
+//! Networks as the papers define them. Each makes the switches of one plane and joins them.
+//!
+//! * Rail-optimized: NVIDIA's DGX `SuperPOD` reference architecture. NIC i of each host of a
+//!   scalable unit is on leaf i of the unit; each leaf is joined to every spine, or, in the large
+//!   form, to the spines of its rail, which cores join.
+//! * Rail-only: Wang et al., "Rail-only: A Low-Cost High-Performance Network for Training LLMs"
+//!   (2023). As above, and nothing joins rails.
+//! * Fat trees: Ohring et al., "On Generalized Fat Trees" (1995), XGFT(h; m1..mh; w1..wh);
+//!   a k-ary n-tree has every m and w equal to k.
+//! * `Dragonfly+`: Shpiner et al. (2017). `HyperX`: Ahn et al. (2009). `Dragonfly`: Kim et al.
+//!   (2008), which has no name in the classifier and counts as unknown.
+
+mod grids;
+mod groups;
+mod trees;
+
+use crate::random::Random;
+use crate::wiring::{Label, Wiring};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    Single,
+    /// `cores` is 0 where every leaf is joined to every spine.
+    RailOptimized {
+        units: usize,
+        spines: usize,
+        cores: usize,
+    },
+    /// `spines` is 0 where a rail is one switch.
+    RailOnly {
+        units: usize,
+        spines: usize,
+    },
+    /// `down` is m2..mh and `up` is w2..wh: ports have one cable, and m1 follows from the hosts.
+    FatTree {
+        down: Vec<usize>,
+        up: Vec<usize>,
+        is_spread: bool,
+    },
+    DragonflyPlus {
+        groups: usize,
+        leaves: usize,
+        spines: usize,
+        links: usize,
+    },
+    Torus(Vec<usize>),
+    HyperX(Vec<usize>),
+    Regular {
+        switches: usize,
+        degree: usize,
+    },
+    Dragonfly {
+        routers: usize,
+        links: usize,
+    },
+}
+
+/// The switches of one plane of one subnet.
+pub(crate) struct Network {
+    /// By group: one leaf, or one for each rail.
+    pub(crate) leaves: Vec<Vec<usize>>,
+    /// The highest switches, where routers are attached.
+    pub(crate) top: Vec<usize>,
+}
+
+/// The parts of a design that do not depend on its shape.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Site {
+    pub(crate) rails: usize,
+    pub(crate) plane: usize,
+    /// The number of the first group of hosts.
+    pub(crate) first_group: usize,
+    /// Cables between two switches that are joined.
+    pub(crate) times: usize,
+}
+
+impl Site {
+    /// The label of a plane without rails.
+    fn plain(self) -> Option<Label> {
+        Some(Label { rail: None, plane: self.plane })
+    }
+}
+
+impl Shape {
+    /// Groups of hosts that share leaf switches.
+    pub(crate) fn groups(&self) -> usize {
+        match self {
+            Self::Single => 1,
+            Self::RailOptimized { units, .. } | Self::RailOnly { units, .. } => *units,
+            Self::FatTree { down, .. } => down.iter().product(),
+            Self::DragonflyPlus { groups, leaves, .. } => groups * leaves,
+            Self::Torus(dims) | Self::HyperX(dims) => dims.iter().product(),
+            Self::Regular { switches, .. } => *switches,
+            Self::Dragonfly { routers, links } => routers * (routers * links + 1),
+        }
+    }
+
+    pub(crate) fn has_rails(&self) -> bool {
+        matches!(self, Self::RailOptimized { .. } | Self::RailOnly { .. })
+    }
+
+    pub(crate) fn build(&self, wiring: &mut Wiring, site: Site, random: &mut Random) -> Network {
+        match self {
+            Self::Single => {
+                let leaf = wiring.leaf(None, site.plane, site.first_group);
+                Network { leaves: vec![vec![leaf]], top: vec![leaf] }
+            }
+            Self::RailOptimized { units, spines, cores } => {
+                trees::rail_optimized(wiring, site, [*units, *spines, *cores])
+            }
+            Self::RailOnly { units, spines } => trees::rail_only(wiring, site, *units, *spines),
+            Self::FatTree { down, up, .. } => trees::fat_tree(wiring, site, down, up),
+            Self::DragonflyPlus { groups, leaves, spines, links } => {
+                groups::dragonfly_plus(wiring, site, [*groups, *leaves, *spines, *links])
+            }
+            Self::Torus(dims) => grids::torus(wiring, site, dims),
+            Self::HyperX(dims) => grids::hyperx(wiring, site, dims),
+            Self::Regular { switches, degree } => {
+                groups::regular(wiring, site, *switches, *degree, random)
+            }
+            Self::Dragonfly { routers, links } => groups::dragonfly(wiring, site, *routers, *links),
+        }
+    }
+}
+
+/// One leaf for each group, without rails.
+fn plain_leaves(wiring: &mut Wiring, site: Site, groups: usize) -> Vec<usize> {
+    (0..groups).map(|group| wiring.leaf(None, site.plane, site.first_group + group)).collect()
+}
+
+/// A network whose switches all have hosts.
+fn flat(switches: Vec<usize>) -> Network {
+    let leaves = switches.iter().map(|switch| vec![*switch]).collect();
+    Network { leaves, top: switches }
+}

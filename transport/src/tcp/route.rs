@@ -1,0 +1,120 @@
+//! Ways to a peer: one for each rail that both hosts are on, or addresses in order of preference.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use ringfold_topology::fabric::Place;
+use ringfold_types::Lane;
+
+/// A way to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The address of this host that connections come from; any if `None`.
+    pub from: Option<IpAddr>,
+    /// The address that the peer listens on.
+    pub to: SocketAddr,
+}
+
+impl Route {
+    /// Returns a way for every address of this rank that has a counterpart on the same rail and
+    /// plane, by rail and plane. Both ranks of a pair get their ways in the same order.
+    #[must_use]
+    pub fn by_rail(own: &[(Place, SocketAddr)], peer: &[(Place, SocketAddr)]) -> Vec<Self> {
+        let mut own = own.to_vec();
+        own.sort_by_key(|(place, _)| *place);
+        own.dedup_by_key(|(place, _)| *place);
+        let way = |(place, from): &(Place, SocketAddr)| {
+            let (_, to) =
+                peer.iter().find(|(there, to)| there == place && to.is_ipv4() == from.is_ipv4())?;
+            Some(Self { from: Some(from.ip()), to: *to })
+        };
+        own.iter().filter_map(way).collect()
+    }
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.from {
+            Some(from) => write!(f, "from {from} to {}", self.to),
+            None => write!(f, "to {}", self.to),
+        }
+    }
+}
+
+/// All ways to a peer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Routes {
+    /// The rank has no links with it.
+    #[default]
+    None,
+    /// Every lane tries them in this order.
+    Alternatives(Vec<SocketAddr>),
+    /// Lane k begins with way k, counted round, and falls back to the others.
+    Rails(Vec<Route>),
+}
+
+impl Routes {
+    /// The ways that a lane tries, in this order.
+    pub(super) fn of(&self, lane: Lane) -> VecDeque<Route> {
+        match self {
+            Self::None => VecDeque::new(),
+            Self::Alternatives(addresses) => {
+                addresses.iter().map(|to| Route { from: None, to: *to }).collect()
+            }
+            Self::Rails(routes) => {
+                let mut ways = VecDeque::from(routes.clone());
+                ways.rotate_left(lane.index().checked_rem(routes.len()).unwrap_or(0));
+                ways
+            }
+        }
+    }
+
+    /// Whether there is no way.
+    pub(super) const fn is_empty(&self) -> bool {
+        match self {
+            Self::None => true,
+            Self::Alternatives(addresses) => addresses.is_empty(),
+            Self::Rails(routes) => routes.is_empty(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(rail: u16, plane: u8, address: &str) -> (Place, SocketAddr) {
+        (Place { rail, plane }, address.parse().unwrap())
+    }
+
+    #[test]
+    fn both_ranks_get_the_common_rails_in_the_same_order() {
+        let own = [at(2, 0, "10.2.0.1:7"), at(0, 0, "10.0.0.1:7"), at(1, 0, "10.1.0.1:7")];
+        let peer = [at(1, 0, "10.1.0.2:9"), at(2, 0, "10.2.0.2:9"), at(2, 1, "10.3.0.2:9")];
+        let way = |from: &str, to: &str| Route {
+            from: Some(from.parse().unwrap()),
+            to: to.parse().unwrap(),
+        };
+        let expected = [way("10.1.0.1", "10.1.0.2:9"), way("10.2.0.1", "10.2.0.2:9")];
+        assert_eq!(Route::by_rail(&own, &peer), expected);
+        let back = [way("10.1.0.2", "10.1.0.1:7"), way("10.2.0.2", "10.2.0.1:7")];
+        assert_eq!(Route::by_rail(&peer, &own), back);
+        assert_eq!(Route::by_rail(&own, &[at(0, 0, "[fd00::2]:9")]), [], "another family");
+    }
+
+    #[test]
+    fn lanes_take_the_rails_in_turn() {
+        let to = |last: u8| SocketAddr::from(([10, 0, 0, last], 7));
+        let ways = |routes: &Routes, lane| {
+            Vec::from_iter(routes.of(Lane(lane)).into_iter().map(|way| way.to))
+        };
+        let rails = Vec::from_iter((0..3).map(|last| Route { from: None, to: to(last) }));
+        let routes = Routes::Rails(rails);
+        assert_eq!(ways(&routes, 0), [to(0), to(1), to(2)]);
+        assert_eq!(ways(&routes, 5), [to(2), to(0), to(1)]);
+        let routes = Routes::Alternatives(vec![to(0), to(1)]);
+        assert_eq!(ways(&routes, 1), [to(0), to(1)]);
+        assert!(ways(&Routes::Rails(Vec::new()), 1).is_empty() && Routes::default().is_empty());
+    }
+}
