@@ -39,22 +39,17 @@ impl Plan<'_> {
 
     /// This rank in the order for chains that begin at the root.
     pub(crate) fn in_chain_from_root(&self) -> Member {
-        self.member(self.layout.from_root(self.layout.ring(), self.call.root))
+        self.member(self.layout.chain_from(self.call.root))
     }
 
     /// This rank in the order for chains that end at the root.
     pub(crate) fn in_chain_to_root(&self) -> Member {
-        self.member(self.layout.to_root(self.layout.ring(), self.call.root))
+        self.member(self.layout.chain_to(self.call.root))
     }
 
-    /// This rank in the order for trees and cubes.
-    pub(crate) fn in_tree(&self) -> Member {
-        self.member(self.layout.tree().clone())
-    }
-
-    /// This rank in the order for trees below the root.
-    pub(crate) fn in_tree_from_root(&self) -> Member {
-        self.member(self.layout.from_root(self.layout.tree(), self.call.root))
+    /// This rank in the order for cubes.
+    pub(crate) fn in_cube(&self) -> Member {
+        self.member(self.layout.aligned().clone())
     }
 
     fn member(&self, order: Order) -> Member {

@@ -40,7 +40,7 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 }
 
 fn messages(messages: &mut Messages<'_>) {
-    messages.in_order(messages.layout.tree());
+    messages.in_order(messages.layout.aligned());
     exchanges(messages, messages.size(), messages.call.count, Form::Element);
 }
 
@@ -65,7 +65,7 @@ pub(super) fn exchanges(messages: &mut Messages<'_>, size: usize, count: usize, 
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
     let count = plan.call.count;
-    let member = plan.in_tree();
+    let member = plan.in_cube();
     let mut steps = Builder::new(plan, ALGORITHM.name, 1).in_order(&member.order);
     let section = section(plan.size(), plan.chunk);
     let sums = steps.scratch(count.min(section));

@@ -38,7 +38,7 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 }
 
 fn messages(messages: &mut Messages<'_>) {
-    messages.in_order(messages.layout.tree());
+    messages.in_order(messages.layout.aligned());
     exchanges(messages, messages.size(), messages.call.count, Form::Element);
 }
 
@@ -61,7 +61,7 @@ pub(super) fn exchanges(messages: &mut Messages<'_>, size: usize, count: usize, 
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
     let (size, count) = (plan.size(), plan.call.count);
-    let member = plan.in_tree();
+    let member = plan.in_cube();
     let mut steps = Builder::new(plan, ALGORITHM.name, 1).in_order(&member.order);
     // With one round the result overwrites, in place, what both partners have just sent: that must
     // leave by itself. With more rounds the partner has it before it can be overwritten.

@@ -31,7 +31,7 @@ fn stated(_: &Call, layout: &Layout) -> Stated {
 }
 
 fn messages(messages: &mut Messages<'_>) {
-    messages.in_order(messages.layout.tree());
+    messages.in_order(messages.layout.aligned());
     let size = messages.size();
     for rank in messages.ranks() {
         for distance in distances(size) {
@@ -41,7 +41,7 @@ fn messages(messages: &mut Messages<'_>) {
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
-    let member = plan.in_tree();
+    let member = plan.in_cube();
     let mut steps = Builder::new(plan, ALGORITHM.name, 1).in_order(&member.order);
     // Apart, so that no token waits for the one before to leave.
     let (sent, received) = (steps.scratch(1), steps.scratch(1));

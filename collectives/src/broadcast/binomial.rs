@@ -9,11 +9,12 @@
 //! 2005.
 
 use ringfold_topology::Layout;
-use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
+use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::chunks;
 use crate::crossing::Messages;
+use crate::pattern::host_tree::RootedTree;
 use crate::pattern::tree;
 use crate::schedule::{Builder, Form, Schedule};
 
@@ -27,12 +28,10 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 }
 
 fn messages(messages: &mut Messages<'_>) {
-    let (layout, count) = (messages.layout, messages.call.count);
-    let order = layout.from_root(layout.tree(), messages.call.root);
-    messages.in_order(&order);
-    let root = Rank::at(order.place(messages.call.root));
+    let (layout, root, count) = (messages.layout, messages.call.root, messages.call.count);
+    let tree = RootedTree::new(layout, root);
     for rank in messages.ranks() {
-        for child in tree::place(rank, root, messages.size()).children {
+        for child in tree.place(rank).children {
             messages.send(rank, child.rank, Form::Element, count);
         }
     }
@@ -40,9 +39,8 @@ fn messages(messages: &mut Messages<'_>) {
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
     let (rank, root) = (plan.rank, plan.call.root);
-    let member = plan.in_tree_from_root();
-    let mut steps = Builder::new(plan, ALGORITHM.name, 1).in_order(&member.order);
-    let place = tree::place(member.place, member.root, plan.size());
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    let place = RootedTree::new(plan.layout, root).place(rank);
     let output = Slice::new(Buffer::Output, 0, plan.call.count);
     let own = if rank == root { Slice { buffer: Buffer::Input, ..output } } else { output };
     for piece in chunks(own, plan.chunk) {

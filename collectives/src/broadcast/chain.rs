@@ -29,7 +29,7 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 
 fn messages(messages: &mut Messages<'_>) {
     let (layout, size, count) = (messages.layout, messages.size(), messages.call.count);
-    let order = layout.from_root(layout.ring(), messages.call.root);
+    let order = layout.chain_from(messages.call.root);
     messages.in_order(&order);
     let root = Rank::at(order.place(messages.call.root));
     for rank in messages.ranks() {

@@ -14,11 +14,12 @@
 use alloc::vec::Vec;
 
 use ringfold_topology::Layout;
-use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
+use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::chunks;
 use crate::crossing::Messages;
+use crate::pattern::host_tree::RootedTree;
 use crate::pattern::tree::{self, Child};
 use crate::schedule::{Builder, Form, Schedule, Source};
 
@@ -34,12 +35,10 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 }
 
 fn messages(messages: &mut Messages<'_>) {
-    let (layout, count) = (messages.layout, messages.call.count);
-    let order = layout.from_root(layout.tree(), messages.call.root);
-    messages.in_order(&order);
-    let root = Rank::at(order.place(messages.call.root));
+    let (layout, root, count) = (messages.layout, messages.call.root, messages.call.count);
+    let tree = RootedTree::new(layout, root);
     for rank in messages.ranks() {
-        for child in tree::place(rank, root, messages.size()).children {
+        for child in tree.place(rank).children {
             messages.send(child.rank, rank, form_of(&child), count);
         }
     }
@@ -52,9 +51,8 @@ const fn form_of(child: &Child) -> Form {
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
     let count = plan.call.count;
-    let member = plan.in_tree_from_root();
-    let mut steps = Builder::new(plan, ALGORITHM.name, 1).in_order(&member.order);
-    let place = tree::place(member.place, member.root, plan.size());
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    let place = RootedTree::new(plan.layout, plan.call.root).place(plan.rank);
     let inner = place.parent.is_some() && !place.children.is_empty();
     let sum_len = if inner { count.min(plan.chunk) } else { 0 };
     let sums = [(); SUMS].map(|()| steps.scratch(sum_len));

@@ -33,7 +33,7 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 
 fn messages(messages: &mut Messages<'_>) {
     let (layout, size, count) = (messages.layout, messages.size(), messages.call.count);
-    let order = layout.to_root(layout.ring(), messages.call.root);
+    let order = layout.chain_to(messages.call.root);
     messages.in_order(&order);
     let root = Rank::at(order.place(messages.call.root));
     let first = ring::after(root, 1, size);

@@ -4,7 +4,7 @@ use std::fmt;
 
 use ringfold_types::Rank;
 
-use super::Layout;
+use super::{Layout, Reach};
 
 /// What a message between two ranks crosses, from the least to the most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,6 +63,14 @@ impl Layout {
     pub fn leaves_rail(&self, from: Rank, to: Rank) -> bool {
         let [a, b] = [from, to].map(|rank| self.reach(rank).reaches);
         !self.same_machine(from, to) && !a.is_empty() && !b.is_empty() && !a.meets(b)
+    }
+
+    /// Whether messages between some ranks have nowhere to go but by rails that are not known to
+    /// reach each other.
+    #[must_use]
+    pub fn keeps_rails_apart(&self) -> bool {
+        let all = self.reach.iter().map(|it| it.reaches).filter(|it| !it.is_empty());
+        !self.rails_cross && all.reduce(Reach::and).is_some_and(Reach::is_empty)
     }
 
     fn same_machine(&self, a: Rank, b: Rank) -> bool {
