@@ -62,9 +62,7 @@ impl Rails {
     /// `topology` has read. Without it `ports` tells less, and ports of IP networks without labels
     /// pair by the leading bits of their addresses.
     pub fn locate(&mut self, machine: &Machine) {
-        for rail in &mut self.0 {
-            rail.wire.locate(machine, (rail.context.name(), rail.port.number), &rail.gid);
-        }
+        self.0.iter_mut().for_each(|rail| rail.locate(machine));
     }
 
     /// Sets the rail and plane of each port, in the order of `ports`. Ports with equal labels pair.
@@ -88,6 +86,13 @@ impl Rails {
     /// common label pair such ports if both said yes. Default: no.
     pub fn crosses(&mut self, crosses: bool) {
         self.0.iter_mut().for_each(|rail| rail.label.crosses = crosses);
+    }
+}
+
+impl Rail {
+    /// Takes what the kernel shows of the port.
+    pub(super) fn locate(&mut self, machine: &Machine) {
+        self.wire.locate(machine, (self.context.name(), self.port.number), &self.gid);
     }
 }
 

@@ -245,7 +245,7 @@ impl Peer {
             Ok(is_ready) => {
                 let (name, to) = (rail.name(), target.number);
                 let what = match (is_ready, it.calls()) {
-                    (true, _) => format!("queue pair to {to}"),
+                    (true, _) => format!("queue pair to {to} of {}", self.cables[cable].plate.port),
                     (false, true) => format!("connects to port {to}"),
                     (false, false) => "waits to be connected".to_owned(),
                 };
