@@ -267,7 +267,7 @@ impl Config {
         let channels = self.channels.map_or_else(String::new, |channels| channels.to_string());
         let plan = match self.plan.rows().len() {
             0 => String::new(),
-            lines => format!("{lines}-lines-{:x}", digest(&self.plan.to_string())),
+            lines => format!("{lines}-lines-{:x}", digest(self.plan.to_string())),
         };
         let topology = if self.topology { "" } else { "off" }.to_owned();
         let site = site.map_or_else(String::new, |digest| format!("{digest:x}"));
