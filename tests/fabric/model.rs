@@ -12,8 +12,8 @@ pub(crate) type Port = (String, u16);
 pub(crate) struct Model {
     /// Switches, each with its subnet; subnets have no cable between them.
     pub(crate) switches: BTreeMap<String, usize>,
-    /// Devices, as in `host0 mlx5_1`, each with its subnet.
-    pub(crate) devices: BTreeMap<String, usize>,
+    /// Devices, as in `host0 mlx5_1`.
+    pub(crate) devices: BTreeSet<String>,
     /// Cables that work.
     pub(crate) cables: Vec<[Port; 2]>,
     /// Ports that a cable has had, also those whose cable was pulled.
@@ -22,6 +22,14 @@ pub(crate) struct Model {
     pub(crate) speed: &'static str,
     /// Gigabits per second of all links.
     pub(crate) gbps: u32,
+}
+
+/// Where a tool runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Start {
+    pub(crate) device: String,
+    pub(crate) port: String,
+    pub(crate) guid: String,
 }
 
 /// Groups of hosts, hosts of each, rails, and spines that join the leaf switches.
@@ -45,7 +53,7 @@ impl Model {
             for rail in 0..rails {
                 let leaf = model.switch(&format!("leaf{group}-{rail}"), 0);
                 for host in group * hosts..(group + 1) * hosts {
-                    let device = model.device(&format!("host{host} mlx5_{rail}"), 0);
+                    let device = model.device(&format!("host{host} mlx5_{rail}"));
                     model.cable(&device, &leaf);
                 }
                 for spine in 0..spines {
@@ -63,7 +71,7 @@ impl Model {
         for rail in 0..rails {
             let leaf = model.switch(&format!("leaf{rail}"), rail);
             for host in 0..hosts {
-                let device = model.device(&format!("host{host} mlx5_{rail}"), rail);
+                let device = model.device(&format!("host{host} mlx5_{rail}"));
                 model.cable(&device, &leaf);
             }
         }
@@ -77,7 +85,7 @@ impl Model {
             let name = model.switch(&format!("leaf{leaf}"), 0);
             for host in leaf * hosts..(leaf + 1) * hosts {
                 for device in 0..devices {
-                    let device = model.device(&format!("host{host} mlx5_{device}"), 0);
+                    let device = model.device(&format!("host{host} mlx5_{device}"));
                     model.cable(&device, &name);
                 }
             }
@@ -89,14 +97,14 @@ impl Model {
         model
     }
 
-    /// A fat tree for each device of a host, with nothing between them.
+    /// A fat tree for each port of the hosts' devices, with nothing between them.
     pub(crate) fn planes(leaves: usize, hosts: usize, planes: usize, spines: usize) -> Self {
         let mut model = Self::new("EDR", 100);
         for plane in 0..planes {
             for leaf in 0..leaves {
                 let name = model.switch(&format!("leaf{plane}-{leaf}"), plane);
                 for host in leaf * hosts..(leaf + 1) * hosts {
-                    let device = model.device(&format!("host{host} mlx5_{plane}"), plane);
+                    let device = model.device(&format!("host{host} mlx5_0"));
                     model.cable(&device, &name);
                 }
                 for spine in 0..spines {
@@ -113,7 +121,7 @@ impl Model {
         let mut model = Self::new("QDR", 40);
         let switch = model.switch("only", 0);
         for host in 0..hosts {
-            let device = model.device(&format!("host{host} mlx5_0"), 0);
+            let device = model.device(&format!("host{host} mlx5_0"));
             model.cable(&device, &switch);
         }
         model
@@ -124,8 +132,8 @@ impl Model {
         name.to_owned()
     }
 
-    fn device(&mut self, name: &str, subnet: usize) -> String {
-        self.devices.insert(name.to_owned(), subnet);
+    fn device(&mut self, name: &str) -> String {
+        self.devices.insert(name.to_owned());
         name.to_owned()
     }
 
@@ -155,11 +163,27 @@ impl Model {
         ports
     }
 
-    /// The first device of each subnet; tools run there.
-    pub(crate) fn starts(&self) -> Vec<&str> {
-        let subnets: BTreeSet<usize> = self.devices.values().copied().collect();
-        let first = |subnet| self.devices.iter().find(|(_, of)| **of == subnet);
-        subnets.into_iter().filter_map(|subnet| Some(first(subnet)?.0.as_str())).collect()
+    /// A device's port in each subnet, as device, port and GUID; tools run there.
+    pub(crate) fn starts(&self) -> Vec<Start> {
+        let subnets: BTreeSet<usize> = self.switches.values().copied().collect();
+        let first = |subnet| {
+            let mut cables = self.cables.iter();
+            cables.find(|[one, other]| {
+                self.devices.contains(&one.0) && self.switches[&other.0] == subnet
+            })
+        };
+        let start = |(device, port): &Port| {
+            let guid = self.guid(device) + u64::from(*port);
+            Start { device: device.clone(), port: port.to_string(), guid: format!("{guid:#x}") }
+        };
+        subnets.into_iter().filter_map(|subnet| Some(start(&first(subnet)?[0]))).collect()
+    }
+
+    /// The GUID of a node; those of its ports follow.
+    fn guid(&self, name: &str) -> u64 {
+        let names = self.switches.keys().chain(&self.devices);
+        let number = names.take_while(|other| *other != name).count() + 1;
+        0x9803_9b00_0000_0000 | u64::try_from(number).unwrap() << 8
     }
 
     /// The fabric as `ibsim` reads it.
@@ -167,9 +191,9 @@ impl Model {
         let mut text = String::new();
         let ports = self.ports();
         let nodes = self.switches.keys().map(|name| ("Switch", "switchguid", name));
-        let nodes = nodes.chain(self.devices.keys().map(|name| ("Hca", "caguid", name)));
-        for (number, (kind, key, name)) in nodes.enumerate() {
-            let guid = 0x9803_9b00_0000_0000 | u64::try_from(number + 1).unwrap() << 8;
+        let nodes = nodes.chain(self.devices.iter().map(|name| ("Hca", "caguid", name)));
+        for (kind, key, name) in nodes {
+            let guid = self.guid(name);
             let count = self.used[name];
             let _ = writeln!(text, "{key}={guid:#x}\n{kind} {count} \"{name}\"\t# \"{name}\"");
             for (near, (far, number)) in ports.get(name.as_str()).into_iter().flatten() {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ringfold_tests::needed;
 
-use crate::model::{Model, Port};
+use crate::model::{Model, Port, Start};
 
 /// What makes a program talk to `ibsim` in place of a device.
 const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so";
@@ -61,10 +61,11 @@ impl Sim {
         this
     }
 
-    /// Gives LIDs to the subnet of `device`.
-    pub(crate) fn manage(&self, device: &str) {
+    /// Gives LIDs to the subnet that `start` is in.
+    pub(crate) fn manage(&self, start: &Start) {
         let log = self.folder.join("opensm.log");
-        self.run(device, &["opensm", "-o", "-f", &log.display().to_string()]);
+        let log = log.display().to_string();
+        self.run(start, &["opensm", "-o", "-g", &start.guid, "-f", &log]);
     }
 
     /// Pulls the cable at a switch's port.
@@ -73,23 +74,23 @@ impl Sim {
         self.console.flush().unwrap();
     }
 
-    /// What a program prints that runs at `device`.
+    /// What a program prints that runs at `start`.
     ///
     /// # Panics
     /// If it fails or takes too long.
-    pub(crate) fn run(&self, device: &str, command: &[&str]) -> String {
+    pub(crate) fn run(&self, start: &Start, command: &[&str]) -> String {
         let output = Command::new("timeout")
             .arg("60")
             .args(command)
             .env("LD_PRELOAD", LIBRARY)
             .env("IBSIM_SOCKNAME", &self.name)
-            .env("SIM_HOST", device)
+            .env("SIM_HOST", &start.device)
             .env("OSM_CACHE_DIR", &self.folder)
             .env("OSM_TMP_DIR", &self.folder)
             .output()
             .unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{command:?} at {device}: {stderr}\n{}", self.said());
+        assert!(output.status.success(), "{command:?} at {start:?}: {stderr}\n{}", self.said());
         String::from_utf8(output.stdout).unwrap()
     }
 

@@ -101,8 +101,11 @@ impl Here {
         let (rank, host) = (identity.rank, machine::Host::this());
         let choices = interface(config, rank, meets_locally(&identity.rendezvous))?;
         let choice = choices.first().cloned();
-        let rails = open_rails(config, rank, choice.as_ref())?;
+        let mut rails = open_rails(config, rank, choice.as_ref())?;
         let machine = Own::machine(config, rails.as_ref(), &choices);
+        if let (Some(rails), Some(machine)) = (&mut rails, &machine) {
+            rails.locate(machine);
+        }
         let listed = setup::interfaces(config, &choices, machine.as_ref());
         let own = Own::look(config, &host.name, machine, rails.as_ref(), &listed)?;
         let may_listen = config.transports.tcp || rails.is_some();

@@ -1,13 +1,16 @@
 //! Leaf groups: leaf switches that share their hosts.
 //!
-//! Two leaf switches are of one group if half of the ports on either are those of hosts with a port
-//! on the other too. So a cable in the wrong leaf joins no groups, and a missing one splits none.
+//! Two leaf switches are of one group if three fifths of the ports on either are those of hosts with
+//! a port on the other too, or half where there are few. So a cable in the wrong leaf joins no groups, and a missing one splits none.
 
 use super::graph::Graph;
 use super::sets::{Sets, mode};
 
 /// A host with ports on more leaf switches than this says nothing of groups.
 const LEAVES_PER_HOST_MAX: usize = 128;
+
+/// Half of so few ports are enough.
+const PORTS_FEW: usize = 4;
 
 /// Leaf groups.
 pub(super) struct Groups {
@@ -75,6 +78,9 @@ fn alike(
     shared.sort_unstable_by_key(|(pair, _)| *pair);
     let runs = shared.chunk_by(|x, y| x.0 == y.0);
     let weighed = runs.map(|run| (run[0].0, run.iter().map(|(_, shared)| shared).sum::<usize>()));
-    let alike = weighed.filter(|((a, b), shared)| shared * 2 >= ports[*a].max(ports[*b]));
+    let alike = weighed.filter(|((a, b), shared)| {
+        let most = ports[*a].max(ports[*b]);
+        shared * 2 >= most && (shared * 5 >= most * 3 || most <= PORTS_FEW)
+    });
     alike.map(|(pair, _)| pair).collect()
 }

@@ -89,35 +89,44 @@ fn carrying(graph: &Graph<'_>) -> Vec<bool> {
     carries
 }
 
-/// By switch: 1 for leaf switches. Unless most cables are between switches with hosts, one with few
-/// hosts that has its cables to leaf switches is a spine with a host in the wrong place.
+/// By switch: 1 for leaf switches. Unless most cables are between switches with hosts, some are
+/// spine or core switches with a host in the wrong place: those with most cables to switches with
+/// twice as many hosts, and those with few hosts that share few neighbours with any leaf switch.
 fn leaves(graph: &Graph<'_>, carries: &[bool]) -> Vec<u32> {
-    let has_hosts = |switch: usize| carries[switch] && !graph.ports_of[switch].is_empty();
-    let mut counts: Vec<usize> = (0..carries.len())
-        .filter(|switch| has_hosts(*switch))
-        .map(|switch| graph.ports_of[switch].len())
-        .collect();
+    let hosts = |switch: usize| if carries[switch] { graph.ports_of[switch].len() } else { 0 };
+    let mut counts: Vec<usize> = (0..carries.len()).map(hosts).filter(|hosts| *hosts > 0).collect();
     counts.sort_unstable();
     let median = counts.get(counts.len() / 2).copied().unwrap_or(0);
     let (mut all, mut direct) = (0, 0);
     for (switch, links) in graph.links.iter().enumerate() {
-        let cables = links.iter().map(|link| link.cables);
-        let near = links.iter().filter(|link| has_hosts(link.to) && has_hosts(switch));
-        all += cables.sum::<u32>();
-        direct += near.map(|link| link.cables).sum::<u32>();
+        for link in links {
+            all += link.cables;
+            direct += if hosts(switch).min(hosts(link.to)) > 0 { link.cables } else { 0 };
+        }
     }
     let is_direct = direct * 5 > all * 3;
-    let has_many = |switch: usize| graph.ports_of[switch].len() * 4 > median;
-    let is_leaf = |switch: usize| {
-        if is_direct || has_many(switch) {
-            return has_hosts(switch);
-        }
+    let is_above = |switch: usize| {
         let total: u32 = graph.links[switch].iter().map(|link| link.cables).sum();
-        let links = graph.links[switch].iter();
-        let down: u32 = links.filter(|link| has_many(link.to)).map(|link| link.cables).sum();
-        has_hosts(switch) && down * 2 <= total
+        let below = graph.links[switch].iter().filter(|link| hosts(link.to) >= 2 * hosts(switch));
+        below.map(|link| link.cables).sum::<u32>() * 2 > total
+    };
+    let has_few = |switch: usize| hosts(switch) * 4 <= median;
+    let is_leaf = |switch: usize| {
+        hosts(switch) > 0
+            && (is_direct
+                || !(is_above(switch) || has_few(switch) && is_apart(graph, switch, &has_few)))
     };
     (0..carries.len()).map(|switch| u32::from(is_leaf(switch))).collect()
+}
+
+/// Whether a switch shares at most half of its neighbours with any switch that has many hosts.
+fn is_apart(graph: &Graph<'_>, switch: usize, has_few: &impl Fn(usize) -> bool) -> bool {
+    let near = &graph.links[switch];
+    let beyond = near.iter().flat_map(|link| &graph.links[link.to]).map(|link| link.to);
+    let mut beyond: Vec<usize> = beyond.filter(|other| !has_few(*other)).collect();
+    beyond.sort_unstable();
+    let most = beyond.chunk_by(|a, b| a == b).map(<[_]>::len).max().unwrap_or(0);
+    near.len() > 1 && most * 2 <= near.len()
 }
 
 /// Gives every other switch its level.
@@ -201,6 +210,18 @@ fn strangers(graph: &Graph<'_>, of: &[u32], label: impl Fn(usize) -> u32) -> Vec
     let mut labels: Vec<Option<u32>> = (0..of.len()).map(of_leaf).collect();
     let top = of.iter().max().copied().unwrap_or(0);
     let mut strangers = Vec::new();
+    let (mut all, mut found) = (0, Vec::new());
+    for (a, links) in graph.links.iter().enumerate().filter(|(a, _)| labels[*a].is_some()) {
+        for link in links.iter().filter(|link| link.to > a && labels[link.to].is_some()) {
+            all += link.cables;
+            if labels[a] != labels[link.to] {
+                found.push(((a, link.to), link.cables));
+            }
+        }
+    }
+    if found.iter().map(|(_, cables)| cables).sum::<u32>() * 8 <= all {
+        strangers.extend(found.into_iter().map(|(pair, _)| pair));
+    }
     for level in 2..=top {
         let (mut all, mut strange, mut kinds, mut found) = (0, 0, Vec::new(), Vec::new());
         for high in (0..of.len()).filter(|switch| of[*switch] == level) {

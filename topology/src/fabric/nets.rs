@@ -35,6 +35,8 @@ pub(super) struct Net {
     pub(super) ports: usize,
     /// How many ports in it a host usually has.
     pub(super) ports_per_host: usize,
+    /// The number of ports that it would have if none were missing.
+    pub(super) ports_whole: usize,
     /// How many leaf switches of it a leaf group usually has.
     pub(super) width: usize,
     /// The stack that it is in; the largest is 0.
@@ -89,7 +91,7 @@ impl Nets {
         };
         if firm_count > subnets {
             let split = list(graph, groups, &firm_of);
-            nets.are_bridged = are_beside(graph, &split);
+            nets.are_bridged = are_beside(graph, &split) || are_large(&split);
             if nets.are_bridged {
                 nets.of = firm_of;
             }
@@ -179,11 +181,14 @@ fn list(graph: &Graph<'_>, groups: &Groups, of: &[Option<usize>]) -> Vec<Net> {
     }
     let net = |(number, leaves): (usize, Vec<usize>)| {
         let counts = std::mem::take(&mut counts[number]);
+        let usual = mode(counts.iter().map(|(_, ports)| (*ports, *ports))).unwrap_or(0);
+        let whole = |ports: usize| if ports * 2 < usual { ports } else { usual };
         Net {
             role: Role::Outside,
             leaves,
             ports: counts.iter().map(|(_, ports)| ports).sum(),
-            ports_per_host: mode(counts.iter().map(|(_, ports)| (*ports, *ports))).unwrap_or(0),
+            ports_per_host: usual,
+            ports_whole: counts.iter().map(|(_, ports)| whole(*ports)).sum(),
             hosts: counts.into_iter().map(|(host, _)| host).collect(),
             width: mode(std::mem::take(&mut widths[number])).unwrap_or(1),
             stack: 0,
@@ -218,10 +223,11 @@ fn shared(graph: &Graph<'_>, nets: &[Net]) -> Vec<((usize, usize), usize)> {
     pairs.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect()
 }
 
-/// Whether two networks with so many hosts in common carry the same hosts in the same way.
+/// Whether two networks with so many hosts in common carry the same hosts in about the same way.
 fn are_equal(a: &Net, b: &Net, shared: usize) -> bool {
-    a.width == b.width
-        && a.ports_per_host == b.ports_per_host
+    let are_near = |a: usize, b: usize| a.abs_diff(b) * 6 <= a.max(b);
+    are_near(a.width, b.width)
+        && are_near(a.ports_per_host, b.ports_per_host)
         && shared * 2 >= a.hosts.len().max(b.hosts.len())
 }
 
@@ -241,6 +247,15 @@ fn are_beside(graph: &Graph<'_>, nets: &[Net]) -> bool {
     }
     let all: usize = nets.iter().map(|net| net.ports).sum();
     alone * 10 <= all
+}
+
+/// Whether nearly all ports are in networks of about one size.
+fn are_large(nets: &[Net]) -> bool {
+    let most = nets.iter().map(|net| net.ports).max().unwrap_or(0);
+    let all: usize = nets.iter().map(|net| net.ports).sum();
+    let large = nets.iter().filter(|net| net.ports * 3 >= most && net.leaves.len() > 1);
+    let (count, ports) = large.fold((0, 0), |(count, ports), net| (count + 1, ports + net.ports));
+    count > 1 && ports * 20 >= all * 19
 }
 
 /// The stacks, the largest first.
@@ -357,10 +372,10 @@ fn set_roles(graph: &Graph<'_>, groups: &Groups, nets: &mut Nets) {
             && stack.is_rail_only == first.is_rail_only
             && nets.list[stack.nets[0]].width == nets.list[first.nets[0]].width;
         let few: usize = ports(&nets.list, &stack);
-        let is_main = taken * 2 <= all && (is_alike || few * 2 >= most);
+        let is_lost = index > 0 && is_fragment(groups, nets, &stack, taken * 2 <= all);
+        let is_main = taken * 2 <= all && (is_alike || few * 2 >= most) && !is_lost;
         hosts().for_each(|host| is_taken[*host] = true);
         if !is_main {
-            let is_lost = is_fragment(groups, nets, &stack);
             let role = if is_lost { Role::Fragment } else { Role::Outside };
             stack.nets.iter().for_each(|net| nets.list[*net].role = role);
         }
@@ -368,17 +383,24 @@ fn set_roles(graph: &Graph<'_>, groups: &Groups, nets: &mut Nets) {
     }
 }
 
-/// Whether a stack is leaf switches of one group that a larger network lacks.
-fn is_fragment(groups: &Groups, nets: &Nets, stack: &Stack) -> bool {
+/// Whether a stack is leaf switches that lost their cables to a larger network: on their own, but
+/// with hosts of their own, or hosts that the larger network has in a group that lacks them.
+fn is_fragment(groups: &Groups, nets: &Nets, stack: &Stack, has_own_hosts: bool) -> bool {
     let leaves = || stack.nets.iter().flat_map(|net| &nets.list[*net].leaves);
     let hosts = || stack.nets.iter().flat_map(|net| &nets.list[*net].hosts);
-    let Some(group) = hosts().next().and_then(|host| groups.home[*host]) else { return false };
-    let is_small = leaves().count() == stack.nets.len();
-    let is_of_group = hosts().all(|host| groups.home[*host] == Some(group));
-    let lacks = |net: &usize| {
-        let net = &nets.list[*net];
+    let mut main = nets.main().flat_map(|stack| &stack.nets).map(|net| &nets.list[*net]);
+    if leaves().count() != stack.nets.len() {
+        return false;
+    }
+    if has_own_hosts {
+        return main.any(|net| net.leaves.len() > 1);
+    }
+    let homes = hosts().filter_map(|host| groups.home[*host]);
+    let Some(group) = mode(homes.map(|home| (home, 1))) else { return false };
+    let lacks = |net: &Net| {
         let here = net.leaves.iter().filter(|leaf| groups.of[**leaf] == Some(group)).count();
         here < net.width
     };
-    is_small && is_of_group && nets.main().flat_map(|stack| &stack.nets).any(lacks)
+    let (all, here) = (hosts().count(), hosts().filter(|host| groups.home[**host] == Some(group)));
+    here.count() * 2 > all && main.any(lacks)
 }

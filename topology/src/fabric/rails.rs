@@ -35,6 +35,8 @@ struct Unit {
     blocks: Vec<Block>,
     /// The number of ports on its leaf switches.
     ports: usize,
+    /// Hosts have equally many ports on each of its leaf switches.
+    is_even: bool,
     /// Hosts have their ports on its leaf switches as rails have it.
     is_regular: bool,
     /// Enough hosts agree on the device name of every rail.
@@ -60,13 +62,25 @@ impl Rails {
     pub(super) fn of(graph: &Graph<'_>, levels: &Levels, groups: &Groups, nets: &Nets) -> Self {
         let mut units = Vec::new();
         for stack in nets.main() {
-            units.extend(units_of(graph, levels, groups, nets, stack));
+            let part = pure_parts(graph, levels, groups, nets, stack);
+            let found = units_of(graph, groups, nets, stack, &part);
+            let ports = |is_even| {
+                let units = found.iter().filter(|unit| unit.is_even == is_even);
+                units.map(|unit| unit.ports).sum::<usize>()
+            };
+            if ports(false) > ports(true) && !stack.is_rail_only {
+                // Ports are spread at will.
+                let whole = whole(graph, levels, nets);
+                units.extend(units_of(graph, groups, nets, stack, &whole));
+            } else {
+                units.extend(found);
+            }
         }
         let count = mode(units.iter().map(|unit| (unit.blocks.len(), unit.ports))).unwrap_or(0);
         let mut rails = Self {
             of: vec![None; graph.links.len()],
             count: if count > 1 { count } else { 0 },
-            is_regular: units.iter().all(|unit| unit.is_regular),
+            is_regular: units.iter().all(|unit| unit.is_regular && unit.blocks.len() == count),
             is_told_by_switches: true,
             is_sure: true,
         };
@@ -144,12 +158,11 @@ fn numbers(graph: &Graph<'_>, unit: &Unit, names: &[Option<u32>]) -> Vec<Option<
 /// The units of a stack.
 fn units_of(
     graph: &Graph<'_>,
-    levels: &Levels,
     groups: &Groups,
     nets: &Nets,
     stack: &Stack,
+    part: &[usize],
 ) -> Vec<Unit> {
-    let part = pure_parts(graph, levels, groups, nets, stack);
     let leaves = || stack.nets.iter().flat_map(|net| &nets.list[*net].leaves).copied();
     let plane = |leaf: usize| nets.of[leaf].and_then(|net| nets.plane(net)).unwrap_or(0);
     // Two leaf switches of one part, or of one group and plane, are of one unit.
@@ -187,7 +200,7 @@ fn pure_parts(
 ) -> Vec<usize> {
     let is_same_net = |a: usize, b: usize| nets.of[a].is_some() && nets.of[a] == nets.of[b];
     if stack.is_rail_only || nets.list[stack.nets[0]].width < 2 {
-        return levels.parts(graph, is_same_net);
+        return whole(graph, levels, nets);
     }
     let mut pure: Vec<usize> = (0..graph.links.len()).collect();
     let top = levels.of.iter().max().copied().unwrap_or(0);
@@ -210,6 +223,11 @@ fn pure_parts(
     pure
 }
 
+/// By switch: the network around it.
+fn whole(graph: &Graph<'_>, levels: &Levels, nets: &Nets) -> Vec<usize> {
+    levels.parts(graph, |a, b| nets.of[a].is_some() && nets.of[a] == nets.of[b])
+}
+
 /// Looks at the hosts of a unit.
 fn unit(
     graph: &Graph<'_>,
@@ -226,7 +244,7 @@ fn unit(
         })
     };
     let leaves = blocks.iter().flat_map(|block| &block.leaves);
-    let is_even = are_even(graph, leaves.map(|leaf| at_home(*leaf).collect()));
+    let (is_even, is_told) = are_even(graph, leaves.map(|leaf| at_home(*leaf).collect()));
     let mut votes: Vec<((usize, u32), usize)> = Vec::new();
     for (number, block) in blocks.iter().enumerate() {
         let ports = block.leaves.iter().flat_map(|leaf| at_home(*leaf));
@@ -236,15 +254,17 @@ fn unit(
     let votes: Vec<(usize, u32, usize)> =
         votes.chunk_by(|a, b| a.0 == b.0).map(|run| (run[0].0.0, run[0].0.1, run.len())).collect();
     let is_named = name(&mut blocks, &votes);
+    let is_whole = gather(groups, &mut blocks);
     let leaves = blocks.iter().flat_map(|block| &block.leaves);
     let ports = leaves.map(|leaf| graph.ports_of[*leaf].len()).sum();
-    let is_regular = is_even && (is_rail_only || blocks.len() < 2 || are_clear(&votes));
-    Unit { plane, blocks, ports, is_regular, is_named }
+    let is_regular =
+        is_even && is_told && is_whole && (is_rail_only || blocks.len() < 2 || are_clear(&votes));
+    Unit { plane, blocks, ports, is_even, is_regular, is_named }
 }
 
-/// Whether hosts have about equally many of their ports on each leaf switch, by the ports of each.
-/// One host alone does not tell.
-fn are_even(graph: &Graph<'_>, leaves: impl Iterator<Item = Vec<usize>>) -> bool {
+/// Whether hosts have about equally many of their ports on each leaf switch, by the ports of each,
+/// and whether one of them has several hosts, without which that says little.
+fn are_even(graph: &Graph<'_>, leaves: impl Iterator<Item = Vec<usize>>) -> (bool, bool) {
     let (mut all, mut odd, mut most) = (0, 0, 0);
     for ports in leaves {
         let mut hosts: Vec<_> = ports.into_iter().map(|port| graph.host_of[port]).collect();
@@ -256,7 +276,7 @@ fn are_even(graph: &Graph<'_>, leaves: impl Iterator<Item = Vec<usize>>) -> bool
         all += counts.len();
         most = most.max(counts.len());
     }
-    most > 1 && odd * 4 <= all
+    (odd * 4 <= all, most > 1)
 }
 
 /// Whether most device names are on one block each, so that ports are not spread at will.
@@ -270,6 +290,27 @@ fn are_clear(votes: &[(usize, u32, usize)]) -> bool {
     most.values().sum::<usize>() * 3 >= all * 2
 }
 
+/// Puts leaf switches that lost their cables to those of their rail back to them by their names:
+/// blocks beyond the number of leaf switches that a group usually has. Says whether there were none.
+fn gather(groups: &Groups, blocks: &mut Vec<Block>) -> bool {
+    let leaves = blocks.iter().flat_map(|block| &block.leaves);
+    let mut in_group: Vec<usize> = leaves.filter_map(|leaf| groups.of[*leaf]).collect();
+    in_group.sort_unstable();
+    let widths = in_group.chunk_by(|a, b| a == b).map(|run| (run.len(), 1));
+    let width = mode(widths).unwrap_or(0);
+    if blocks.len() <= width {
+        return true;
+    }
+    blocks.sort_by_key(|block| std::cmp::Reverse(block.leaves.len()));
+    for stray in blocks.split_off(width) {
+        let same = blocks.iter_mut().find(|block| block.name == stray.name);
+        if let Some(block) = same {
+            block.leaves.extend(stray.leaves);
+        }
+    }
+    false
+}
+
 /// Names every block by the first of the device names that are usual in it, and says whether the
 /// names are beyond doubt.
 fn name(blocks: &mut [Block], votes: &[(usize, u32, usize)]) -> bool {
@@ -279,7 +320,8 @@ fn name(blocks: &mut [Block], votes: &[(usize, u32, usize)]) -> bool {
     let mut names = Vec::new();
     for run in votes.chunk_by(|a, b| a.0 == b.0) {
         let most = run.iter().map(|(_, _, votes)| *votes).max().unwrap_or(0);
-        let Some((block, name, votes)) = run.iter().find(|(_, _, votes)| votes * 2 >= most) else {
+        let Some((block, name, votes)) = run.iter().find(|(_, _, votes)| votes * 4 >= most * 3)
+        else {
             continue;
         };
         let elsewhere = all[name] - votes;

@@ -12,6 +12,8 @@ use std::collections::BTreeSet;
 use super::graph::Graph;
 use super::grid::{self, Grid};
 use super::levels::Levels;
+use super::nets::Net;
+use super::sets::mode;
 use super::{Kind, Ratio};
 use crate::certainty::Certainty;
 
@@ -26,12 +28,14 @@ pub(super) struct Shape {
     pub(super) certainty: Certainty,
     /// Why.
     pub(super) because: String,
+    /// The capacity of its leaf switches, if it is a tree.
+    pub(super) capacity: Capacity,
     /// Its places on a grid, if it is one.
     pub(super) grid: Option<Grid>,
 }
 
 /// Finds the shape of the network of these switches.
-pub(super) fn shape(graph: &Graph<'_>, levels: &Levels, switches: &[usize]) -> Shape {
+pub(super) fn shape(graph: &Graph<'_>, levels: &Levels, net: &Net, switches: &[usize]) -> Shape {
     let on = |level: u32| switches.iter().filter(move |switch| levels.of[**switch] == level);
     let top = switches.iter().map(|switch| levels.of[*switch]).max().unwrap_or(0);
     let leaves = on(1).count();
@@ -49,16 +53,16 @@ pub(super) fn shape(graph: &Graph<'_>, levels: &Levels, switches: &[usize]) -> S
         return shape;
     }
     if sideways * 8 <= upright && reaches_all(graph, levels, switches, top, leaves) {
-        let kind = Kind::FatTree { levels: top, oversubscription: ratio(graph, levels, switches) };
-        let odd = switches
-            .iter()
-            .any(|switch| graph.links[*switch].iter().any(|link| !levels.fits(*switch, link.to)));
-        let certainty = if odd { Certainty::Likely } else { Certainty::Certain };
+        let capacity = capacity(graph, levels, switches, net);
+        let kind = Kind::FatTree { levels: top, oversubscription: ratio(capacity) };
+        let has_all = net.ports == net.ports_whole;
+        let is_whole = is_whole(graph, levels, switches) && sideways == 0 && has_all;
+        let certainty = if is_whole { Certainty::Certain } else { Certainty::Likely };
         let because = format!(
             "{leaves} leaf switches have cables only upwards, and each of the topmost switches on \
              level {top} reaches them all"
         );
-        return Shape::new(kind, certainty, because);
+        return Shape { capacity, ..Shape::new(kind, certainty, because) };
     }
     let because = "the switches form neither a tree nor a grid, and no groups".to_owned();
     Shape::new(Kind::Other { levels: top }, Certainty::Unknown, because)
@@ -66,7 +70,7 @@ pub(super) fn shape(graph: &Graph<'_>, levels: &Levels, switches: &[usize]) -> S
 
 impl Shape {
     fn new(kind: Kind, certainty: Certainty, because: String) -> Self {
-        Self { kind, certainty, because, grid: None }
+        Self { kind, certainty, because, capacity: Capacity::default(), grid: None }
     }
 }
 
@@ -90,7 +94,7 @@ fn direct(graph: &Graph<'_>, switches: &[usize]) -> Shape {
     };
     let is_sure = grid.percent == 100 && grid.is_unlike_others;
     let certainty = if is_sure { Certainty::Certain } else { Certainty::Likely };
-    Shape { kind, certainty, because, grid: Some(grid) }
+    Shape { grid: Some(grid), ..Shape::new(kind, certainty, because) }
 }
 
 /// How many cables go from one level to the next, how many do not, and how many of those are
@@ -135,40 +139,57 @@ fn reaches_all(
     good.count() * 2 > tried.len()
 }
 
-/// Capacity from hosts into leaf switches over that upwards, by the median leaf switch. A ratio
-/// that missing cables may have bent by 6 % is given as the simple one nearby.
-fn ratio(graph: &Graph<'_>, levels: &Levels, switches: &[usize]) -> Ratio {
+/// The capacity of leaf switches in one network.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Capacity {
+    /// Gigabits per second from hosts.
+    pub(super) into: u64,
+    /// Gigabits per second upwards.
+    pub(super) up: u64,
+}
+
+/// Capacity from hosts over that upwards.
+pub(super) fn ratio(capacity: Capacity) -> Ratio {
+    let Capacity { into, up } = capacity;
+    let divisor = common_divisor(into, up).max(1);
+    Ratio(into / divisor, up / divisor)
+}
+
+/// Capacity at the rates that most ports and cables have, as it is if nothing is missing: hosts
+/// have as many ports, and leaf switches as many cables upwards, as most have.
+fn capacity(graph: &Graph<'_>, levels: &Levels, switches: &[usize], net: &Net) -> Capacity {
     let leaves = || switches.iter().filter(|switch| levels.of[**switch] == 1);
-    let rate = |port: &usize| u64::from(graph.fabric.ports[*port].gbps.max(1));
-    let into = |leaf: &usize| graph.ports_of[*leaf].iter().map(rate).sum();
+    let ports = leaves().flat_map(|leaf| &graph.ports_of[*leaf]);
+    let rate = mode(ports.map(|port| (graph.fabric.ports[*port].gbps, 1))).unwrap_or(0).max(1);
+    let up =
+        || leaves().flat_map(|leaf| &graph.links[*leaf]).filter(|link| levels.of[link.to] == 2);
+    let cables = up().map(|link| (link.gbps / u64::from(link.cables), link.cables as usize));
+    let up_rate = mode(cables).unwrap_or(0).max(1);
+    let above = |leaf: &usize| {
+        let up = graph.links[*leaf].iter().filter(|link| levels.of[link.to] == 2);
+        up.map(|link| u64::from(link.cables)).sum::<u64>()
+    };
+    let each = mode(leaves().map(|leaf| (above(leaf), 1))).unwrap_or(0);
+    Capacity {
+        into: net.ports_whole as u64 * u64::from(rate),
+        up: leaves().count() as u64 * each * up_rate,
+    }
+}
+
+/// Whether no cable seems to be missing or misplaced: leaf switches have equally many upwards.
+fn is_whole(graph: &Graph<'_>, levels: &Levels, switches: &[usize]) -> bool {
     let up = |leaf: &usize| {
         let up = graph.links[*leaf].iter().filter(|link| levels.of[link.to] == 2);
-        up.map(|link| link.gbps).sum()
+        up.map(|link| link.cables).sum::<u32>()
     };
-    let (into, up) = (median(leaves().map(into)), median(leaves().map(up)));
-    simple(into, up)
-}
-
-/// The value in the middle; 0 of none.
-fn median(values: impl Iterator<Item = u64>) -> u64 {
-    let mut values: Vec<u64> = values.collect();
-    values.sort_unstable();
-    values.get(values.len() / 2).copied().unwrap_or(0)
-}
-
-/// `a` over `b`, or the simplest ratio within 6 % of it.
-fn simple(a: u64, b: u64) -> Ratio {
-    let near = |p: u64, q: u64| {
-        let (exact, simple) = (u128::from(a) * u128::from(q), u128::from(p) * u128::from(b));
-        exact.abs_diff(simple) * 100 <= exact.max(simple) * 6
-    };
-    let candidates = (1..=4).flat_map(|q| (1..=16).map(move |p| (p, q)));
-    let nearby = candidates.clone().filter(|_| a > 0 && b > 0).find(|(p, q)| near(*p, *q));
-    let (p, q) = nearby.unwrap_or_else(|| {
-        let divisor = common_divisor(a, b).max(1);
-        (a / divisor, b / divisor)
-    });
-    Ratio(p, q)
+    let mut counts = switches.iter().filter(|switch| levels.of[**switch] == 1).map(up);
+    let first = counts.next();
+    let mut above = switches.iter().filter(|switch| levels.of[**switch] > 1);
+    counts.all(|count| Some(count) == first)
+        && above.all(|switch| graph.ports_of[*switch].is_empty())
+        && switches
+            .iter()
+            .all(|switch| graph.links[*switch].iter().all(|link| levels.fits(*switch, link.to)))
 }
 
 fn common_divisor(a: u64, b: u64) -> u64 {

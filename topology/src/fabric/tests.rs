@@ -200,6 +200,7 @@ fn whole_fabrics_have_their_kind() {
         ("rail only, large", rail_only(4, 8, 8, 4), Kind::RailOnly, 8),
         ("torus", grid(&[5, 6], true, 2), Kind::Torus { dims: vec![5, 6] }, 0),
         ("torus 3", grid(&[5, 4, 6], true, 2), Kind::Torus { dims: vec![4, 5, 6] }, 0),
+        ("torus 4", grid(&[3, 4, 4, 3], true, 2), Kind::Torus { dims: vec![3, 3, 4, 4] }, 0),
         ("cube", grid(&[2, 2, 2, 2], true, 2), Kind::HyperX { dims: vec![2; 4] }, 0),
         ("hyperx", grid(&[4, 6], false, 2), Kind::HyperX { dims: vec![4, 6] }, 0),
         ("mesh", grid(&[8], false, 2), Kind::HyperX { dims: vec![8] }, 0),

@@ -3,13 +3,16 @@
 //! Few exceptions do not change an answer, but a graph that has another reading makes it likely
 //! instead of certain. Fabrics that mix kinds are unknown.
 
+use std::collections::BTreeMap;
+
 use super::graph::Graph;
 use super::groups::Groups;
 use super::levels::Levels;
 use super::nets::Nets;
 use super::oddities::{self, Parts};
 use super::rails::Rails;
-use super::shape::{Shape, shape};
+use super::sets::mode;
+use super::shape::{Capacity, Shape, ratio, shape};
 use super::{Classification, Fabric, Kind, Oddity, Place, order};
 use crate::certainty::{Certainty, Finding};
 
@@ -80,7 +83,7 @@ fn shapes(graph: &Graph<'_>, levels: &Levels, nets: &Nets) -> Vec<Option<Shape>>
         net.iter().for_each(|net| switches[*net].push(switch));
     }
     let shape = |(net, switches): (usize, &Vec<usize>)| {
-        nets.plane(net).map(|_| shape(graph, levels, switches))
+        nets.plane(net).map(|_| shape(graph, levels, &nets.list[net], switches))
     };
     switches.iter().enumerate().map(shape).collect()
 }
@@ -92,16 +95,20 @@ fn kind(parts: &Parts<'_>, shapes: &[Option<Shape>]) -> Finding<Kind> {
         let because = "cables between switches were not looked at";
         return finding(Kind::Other { levels: 1 }, Certainty::Unknown, because);
     }
-    let shapes: Vec<&Shape> = shapes.iter().flatten().collect();
-    let alike =
-        |one: &&Shape| shapes.iter().filter(|other| are_alike(&one.kind, &other.kind)).count();
-    let tried = shapes.iter().take(KINDS_TRIED);
+    let shapes: Vec<(&Shape, usize)> = (shapes.iter().zip(&nets.list))
+        .filter_map(|(shape, net)| Some((shape.as_ref()?, net.ports)))
+        .collect();
+    let alike = |one: &Shape| {
+        let alike = shapes.iter().filter(|(other, _)| are_alike(&one.kind, &other.kind));
+        alike.map(|(_, ports)| ports).sum::<usize>()
+    };
+    let tried = shapes.iter().take(KINDS_TRIED).map(|(shape, _)| *shape);
     let Some(first) = tried.rev().max_by_key(|shape| alike(shape)) else {
         return finding(Kind::Other { levels: 0 }, Certainty::Unknown, "there are no networks");
     };
     let same = alike(first);
-    let others = shapes.len() - same;
-    if others * 5 > same + 1 {
+    let others = shapes.iter().map(|(_, ports)| ports).sum::<usize>() - same;
+    if others * 2 > same {
         let because = "networks of several kinds are beside each other";
         return finding(
             Kind::Other { levels: levels_of(&first.kind) },
@@ -109,9 +116,10 @@ fn kind(parts: &Parts<'_>, shapes: &[Option<Shape>]) -> Finding<Kind> {
             because,
         );
     }
-    let least = shapes.iter().map(|shape| shape.certainty).min();
+    let mine = || shapes.iter().filter(|(shape, _)| are_alike(&shape.kind, &first.kind));
+    let least = mine().map(|(shape, _)| shape.certainty).min();
     let mut certainty = least.unwrap_or_default();
-    if others > 0 || nets.are_bridged || !rails.is_regular {
+    if others > 0 || nets.are_bridged || !rails.is_regular || has_lost(parts) {
         certainty = certainty.min(Certainty::Likely);
     }
     let is_rail_only = nets.main().next().is_some_and(|stack| stack.is_rail_only);
@@ -128,8 +136,24 @@ fn kind(parts: &Parts<'_>, shapes: &[Option<Shape>]) -> Finding<Kind> {
             let because = "the ports of a host are on several switches of a grid";
             finding(Kind::Other { levels: 1 }, Certainty::Unknown, because)
         }
+        Kind::FatTree { levels, .. } => {
+            let total = mine().fold(Capacity::default(), |total, (shape, _)| Capacity {
+                into: total.into + shape.capacity.into,
+                up: total.up + shape.capacity.up,
+            });
+            let kind = Kind::FatTree { levels: *levels, oversubscription: ratio(total) };
+            finding(kind, certainty, &first.because)
+        }
         other => finding(other.clone(), certainty, &first.because),
     }
+}
+
+/// Whether ports are down, or leaf switches lost their cables.
+fn has_lost(parts: &Parts<'_>) -> bool {
+    let Parts { graph, nets, .. } = parts;
+    let is_down = |port: &usize| graph.fabric.ports[*port].attached.is_none();
+    nets.list.iter().any(|net| nets.is_fragment(net))
+        || graph.hosts.iter().any(|host| host.ports.iter().any(is_down))
 }
 
 /// The finding of a rail-only fabric.
@@ -233,20 +257,46 @@ fn crosses(parts: &Parts<'_>) -> Finding<bool> {
 
 /// By port: its place.
 fn places(parts: &Parts<'_>) -> Vec<(Option<Place>, Certainty)> {
-    let Parts { graph, nets, rails, .. } = parts;
-    let units_are_alone = rails.is_told_by_switches;
-    let place = |leaf: &Option<usize>| {
-        let leaf = (*leaf)?;
-        let net = nets.of[leaf]?;
-        let Some(plane) = nets.plane(net) else { return Some((None, Certainty::Likely)) };
-        let (rail, mut certainty) = rails.of[leaf]?;
-        if graph.fabric.is_partial && !units_are_alone {
-            certainty = certainty.min(Certainty::Likely);
-        }
-        Some((Some(Place { rail, plane }), certainty))
+    let Parts { graph, nets, rails, levels, .. } = parts;
+    let label = |leaf: usize| {
+        let plane = nets.plane(nets.of[leaf]?)?;
+        rails.of[leaf].map(|(rail, certainty)| (Place { rail, plane }, certainty))
     };
-    let place = |leaf| place(leaf).unwrap_or((None, Certainty::Unknown));
+    let lost = lost(parts, &|leaf| label(leaf).map(|(place, _)| place));
+    let is_unsure = graph.fabric.is_partial && !rails.is_told_by_switches;
+    let place = |leaf: usize| {
+        let Some((place, certainty)) = label(leaf) else {
+            return (lost.get(&leaf).copied(), Certainty::Likely);
+        };
+        let is_odd = levels.of[leaf] > 1 || is_unsure;
+        let certainty = if is_odd { certainty.min(Certainty::Likely) } else { certainty };
+        (Some(place), certainty)
+    };
+    let place = |leaf: &Option<usize>| leaf.map_or((None, Certainty::Unknown), place);
     graph.leaf_of.iter().map(place).collect()
+}
+
+/// Places of leaf switches that lost their cables to the rest: those of ports of the same names.
+fn lost(parts: &Parts<'_>, label: &impl Fn(usize) -> Option<Place>) -> BTreeMap<usize, Place> {
+    let Parts { graph, nets, .. } = parts;
+    let fragments = nets.list.iter().filter(|net| nets.is_fragment(net));
+    let leaves: Vec<usize> = fragments.flat_map(|net| net.leaves.iter().copied()).collect();
+    let mut known: Vec<(u32, Place)> = Vec::new();
+    if !leaves.is_empty() {
+        let ports = graph.leaf_of.iter().zip(&graph.key_of);
+        known.extend(ports.filter_map(|(leaf, key)| Some((*key, label((*leaf)?)?))));
+    }
+    known.sort_unstable();
+    let keys = known.chunk_by(|a, b| a.0 == b.0);
+    let usual: BTreeMap<u32, Place> = keys
+        .filter_map(|run| Some((run[0].0, mode(run.iter().map(|(_, place)| (*place, 1)))?)))
+        .collect();
+    let place = |leaf: usize| {
+        let keys = graph.ports_of[leaf].iter().map(|port| graph.key_of[*port]);
+        let place = mode(keys.filter_map(|key| Some((*usual.get(&key)?, 1))))?;
+        Some((leaf, place))
+    };
+    leaves.into_iter().filter_map(place).collect()
 }
 
 /// By port: its subnet.

@@ -219,7 +219,7 @@ impl Rail {
         let (is_up, is_gone) = (true, false);
         let queues = Vec::new();
         let first = context.gid(number, 0).unwrap_or(gid);
-        let wire = Wire::read((name, number), &gid, &first, settings.devices.place(name, number));
+        let wire = Wire::new(&gid, &first, settings.devices.place(name, number));
         Ok(Self {
             context,
             port,

@@ -144,8 +144,9 @@ fn one_machine(seen: &Seen) -> anyhow::Result<&Machine> {
 fn in_words(seen: &Seen) -> String {
     let mut parts: Vec<String> = seen.machines.iter().map(machine::machine).collect();
     parts.extend(seen.evidence.as_ref().map(here::text));
-    if let Some(Network { fabric, found, .. }) = &seen.network {
-        parts.push(text::fabric(fabric, found));
+    if let Some(Network { fabric, found, site }) = &seen.network {
+        let measured = site.as_ref().map(text::measured).unwrap_or_default();
+        parts.push(text::fabric(fabric, found) + &measured);
     }
     parts.join("\n")
 }
@@ -153,7 +154,7 @@ fn in_words(seen: &Seen) -> String {
 fn in_json(seen: &Seen) -> anyhow::Result<String> {
     let machines: Vec<_> = seen.machines.iter().map(json::machine).collect();
     let network = seen.network.as_ref();
-    let fabric = network.map(|network| json::fabric(&network.fabric, &network.found));
+    let fabric = network.map(json::described);
     let here = seen.evidence.as_ref().map(here::json);
     let all = serde_json::json!({ "machines": machines, "here": here, "fabric": fabric });
     Ok(serde_json::to_string_pretty(&all)? + "\n")

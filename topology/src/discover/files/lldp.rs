@@ -82,7 +82,7 @@ pub fn fabric(hosts: &[Lldp]) -> Fabric {
     }
     let numbers: HashMap<u64, HashMap<&str, u16>> =
         names.iter().map(|(switch, names)| (*switch, numbers(names))).collect();
-    let mut fabric = Fabric::default();
+    let mut fabric = Fabric { is_partial: true, ..Fabric::default() };
     let mut switches = HashMap::new();
     for host in hosts {
         let mut seen = BTreeSet::new();

@@ -92,13 +92,13 @@ fake_test! {
 fake_test! {
     /// `ip addr del` and then `ip addr add`, of the same address or another.
     fn an_address_that_goes_and_another_that_comes_end_no_job() {
-        for next in [roce(0, 0), roce(7, 0)] {
+        for (rank, next) in [(0, roce(0, 0)), (0, roce(7, 0)), (1, roce(7, 0))] {
             let mut world = world([&[roce(0, 0)], &[roce(1, 0)]], false);
-            world.relocate(0, Like { gid: [0; 16], ..roce(0, 0) }, AddressEvent::GidChange);
+            world.relocate(rank, Like { gid: [0; 16], ..next }, AddressEvent::GidChange);
             world.look();
             world.offer(b"on its way");
             world.look();
-            world.relocate(0, next, AddressEvent::GidChange);
+            world.relocate(rank, next, AddressEvent::GidChange);
             world.goes_on();
         }
     }
@@ -106,15 +106,17 @@ fake_test! {
 
 fake_test! {
     fn a_port_that_comes_up_with_another_lid_is_used_again() {
-        let mut world = world([&[infiniband(PLAIN, 3)], &[infiniband(PLAIN, 4)]], false);
-        let port = world.devices[0][0];
-        port.port(false);
-        world.look();
-        world.offer(b"on its way");
-        let like = infiniband(PLAIN, 9);
-        port.relocate(like.lid, like.gid);
-        port.port(true);
-        world.goes_on();
+        for rank in [0, 1] {
+            let mut world = world([&[infiniband(PLAIN, 3)], &[infiniband(PLAIN, 4)]], false);
+            let port = world.devices[rank][0];
+            port.port(false);
+            world.look();
+            world.offer(b"on its way");
+            let like = infiniband(PLAIN, 9);
+            port.relocate(like.lid, like.gid);
+            port.port(true);
+            world.goes_on();
+        }
     }
 }
 
