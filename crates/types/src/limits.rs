@@ -290,6 +290,7 @@ const _: () = assert!(EVIDENCE_NAME_BYTES_MAX <= u8::MAX as usize, "lengths of a
 const _: () = assert!(
     EVIDENCE_PORTS_MAX * (EVIDENCE_SOURCES_MAX * 17 + EVIDENCE_NAME_BYTES_MAX + 26)
         + FABRIC_LEVELS_MAX * (EVIDENCE_NAME_BYTES_MAX + 1)
+        + LANES_MAX * 19
         + 32
         <= EVIDENCE_BYTES_MAX
 );

@@ -95,7 +95,7 @@ pub struct Config {
     pub chunk_bytes: Option<usize>,
     /// `RINGFOLD_CHANNELS`: parts of a long call that `ring` and `chain` let go side by side, each
     /// over a TCP connection of its own: a network may give each connection but a share. 1 to 8;
-    /// default: 2 where data goes by TCP only, be it between hosts, or as many as there are rails for TCP, else 1. What is beyond is taken
+    /// default: 2 where data goes by TCP only, or the number of rails for TCP if that is more, else 1. What is beyond is taken
     /// for the nearest.
     pub channels: Option<u8>,
     /// `RINGFOLD_TOPO`: `off` leaves rails, planes and the order of hosts out of all choices, and
@@ -260,14 +260,14 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The values of `ALIKE`, in words; empty where nothing is set. `site` is the digest of what the
-    /// topology file says of all hosts.
+    /// The values of `ALIKE`, in words; empty where nothing is set. `site` is the digest of a
+    /// topology file for all hosts.
     pub(crate) fn alike(&self, site: Option<u64>) -> [String; 6] {
         let chunk = self.chunk_bytes.map_or_else(String::new, |bytes| bytes.to_string());
         let channels = self.channels.map_or_else(String::new, |channels| channels.to_string());
         let plan = match self.plan.rows().len() {
             0 => String::new(),
-            lines => format!("{lines}-lines-{:x}", digest(&self.plan.to_string())),
+            lines => format!("{lines}-lines-{:x}", digest(self.plan.to_string())),
         };
         let topology = if self.topology { "" } else { "off" }.to_owned();
         let site = site.map_or_else(String::new, |digest| format!("{digest:x}"));

@@ -1,4 +1,4 @@
-//! What values mean: numbers, times, sizes and names.
+//! Parsers of values: numbers, times, sizes and names.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
