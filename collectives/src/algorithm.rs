@@ -5,6 +5,7 @@ use core::fmt;
 use ringfold_topology::{Layout, Order};
 use ringfold_types::{Call, Collective, Rank};
 
+use crate::crossing::Messages;
 use crate::schedule::{Form, Schedule};
 use crate::{allgather, allreduce, barrier, broadcast, reduce, reduce_scatter};
 
@@ -38,22 +39,17 @@ impl Plan<'_> {
 
     /// This rank in the order for chains that begin at the root.
     pub(crate) fn in_chain_from_root(&self) -> Member {
-        self.member(self.layout.from_root(self.layout.ring(), self.call.root))
+        self.member(self.layout.chain_from(self.call.root))
     }
 
     /// This rank in the order for chains that end at the root.
     pub(crate) fn in_chain_to_root(&self) -> Member {
-        self.member(self.layout.to_root(self.layout.ring(), self.call.root))
+        self.member(self.layout.chain_to(self.call.root))
     }
 
-    /// This rank in the order for trees and cubes.
-    pub(crate) fn in_tree(&self) -> Member {
-        self.member(self.layout.tree().clone())
-    }
-
-    /// This rank in the order for trees below the root.
-    pub(crate) fn in_tree_from_root(&self) -> Member {
-        self.member(self.layout.from_root(self.layout.tree(), self.call.root))
+    /// This rank in the order for cubes.
+    pub(crate) fn in_cube(&self) -> Member {
+        self.member(self.layout.aligned().clone())
     }
 
     fn member(&self, order: Order) -> Member {
@@ -107,6 +103,9 @@ pub struct Algorithm {
     pub schedule: fn(&Plan<'_>) -> Schedule,
     /// What it costs for a call on ranks that are there.
     pub stated: fn(&Call, &Layout) -> Stated,
+    /// States its messages: `crossing::stated` says what they cross. None where ranks reach into
+    /// each other's memory, on one host.
+    pub messages: fn(&mut Messages<'_>),
 }
 
 impl Algorithm {

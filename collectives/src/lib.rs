@@ -7,6 +7,7 @@
 //!
 //! * `schedule`: the language; `chunk`: the only place that divides counts;
 //! * `check`: proofs; `machine`: execution;
+//! * `crossing`: what a call moves across each level of a fabric;
 //! * `pattern`: who talks to whom, integers only;
 //! * `allreduce`, `allgather`, `reduce_scatter`, `broadcast`, `reduce`, `barrier`: one file per
 //!   algorithm; `algorithm` lists them; `cost` and `select` choose.
@@ -25,6 +26,7 @@ mod broadcast;
 pub mod check;
 pub mod chunk;
 pub mod cost;
+pub mod crossing;
 pub mod machine;
 mod pattern;
 mod reduce;

@@ -3,6 +3,7 @@
 
 use rayon::prelude::*;
 use ringfold_collectives::check::{Conditions, check};
+use ringfold_collectives::crossing::{Crossing, measured, stated};
 use ringfold_collectives::{Algorithm, Plan, Schedule, Stated};
 use ringfold_topology::fabric::Place;
 use ringfold_topology::{Layout, Path, RankReach, Reach};
@@ -50,15 +51,12 @@ enum Nics {
     Any(usize),
 }
 
-/// Hosts of the fabric with so many ranks each, in leaf groups of `group` and pods of `pod` hosts.
-/// Ranks are dealt to hosts at random, and hosts to groups.
-fn fabric(random: &mut Random, ranks: &[usize], group: usize, pod: usize, nics: Nics) -> Layout {
-    let all = (0..ranks.len()).flat_map(|host| vec![host; ranks[host]]);
-    let mut names: Vec<usize> = all.collect();
-    random.shuffle(&mut names);
-    let layout = Layout::from_host_names(&names);
+/// Ranks on hosts of a fabric, in leaf groups of `group` and pods of `pod` hosts.
+/// Hosts are dealt to groups at random. `names` are the hosts of the ranks.
+fn fabric(random: &mut Random, names: &[usize], group: usize, pod: usize, nics: Nics) -> Layout {
+    let layout = Layout::from_host_names(names);
     let number = |number: usize| u32::try_from(number).unwrap();
-    let mut orders: Vec<usize> = (0..ranks.len()).collect();
+    let mut orders: Vec<usize> = (0..layout.hosts()).collect();
     random.shuffle(&mut orders);
     let path = |at: &usize| Path {
         order: number(*at),
@@ -96,12 +94,14 @@ fn fabric(random: &mut Random, ranks: &[usize], group: usize, pod: usize, nics: 
 /// Hosts of different numbers of ranks, in groups and pods of any size.
 fn any_fabric(random: &mut Random) -> Layout {
     let hosts = 1 + random.below(9);
-    let ranks: Vec<usize> = (0..hosts).map(|_| 1 + random.below(5)).collect();
+    let mut names: Vec<usize> =
+        (0..hosts).flat_map(|host| vec![host; 1 + random.below(5)]).collect();
+    random.shuffle(&mut names);
     let (group, count) = (1 + random.below(4), 1 + random.below(4));
     let nics = [Nics::Unknown, Nics::OneEach(count), Nics::All(count), Nics::Any(count)];
     let nics = nics[random.below(nics.len())];
     let pod = group * (1 + random.below(3));
-    let layout = fabric(random, &ranks, group, pod, nics);
+    let layout = fabric(random, &names, group, pod, nics);
     layout.with_channels(1 + random.below(3))
 }
 
@@ -192,4 +192,108 @@ fn hierarchical_is_right_in_any_fabric() {
     proofs.into_par_iter().for_each(|(call, layout, pipeline)| {
         prove(hierarchical, call, &layout, pipeline);
     });
+}
+
+/// A count that divides evenly into shards, parts, blocks and halves of blocks of `layout`.
+fn even_count(algorithm: &Algorithm, layout: &Layout) -> usize {
+    let (size, hosts) = (layout.size(), layout.hosts());
+    let mut count = match algorithm.collective {
+        Collective::AllGather | Collective::ReduceScatter => 32,
+        _ => 32 * size * size.next_power_of_two(),
+    };
+    if algorithm.is_hierarchical() {
+        let groups = layout.leaf_groups();
+        let parts = groups.iter().map(Vec::len).min().unwrap_or(1);
+        let units = hosts * hosts.next_power_of_two() * groups.len().max(1).next_power_of_two();
+        count = 1024 * layout.carriers().len() * parts * units * groups.len().max(1);
+    }
+    count
+}
+
+#[test]
+fn what_crosses_is_as_stated() {
+    let mut random = Random::new();
+    for _ in 0..60 {
+        let layout = any_fabric(&mut random).with_channels(1);
+        for algorithm in collectives() {
+            let count = even_count(algorithm, &layout);
+            let call = any_call(&mut random, algorithm, layout.size(), count);
+            let pipeline = Pipeline { chunk: count, window_bytes: 8 * count * layout.size() };
+            let schedules = schedules(algorithm, call, &layout, pipeline);
+            let [measured, stated] =
+                [measured(&schedules, &layout), stated(algorithm, &call, &layout)];
+            assert_eq!(measured, stated, "{algorithm}, {call}, {layout:?}: measured, stated");
+        }
+    }
+}
+
+/// 64 hosts of 8 ranks in four leaf groups, hosts in random order.
+fn four_groups(random: &mut Random, nics: Nics) -> Layout {
+    let names: Vec<usize> = (0..512).map(|rank| rank / 8).collect();
+    fabric(random, &names, 16, 64, nics)
+}
+
+/// The same ranks, of which nothing is known but their hosts.
+fn unknown(layout: &Layout) -> Layout {
+    let hosts: Vec<u32> = (0..layout.size()).map(|rank| layout.host(Rank::at(rank))).collect();
+    Layout::from_host_names(&hosts)
+}
+
+/// Schedules of ranks that know their place, or do not, measured where they are.
+fn in_figures(algorithm: &Algorithm, call: Call, layout: &Layout) -> [Crossing; 2] {
+    let pipeline = Pipeline { chunk: call.count, window_bytes: 8 * call.count * layout.size() };
+    [&unknown(layout), layout]
+        .map(|known| measured(&schedules(algorithm, call, known, pipeline), layout))
+}
+
+#[test]
+fn nothing_leaves_its_rail_and_less_crosses_spines() {
+    let mut random = Random::new();
+    for nics in [Nics::All(8), Nics::OneEach(8)] {
+        let layout = four_groups(&mut random, nics);
+        for algorithm in Algorithm::of(Collective::AllReduce) {
+            let keeps = ["ring", "tree", "double_tree", "hierarchical"].contains(&algorithm.name);
+            if !keeps {
+                continue;
+            }
+            let count = 512 * 1024;
+            let call = any_call(&mut random, algorithm, layout.size(), count);
+            let [before, after] = in_figures(algorithm, call, &layout);
+            assert_eq!(after.off_rail.messages, 0, "{algorithm}, {nics:?}");
+            let spines = [before, after].map(|it| it.across_spines().bytes);
+            assert!(spines[1] < spines[0], "{algorithm}, {nics:?}: {spines:?}");
+            // In rank order the last rank of a host sends to the first of the next.
+            let leaves = before.off_rail.messages > 0;
+            assert!(leaves || algorithm.name != "ring" || matches!(nics, Nics::All(_)));
+        }
+    }
+}
+
+#[test]
+#[ignore = "prints figures"]
+fn what_crosses_spines_before_and_after() {
+    let mut random = Random::new();
+    for nics in [Nics::All(8), Nics::OneEach(8)] {
+        let layout = four_groups(&mut random, nics);
+        for mebibytes in [1, 16] {
+            let head = ["algorithm", "spines before", "after", "off rail before", "after"];
+            println!("\n{nics:?}, {mebibytes} MiB of f32, bytes of all ranks");
+            let [name, rest @ ..] = head;
+            println!("{name:<34}{}", rest.map(|it| format!("{it:>17}")).concat());
+            for algorithm in collectives().filter(|it| !it.is_direct()) {
+                let count = (mebibytes << 20) / 4;
+                let (collective, data_type) = (algorithm.collective, DataType::F32);
+                let of_rank =
+                    matches!(collective, Collective::AllGather | Collective::ReduceScatter);
+                let count = if of_rank { count / layout.size() } else { count };
+                let call = Call { collective, count, data_type, op: ReduceOp::Sum, root: Rank(0) };
+                let [before, after] = in_figures(algorithm, call, &layout);
+                let spines = [before, after].map(|it| it.across_spines().bytes);
+                let off_rail = [before, after].map(|it| it.off_rail.bytes);
+                let figures = [spines[0], spines[1], off_rail[0], off_rail[1]];
+                let figures = figures.map(|it| format!("{it:>17}")).concat();
+                println!("{:<34}{figures}", algorithm.to_string());
+            }
+        }
+    }
 }

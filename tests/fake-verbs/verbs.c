@@ -468,6 +468,9 @@ EXPORT const char *ibv_event_type_str(int type) {
     case EVENT_FATAL: return "local catastrophic error";
     case EVENT_PORT_ACTIVE: return "port active";
     case EVENT_PORT_ERROR: return "port error";
+    case 11: return "LID change";
+    case 17: return "client reregistration";
+    case 18: return "GID table change";
     default: return "unknown";
     }
 }
@@ -659,6 +662,15 @@ EXPORT void fake_event(int device, int type) {
         if (contexts[at] && contexts[at]->of == device &&
             write(contexts[at]->events_in, &event, sizeof event) < 0)
             abort();
+    move_on();
+    pthread_mutex_unlock(&lock);
+}
+
+/* Gives the port another LID and GID; a GID of zeros takes the GID away. */
+EXPORT void fake_move(int device, int lid, const uint8_t *gid) {
+    pthread_mutex_lock(&lock);
+    devices[device].port.lid = (uint16_t)lid;
+    memcpy(devices[device].gid, gid, 16);
     move_on();
     pthread_mutex_unlock(&lock);
 }

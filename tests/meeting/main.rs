@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod fabric;
+
 use std::net::TcpListener;
 use std::process::Command;
 use std::time::Duration;

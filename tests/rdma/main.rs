@@ -20,6 +20,7 @@ mod doctor;
 mod faults;
 mod iwarp;
 mod lab;
+mod rails;
 
 /// Statuses and both streams come back, whoever still holds them, and nothing else does.
 #[test]

@@ -7,7 +7,8 @@ use crate::rust::has_word;
 use crate::tree::{File, Tree};
 
 /// The root listing is the architecture.
-const ROOMS: &[&str] = &["bench", "collectives", "crates", "tests", "topology", "transport"];
+const ROOMS: &[&str] =
+    &["bench", "collectives", "crates", "docs", "tests", "topology", "transport"];
 
 /// Where `unsafe` may be.
 const DOORS: &[&str] = &[

@@ -5,7 +5,7 @@
 
 use ringfold_types::Collective;
 
-use super::direct::{named, stated};
+use super::direct::{messages, named, stated};
 use crate::algorithm::Algorithm;
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
@@ -13,4 +13,5 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     name: "attached",
     schedule: |plan| named(ALGORITHM.name, plan),
     stated,
+    messages,
 };

@@ -16,16 +16,27 @@ use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::crossing::Messages;
 use crate::pattern::dissemination::{distances, rounds};
 use crate::pattern::ring;
-use crate::schedule::{Builder, Schedule};
+use crate::schedule::{Builder, Form, Schedule};
 
 pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::AllGather, name: "bruck", schedule, stated };
+    Algorithm { collective: Collective::AllGather, name: "bruck", schedule, stated, messages };
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: rounds(size), sent: call.count * (size - 1) }
+}
+
+fn messages(messages: &mut Messages<'_>) {
+    let (size, count) = (messages.size(), messages.call.count);
+    for rank in messages.ranks() {
+        for distance in distances(size) {
+            let blocks = distance.min(size - distance) * count;
+            messages.send(rank, ring::before(rank, distance, size), Form::Element, blocks);
+        }
+    }
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {

@@ -13,15 +13,20 @@ use ringfold_types::limits::POSTED_MAX;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::crossing::Messages;
 use crate::pattern::ring;
 use crate::schedule::{Builder, Schedule};
 
 pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::AllGather, name: "direct", schedule, stated };
+    Algorithm { collective: Collective::AllGather, name: "direct", schedule, stated, messages };
 
 pub(super) fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: usize::from(size > 1), sent: call.count * (size - 1) }
+}
+
+pub(super) fn messages(messages: &mut Messages<'_>) {
+    messages.all_to_all(messages.call.count, 1);
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {

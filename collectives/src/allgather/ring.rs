@@ -17,11 +17,12 @@ use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::part;
+use crate::crossing::Messages;
 use crate::pattern::ring;
-use crate::schedule::{Builder, Schedule};
+use crate::schedule::{Builder, Form, Schedule};
 
 pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::AllGather, name: "ring", schedule, stated };
+    Algorithm { collective: Collective::AllGather, name: "ring", schedule, stated, messages };
 
 /// Chunks of a block that go around together, as one message.
 const TOGETHER: usize = 4;
@@ -29,6 +30,14 @@ const TOGETHER: usize = 4;
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: size - 1, sent: call.count * (size - 1) }
+}
+
+fn messages(messages: &mut Messages<'_>) {
+    messages.in_order(messages.layout.ring());
+    let (size, count) = (messages.size(), messages.call.count);
+    for rank in messages.ranks() {
+        messages.send_each(rank, ring::after(rank, 1, size), Form::Element, count, size - 1);
+    }
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {

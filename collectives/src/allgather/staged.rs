@@ -17,8 +17,13 @@ use crate::chunk::chunks;
 use crate::schedule::{Builder, Schedule};
 use crate::stage::{Stage, piece_len};
 
-pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::AllGather, name: "staged", schedule, stated };
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    collective: Collective::AllGather,
+    name: "staged",
+    schedule,
+    stated,
+    messages: |_| {},
+};
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();

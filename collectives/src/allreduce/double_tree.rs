@@ -4,6 +4,9 @@
 //! as much as everyone else, and nobody more than twice the buffer: the bandwidth of the ring at
 //! the latency of a tree. The trees share nothing, so each has a lane.
 //!
+//! Where the fabric is known, the trees are trees of hosts, with a tree of ranks below each, and
+//! each is led by ranks of a rail of its own.
+//!
 //! Steps: 2 floor(log2 n). Sent by the busiest rank: 2 times the buffer (for 2 and 3 ranks, 1 and
 //! 3/2 times). Pipelined in chunks.
 //!
@@ -11,31 +14,58 @@
 //! scan", 2009.
 
 use ringfold_topology::Layout;
-use ringfold_types::{Buffer, Call, Collective};
+use ringfold_types::{Buffer, Call, Collective, Rank};
 
-use super::tree::up_and_down;
+use super::tree::{edges, stated_of, up_and_down};
 use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::block;
-use crate::pattern::double_tree::{TREES, place};
-use crate::pattern::tree::height;
+use crate::crossing::Messages;
+use crate::pattern::double_tree::{self, TREES};
+use crate::pattern::host_tree::HostTree;
+use crate::pattern::tree::{Place, height};
 use crate::schedule::{Builder, Schedule};
 
-pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::AllReduce, name: "double_tree", schedule, stated };
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    collective: Collective::AllReduce,
+    name: "double_tree",
+    schedule,
+    stated,
+    messages,
+};
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
+    if layout.has_fabric() {
+        let places = |rank| [0, 1].map(|tree| place(layout, rank, tree));
+        return stated_of(layout, places, call.count / TREES);
+    }
     let size = layout.size();
     let halves = if size == 1 { 0 } else { size.min(4) };
     Stated { steps: 2 * height(size), sent: halves * call.count / 2 }
 }
 
+fn messages(messages: &mut Messages<'_>) {
+    let (layout, count) = (messages.layout, messages.call.count);
+    for tree in 0..TREES {
+        for rank in messages.ranks() {
+            edges(messages, rank, &place(layout, rank, tree), count / TREES);
+        }
+    }
+}
+
+/// Where the fabric is known, a tree of hosts, led by ranks of another rail in each tree.
+fn place(layout: &Layout, rank: Rank, tree: usize) -> Place {
+    match HostTree::of_shard(layout, tree) {
+        Some(hosts) => hosts.place(rank, |host| double_tree::place(host, tree, hosts.hosts())),
+        None => double_tree::place(rank, tree, layout.size()),
+    }
+}
+
 fn schedule(plan: &Plan<'_>) -> Schedule {
-    let (size, count) = (plan.size(), plan.call.count);
-    let member = plan.in_tree();
-    let mut steps = Builder::new(plan, ALGORITHM.name, TREES).in_order(&member.order);
+    let count = plan.call.count;
+    let mut steps = Builder::new(plan, ALGORITHM.name, TREES);
     for tree in 0..TREES {
         let half = block(Buffer::Input, count, TREES, tree);
-        up_and_down(steps.lane(tree), plan, &place(member.place, tree, size), half);
+        up_and_down(steps.lane(tree), plan, &place(plan.layout, plan.rank, tree), half);
     }
     steps.build()
 }

@@ -16,11 +16,17 @@ use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::{blocks_of, chunks};
+use crate::crossing::Messages;
 use crate::pattern::hypercube::{Cube, Role, is_lower, neighbour};
 use crate::schedule::{Builder, Form, Schedule, Source};
 
-pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::AllReduce, name: "halving_doubling", schedule, stated };
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    collective: Collective::AllReduce,
+    name: "halving_doubling",
+    schedule,
+    stated,
+    messages,
+};
 
 /// Chunks that are halved together: more of them make the last halves long, but need more scratch.
 const CHUNKS_TOGETHER: usize = 64;
@@ -33,9 +39,33 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
     Stated { steps: 2 * (rounds + folds), sent: halves + folds * call.count }
 }
 
+fn messages(messages: &mut Messages<'_>) {
+    messages.in_order(messages.layout.aligned());
+    exchanges(messages, messages.size(), messages.call.count, Form::Element);
+}
+
+/// States the messages of `size` ranks that have `count` elements in `own` form.
+pub(super) fn exchanges(messages: &mut Messages<'_>, size: usize, count: usize, own: Form) {
+    let cube = Cube::of(size);
+    for corner in 0..cube.corners() {
+        let rank = cube.rank(corner);
+        if let Role::Corner(_, Some(folded)) = cube.role(rank) {
+            messages.send(folded, rank, own, count);
+            messages.send(rank, folded, Form::Element, count);
+        }
+        for round in 0..cube.dimensions {
+            let is_own = round == 0 && !cube.stands_for_two(corner);
+            let form = if is_own { own } else { Form::Accumulator };
+            let (other, half) = (cube.rank(neighbour(corner, round)), count >> (round + 1));
+            messages.send(rank, other, form, half);
+            messages.send(rank, other, Form::Element, half);
+        }
+    }
+}
+
 fn schedule(plan: &Plan<'_>) -> Schedule {
     let count = plan.call.count;
-    let member = plan.in_tree();
+    let member = plan.in_cube();
     let mut steps = Builder::new(plan, ALGORITHM.name, 1).in_order(&member.order);
     let section = section(plan.size(), plan.chunk);
     let sums = steps.scratch(count.min(section));

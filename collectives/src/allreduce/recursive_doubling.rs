@@ -17,11 +17,17 @@ use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::chunks;
+use crate::crossing::Messages;
 use crate::pattern::hypercube::{Cube, Role, is_lower, neighbour};
 use crate::schedule::{Builder, Form, Schedule, Source};
 
-pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::AllReduce, name: "recursive_doubling", schedule, stated };
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    collective: Collective::AllReduce,
+    name: "recursive_doubling",
+    schedule,
+    stated,
+    messages,
+};
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
@@ -31,9 +37,31 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
     Stated { steps: rounds + folds + opposite, sent: (rounds + folds) * call.count }
 }
 
+fn messages(messages: &mut Messages<'_>) {
+    messages.in_order(messages.layout.aligned());
+    exchanges(messages, messages.size(), messages.call.count, Form::Element);
+}
+
+/// States the messages of `size` ranks that have `count` elements in `own` form.
+pub(super) fn exchanges(messages: &mut Messages<'_>, size: usize, count: usize, own: Form) {
+    let cube = Cube::of(size);
+    for corner in 0..cube.corners() {
+        let rank = cube.rank(corner);
+        if let Role::Corner(_, Some(folded)) = cube.role(rank) {
+            messages.send(folded, rank, own, count);
+            messages.send(rank, folded, Form::Element, count);
+        }
+        for round in 0..cube.dimensions {
+            let is_own = round == 0 && !cube.stands_for_two(corner);
+            let form = if is_own { own } else { Form::Accumulator };
+            messages.send(rank, cube.rank(neighbour(corner, round)), form, count);
+        }
+    }
+}
+
 fn schedule(plan: &Plan<'_>) -> Schedule {
     let (size, count) = (plan.size(), plan.call.count);
-    let member = plan.in_tree();
+    let member = plan.in_cube();
     let mut steps = Builder::new(plan, ALGORITHM.name, 1).in_order(&member.order);
     // With one round the result overwrites, in place, what both partners have just sent: that must
     // leave by itself. With more rounds the partner has it before it can be overwritten.

@@ -16,11 +16,12 @@ use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::{block, blocks_of, chunks, part};
+use crate::crossing::Messages;
 use crate::pattern::ring;
 use crate::schedule::{Builder, Form, Schedule, Source};
 
 pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::AllReduce, name: "ring", schedule, stated };
+    Algorithm { collective: Collective::AllReduce, name: "ring", schedule, stated, messages };
 
 /// Chunks of a block that are on their way at once.
 const IN_FLIGHT: usize = 4;
@@ -28,6 +29,21 @@ const IN_FLIGHT: usize = 4;
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: 2 * (size - 1), sent: 2 * call.count / size * (size - 1) }
+}
+
+fn messages(messages: &mut Messages<'_>) {
+    messages.in_order(messages.layout.ring());
+    around(messages, messages.size(), messages.call.count, Form::Element);
+}
+
+/// States the messages of a ring whose ranks have `count` elements in `own` form.
+pub(super) fn around(messages: &mut Messages<'_>, size: usize, count: usize, own: Form) {
+    for rank in (0..size).map(Rank::at).filter(|_| size > 1) {
+        let (next, block) = (ring::after(rank, 1, size), count / size);
+        messages.send(rank, next, own, block);
+        messages.send_each(rank, next, Form::Accumulator, block, size - 2);
+        messages.send_each(rank, next, Form::Element, block, size - 1);
+    }
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {

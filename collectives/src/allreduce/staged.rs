@@ -27,8 +27,13 @@ use crate::chunk::{block_of_grains, chunks};
 use crate::schedule::{Builder, Schedule, Source};
 use crate::stage::{Stage, grain, piece_len};
 
-pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::AllReduce, name: "staged", schedule, stated };
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    collective: Collective::AllReduce,
+    name: "staged",
+    schedule,
+    stated,
+    messages: |_| {},
+};
 
 /// Parts of a chunk: sources and result of a part are together in the first or second cache.
 const PARTS: usize = 4;

@@ -20,8 +20,13 @@ use crate::chunk::chunks;
 use crate::schedule::{Builder, Schedule, Source};
 use crate::stage::{Stage, piece_len};
 
-pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::AllReduce, name: "staged_one_shot", schedule, stated };
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    collective: Collective::AllReduce,
+    name: "staged_one_shot",
+    schedule,
+    stated,
+    messages: |_| {},
+};
 
 fn stated(_: &Call, layout: &Layout) -> Stated {
     let steps = (layout.size() - 1).min(1);

@@ -1,8 +1,10 @@
-//! Binomial tree: partial sums travel up to the first rank, results back down.
+//! Binomial tree: partial sums travel up to rank 0, results back down.
 //!
 //! A rank combines its input with the sums of all its children in one pass and hands that to its
 //! parent; the root finishes, and everyone passes the result on to its children. Chunks follow each
 //! other up, and down again while later ones go up.
+//!
+//! Where the fabric is known, the tree is one of hosts, with a tree of ranks below each.
 //!
 //! Steps: 2 floor(log2 n). Sent by the root: ceil(log2 n) times the buffer. Pipelined in chunks.
 //!
@@ -14,28 +16,72 @@ use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::part;
+use crate::crossing::Messages;
+use crate::pattern::host_tree::HostTree;
 use crate::pattern::tree::{self, Child, Place};
 use crate::schedule::{Builder, Form, Schedule, Source};
 
 pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::AllReduce, name: "tree", schedule, stated };
+    Algorithm { collective: Collective::AllReduce, name: "tree", schedule, stated, messages };
 
 /// Partial sums that a rank keeps: one leaves while the next is made. Also the turns that a rank is
 /// behind its parent on the way down.
 const SUMS: usize = 2;
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
+    if layout.has_fabric() {
+        return stated_of(layout, |rank| [place(layout, rank)], call.count);
+    }
     let size = layout.size();
     let children = size.next_power_of_two().ilog2() as usize;
     Stated { steps: 2 * tree::height(size), sent: children * call.count }
 }
 
+/// The cost of trees. In each of them `count` elements go up and down.
+pub(super) fn stated_of<const TREES: usize>(
+    layout: &Layout,
+    places: impl Fn(Rank) -> [Place; TREES],
+    count: usize,
+) -> Stated {
+    let mut stated = Stated { steps: 0, sent: 0 };
+    for places in (0..layout.size()).map(|rank| places(Rank::at(rank))) {
+        let neighbours = |place: &Place| place.children.len() + usize::from(place.parent.is_some());
+        let depth = places.iter().map(|place| place.depth).max().unwrap_or(0);
+        let sent: usize = places.iter().map(neighbours).sum();
+        stated.steps = stated.steps.max(2 * depth);
+        stated.sent = stated.sent.max(sent * count);
+    }
+    stated
+}
+
+fn messages(messages: &mut Messages<'_>) {
+    for rank in messages.ranks() {
+        let place = place(messages.layout, rank);
+        edges(messages, rank, &place, messages.call.count);
+    }
+}
+
+/// States the messages between a rank and its children, where `count` elements go up and down.
+pub(super) fn edges(messages: &mut Messages<'_>, rank: Rank, place: &Place, count: usize) {
+    for child in &place.children {
+        messages.send(child.rank, rank, form_of(child), count);
+        messages.send(rank, child.rank, Form::Element, count);
+    }
+}
+
 fn schedule(plan: &Plan<'_>) -> Schedule {
-    let member = plan.in_tree();
-    let mut steps = Builder::new(plan, ALGORITHM.name, 1).in_order(&member.order);
-    let place = tree::place(member.place, Rank(0), plan.size());
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    let place = place(plan.layout, plan.rank);
     up_and_down(&mut steps, plan, &place, Slice::new(Buffer::Input, 0, plan.call.count));
     steps.build()
+}
+
+/// Below rank 0; where the fabric is known, a tree of hosts.
+fn place(layout: &Layout, rank: Rank) -> Place {
+    match HostTree::of_shard(layout, 0) {
+        Some(hosts) => hosts.place(rank, |host| tree::place(host, Rank(0), hosts.hosts())),
+        None => tree::place(rank, Rank(0), layout.size()),
+    }
 }
 
 /// Reduces `input` to the root of a tree and broadcasts the result.
@@ -85,7 +131,11 @@ fn down(steps: &mut Builder, place: &Place, result: Slice) {
 }
 
 fn sources(place: &Place, own: Slice) -> alloc::vec::Vec<Source> {
-    let form = |child: &Child| if child.is_leaf { Form::Element } else { Form::Accumulator };
-    let below = place.children.iter().map(|child| Source::Wire(child.rank, form(child)));
+    let below = place.children.iter().map(|child| Source::Wire(child.rank, form_of(child)));
     core::iter::once(Source::Local(own)).chain(below).collect()
+}
+
+/// What a child sends up.
+const fn form_of(child: &Child) -> Form {
+    if child.is_leaf { Form::Element } else { Form::Accumulator }
 }

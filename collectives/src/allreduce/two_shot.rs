@@ -13,15 +13,20 @@ use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 use super::one_shot::in_rank_order;
 use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::{block, part};
+use crate::crossing::Messages;
 use crate::pattern::ring;
 use crate::schedule::{Builder, Schedule};
 
 pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::AllReduce, name: "two_shot", schedule, stated };
+    Algorithm { collective: Collective::AllReduce, name: "two_shot", schedule, stated, messages };
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: if size > 1 { 2 } else { 0 }, sent: 2 * call.count / size * (size - 1) }
+}
+
+fn messages(messages: &mut Messages<'_>) {
+    messages.all_to_all(messages.call.count / messages.size(), 2);
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {

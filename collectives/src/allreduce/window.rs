@@ -23,8 +23,13 @@ use crate::pattern::ring;
 use crate::schedule::{Builder, Schedule, Source};
 use crate::stage::Word;
 
-pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::AllReduce, name: "window", schedule, stated };
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    collective: Collective::AllReduce,
+    name: "window",
+    schedule,
+    stated,
+    messages: |_| {},
+};
 
 /// Bytes of a cache line.
 const LINE_BYTES: usize = 64;

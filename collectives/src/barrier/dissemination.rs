@@ -12,20 +12,36 @@ use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::crossing::Messages;
 use crate::pattern::dissemination::{distances, rounds};
 use crate::pattern::ring;
-use crate::schedule::{Builder, Schedule};
+use crate::schedule::{Builder, Form, Schedule};
 
-pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::Barrier, name: "dissemination", schedule, stated };
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    collective: Collective::Barrier,
+    name: "dissemination",
+    schedule,
+    stated,
+    messages,
+};
 
 fn stated(_: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: rounds(size), sent: rounds(size) }
 }
 
+fn messages(messages: &mut Messages<'_>) {
+    messages.in_order(messages.layout.aligned());
+    let size = messages.size();
+    for rank in messages.ranks() {
+        for distance in distances(size) {
+            messages.send(rank, ring::after(rank, distance, size), Form::Element, 1);
+        }
+    }
+}
+
 fn schedule(plan: &Plan<'_>) -> Schedule {
-    let member = plan.in_tree();
+    let member = plan.in_cube();
     let mut steps = Builder::new(plan, ALGORITHM.name, 1).in_order(&member.order);
     // Apart, so that no token waits for the one before to leave.
     let (sent, received) = (steps.scratch(1), steps.scratch(1));

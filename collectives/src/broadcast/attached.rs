@@ -7,15 +7,23 @@ use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::crossing::Messages;
 use crate::pattern::ring;
-use crate::schedule::{Builder, Schedule};
+use crate::schedule::{Builder, Form, Schedule};
 
 pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::Broadcast, name: "attached", schedule, stated };
+    Algorithm { collective: Collective::Broadcast, name: "attached", schedule, stated, messages };
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: usize::from(size > 1), sent: call.count * (size - 1) }
+}
+
+fn messages(messages: &mut Messages<'_>) {
+    let (root, count) = (messages.call.root, messages.call.count);
+    for rank in messages.ranks().filter(|rank| *rank != root) {
+        messages.send(root, rank, Form::Element, count);
+    }
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {

@@ -13,11 +13,13 @@ use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::chunks;
+use crate::crossing::Messages;
+use crate::pattern::host_tree::RootedTree;
 use crate::pattern::tree;
-use crate::schedule::{Builder, Schedule};
+use crate::schedule::{Builder, Form, Schedule};
 
 pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::Broadcast, name: "binomial", schedule, stated };
+    Algorithm { collective: Collective::Broadcast, name: "binomial", schedule, stated, messages };
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
@@ -25,11 +27,20 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
     Stated { steps: tree::height(size), sent: children * call.count }
 }
 
+fn messages(messages: &mut Messages<'_>) {
+    let (layout, root, count) = (messages.layout, messages.call.root, messages.call.count);
+    let tree = RootedTree::new(layout, root);
+    for rank in messages.ranks() {
+        for child in tree.place(rank).children {
+            messages.send(rank, child.rank, Form::Element, count);
+        }
+    }
+}
+
 fn schedule(plan: &Plan<'_>) -> Schedule {
     let (rank, root) = (plan.rank, plan.call.root);
-    let member = plan.in_tree_from_root();
-    let mut steps = Builder::new(plan, ALGORITHM.name, 1).in_order(&member.order);
-    let place = tree::place(member.place, member.root, plan.size());
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    let place = RootedTree::new(plan.layout, root).place(rank);
     let output = Slice::new(Buffer::Output, 0, plan.call.count);
     let own = if rank == root { Slice { buffer: Buffer::Input, ..output } } else { output };
     for piece in chunks(own, plan.chunk) {

@@ -8,15 +8,16 @@
 //! Steps: n-1. Sent by all but the last: the buffer once. Pipelined in chunks; for long messages.
 
 use ringfold_topology::Layout;
-use ringfold_types::{Buffer, Call, Collective, Slice};
+use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::{chunks, part};
+use crate::crossing::Messages;
 use crate::pattern::ring;
-use crate::schedule::{Builder, Schedule};
+use crate::schedule::{Builder, Form, Schedule};
 
 pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::Broadcast, name: "chain", schedule, stated };
+    Algorithm { collective: Collective::Broadcast, name: "chain", schedule, stated, messages };
 
 /// Chunks in a row that take the same lane.
 const TOGETHER: usize = 4;
@@ -24,6 +25,17 @@ const TOGETHER: usize = 4;
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: size - 1, sent: if size > 1 { call.count } else { 0 } }
+}
+
+fn messages(messages: &mut Messages<'_>) {
+    let (layout, size, count) = (messages.layout, messages.size(), messages.call.count);
+    let order = layout.chain_from(messages.call.root);
+    messages.in_order(&order);
+    let root = Rank::at(order.place(messages.call.root));
+    for rank in messages.ranks() {
+        let next = ring::after(rank, 1, size);
+        messages.send(rank, next, Form::Element, if next == root { 0 } else { count });
+    }
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {

@@ -23,11 +23,17 @@ use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Member, Plan, Stated};
 use crate::chunk::{blocks, chunks, part};
+use crate::crossing::Messages;
 use crate::pattern::{ring, tree};
-use crate::schedule::{Builder, Schedule};
+use crate::schedule::{Builder, Form, Schedule};
 
-pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::Broadcast, name: "scatter_allgather", schedule, stated };
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    collective: Collective::Broadcast,
+    name: "scatter_allgather",
+    schedule,
+    stated,
+    messages,
+};
 
 /// Chunks of a block that go around together.
 const IN_FLIGHT: usize = 4;
@@ -35,6 +41,25 @@ const IN_FLIGHT: usize = 4;
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: size - 1, sent: 2 * call.count / size * (size - 1) }
+}
+
+fn messages(messages: &mut Messages<'_>) {
+    let (layout, size, count) = (messages.layout, messages.size(), messages.call.count);
+    let order = layout.chain_from(messages.call.root);
+    messages.in_order(&order);
+    let root = Rank::at(order.place(messages.call.root));
+    let block = count / size;
+    for rank in messages.ranks() {
+        for child in tree::place(rank, root, size).children {
+            let blocks = tree::subtree(child.rank, root, size).len();
+            messages.send(rank, child.rank, Form::Element, blocks * block);
+        }
+        // All blocks but those that the next rank got with its subtree.
+        let next = ring::after(rank, 1, size);
+        let had = tree::subtree(next, root, size).len();
+        let passing = if next == root { 0 } else { size - had };
+        messages.send_each(rank, next, Form::Element, block, passing);
+    }
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {

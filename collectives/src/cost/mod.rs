@@ -265,7 +265,7 @@ fn between(levels: &Levels, call: &Call, layout: &Layout, chunk: usize) -> Bill 
     let Levels { shards, rail, rail_call, .. } = levels;
     let (is_dense, size) = (layout.crowd().is_dense(), levels.units());
     let site = Site { size, hosts: size, crowd: *shards, borders: size, is_dense };
-    let bill = Bill::of(rail, rail_call, &site, chunk);
+    let bill = Bill::of(rail.algorithm(), rail_call, &site, chunk);
     let work = bill.work * (size * levels.parts() * shards) as u128 / layout.size() as u128;
     let bill = Bill { work, ..bill };
     match levels.groups {

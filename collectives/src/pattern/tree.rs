@@ -94,6 +94,19 @@ pub(in crate::pattern) mod tests {
         assert_eq!(children(4), [5]);
     }
 
+    /// As `assert_is_tree` from the only root, with nobody further than `most`.
+    pub(in crate::pattern) fn assert_is_tree_from(
+        size: usize,
+        most: usize,
+        place_of: impl Fn(Rank) -> Place,
+    ) {
+        let ranks = || (0..size).map(Rank::at);
+        let root = ranks().find(|rank| place_of(*rank).parent.is_none()).unwrap();
+        let height = ranks().map(|rank| place_of(rank).depth).max().unwrap();
+        assert!(height <= most, "{height} steps, at most {most}");
+        assert_is_tree(size, root, height, place_of);
+    }
+
     /// Parents and children agree, all but the root have a parent, and nobody is further from the
     /// root than `height`, which somebody is.
     pub(in crate::pattern) fn assert_is_tree(

@@ -18,11 +18,13 @@ use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::chunks;
+use crate::crossing::Messages;
+use crate::pattern::host_tree::RootedTree;
 use crate::pattern::tree::{self, Child};
 use crate::schedule::{Builder, Form, Schedule, Source};
 
 pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::Reduce, name: "binomial", schedule, stated };
+    Algorithm { collective: Collective::Reduce, name: "binomial", schedule, stated, messages };
 
 /// Partial sums that a rank keeps: some leave while the next is made.
 const SUMS: usize = 4;
@@ -32,19 +34,32 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
     Stated { steps: tree::height(size), sent: if size > 1 { call.count } else { 0 } }
 }
 
+fn messages(messages: &mut Messages<'_>) {
+    let (layout, root, count) = (messages.layout, messages.call.root, messages.call.count);
+    let tree = RootedTree::new(layout, root);
+    for rank in messages.ranks() {
+        for child in tree.place(rank).children {
+            messages.send(child.rank, rank, form_of(&child), count);
+        }
+    }
+}
+
+/// What a child sends up.
+const fn form_of(child: &Child) -> Form {
+    if child.is_leaf { Form::Element } else { Form::Accumulator }
+}
+
 fn schedule(plan: &Plan<'_>) -> Schedule {
     let count = plan.call.count;
-    let member = plan.in_tree_from_root();
-    let mut steps = Builder::new(plan, ALGORITHM.name, 1).in_order(&member.order);
-    let place = tree::place(member.place, member.root, plan.size());
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    let place = RootedTree::new(plan.layout, plan.call.root).place(plan.rank);
     let inner = place.parent.is_some() && !place.children.is_empty();
     let sum_len = if inner { count.min(plan.chunk) } else { 0 };
     let sums = [(); SUMS].map(|()| steps.scratch(sum_len));
-    let form = |child: &Child| if child.is_leaf { Form::Element } else { Form::Accumulator };
     for (own, sum) in
         chunks(Slice::new(Buffer::Input, 0, count), plan.chunk).zip(sums.iter().cycle())
     {
-        let below = place.children.iter().map(|child| Source::Wire(child.rank, form(child)));
+        let below = place.children.iter().map(|child| Source::Wire(child.rank, form_of(child)));
         let sources: Vec<Source> = core::iter::once(Source::Local(own)).chain(below).collect();
         match place.parent {
             None => steps.reduce(Slice { buffer: Buffer::Output, ..own }, &sources),

@@ -11,15 +11,16 @@
 use alloc::vec::Vec;
 
 use ringfold_topology::Layout;
-use ringfold_types::{Buffer, Call, Collective, Slice};
+use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::chunks;
+use crate::crossing::Messages;
 use crate::pattern::ring;
 use crate::schedule::{Builder, Form, Schedule, Source};
 
 pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::Reduce, name: "ring", schedule, stated };
+    Algorithm { collective: Collective::Reduce, name: "ring", schedule, stated, messages };
 
 /// Partial sums that a rank keeps for a lane, whose chunks follow each other in such numbers: some
 /// leave while the next is made.
@@ -28,6 +29,18 @@ const SUMS: usize = 4;
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: size - 1, sent: if size > 1 { call.count } else { 0 } }
+}
+
+fn messages(messages: &mut Messages<'_>) {
+    let (layout, size, count) = (messages.layout, messages.size(), messages.call.count);
+    let order = layout.chain_to(messages.call.root);
+    messages.in_order(&order);
+    let root = Rank::at(order.place(messages.call.root));
+    let first = ring::after(root, 1, size);
+    for rank in messages.ranks().filter(|rank| *rank != root) {
+        let form = if rank == first { Form::Element } else { Form::Accumulator };
+        messages.send(rank, ring::after(rank, 1, size), form, count);
+    }
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {

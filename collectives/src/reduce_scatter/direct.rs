@@ -17,15 +17,20 @@ use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::chunks;
+use crate::crossing::Messages;
 use crate::pattern::ring;
 use crate::schedule::{Builder, Form, Schedule, Source};
 
 pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::ReduceScatter, name: "direct", schedule, stated };
+    Algorithm { collective: Collective::ReduceScatter, name: "direct", schedule, stated, messages };
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: usize::from(size > 1), sent: call.count * (size - 1) }
+}
+
+fn messages(messages: &mut Messages<'_>) {
+    messages.all_to_all(messages.call.count, 1);
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {

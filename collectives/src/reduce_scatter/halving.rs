@@ -24,15 +24,32 @@ use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::crossing::Messages;
 use crate::pattern::halves::{Halving, halvings, longest_chain};
 use crate::schedule::{Builder, Form, Schedule, Source};
 
-pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::ReduceScatter, name: "halving", schedule, stated };
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    collective: Collective::ReduceScatter,
+    name: "halving",
+    schedule,
+    stated,
+    messages,
+};
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: longest_chain(size), sent: call.count * (size - 1) }
+}
+
+fn messages(messages: &mut Messages<'_>) {
+    let (size, count) = (messages.size(), messages.call.count);
+    for rank in messages.ranks() {
+        let halvings: Vec<Halving> = halvings(rank, size).collect();
+        for (level, halving) in halvings.iter().enumerate() {
+            let form = form_after(&halvings[..level]);
+            messages.send(rank, halving.taker, form, halving.other.len() * count);
+        }
+    }
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {

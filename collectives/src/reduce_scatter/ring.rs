@@ -20,11 +20,12 @@ use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::{chunks, part};
+use crate::crossing::Messages;
 use crate::pattern::ring;
 use crate::schedule::{Builder, Form, Schedule, Source};
 
 pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::ReduceScatter, name: "ring", schedule, stated };
+    Algorithm { collective: Collective::ReduceScatter, name: "ring", schedule, stated, messages };
 
 /// Chunks of a block that go around together.
 const IN_FLIGHT: usize = 4;
@@ -32,6 +33,16 @@ const IN_FLIGHT: usize = 4;
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: size - 1, sent: call.count * (size - 1) }
+}
+
+fn messages(messages: &mut Messages<'_>) {
+    messages.in_order(messages.layout.ring());
+    let (size, count) = (messages.size(), messages.call.count);
+    for rank in messages.ranks().filter(|_| size > 1) {
+        let next = ring::after(rank, 1, size);
+        messages.send(rank, next, Form::Element, count);
+        messages.send_each(rank, next, Form::Accumulator, count, size - 2);
+    }
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {

@@ -19,8 +19,13 @@ use crate::chunk::chunks;
 use crate::schedule::{Builder, Schedule, Source};
 use crate::stage::{Stage, piece_len};
 
-pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::ReduceScatter, name: "staged", schedule, stated };
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    collective: Collective::ReduceScatter,
+    name: "staged",
+    schedule,
+    stated,
+    messages: |_| {},
+};
 
 fn stated(_: &Call, layout: &Layout) -> Stated {
     let steps = (layout.size() - 1).min(1);

@@ -10,6 +10,7 @@ use ringfold_types::{Call, Collective};
 
 use crate::algorithm::Algorithm;
 use crate::cost::price;
+use crate::crossing::stated;
 use crate::schedule::Form;
 use crate::stage::pieces;
 
@@ -56,8 +57,14 @@ pub fn select(
         let has_few_links = layout.size() <= DIRECT_RANKS_MAX || !algorithm.is_direct();
         allowed(algorithm) && has_few_links && !algorithm.is_attached()
     };
+    let is_apart = layout.keeps_rails_apart();
+    let keeps_rail = |algorithm: &Algorithm| {
+        estimated(algorithm)
+            && (!is_apart || stated(algorithm, call, layout).off_rail.messages == 0)
+    };
     // Where only algorithms for shared memory are wanted, other calls are free.
-    cheapest(call, layout, estimated)
+    cheapest(call, layout, keeps_rail)
+        .or_else(|| cheapest(call, layout, estimated))
         .or_else(|| cheapest(call, layout, allowed))
         .or_else(|| cheapest(call, layout, possible))
         .unwrap_or_else(|| &Algorithm::of(call.collective)[0])

@@ -100,6 +100,34 @@ fn without_an_algorithm_all_are_listed_and_one_is_chosen() {
 }
 
 #[test]
+fn a_layout_shows_what_crosses_leaf_groups_spines_and_rails() {
+    let folder = env!("CARGO_TARGET_TMPDIR");
+    let file = format!("{folder}/layout.txt");
+    // Neighbours in this order are in different groups.
+    let hosts = "a g0 2 each\nb g1 2 each\nc g0 2 each\nd g1 2 each\n";
+    std::fs::write(&file, hosts).unwrap();
+    let text = printed(&["plan", "allreduce", "--layout", &file, "-b", "1K"]);
+    assert!(text.contains(" on 8 ranks on 4 hosts of 2 with "), "{text}");
+    let crossing = |name: &str| -> Vec<u64> {
+        let lines = text.lines().skip_while(|line| !line.contains("bytes of all ranks"));
+        let line = lines.into_iter().find(|line| line.contains(&format!("  {name} "))).unwrap();
+        line.split_whitespace().skip(1).map(|word| word.parse().unwrap()).collect()
+    };
+    // Of the ring's 8 edges 4 are between hosts, and 2 of these between groups: 14 blocks of 128 B.
+    assert_eq!(crossing("ring"), [4 * 14 * 128, 2 * 14 * 128, 2 * 14 * 128, 0, 0], "{text}");
+    assert!(crossing("one_shot")[4] > 0, "{text}");
+    let text = printed(&["plan", "allreduce", "-a", "ring", "--layout", &file, "-b", "1K"]);
+    assert!(text.contains("  crosses  within hosts        56 messages, 7168 B\n"), "{text}");
+    assert!(text.contains("           across spines       28 messages, 3584 B\n"), "{text}");
+    std::fs::write(&file, "a g0 2 each\nb g1 two each\n").unwrap();
+    let output = ringfold(&["plan", "allreduce", "--layout", &file]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("line 2: 'two' is no number of ranks"), "{error}");
+    let output = ringfold(&["plan", "allreduce", "--layout", &file, "-n", "4"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot be used with"));
+}
+
+#[test]
 fn averages_are_divided_in_the_end() {
     let text = printed(&["plan", "reduce_scatter", "-a", "direct", "-n", "2", "-o", "avg"]);
     assert!(text.contains("out[0..4] = (in[0..4]"), "{text}");

@@ -1,98 +1,188 @@
 //! `--bind-to`: which of its host's cores a rank may use.
 
+use std::path::Path;
+
+use ringfold_topology::discover::{machine, machine_cores};
+use ringfold_topology::machine::{Core, Machine, Nic, cores_within, deal, gpu_of, storage};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::message::Bind;
+use crate::family;
+use crate::message::{Bind, HostOrder};
+
+/// The live system.
+const ROOT: &str = "/";
 
 /// Cores that this process may use; at least 1.
 pub(crate) fn allowed_cores() -> usize {
-    sched_getaffinity(None).map_or(1, |allowed| cores(&allowed).len().max(1))
+    let machine = Machine { cores: machine_cores(Path::new(ROOT)), ..Machine::default() };
+    let allowed = sched_getaffinity(None);
+    allowed.map_or(1, |allowed| cores_within(&machine, &cpus(&allowed)).len().max(1))
 }
 
-/// Ties this process to the cores of the rank with this number among `local_size` on its host.
+/// The CPUs of each rank of an order, in the order of their local ranks. A rank without any may use
+/// all that this process may use.
 ///
 /// # Errors
-/// What the operating system says.
-pub(crate) fn bind(how: Bind, local_rank: usize, local_size: usize) -> rustix::io::Result<()> {
-    let allowed = sched_getaffinity(None)?;
-    let cores = cores(&allowed);
-    let mut chosen = CpuSet::new();
-    match how {
-        Bind::None => return Ok(()),
-        Bind::Core => {
-            if let Some(cpu) = local_rank.checked_rem(cores.len()).and_then(|at| cores[at].first())
-            {
-                chosen.set(*cpu);
-            }
-        }
-        Bind::Share if cores.len() < local_size && has_quota(&allowed) => return Ok(()),
-        Bind::Share => share(&cores, local_rank, local_size).for_each(|cpu| chosen.set(cpu)),
+/// The operating system does not say which CPUs this process may use.
+pub(crate) fn plan(order: &HostOrder) -> rustix::io::Result<Vec<Vec<u16>>> {
+    let free = vec![Vec::new(); order.ranks.len()];
+    if order.bind == Bind::None {
+        return Ok(free);
     }
+    let allowed = sched_getaffinity(None)?;
+    let value = |name: &str| {
+        let is_it = |(known, _): &&(Vec<u8>, Vec<u8>)| known == name.as_bytes();
+        let ordered = order.env.iter().rfind(is_it).map(|(_, value)| value.clone());
+        let value = ordered.or_else(|| family::inherited_value(name))?;
+        String::from_utf8(value).ok()
+    };
+    let is_off = value("RINGFOLD_TOPO").is_some_and(|value| value.trim() == "off");
+    let machine = match (order.bind, is_off) {
+        (Bind::Share, false) => machine(Path::new(ROOT)),
+        _ => nowhere(machine_cores(Path::new(ROOT))),
+    };
+    let cores = cores_within(&machine, &cpus(&allowed));
+    if order.bind == Bind::Share && cores.len() < free.len() && has_quota(&allowed) {
+        return Ok(free);
+    }
+    let visible = value("CUDA_VISIBLE_DEVICES");
+    Ok(cpus_of(order.bind, &machine, &cores, visible.as_deref(), free.len()))
+}
+
+/// The CPUs of each of `ranks` ranks on these cores of a machine.
+fn cpus_of(
+    bind: Bind,
+    machine: &Machine,
+    cores: &[Core],
+    visible: Option<&str>,
+    ranks: usize,
+) -> Vec<Vec<u16>> {
+    match bind {
+        Bind::None => vec![Vec::new(); ranks],
+        Bind::Core => {
+            let one = |rank: usize| cores.get(rank.checked_rem(cores.len())?)?.cpus.first();
+            (0..ranks).map(|rank| one(rank).copied().into_iter().collect()).collect()
+        }
+        Bind::Share => {
+            let gpus: Vec<_> =
+                (0..ranks).map(|rank| gpu_of(machine, visible, rank, ranks)).collect();
+            deal(machine, cores, &gpus, &devices(machine))
+        }
+    }
+}
+
+/// The RDMA devices that ranks are likely to use: those with an active port, without storage.
+fn devices(machine: &Machine) -> Vec<&str> {
+    let is_usable = |nic: &&Nic| nic.ports.iter().any(|port| port.is_active);
+    let names = machine.nics.iter().filter(is_usable).map(|nic| nic.name.as_str());
+    let names: Vec<&str> = names.collect();
+    let storage = storage(machine, &names);
+    let kept = names.iter().enumerate().filter(|(at, _)| !storage.contains(at));
+    kept.map(|(_, name)| *name).collect()
+}
+
+/// The cores without their places, so that CPU numbers alone give their order.
+fn nowhere(cores: Vec<Core>) -> Machine {
+    let cores = cores.into_iter().map(|core| Core { cpus: core.cpus, ..Core::default() });
+    Machine { cores: cores.collect(), ..Machine::default() }
+}
+
+/// Ties this process to some CPUs; to none means to leave it as it is.
+///
+/// # Errors
+/// As the operating system has them.
+pub(crate) fn bind(cpus: &[u16]) -> rustix::io::Result<()> {
+    let mut chosen = CpuSet::new();
+    let known = cpus.iter().map(|cpu| usize::from(*cpu)).filter(|cpu| *cpu < CpuSet::MAX_CPU);
+    known.for_each(|cpu| chosen.set(cpu));
     if chosen.count() == 0 { Ok(()) } else { sched_setaffinity(None, &chosen) }
 }
 
-/// The CPUs of a rank's share: a run of neighbouring cores, or a core that it shares with its
-/// neighbours if cores divide ranks; none if neither is possible. Where ranks take turns, all wait
-/// for the fullest core, and the kernel may take a tenth of a second to spread them evenly.
-fn share(
-    cores: &[Vec<usize>],
-    local_rank: usize,
-    local_size: usize,
-) -> impl Iterator<Item = usize> + '_ {
-    let (first, each) = match (cores.len() / local_size.max(1), local_size / cores.len().max(1)) {
-        (0, ranks @ 1..) if ranks * cores.len() == local_size => (local_rank / ranks, 1),
-        (each, _) => (local_rank * each, each),
-    };
-    cores.iter().skip(first).take(each).flatten().copied()
-}
-
-/// Whether this process may use less than all of the CPUs that it may run on: who is tied to some
-/// then would seem to have these for itself.
+/// Whether this process may use less than all of the CPUs that it may run on. A rank that is tied
+/// to some of them would seem to have these for itself.
 fn has_quota(allowed: &CpuSet) -> bool {
-    let cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).count();
-    std::thread::available_parallelism().is_ok_and(|usable| usable.get() < cpus)
+    std::thread::available_parallelism().is_ok_and(|usable| usable.get() < cpus(allowed).len())
 }
 
-/// The allowed cores, each as its allowed hardware threads. Where the kernel does not tell which
-/// threads share a core, each counts as one.
-fn cores(allowed: &CpuSet) -> Vec<Vec<usize>> {
-    let mut cores: Vec<(String, Vec<usize>)> = Vec::new();
-    for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)) {
-        let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
-        let name = std::fs::read_to_string(path).unwrap_or_else(|_| cpu.to_string());
-        match cores.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, threads)) => threads.push(cpu),
-            None => cores.push((name, vec![cpu])),
-        }
-    }
-    cores.into_iter().map(|(_, threads)| threads).collect()
+/// The numbers of the CPUs in a set.
+fn cpus(set: &CpuSet) -> Vec<u16> {
+    let numbers = (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
+    numbers.filter_map(|cpu| u16::try_from(cpu).ok()).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use rustix::thread::{CpuSet, sched_getaffinity};
+    use ringfold_topology::machine::{Gpu, NicPort, PciDevice};
 
-    use super::{allowed_cores, cores, share};
+    use super::*;
 
     #[test]
     fn only_allowed_cores_are_given() {
         let allowed = sched_getaffinity(None).unwrap();
-        let cores = cores(&allowed);
-        assert!(cores.iter().flatten().all(|cpu| allowed.is_set(*cpu)));
+        let machine = machine(Path::new(ROOT));
+        let cores = cores_within(&machine, &cpus(&allowed));
+        let within = |cpu: &u16| allowed.is_set(usize::from(*cpu));
+        assert!(cores.iter().flat_map(|core| &core.cpus).all(within));
         assert_eq!(cores.len(), allowed_cores());
-        assert!(super::cores(&CpuSet::new()).is_empty());
+    }
+
+    fn five_cores() -> Vec<Core> {
+        let cpus = [vec![0, 4], vec![1, 5], vec![2, 6], vec![3, 7], vec![8]];
+        cpus.map(|cpus| Core { cpus, ..Core::default() }).to_vec()
     }
 
     #[test]
-    fn shares_are_equal_and_nobody_elses() {
-        let cores = [vec![0, 4], vec![1, 5], vec![2, 6], vec![3, 7], vec![8]];
-        let of = |rank, size| share(&cores, rank, size).collect::<Vec<_>>();
+    fn shares_are_equal_and_of_one_rank_each() {
+        let cores = five_cores();
+        let of = |rank: usize, size| {
+            cpus_of(Bind::Share, &Machine::default(), &cores, None, size)[rank].clone()
+        };
         assert_eq!(of(0, 1).len(), 9);
         assert_eq!([of(0, 2), of(1, 2)], [[0, 4, 1, 5], [2, 6, 3, 7]]);
         assert_eq!((of(4, 5), of(0, 6)), (vec![8], vec![]), "six do not divide five cores");
         assert_eq!([of(0, 10), of(1, 10), of(2, 10)], [[0, 4], [0, 4], [1, 5]]);
         assert_eq!(of(9, 10), [8]);
-        assert_eq!((share(&[], 0, 2).count(), share(&[], 0, 0).count()), (0, 0));
-        assert_eq!(share(&cores, 0, 0).count(), 9);
+        let one = cpus_of(Bind::Core, &Machine::default(), &cores, None, 7);
+        assert_eq!((one[0].clone(), one[4].clone(), one[5].clone()), (vec![0], vec![8], vec![0]));
+        assert!(cpus_of(Bind::Share, &Machine::default(), &[], None, 2).concat().is_empty());
+        assert!(cpus_of(Bind::Core, &Machine::default(), &[], None, 2).concat().is_empty());
+    }
+
+    /// Two NUMA nodes, and a device at each: number 0 at node 1.
+    fn crossed() -> Machine {
+        let node = |cpu: u16| Some(cpu % 2);
+        let core = |cpu| Core { cpus: vec![cpu], node: node(cpu), socket: node(cpu), cache: None };
+        Machine { cores: (0..8).map(core).collect(), ..Machine::default() }
+    }
+
+    #[test]
+    fn ranks_are_near_their_nics_and_gpus() {
+        let mut machine = crossed();
+        let nodes = |machine: &Machine, visible| {
+            let cores = cores_within(machine, &[0, 1, 2, 3, 4, 5, 6, 7]);
+            let cpus = cpus_of(Bind::Share, machine, &cores, visible, 2);
+            cpus.iter().map(|cpus| machine.nodes_of(cpus)).collect::<Vec<_>>()
+        };
+        assert_eq!(nodes(&machine, None), [[0], [1]]);
+        let nic = |number: u16, is_active| Nic {
+            name: format!("mlx5_{number}"),
+            node: Some(1 - number % 2),
+            ports: vec![NicPort { number: 1, is_active, ..NicPort::default() }],
+            ..Nic::default()
+        };
+        machine.nics = vec![nic(0, true), nic(1, true)];
+        assert_eq!(nodes(&machine, None), [[1], [0]]);
+        // A NIC that is down draws nobody.
+        machine.nics = vec![nic(0, false), nic(1, true)];
+        assert_eq!(nodes(&machine, None), [[0], [1]]);
+        for (bus, node) in [(1, 0), (2, 1)] {
+            let pci = format!("0000:0{bus}:00.0").parse().unwrap();
+            let ids = (0x10de, 1);
+            let device = PciDevice { address: pci, node: Some(node), ids, ..PciDevice::default() };
+            machine.devices.push(device);
+            machine.gpus.push(Gpu { pci, node: Some(node), domain: None });
+        }
+        assert_eq!(nodes(&machine, None), [[0], [1]]);
+        assert_eq!(nodes(&machine, Some("1,0")), [[1], [0]]);
     }
 }

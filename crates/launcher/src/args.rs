@@ -49,8 +49,9 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) oversubscribe: bool,
 
-    /// Tie ranks to their host's cores: as many cores to each rank, or where there are too few as
-    /// many ranks to each core, if that comes out even; one each in turn; or not at all
+    /// Tie ranks to their host's cores: `share` gives each rank as many cores, or where there are
+    /// too few each core as many ranks, if that comes out even, near the rank's GPU or RDMA NIC;
+    /// `core` gives one each in turn; `none` ties nobody
     #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
     pub(crate) bind_to: BindTo,
 

@@ -63,6 +63,13 @@ impl Process {
     }
 }
 
+/// The value of a variable in the environment that this process was started with.
+pub(crate) fn inherited_value(name: &str) -> Option<Vec<u8>> {
+    let environment = std::fs::read("/proc/self/environ").unwrap_or_default();
+    let value = |it: &[u8]| Some(it.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?.to_vec());
+    environment.split(|byte| *byte == 0).find_map(value)
+}
+
 /// All living descendants of this process.
 pub(crate) fn descendants() -> Vec<Process> {
     let mut children = HashMap::<i32, Vec<Process>>::new();

@@ -99,7 +99,9 @@ pub enum Bind {
     None,
     /// Each rank has as many of the cores that the host allows, at least one; or each core as many
     /// ranks, if these can be dealt evenly and no quota limits the cores; else as `None`. A rank's
-    /// threads are free within its share.
+    /// threads are free within its share. Its cores are of one NUMA node where that is possible,
+    /// near its GPU (of `CUDA_VISIBLE_DEVICES`, or the one with its number among the host's), or
+    /// else near the RDMA NIC that it prefers. `RINGFOLD_TOPO=off` leaves cores in order.
     #[default]
     Share,
     /// Each rank has one of the cores that the host allows, in turn.
@@ -130,9 +132,8 @@ pub(crate) struct RankOrder {
     /// The process that must be the trampoline's parent, else the job is gone already.
     pub(crate) keeper: u32,
     pub(crate) secret: Zeroizing<[u8; SECRET_BYTES]>,
-    pub(crate) local_rank: u32,
-    pub(crate) local_size: u32,
-    pub(crate) bind: Bind,
+    /// The CPUs that it may use; none for all that its keeper may use.
+    pub(crate) cpus: Vec<u16>,
     pub(crate) program: Vec<u8>,
     pub(crate) args: Vec<Vec<u8>>,
     /// Whether standard input, once this order is read, belongs to the rank.

@@ -80,9 +80,7 @@ impl Read for Unbuffered {
 }
 
 fn become_rank(order: RankOrder) -> Refusal {
-    let index = |number| usize::try_from(number).unwrap_or_default();
-    let (local_rank, local_size) = (index(order.local_rank), index(order.local_size));
-    if let Err(error) = crate::affinity::bind(order.bind, local_rank, local_size) {
+    if let Err(error) = crate::affinity::bind(&order.cpus) {
         return Refusal::System(format!("cannot bind to cores: {error}; say --bind-to none"));
     }
     let secret = match share_secret(&*order.secret) {

@@ -27,13 +27,13 @@ pub(crate) struct Card {
     pub(crate) rdma: String,
     /// Whether its data may go by TCP.
     pub(crate) may_use_tcp: bool,
-    /// What it knows of the fabric, if anything, which it tells after the cards.
+    /// The digest and size of its evidence of the fabric, which follows the cards.
     pub(crate) evidence: Option<EvidenceCard>,
     /// Where it listens for TCP, which RDMA needs too; empty if it does not.
     pub(crate) tcp: Vec<SocketAddr>,
 }
 
-/// What a card says of evidence of the fabric.
+/// The part of a card about evidence of the fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EvidenceCard {
     /// The digest of the evidence: one rank of a host tells it for all with the same.

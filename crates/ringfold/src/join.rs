@@ -5,127 +5,29 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Once;
 use std::time::Instant;
 
-use ringfold_bootstrap::interface::{Choice, ChooseError, Family, choose_all, interfaces};
-use ringfold_bootstrap::{
-    Control, DiscoverError, ExchangeError, Identity, JoinError, Options, Rendezvous, SecretError,
-    discover,
-};
+use ringfold_bootstrap::interface::{Choice, Family, choose_all, interfaces};
+use ringfold_bootstrap::{Control, Identity, Options, Rendezvous, discover};
 use ringfold_lend::placement;
+use ringfold_topology::evidence::Evidence;
 use ringfold_topology::{Crowd, Layout, discover as machine};
+use ringfold_transport::Transport;
 use ringfold_transport::rdma::{self, Rails, Rdma};
 use ringfold_transport::shm::{self, Shm};
-use ringfold_transport::{Transport, tcp};
+use ringfold_transport::tcp::{self, Route};
 use ringfold_types::Rank;
 use ringfold_types::limits::{CHANNELS_MAX, LANES_MAX, TCP_CHANNELS};
 use tracing::subscriber::NoSubscriber;
 
-use crate::card::{Card, UnreadableCard, crowds};
+use crate::card::{Card, crowds};
 use crate::communicator::Parts;
 use crate::config::{Config, Transports};
 use crate::engine::Engine;
+use crate::init_error::InitError;
 use crate::plans::Plans;
 use crate::router::Router;
-use crate::settings::{DifferentSettings, Settings};
-use crate::setup::{self, Agreed, ExchangeFailed, Own, TopologyError, UnreadableEvidence};
+use crate::settings::Settings;
+use crate::setup::{self, Agreed, ExchangeFailed, Own};
 use crate::wait::Patience;
-
-/// Why the ranks could not come together.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum InitError {
-    /// The launcher's variables are incomplete or make no sense.
-    #[error(transparent)]
-    Discover(#[from] DiscoverError),
-    /// There is no usable secret.
-    #[error(transparent)]
-    Secret(#[from] SecretError),
-    /// The ranks did not meet.
-    #[error(transparent)]
-    Join(#[from] JoinError),
-    /// A rank's card makes no sense.
-    #[error("rank {rank}: {source}")]
-    Card {
-        /// Whose card.
-        rank: Rank,
-        /// What is wrong with it.
-        source: UnreadableCard,
-    },
-    /// The ranks have different settings where they must have the same.
-    #[error(transparent)]
-    Settings(#[from] DifferentSettings),
-    /// The description of the fabric cannot be used.
-    #[error(transparent)]
-    Topology(#[from] TopologyError),
-    /// A rank's evidence of the fabric makes no sense.
-    #[error("rank {rank}: {source}")]
-    Evidence {
-        /// Whose evidence.
-        rank: Rank,
-        /// What is wrong with it.
-        source: UnreadableEvidence,
-    },
-    /// The ranks could not tell each other what they know of the fabric.
-    #[error("rank {rank}: the exchange of evidence of the fabric failed: {source}")]
-    Exchange {
-        /// This rank.
-        rank: Rank,
-        /// What went wrong.
-        source: ExchangeError,
-    },
-    /// The network interfaces cannot be listed.
-    #[error("cannot list this host's network interfaces: {0}")]
-    Interfaces(io::Error),
-    /// No network interface may be used.
-    #[error("no network interface to use: {0}")]
-    Interface(#[from] ChooseError),
-    /// TCP cannot listen.
-    #[error("rank {rank}: {source}")]
-    Listen {
-        /// This rank.
-        rank: Rank,
-        /// What went wrong.
-        source: tcp::ListenError,
-    },
-    /// TCP cannot use the other ranks' addresses.
-    #[error(transparent)]
-    Tcp(#[from] tcp::ConnectError),
-    /// Shared memory cannot be set up.
-    #[error("rank {rank}: shared memory: {source}; RINGFOLD_TRANSPORT=tcp does without")]
-    Shm {
-        /// This rank.
-        rank: Rank,
-        /// What went wrong.
-        source: shm::ConnectError,
-    },
-    /// Nothing but RDMA may be used, and there is none.
-    #[error("rank {rank}: {source}, and RINGFOLD_TRANSPORT allows nothing else")]
-    Rdma {
-        /// This rank.
-        rank: Rank,
-        /// What is missing.
-        source: rdma::Unusable,
-    },
-    /// No transport that both ranks allow leads from one to the other.
-    #[error(
-        "rank {rank} cannot reach rank {peer}: they are on {}, and RINGFOLD_TRANSPORT leaves none \
-         that both use{}{rdma}",
-        if *.same_host { "one host" } else { "different hosts" },
-        if .rdma.is_empty() { "" } else { "; " }
-    )]
-    Unreachable {
-        /// This rank.
-        rank: Rank,
-        /// The other.
-        peer: Rank,
-        /// Whether they could share memory.
-        same_host: bool,
-        /// Why they have no RDMA in common, if one of them has some; else empty.
-        rdma: String,
-    },
-    /// The system has no file descriptors left.
-    #[error("no file descriptor left ({0}); raise the limit with `ulimit -n`")]
-    Descriptors(io::Error),
-}
 
 /// Joins the job that the environment describes. Blocks until all ranks are there.
 pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
@@ -170,6 +72,21 @@ fn meet(config: &Config) -> Result<Parts, InitError> {
     assemble(config, here, &cards, control, key)
 }
 
+/// Everything that a rank on this host would tell other ranks of its place in the network, under
+/// these settings: its ports, and which source says what of each. Opens RDMA devices, closes them
+/// again, and sends nothing.
+///
+/// # Errors
+/// The file that describes the fabric cannot be used, or no interface suits the settings.
+pub fn evidence(config: &Config) -> Result<Evidence, InitError> {
+    let (rank, host) = (Rank(0), machine::Host::this());
+    let choices = interface(config, rank, false)?;
+    let rails = open_rails(config, rank, choices.first())?;
+    let machine = Own::machine(config, rails.as_ref(), &choices);
+    let listed = setup::interfaces(config, &choices, machine.as_ref());
+    Ok(Own::look(config, &host.name, machine, rails.as_ref(), &listed)?.into_evidence())
+}
+
 /// What this rank has found and opened before it meets the others.
 struct Here {
     host: machine::Host,
@@ -182,10 +99,13 @@ struct Here {
 impl Here {
     fn open(config: &Config, identity: &Identity, key: [u8; 32]) -> Result<Self, InitError> {
         let (rank, host) = (identity.rank, machine::Host::this());
-        let choices = interface(config, identity)?;
+        let choices = interface(config, rank, meets_locally(&identity.rendezvous))?;
         let choice = choices.first().cloned();
-        let rails = open_rails(config, rank, choice.as_ref())?;
+        let mut rails = open_rails(config, rank, choice.as_ref())?;
         let machine = Own::machine(config, rails.as_ref(), &choices);
+        if let (Some(rails), Some(machine)) = (&mut rails, &machine) {
+            rails.locate(machine);
+        }
         let listed = setup::interfaces(config, &choices, machine.as_ref());
         let own = Own::look(config, &host.name, machine, rails.as_ref(), &listed)?;
         let may_listen = config.transports.tcp || rails.is_some();
@@ -353,16 +273,15 @@ fn open_rails(
 
 /// The interface to use, and those that suit as well, if TCP may be used, or RDMA, or the user
 /// names some.
-fn interface(config: &Config, identity: &Identity) -> Result<Vec<Choice>, InitError> {
+fn interface(config: &Config, rank: Rank, all_local: bool) -> Result<Vec<Choice>, InitError> {
     let filter = setup::filter(config);
     let may_listen = config.transports.tcp || config.transports.rdma;
     if !may_listen && filter.is_none() {
         return Ok(Vec::new());
     }
-    let all_local = meets_locally(&identity.rendezvous);
     let interfaces = interfaces().map_err(InitError::Interfaces)?;
     let choices = choose_all(&interfaces, filter.as_ref(), Family::Any, all_local)?;
-    choices.first().iter().for_each(|it| tracing::info!("rank {}: {it}", identity.rank));
+    choices.first().iter().for_each(|it| tracing::info!("rank {rank}: {it}"));
     Ok(choices)
 }
 
@@ -444,8 +363,7 @@ fn connect(
             names[index] = if have_rails { "rdma" } else { "tcp" };
             strangers.extend((!have_rails).then(|| apart(rank, own, peer, card)).flatten());
             rdma.reaches[index] = have_rails;
-            let addresses = agreed.addresses(rank, peer);
-            by_tcp.push((peer, addresses.unwrap_or_else(|| card.tcp.clone())));
+            by_tcp.push((peer, agreed.routes(rank, peer).unwrap_or_else(|| anywhere(card))));
         } else {
             let same_host = layout.same_host(rank, peer);
             let rdma = apart(rank, own, peer, card).unwrap_or_default();
@@ -466,13 +384,18 @@ fn connect(
     }
     if let Some(tcp) = doors.tcp.filter(|_| !by_tcp.is_empty()) {
         by_tcp.iter().for_each(|(peer, _)| route[peer.index()] = transports.len());
-        let tcp = tcp.connect(by_tcp)?;
+        let tcp = tcp.connect_by_rail(by_tcp)?;
         transports.push(match doors.rails.filter(|_| rdma.reaches.contains(&true)) {
             Some(rails) => Box::new(Rdma::new(rails, tcp, rdma).map_err(InitError::Descriptors)?),
             None => Box::new(tcp),
         });
     }
     Ok(Router::new(transports, route, names))
+}
+
+/// Ways to a rank's addresses from any of this rank's.
+fn anywhere(card: &Card) -> Vec<Route> {
+    card.tcp.iter().map(|to| Route { from: None, to: *to }).collect()
 }
 
 /// Why two ranks have no RDMA in common, if one of them has some.

@@ -12,7 +12,7 @@ use crate::communicator::{Communicator, Parts};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::join::InitError;
+use crate::init_error::InitError;
 use crate::plans::Plans;
 use crate::router::Router;
 use crate::wait::Patience;

@@ -256,6 +256,10 @@ pub const RDMA_RETRY_MS: u64 = 1_000;
 /// up to this.
 pub const RDMA_RETRY_MAX_MS: u64 = 60_000;
 
+/// Time for which a link without another way waits for a path to be made again after a port got
+/// another address, in milliseconds.
+pub const RDMA_RETURN_MS: u64 = 10_000;
+
 /// Time that is left, once a peer has closed its connection, to what it sent by RDMA before, and
 /// once a call has failed, to what was sent, in milliseconds.
 pub const RDMA_PARTING_MS: u64 = 1_000;
@@ -286,6 +290,7 @@ const _: () = assert!(EVIDENCE_NAME_BYTES_MAX <= u8::MAX as usize, "lengths of a
 const _: () = assert!(
     EVIDENCE_PORTS_MAX * (EVIDENCE_SOURCES_MAX * 17 + EVIDENCE_NAME_BYTES_MAX + 26)
         + FABRIC_LEVELS_MAX * (EVIDENCE_NAME_BYTES_MAX + 1)
+        + LANES_MAX * 19
         + 32
         <= EVIDENCE_BYTES_MAX
 );

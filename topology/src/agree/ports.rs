@@ -114,7 +114,7 @@ impl<'a> Slots<'a> {
 /// How many labels a source gave, for people.
 pub(super) fn because(source: Source, ports: usize) -> String {
     let plural = if ports == 1 { "" } else { "s" };
-    format!("{source} places {ports} port{plural}")
+    format!("{ports} port{plural} by {source}")
 }
 
 impl<'a> Slot<'a> {

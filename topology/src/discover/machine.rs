@@ -6,7 +6,7 @@ use super::net::Addresses;
 use super::pci::Pci;
 use super::root::Root;
 use super::{cores, gpu, net, nic};
-use crate::machine::{Machine, PciAddress};
+use crate::machine::{Core, Machine, PciAddress};
 
 /// Reads the host below `root`: `/` is the live system, another folder a recording of one. It never
 /// fails. What a file does not tell, because it is missing, hidden or nonsense, is nothing or 0 in
@@ -14,6 +14,12 @@ use crate::machine::{Machine, PciAddress};
 #[must_use]
 pub fn machine(root: &Path) -> Machine {
     read(&Root::new(root))
+}
+
+/// Reads only the cores of the host below `root`, as `machine` does. Takes some short reads a core.
+#[must_use]
+pub fn machine_cores(root: &Path) -> Vec<Core> {
+    cores::read(&Root::new(root)).0
 }
 
 pub(super) fn read(root: &Root) -> Machine {

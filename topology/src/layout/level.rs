@@ -4,7 +4,7 @@ use std::fmt;
 
 use ringfold_types::Rank;
 
-use super::Layout;
+use super::{Layout, Reach};
 
 /// What a message between two ranks crosses, from the least to the most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,9 +42,8 @@ impl Layout {
     /// If there is no such rank.
     #[must_use]
     pub fn level(&self, from: Rank, to: Rank) -> Level {
-        let hosts = [from, to].map(|rank| self.host(rank));
-        let [a, b] = hosts.map(|host| self.path(host).unwrap_or_default());
-        if hosts[0] == hosts[1] || !self.paths.is_empty() && a.machine == b.machine {
+        let [a, b] = [from, to].map(|rank| self.path(self.host(rank)).unwrap_or_default());
+        if self.same_machine(from, to) {
             Level::Host
         } else if a.pod != b.pod {
             Level::Fabric
@@ -55,14 +54,27 @@ impl Layout {
         }
     }
 
-    /// Whether a message between two ranks of different hosts has to change rails: both have known
-    /// rails, and none in common.
+    /// Whether a message between ranks of two machines has to change rails: both have known rails,
+    /// and none in common.
     ///
     /// # Panics
     /// If there is no such rank.
     #[must_use]
     pub fn leaves_rail(&self, from: Rank, to: Rank) -> bool {
         let [a, b] = [from, to].map(|rank| self.reach(rank).reaches);
-        !self.same_host(from, to) && !a.is_empty() && !b.is_empty() && !a.meets(b)
+        !self.same_machine(from, to) && !a.is_empty() && !b.is_empty() && !a.meets(b)
+    }
+
+    /// Whether messages between some ranks have nowhere to go but by rails that are not known to
+    /// reach each other.
+    #[must_use]
+    pub fn keeps_rails_apart(&self) -> bool {
+        let all = self.reach.iter().map(|it| it.reaches).filter(|it| !it.is_empty());
+        !self.rails_cross && all.reduce(Reach::and).is_some_and(Reach::is_empty)
+    }
+
+    fn same_machine(&self, a: Rank, b: Rank) -> bool {
+        let machine = |rank| self.path(self.host(rank)).map(|it| (it.pod, it.group, it.machine));
+        self.same_host(a, b) || machine(a).is_some() && machine(a) == machine(b)
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use ringfold_types::Rank;
 
-use crate::order::{Order, carriers, ring, tree};
+use crate::order::{Order, aligned, carriers, chain, ring};
 use hosts::Hosts;
 pub use level::Level;
 pub use reach::Reach;
@@ -40,7 +40,7 @@ pub struct Layout {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Ways {
     ring: Order,
-    tree: Order,
+    aligned: Order,
     /// By shard: the rank of each host that carries it. Empty if paths and reach are unknown.
     carriers: Arc<[Box<[Rank]>]>,
 }
@@ -167,7 +167,7 @@ impl Layout {
         let hosts: Vec<&[Rank]> = order.iter().map(|host| self.ranks_on(*host)).collect();
         let ways = Ways {
             ring: Order::new(ring(&hosts, &self.reach)),
-            tree: Order::new(tree(&hosts, &self.reach)),
+            aligned: Order::new(aligned(&hosts, &self.reach)),
             carriers: carriers(&hosts, &self.reach).into_iter().map(Vec::into).collect(),
         };
         Self { ways, ..self }
@@ -324,31 +324,58 @@ impl Layout {
         &self.ways.ring
     }
 
-    /// The order for trees and cubes: hosts in fabric order, and ranks at equal places of their
-    /// hosts prefer equal rails where hosts are alike. Rank order if nothing is known of the fabric.
+    /// The order for cubes: hosts in fabric order, and ranks at equal places of their hosts prefer
+    /// equal rails where hosts are alike. Rank order if nothing is known of the fabric.
     #[must_use]
-    pub fn tree(&self) -> &Order {
-        &self.ways.tree
+    pub fn aligned(&self) -> &Order {
+        &self.ways.aligned
     }
 
-    /// `order` turned until the ranks of the host of `root` come first, and of these `root`. It
-    /// stays as it is if nothing is known of the fabric.
+    /// The order for chains that begin at `root`: the hosts of its leaf group first, from its own
+    /// on, and hosts are joined as in `ring`. Rank order if nothing is known of the fabric.
+    ///
+    /// # Panics
+    /// If there is no such rank.
     #[must_use]
-    pub fn from_root(&self, order: &Order, root: Rank) -> Order {
+    pub fn chain_from(&self, root: Rank) -> Order {
         if !self.has_fabric() {
-            return order.clone();
+            return Order::default();
         }
-        order.beginning_with(root, self.ranks_on(self.host(root)), self.size())
+        let order = self.hosts_from(root);
+        let hosts: Vec<&[Rank]> = order.iter().map(|host| self.ranks_on(*host)).collect();
+        Order::new(chain(&hosts, &self.reach, root))
     }
 
-    /// `order` turned until the ranks of the host of `root` come last, and of these `root`. It stays
-    /// as it is if nothing is known of the fabric.
+    /// The order for chains that end at `root`: that of `chain_from` backwards.
+    ///
+    /// # Panics
+    /// If there is no such rank.
     #[must_use]
-    pub fn to_root(&self, order: &Order, root: Rank) -> Order {
-        if !self.has_fabric() {
-            return order.clone();
+    pub fn chain_to(&self, root: Rank) -> Order {
+        let from = self.chain_from(root);
+        match self.has_fabric() {
+            true => Order::new((0..self.size()).rev().map(|place| from.at(place)).collect()),
+            false => from,
         }
-        order.ending_with(root, self.ranks_on(self.host(root)), self.size())
+    }
+
+    /// The numbers of the hosts in fabric order, in a circle from the leaf group of `root` on, with
+    /// the host of `root` first.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    #[must_use]
+    pub fn hosts_from(&self, root: Rank) -> Vec<u32> {
+        let own = self.host(root);
+        let group = |host: &u32| self.path(*host).map(|path| (path.pod, path.group));
+        let mut order = self.hosts_in_order();
+        let is_first =
+            |host: &u32| *host == own || group(host).is_some() && group(host) == group(&own);
+        let first = order.iter().position(is_first).unwrap_or(0);
+        order.rotate_left(first);
+        let place = order.iter().position(|host| *host == own).unwrap_or(0);
+        order[..=place].rotate_right(1);
+        order
     }
 
     /// By shard, the ranks that carry it: one of each host, in fabric order, with a rail that all

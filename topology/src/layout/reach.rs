@@ -31,13 +31,13 @@ impl Reach {
         }
     }
 
-    /// What is in either set.
+    /// The union of both sets.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// What is in both sets.
+    /// The intersection of both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)

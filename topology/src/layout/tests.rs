@@ -58,7 +58,8 @@ fn denser_are_those_with_fewer_cpus_for_each() {
 fn without_a_fabric_all_orders_are_rank_order() {
     let layout = Layout::from_host_names(&[2, 1, 2, 3, 1, 1]);
     assert!(!layout.has_fabric());
-    for order in [layout.ring(), layout.tree(), &layout.from_root(layout.ring(), Rank(4))] {
+    let chains = [layout.chain_from(Rank(4)), layout.chain_to(Rank(4))];
+    for order in [layout.ring(), layout.aligned(), &chains[0], &chains[1]] {
         assert!(order.is_rank_order());
         assert!((0..6).all(|place| order.at(place).index() == place));
         assert_eq!(order.place(Rank(4)), 4);
@@ -77,12 +78,10 @@ fn hosts_stand_in_fabric_order() {
     let layout = layout.with_paths(&[path(2, 1), path(0, 0), path(3, 1), path(1, 0)]);
     assert_eq!(layout.hosts_in_order(), [1, 3, 0, 2]);
     let in_order = [1, 5, 3, 7, 0, 4, 2, 6].map(Rank);
-    assert_eq!((layout.ring().ranks(), layout.tree().ranks()), (&in_order[..], &in_order[..]));
-    assert_eq!(
-        layout.from_root(layout.ring(), Rank(4)).ranks(),
-        [4, 0, 2, 6, 1, 5, 3, 7].map(Rank)
-    );
-    assert_eq!(layout.to_root(layout.ring(), Rank(0)).ranks(), [2, 6, 1, 5, 3, 7, 4, 0].map(Rank));
+    assert_eq!((layout.ring().ranks(), layout.aligned().ranks()), (&in_order[..], &in_order[..]));
+    // Group 1, which has hosts 0 and 2, comes first, and in it the host of the root.
+    assert_eq!(layout.chain_from(Rank(6)).ranks(), [6, 2, 0, 4, 1, 5, 3, 7].map(Rank));
+    assert_eq!(layout.chain_to(Rank(6)).ranks(), [7, 3, 5, 1, 4, 0, 2, 6].map(Rank));
     assert_eq!(*layout.carriers(), [[1, 3, 0, 2], [5, 7, 4, 6]].map(|it| it.map(Rank).into()));
     assert_eq!(layout.level(Rank(0), Rank(2)), Level::Group);
     assert_eq!(layout.level(Rank(0), Rank(1)), Level::Pod);
@@ -115,11 +114,22 @@ fn rings_leave_no_rail() {
 }
 
 #[test]
+fn chains_leave_no_rail() {
+    let each: Vec<RankReach> = (0..40).map(|rank| only(place(rank, 4))).collect();
+    let layout = Layout::hosts_of(4, 40).with_reach(&each);
+    for root in (0..40).map(Rank) {
+        let chain = layout.chain_from(root);
+        let leaves = |at: &usize| layout.leaves_rail(chain.at(*at), chain.at(at + 1));
+        assert_eq!((0..39).filter(leaves).count(), 0, "from {root}");
+    }
+}
+
+#[test]
 fn two_rails_are_taken_in_turn() {
     let each: Vec<RankReach> = (0..8).map(|rank| only(place(rank, 2))).collect();
     let layout = Layout::hosts_of(2, 8).with_reach(&each);
     assert_eq!(layout.ring().ranks(), [0, 1, 3, 2, 4, 5, 7, 6].map(Rank));
-    assert!(layout.tree().is_rank_order());
+    assert!(layout.aligned().is_rank_order());
 }
 
 #[test]
@@ -127,7 +137,7 @@ fn trees_join_hosts_by_the_commonest_rail() {
     // The second host lacks rail 0, and has its ranks in another order.
     let each = [0, 1, 2, 2, 1, 3].map(only);
     let layout = Layout::hosts_of(3, 6).with_reach(&each);
-    assert_eq!(layout.tree().ranks(), [1, 2, 0, 4, 3, 5].map(Rank));
+    assert_eq!(layout.aligned().ranks(), [1, 2, 0, 4, 3, 5].map(Rank));
 }
 
 #[test]
@@ -184,10 +194,10 @@ fn orders_and_carriers_are_sound_for_any_reach() {
         let machines = Rank::at(layout.hosts()).0;
         let layout = layout.with_reach(&reach).with_paths(&paths(machines, 2, 4));
         let ring = layout.ring();
-        let turned = [layout.from_root(ring, Rank(0)), layout.to_root(ring, Rank(0))];
+        let turned = [layout.chain_from(Rank(0)), layout.chain_to(Rank(0))];
         assert_eq!(turned[0].at(0), Rank(0));
         assert_eq!(turned[1].at(layout.size() - 1), Rank(0));
-        for order in [ring, layout.tree(), &turned[0], &turned[1]] {
+        for order in [ring, layout.aligned(), &turned[0], &turned[1]] {
             let ranks: Vec<Rank> = (0..layout.size()).map(|place| order.at(place)).collect();
             let mut sorted = ranks.clone();
             sorted.sort_unstable();
@@ -231,7 +241,7 @@ fn large() -> Layout {
 fn a_large_layout_is_small() {
     let layout = large();
     let carriers: usize = layout.ways.carriers.iter().map(|it| size_of_val(&**it) + 16).sum();
-    let orders = layout.ways.ring.ranks().len() + layout.ways.tree.ranks().len();
+    let orders = layout.ways.ring.ranks().len() + layout.ways.aligned.ranks().len();
     let bytes = layout.hosts.bytes()
         + size_of_val(&*layout.paths)
         + size_of_val(&*layout.reach)

@@ -1,75 +1,86 @@
-//! An even assignment at the least cost, by successive shortest paths.
+//! An even assignment at the least cost, by the Hungarian method.
 
 /// Assigns each of `takers` at least one of `givers` and each giver at least one taker, as evenly
 /// as possible, and among such assignments at the least sum of `cost(taker, giver)`. The result
 /// has the givers of each taker, ascending. Equal input gives equal output. Without takers or
 /// givers, nobody gets anything.
 ///
-/// Costs must be small against `EVEN`.
+/// Costs are at least 0 and small against `EVEN`. The time grows with the cube of the larger side.
 pub(super) fn assign(
     takers: usize,
     givers: usize,
-    cost: impl Fn(usize, usize) -> i64,
+    cost: impl Fn(usize, usize) -> i128,
 ) -> Vec<Vec<usize>> {
-    let cost: Vec<Vec<i128>> =
-        (0..takers).map(|t| (0..givers).map(|g| i128::from(cost(t, g))).collect()).collect();
-    let mut state = State { cost, pairs: vec![vec![false; givers]; takers] };
-    if takers > 0 && givers > 0 {
-        for _ in 0..takers.max(givers) {
-            state.augment();
-        }
+    let mut got = vec![Vec::new(); takers];
+    let (many, few) = (takers.max(givers), takers.min(givers));
+    if few == 0 {
+        return got;
     }
-    let of = |row: Vec<bool>| (0..givers).filter(|giver| row[*giver]).collect();
-    state.pairs.into_iter().map(of).collect()
+    // Each of the many gets one place with one of the few. Last places are to be left empty.
+    let places = many.div_ceil(few);
+    let is_last = |place: usize| places * few > many && place / few + 1 == places;
+    let chosen = choose(many, places * few, |one, place| {
+        let (taker, giver) = if takers < givers { (place % few, one) } else { (one, place % few) };
+        cost(taker, giver) + if is_last(place) { EVEN } else { 0 }
+    });
+    for (one, place) in chosen.into_iter().enumerate() {
+        let (taker, giver) = if takers < givers { (place % few, one) } else { (one, place % few) };
+        got[taker].push(giver);
+    }
+    got.iter_mut().for_each(|givers| givers.sort_unstable());
+    got
 }
 
-/// The cost of a second partner above that of a first, and so on: evenness comes first.
-const EVEN: i128 = 1 << 80;
+/// The cost of a place beyond those that all of the few have: evenness comes first.
+const EVEN: i128 = 1 << 100;
 
-struct State {
-    cost: Vec<Vec<i128>>,
-    pairs: Vec<Vec<bool>>,
-}
-
-impl State {
-    /// Adds one pair, and changes others where that is cheaper.
-    fn augment(&mut self) {
-        let (takers, givers) = (self.pairs.len(), self.pairs[0].len());
-        let load = |count: usize| EVEN * i128::try_from(count).unwrap_or(i128::MAX / EVEN);
-        let taken = |row: &Vec<bool>| row.iter().filter(|is| **is).count();
-        // The cost to reach each taker and giver, and the other side's number that it came from.
-        let mut to_taker: Vec<(i128, Option<usize>)> =
-            self.pairs.iter().map(|row| (load(taken(row)), None)).collect();
-        let mut to_giver: Vec<(i128, Option<usize>)> = vec![(i128::MAX, None); givers];
-        let mut is_settled = false;
-        while !is_settled {
-            is_settled = true;
-            for (t, g) in (0..takers * givers).map(|at| (at / givers, at % givers)) {
-                let cost = self.cost[t][g];
-                if !self.pairs[t][g] && to_taker[t].0 + cost < to_giver[g].0 {
-                    to_giver[g] = (to_taker[t].0 + cost, Some(t));
-                    is_settled = false;
-                } else if self.pairs[t][g]
-                    && to_giver[g].1.is_some()
-                    && to_giver[g].0 - cost < to_taker[t].0
-                {
-                    to_taker[t] = (to_giver[g].0 - cost, Some(g));
-                    is_settled = false;
+/// Chooses a place for each row, all different, at the least sum of costs. There are at least as
+/// many places as rows.
+fn choose(rows: usize, places: usize, cost: impl Fn(usize, usize) -> i128) -> Vec<usize> {
+    // Index `places` stands for no place: a path begins there, at the row that has none yet.
+    let mut row_of: Vec<Option<usize>> = vec![None; places + 1];
+    let (mut row_price, mut price) = (vec![0i128; rows], vec![0i128; places + 1]);
+    for row in 0..rows {
+        row_of[places] = Some(row);
+        let mut best = vec![(i128::MAX, places); places];
+        let mut is_done = vec![false; places + 1];
+        let mut at = places;
+        while let Some(current) = row_of[at] {
+            is_done[at] = true;
+            for place in (0..places).filter(|place| !is_done[*place]) {
+                let reduced = cost(current, place) - row_price[current] - price[place];
+                if reduced < best[place].0 {
+                    best[place] = (reduced, at);
                 }
             }
+            let free = (0..places).filter(|place| !is_done[*place]);
+            let Some(next) = free.min_by_key(|place| best[*place].0) else { break };
+            let step = best[next].0;
+            for place in 0..=places {
+                match row_of[place] {
+                    Some(row) if is_done[place] => {
+                        row_price[row] += step;
+                        price[place] -= step;
+                    }
+                    _ if place < places => best[place].0 = best[place].0.saturating_sub(step),
+                    _ => {}
+                }
+            }
+            at = next;
         }
-        let given = |g: usize| self.pairs.iter().filter(|row| row[g]).count();
-        let end = (0..givers)
-            .filter(|g| to_giver[*g].1.is_some())
-            .min_by_key(|g| to_giver[*g].0 + load(given(*g)));
-        let Some(mut g) = end else { return };
-        while let Some(t) = to_giver[g].1 {
-            self.pairs[t][g] = true;
-            let Some(back) = to_taker[t].1 else { break };
-            self.pairs[t][back] = false;
-            g = back;
+        while at != places {
+            let before = best[at].1;
+            row_of[at] = row_of[before];
+            at = before;
         }
     }
+    let mut chosen = vec![0; rows];
+    for (place, row) in row_of.iter().take(places).enumerate() {
+        if let Some(row) = row {
+            chosen[*row] = place;
+        }
+    }
+    chosen
 }
 
 #[cfg(test)]
@@ -79,7 +90,7 @@ mod tests {
     #[test]
     fn all_get_some_and_loads_are_even() {
         for (takers, givers) in [(1, 8), (8, 1), (3, 8), (8, 3), (8, 8), (64, 10), (5, 16)] {
-            let got = assign(takers, givers, |t, g| ((t * 7 + g * 5) % 4) as i64);
+            let got = assign(takers, givers, |t, g| [3, 0, 2, 1][(t * 7 + g * 5) % 4]);
             let total: usize = got.iter().map(Vec::len).sum();
             assert_eq!(total, takers.max(givers));
             let (low, high) = (total / takers, total.div_ceil(takers));
@@ -97,13 +108,13 @@ mod tests {
     /// The first taker leaves the only near giver to the second.
     #[test]
     fn the_sum_is_least_and_not_the_first_choice() {
-        let costs = [[0, 1], [0, 9]];
+        let costs: [[i128; 2]; 2] = [[0, 1], [0, 9]];
         assert_eq!(assign(2, 2, |t, g| costs[t][g]), [[1], [0]]);
         // All 4! orders tried: none is cheaper.
-        let costs = [[4, 1, 3, 7], [2, 0, 5, 3], [3, 2, 2, 9], [9, 4, 6, 8]];
+        let costs: [[i128; 4]; 4] = [[4, 1, 3, 7], [2, 0, 5, 3], [3, 2, 2, 9], [9, 4, 6, 8]];
         let got = assign(4, 4, |t, g| costs[t][g]);
-        let sum: i64 = got.iter().enumerate().map(|(t, of)| costs[t][of[0]]).sum();
-        let mut least = i64::MAX;
+        let sum: i128 = got.iter().enumerate().map(|(t, of)| costs[t][of[0]]).sum();
+        let mut least = i128::MAX;
         for code in 0..256usize {
             let at = [code & 3, code >> 2 & 3, code >> 4 & 3, code >> 6];
             let mut seen = at;

@@ -43,6 +43,11 @@ pub(super) struct Spot {
 }
 
 impl Spot {
+    /// The NUMA node is known.
+    pub(super) const fn has_node(&self) -> bool {
+        self.node.is_some()
+    }
+
     /// The PCI device is known, and so are the bridges above it.
     pub(super) const fn is_placed(&self) -> bool {
         self.root.is_some()

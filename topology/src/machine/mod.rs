@@ -3,10 +3,12 @@
 
 mod address;
 mod assign;
+mod deal;
 mod distance;
 mod near;
 
 pub use address::{InvalidPciAddress, PciAddress};
+pub use deal::{cores_within, deal};
 pub use distance::Distance;
 pub use near::{Seat, gpu_of, share, storage};
 

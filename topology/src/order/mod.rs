@@ -3,17 +3,17 @@
 //! Ranks of a host stand together, and hosts in fabric order. Where the place of hosts and the
 //! rails of ranks are unknown, the order is that of the ranks.
 
+mod aligned;
 mod carriers;
 mod ring;
-mod tree;
 
 use std::sync::Arc;
 
 use ringfold_types::Rank;
 
+pub(crate) use aligned::aligned;
 pub(crate) use carriers::carriers;
-pub(crate) use ring::ring;
-pub(crate) use tree::tree;
+pub(crate) use ring::{chain, ring};
 
 /// An order of all ranks: which rank stands at which place. Clones share it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -55,32 +55,5 @@ impl Order {
     #[must_use]
     pub fn ranks(&self) -> &[Rank] {
         &self.ranks
-    }
-
-    /// The same order of `size` ranks, turned until the ranks of `host`, which are neighbours, come
-    /// first, and of these `first`.
-    pub(crate) fn beginning_with(&self, first: Rank, host: &[Rank], size: usize) -> Self {
-        let mut ranks = self.turned(host, size);
-        let place = ranks.iter().position(|rank| *rank == first).unwrap_or(0);
-        ranks[..=place].rotate_right(1);
-        Self::new(ranks)
-    }
-
-    /// The same order of `size` ranks, turned until the ranks of `host`, which are neighbours, come
-    /// last, and of these `last`.
-    pub(crate) fn ending_with(&self, last: Rank, host: &[Rank], size: usize) -> Self {
-        let mut ranks = self.turned(host, size);
-        ranks.rotate_left(host.len());
-        let place = ranks.iter().position(|rank| *rank == last).unwrap_or(0);
-        ranks[place..].rotate_left(1);
-        Self::new(ranks)
-    }
-
-    /// The ranks by place, from the first one of `host` on in a circle.
-    fn turned(&self, host: &[Rank], size: usize) -> Vec<Rank> {
-        let mut ranks: Vec<Rank> = (0..size).map(|place| self.at(place)).collect();
-        let start = ranks.iter().position(|rank| host.contains(rank)).unwrap_or(0);
-        ranks.rotate_left(start);
-        ranks
     }
 }

@@ -12,6 +12,9 @@ use crate::layout::RankReach;
 /// Ranks of the last host for which the ring is closed, until one closes without cost.
 const CLOSED_MAX: usize = 16;
 
+/// More than any chain costs.
+const FORBIDDEN: u64 = 1 << 40;
+
 /// The ring through `hosts`, each with its ranks, in fabric order. Unknown rails keep rank order
 /// within hosts.
 pub(crate) fn ring(hosts: &[&[Rank]], reach: &[RankReach]) -> Vec<Rank> {
@@ -19,24 +22,48 @@ pub(crate) fn ring(hosts: &[&[Rank]], reach: &[RankReach]) -> Vec<Rank> {
         return hosts.concat();
     }
     let doors: Vec<Vec<Rank>> = hosts.iter().map(|ranks| doors(ranks, reach)).collect();
-    let mut best: Option<Chain> = None;
+    let mut best: Option<(u64, Ways)> = None;
     for end in doors.last().into_iter().flatten().take(CLOSED_MAX) {
-        let chain = Chain::closed_by(*end, hosts, &doors, reach);
-        if best.as_ref().is_none_or(|best| chain.cost < best.cost) {
-            best = Some(chain);
+        let chain = Chain::new(hosts, &doors, reach, Begin::After(*end));
+        let exit = chain.left.iter().position(|(_, rank)| rank == end).unwrap_or(0);
+        let cost = chain.left[exit].0;
+        if best.as_ref().is_none_or(|best| cost < best.0) {
+            best = Some((cost, chain.ways(&doors, exit)));
         }
-        if best.as_ref().is_some_and(|best| best.cost == 0) {
+        if cost == 0 {
             break;
         }
     }
-    let Some(Chain { ways, .. }) = best else { return hosts.concat() };
-    let mut ring = Vec::new();
-    for (ranks, (first, last)) in hosts.iter().zip(ways) {
-        ring.push(first);
-        ring.extend(ranks.iter().filter(|rank| **rank != first && **rank != last));
-        ring.extend((first != last).then_some(last));
+    best.map_or_else(|| hosts.concat(), |(_, ways)| ranks_along(hosts, &ways))
+}
+
+/// A chain through `hosts` that begins with `first`, a rank of the first host.
+pub(crate) fn chain(hosts: &[&[Rank]], reach: &[RankReach], first: Rank) -> Vec<Rank> {
+    if hosts.len() < 2 || reach.is_empty() {
+        let others = hosts.iter().copied().flatten().filter(|rank| **rank != first);
+        return std::iter::once(first).chain(others.copied()).collect();
     }
-    ring
+    let mut doors: Vec<Vec<Rank>> = hosts.iter().map(|ranks| doors(ranks, reach)).collect();
+    if !doors[0].contains(&first) {
+        doors[0].push(first);
+    }
+    let chain = Chain::new(hosts, &doors, reach, Begin::With(first));
+    let exit = (0..).zip(&chain.left).min_by_key(|(_, (cost, _))| *cost).map_or(0, |(at, _)| at);
+    ranks_along(hosts, &chain.ways(&doors, exit))
+}
+
+/// The first and the last rank of every host.
+type Ways = Vec<(Rank, Rank)>;
+
+/// All ranks, those of a host from its first to its last.
+fn ranks_along(hosts: &[&[Rank]], ways: &Ways) -> Vec<Rank> {
+    let mut all = Vec::new();
+    for (ranks, (first, last)) in hosts.iter().zip(ways) {
+        all.push(*first);
+        all.extend(ranks.iter().filter(|rank| *rank != first && *rank != last));
+        all.extend((first != last).then_some(*last));
+    }
+    all
 }
 
 /// Ranks by which a host may be entered and left: of those with equal rails, the first two.
@@ -63,53 +90,68 @@ fn distance(from: RankReach, to: RankReach) -> u64 {
     }
 }
 
-/// The first and the last rank of every host, and what they cost.
+/// Where a chain begins.
+#[derive(Clone, Copy)]
+enum Begin {
+    /// By any rank, but this one stands before it.
+    After(Rank),
+    /// By this one.
+    With(Rank),
+}
+
+/// The cheapest chains through all hosts, one for each rank by which the last host may be left.
 struct Chain {
-    ways: Vec<(Rank, Rank)>,
-    cost: u64,
+    /// By host, for each rank by which it is left: the rank by which it is entered, and the number
+    /// of the one by which the host before is left.
+    steps: Vec<Vec<(Rank, usize)>>,
+    /// Each rank by which the last host is left, with the cost of the chain up to it.
+    left: Vec<(u64, Rank)>,
 }
 
 impl Chain {
-    /// The cheapest chain whose last host is left by `end`.
-    fn closed_by(end: Rank, hosts: &[&[Rank]], doors: &[Vec<Rank>], reach: &[RankReach]) -> Self {
+    fn new(hosts: &[&[Rank]], doors: &[Vec<Rank>], reach: &[RankReach], begin: Begin) -> Self {
         let of = |rank: Rank| reach[rank.index()];
-        // By host, for each rank by which it is left: the rank by which it is entered, and the one
-        // by which the host before is left.
-        let mut steps: Vec<Vec<(Rank, usize)>> = Vec::new();
-        let mut left = vec![(0, end)];
-        for (ranks, doors) in hosts.iter().zip(doors) {
-            // What it costs to enter by each rank, and by which exit of the host before.
-            let entered: Vec<(u64, usize, Rank)> = doors
-                .iter()
-                .map(|door| {
+        let mut steps = Vec::new();
+        let mut left: Vec<(u64, Rank)> = match begin {
+            Begin::After(rank) | Begin::With(rank) => vec![(0, rank)],
+        };
+        for (at, (ranks, doors)) in hosts.iter().zip(doors).enumerate() {
+            // The cost to enter by each rank, and the exit of the host before.
+            let enter = |door: &Rank| match begin {
+                Begin::With(first) if at == 0 => {
+                    (if *door == first { 0 } else { FORBIDDEN }, 0, *door)
+                }
+                _ => {
                     let costs =
                         left.iter().map(|(cost, from)| cost + distance(of(*from), of(*door)));
-                    let (cost, before) = costs.zip(0..).min().unwrap_or((u64::MAX / 2, 0));
+                    let (cost, before) = costs.zip(0..).min().unwrap_or((FORBIDDEN, 0));
                     (cost, before, *door)
-                })
-                .collect();
+                }
+            };
+            let entered: Vec<(u64, usize, Rank)> = doors.iter().map(enter).collect();
             let is_apart = |a: Rank, b: Rank| a != b || ranks.len() == 1;
             let exits = doors.iter().map(|exit| {
                 let ways = entered.iter().filter(|(_, _, door)| is_apart(*door, *exit));
-                let (cost, before, door) =
-                    ways.min_by_key(|(cost, ..)| *cost).copied().unwrap_or(entered[0]);
+                let cheapest = ways.min_by_key(|(cost, ..)| *cost).copied();
+                let (cost, before, door) = cheapest.unwrap_or(entered[0]);
                 ((cost, *exit), (door, before))
             });
-            (left, steps) = {
-                let (costs, ways): (Vec<_>, Vec<_>) = exits.unzip();
-                steps.push(ways);
-                (costs, steps)
-            };
+            let (costs, ways) = exits.unzip();
+            steps.push(ways);
+            left = costs;
         }
-        let mut exit = left.iter().position(|(_, rank)| *rank == end).unwrap_or(0);
-        let cost = left[exit].0;
-        let mut ways: Vec<(Rank, Rank)> = Vec::new();
-        for (step, doors) in steps.iter().zip(doors).rev() {
+        Self { steps, left }
+    }
+
+    /// The way of the chain that leaves the last host by exit number `exit`.
+    fn ways(&self, doors: &[Vec<Rank>], mut exit: usize) -> Ways {
+        let mut ways = Ways::new();
+        for (step, doors) in self.steps.iter().zip(doors).rev() {
             let (door, before) = step[exit];
             ways.push((door, doors[exit]));
             exit = before;
         }
         ways.reverse();
-        Self { ways, cost }
+        ways
     }
 }

@@ -24,7 +24,7 @@ fn degrees(wiring: &Wiring) -> [BTreeMap<usize, usize>; 2] {
     }
     let mut counts = [BTreeMap::new(), BTreeMap::new()];
     for (seat, degree) in wiring.seats.iter().zip(degree) {
-        let is_upper = usize::from(*seat == Seat::Upper);
+        let is_upper = usize::from(matches!(seat, Seat::Upper { .. }));
         *counts[is_upper].entry(degree).or_default() += 1;
     }
     counts

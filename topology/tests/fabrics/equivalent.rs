@@ -6,6 +6,8 @@
 //!   full mesh of two. A hypercube of four dimensions is thus a torus of 4 x 4.
 //! * NICs with one port in each of several planes: if a host has one such NIC, "port i of every
 //!   host is on leaf i and no path joins the leaves" is true of it too, so rail-only fits.
+//! * The oversubscription of a tree whose leaves are unevenly filled is that of all leaves, or that
+//!   of a typical one: any that lies between those of its leaves.
 //! * A rail-optimized fabric that lost every path between rails is rail-only by definition; a
 //!   rail-only fabric in which a stray cable joins rails is rail-optimized by definition, or as
 //!   designed but for that cable.
@@ -111,19 +113,31 @@ pub(crate) fn accepted(
     [first].into_iter().chain(also).collect()
 }
 
-/// The range from the oversubscription as designed to that as cabled, with 2 % more or less
-/// for ratios that are rounded.
+/// Every ratio between those of the emptiest and the fullest leaf, as designed or as cabled; with
+/// 5 % more or less for ratios that are rounded to small numbers.
 fn ratios(built: &Wiring, wiring: &Wiring) -> [f64; 2] {
-    let [a, b] = [built, wiring].map(oversubscription);
-    [a.min(b) * 0.98, a.max(b) * 1.02]
+    let of_leaves = [leaf_ratios(built), leaf_ratios(wiring)].concat();
+    let ratios = of_leaves.iter().copied().filter(|ratio| ratio.is_finite());
+    [ratios.clone().fold(f64::MAX, f64::min) * 0.95, ratios.fold(0.0, f64::max) * 1.05]
 }
 
-/// Capacity from hosts into leaf switches, over capacity from leaf switches upwards.
-fn oversubscription(wiring: &Wiring) -> f64 {
-    let is_leaf = |switch: usize| matches!(wiring.seats[switch], Seat::Leaf { .. });
-    let attached = wiring.outlets.iter().filter(|outlet| outlet.at.is_some_and(is_leaf));
+fn is_leaf(wiring: &Wiring, switch: usize) -> bool {
+    matches!(wiring.seats[switch], Seat::Leaf { .. })
+}
+
+fn leaf_ratios(wiring: &Wiring) -> Vec<f64> {
+    let leaves = (0..wiring.seats.len()).filter(|switch| is_leaf(wiring, *switch));
+    leaves.map(|leaf| oversubscription(wiring, |switch| switch == leaf)).collect()
+}
+
+/// Capacity from hosts into these leaf switches, over capacity from them upwards.
+fn oversubscription(wiring: &Wiring, of: impl Fn(usize) -> bool) -> f64 {
+    let counts = |switch: usize| is_leaf(wiring, switch) && of(switch);
+    let attached = wiring.outlets.iter().filter(|outlet| outlet.at.is_some_and(counts));
     let down: u64 = attached.map(|outlet| u64::from(outlet.gbps)).sum();
-    let is_up = |ends: [usize; 2]| is_leaf(ends[0]) != is_leaf(ends[1]);
+    let is_up = |ends: [usize; 2]| {
+        is_leaf(wiring, ends[0]) != is_leaf(wiring, ends[1]) && ends.iter().any(|end| counts(*end))
+    };
     let upwards = wiring.trunks.iter().filter(|trunk| is_up(trunk.ends));
     let up: u64 = upwards.map(|trunk| u64::from(trunk.gbps)).sum();
     down as f64 / up as f64

@@ -30,7 +30,7 @@ pub(crate) fn run(
 fn gate(count: u64) {
     let table = run(FIRST_SEED..FIRST_SEED + count, |_, fabric| classify(fabric));
     println!("seeds {FIRST_SEED} to {}", FIRST_SEED + count - 1);
-    println!("{table}\n{}", table.examples(40));
+    println!("{table}\n{}", table.examples(400));
     assert_eq!(table.lies(), 0, "something wrong is called certain");
     let needed = (table.cases() * 99).div_ceil(100);
     assert!(table.right() >= needed, "{} of {} right", table.right(), table.cases());

@@ -126,7 +126,14 @@ fn members(truth: &Truth, answer: &Classification) -> Mark {
             (PortTruth::Storage, Some(place)) if storage_free.contains(place) => {
                 Mark::wrong(*certainty, false)
             }
-            (PortTruth::Down | PortTruth::Free, Some(_)) if *certainty == Certainty::Certain => {
+            (PortTruth::Above(cluster, Some(label)), Some(place))
+                if meaning.get(&(*cluster, *label)).is_none_or(|it| it == place) =>
+            {
+                continue;
+            }
+            (PortTruth::Down | PortTruth::Above(..) | PortTruth::Astray, Some(_))
+                if *certainty == Certainty::Certain =>
+            {
                 Mark::WrongCertain
             }
             _ => continue,

@@ -42,9 +42,11 @@ impl Table {
             let Verdict { kind, members, groups, lies } = verdict;
             let marks = format!("kind {kind:?}, members {members:?}, groups {groups:?}");
             let (design, damage) = (&case.design, &case.damage);
+            let kinds = &case.truth.kinds;
             let seed = case.seed;
             self.wrong.push(format!(
-                "seed {seed}: {marks}, lies {lies:?}\n    {design:?}\n    {damage:?}\n    {answer}"
+                "seed {seed}: {marks}, lies {lies:?}\n    {kinds:?}\n    {design:?}\n    \
+                 {damage:?}\n    {answer}"
             ));
         }
     }
@@ -85,7 +87,7 @@ impl fmt::Display for Table {
             write!(
                 f,
                 "{:>8}{:>8}{:>8}{:>10}{:>9} |",
-                "certain", "likely", "unknown", "unsure-bad", "sure-bad"
+                "certain", "likely", "unknown", "wrong", "LIE"
             )?;
         }
         writeln!(f)?;

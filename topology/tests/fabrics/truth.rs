@@ -26,8 +26,11 @@ pub(crate) enum PortTruth {
     Storage,
     /// Its cable is missing; no graph tells its rail.
     Down,
-    /// Its cable ends where no host belongs: no answer is right or wrong.
-    Free,
+    /// Its cable ends above leaf switches. It may count as part of the rail or plane that the
+    /// switch serves alone, or of none.
+    Above(usize, Option<Label>),
+    /// Its cable ends in a network for others.
+    Astray,
 }
 
 #[derive(Clone, Debug)]
@@ -86,7 +89,8 @@ fn truth(design: &Design, built: &Wiring, wiring: &Wiring, outlets: &[usize]) ->
             None => PortTruth::Down,
             Some((at, Seat::Leaf { label, .. })) => PortTruth::In(clusters[at], label),
             Some((_, Seat::Storage)) if outlet.role == Role::Storage => PortTruth::Storage,
-            Some(_) => PortTruth::Free,
+            Some((at, Seat::Upper { label })) => PortTruth::Above(clusters[at], label),
+            Some(_) => PortTruth::Astray,
         })
         .collect();
     let parts = wiring.parts(false);

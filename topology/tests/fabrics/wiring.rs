@@ -12,8 +12,8 @@ pub(crate) struct Label {
 pub(crate) enum Seat {
     /// Hosts of `group` are attached to it.
     Leaf { label: Label, group: usize },
-    /// It joins other switches.
-    Upper,
+    /// It joins other switches: those of a label, or with none, of all.
+    Upper { label: Option<Label> },
     /// It joins subnets.
     Router,
     /// Storage servers and the storage NICs of hosts are attached to it.
@@ -85,8 +85,8 @@ impl Wiring {
         self.switch(Seat::Leaf { label: Label { rail, plane }, group })
     }
 
-    pub(crate) fn uppers(&mut self, count: usize) -> Vec<usize> {
-        (0..count).map(|_| self.switch(Seat::Upper)).collect()
+    pub(crate) fn uppers(&mut self, count: usize, label: Option<Label>) -> Vec<usize> {
+        (0..count).map(|_| self.switch(Seat::Upper { label })).collect()
     }
 
     pub(crate) fn join(&mut self, a: usize, b: usize, times: usize) {

@@ -3,13 +3,16 @@
 
 use std::fs;
 use std::net::IpAddr;
+use std::path::Path;
 
+use ringfold_topology::discover::machine;
+use ringfold_topology::fabric::Place;
 use rustix::process::{Resource, getrlimit};
 
 use super::Settings;
 use super::message::RailCard;
 use super::pairing::pairs;
-use super::ports::digest;
+use super::ports::{Label, digest};
 use super::rail::Rail;
 use super::sys::{Context, DEVICES, GidKind, LinkLayer, devices};
 use super::words;
@@ -60,7 +63,7 @@ pub struct Examined {
 }
 
 /// A port that can be used, as other hosts must know it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Port {
     /// Device and port, as `RINGFOLD_IB_HCA` takes them.
     pub name: String,
@@ -72,6 +75,10 @@ pub struct Port {
     pub mtu: u32,
     /// The GID that is used; of RoCE v2 and iWARP an IP address.
     pub gid: [u8; 16],
+    /// Bits of the GID's IP network, of 128; 0 if unknown.
+    pub prefix: u8,
+    /// The rail and plane that the user declared.
+    pub place: Option<(u16, u8)>,
 }
 
 impl Port {
@@ -87,6 +94,8 @@ impl Port {
             gigabits: rail.port.gigabits,
             mtu: if rail.is_iwarp() { 0 } else { rail.mtu_bytes() },
             gid: rail.gid.bytes,
+            prefix: rail.wire.prefix.unwrap_or(0),
+            place: rail.wire.declared.map(|place| (place.rail, place.plane)),
         }
     }
 
@@ -115,7 +124,9 @@ impl Port {
     /// As far as it matters for pairing.
     fn card(&self) -> RailCard {
         let (gid, kind, name) = (self.gid, self.gid_kind(), digest(&self.name));
-        RailCard { gid, kind, name, ..RailCard::default() }
+        let place = self.place.map(|(rail, plane)| Place { rail, plane });
+        let label = Label { place, ..Label::default() };
+        RailCard { gid, kind, name, prefix: self.prefix, label, ..RailCard::default() }
     }
 
     const fn gid_kind(&self) -> GidKind {
@@ -155,6 +166,7 @@ pub fn examine(settings: &Settings, near: Option<IpAddr>) -> Examined {
                     in a container hand in /dev/infiniband";
         findings.push(Finding::new("device", State::Bad, what.to_owned()));
     }
+    let machine = machine(Path::new("/"));
     for (name, lack) in found {
         if let Some(lack) = lack {
             if settings.devices.allows(&name, 1) {
@@ -167,7 +179,8 @@ pub fn examine(settings: &Settings, near: Option<IpAddr>) -> Examined {
             Ok((_, _, count)) => {
                 for number in (1..=count).filter(|port| settings.devices.allows(&name, *port)) {
                     match Rail::open(&name, number, settings, near) {
-                        Ok(rail) => {
+                        Ok(mut rail) => {
+                            rail.locate(&machine);
                             findings.extend(port(&rail));
                             ports.push(Port::of(&rail));
                         }

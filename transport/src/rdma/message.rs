@@ -9,7 +9,8 @@
 //! Offer     both             a path's queue pair, or the port to connect to, and rail; of one that
 //!                            has ended, a new life
 //! Ready     both             the path can be used towards the one who says so
-//! Without   both             the path cannot be made, or used any more
+//! Without   both             the path cannot be made, or used any more; whether it is made again
+//!                            soon
 //! Heard     both, after it   what has arrived: by that path nothing more will
 //! Want      sender           a ring for a lane; and where the mailbox for invitations is
 //! Grant     receiver         where it is
@@ -104,6 +105,7 @@ pub(super) enum Message {
     },
     Without {
         path: usize,
+        returns: bool,
     },
     Want {
         lane: usize,
@@ -204,7 +206,10 @@ impl Message {
                 (2, *path)
             }
             Self::Ready { path } => (3, *path),
-            Self::Without { path } => (4, *path),
+            Self::Without { path, returns } => {
+                head[2] = (*returns).into();
+                (4, *path)
+            }
             Self::Want { lane, mailbox } => {
                 mailbox.encode(body);
                 (6, *lane)
@@ -271,7 +276,7 @@ impl Message {
                 Self::Offer { path: below(PATHS_MAX)?, target, rail, plate }
             }
             3 => Self::Ready { path: below(PATHS_MAX)? },
-            4 => Self::Without { path: below(PATHS_MAX)? },
+            4 => Self::Without { path: below(PATHS_MAX)?, returns: head[2] != 0 },
             6 => Self::Want { lane: below(LANES_MAX)?, mailbox: Grant::decode(body) },
             7 => Self::Grant { lane: below(LANES_MAX)?, grant: Grant::decode(body) },
             8 => Self::Bye { fragments: std::array::from_fn(|at| long(8 * at)) },
@@ -414,7 +419,8 @@ mod tests {
             Message::Offer { path: PATHS_MAX - 1, target, rail, plate: plate("h2", "rxe_h2r1:1") },
             Message::Offer { path: 0, target, rail, plate: plate(&"h".repeat(64), "") },
             Message::Ready { path: 0 },
-            Message::Without { path: 1 },
+            Message::Without { path: 1, returns: false },
+            Message::Without { path: 2, returns: true },
             Message::Want { lane: LANES_MAX - 1, mailbox: Grant { address: 1 << 60, keys } },
             Message::Grant { lane: 2, grant: Grant { address: u64::MAX - 3, keys } },
             Message::Bye { fragments: [1 << 40; LANES_MAX] },

@@ -1,17 +1,12 @@
 //! The opened ports as evidence of the fabric, and the labels that the ranks agreed on.
 
-use std::fs;
 use std::net::Ipv6Addr;
-use std::path::Path;
 
 use ringfold_topology::fabric::{Place, PortId};
-use ringfold_topology::machine::Network;
+use ringfold_topology::machine::{Interface, Machine, Network};
 
 use super::rail::{Rail, Rails};
-use super::sys::{DEVICES, Gid, GidKind};
-
-/// The kernel's network interfaces.
-const INTERFACES: &str = "/sys/class/net";
+use super::sys::{Gid, GidKind};
 
 /// One port that `Rails` has opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +46,8 @@ pub(super) struct Wire {
     pub(super) interface: String,
     pub(super) prefix: Option<u8>,
     pub(super) id: PortId,
+    /// Gigabits per second; 0 if unknown.
+    pub(super) gbps: u32,
     pub(super) declared: Option<Place>,
 }
 
@@ -59,6 +56,13 @@ impl Rails {
     #[must_use]
     pub fn ports(&self) -> Vec<OpenPort> {
         self.0.iter().map(OpenPort::of).collect()
+    }
+
+    /// Takes interfaces, prefix lengths, MAC addresses and rates of the ports from the machine that
+    /// `topology` has read. Without it `ports` tells less, and ports of IP networks without labels
+    /// pair by the leading bits of their addresses.
+    pub fn locate(&mut self, machine: &Machine) {
+        self.0.iter_mut().for_each(|rail| rail.locate(machine));
     }
 
     /// Sets the rail and plane of each port, in the order of `ports`. Ports with equal labels pair.
@@ -85,9 +89,16 @@ impl Rails {
     }
 }
 
+impl Rail {
+    /// Takes what the kernel shows of the port.
+    pub(super) fn locate(&mut self, machine: &Machine) {
+        self.wire.locate(machine, (self.context.name(), self.port.number), &self.gid);
+    }
+}
+
 impl OpenPort {
     fn of(rail: &Rail) -> Self {
-        let Wire { interface, prefix, id, declared } = rail.wire.clone();
+        let Wire { interface, prefix, id, gbps, declared } = rail.wire.clone();
         Self {
             name: rail.name(),
             network: match rail.gid.kind {
@@ -98,7 +109,7 @@ impl OpenPort {
             gid: rail.gid.bytes,
             prefix,
             id,
-            gbps: rail.port.gigabits,
+            gbps: if gbps > 0 { gbps } else { rail.port.gigabits },
             interface,
             declared,
         }
@@ -106,24 +117,40 @@ impl OpenPort {
 }
 
 impl Wire {
-    /// Reads what is below a device's port with that GID. `first` is the port's GID 0.
-    pub(super) fn read(
-        (device, port): (&str, u8),
-        gid: &Gid,
-        first: &Gid,
-        declared: Option<Place>,
-    ) -> Self {
+    /// The wire of a port with that GID, as far as the device tells. `first` is the port's GID 0.
+    pub(super) fn new(gid: &Gid, first: &Gid, declared: Option<Place>) -> Self {
+        let [bits, first] = [gid, first].map(|gid| Ipv6Addr::from(gid.bytes).to_bits());
+        let guid = first & u128::from(u64::MAX);
+        let id = match gid.kind {
+            GidKind::InfiniBand => PortId::Guid(u64::try_from(guid).unwrap_or(0)),
+            _ => PortId::Address(bits),
+        };
+        Self { interface: String::new(), prefix: None, id, gbps: 0, declared }
+    }
+
+    /// Takes what the kernel shows of the port, if it shows anything.
+    fn locate(&mut self, machine: &Machine, (device, port): (&str, u8), gid: &Gid) {
+        let ports = machine.nics.iter().filter(|nic| nic.name == device).flat_map(|nic| &nic.ports);
+        let Some(shown) = ports.into_iter().find(|it| it.number == port) else { return };
+        self.gbps = shown.gbps;
         if gid.kind == GidKind::InfiniBand {
-            let lower = Ipv6Addr::from(first.bytes).to_bits() & u128::from(u64::MAX);
-            let id = PortId::Guid(u64::try_from(lower).unwrap_or(0));
-            return Self { interface: String::new(), prefix: None, id, declared };
+            return;
         }
-        let entry = format!("{device}/ports/{port}/gid_attrs/ndevs/{}", gid.index);
-        let interface = line(&Path::new(DEVICES).join(entry));
-        let mac = mac(&line(&Path::new(INTERFACES).join(&interface).join("address")));
-        let id =
-            mac.map_or_else(|| PortId::Address(Ipv6Addr::from(gid.bytes).to_bits()), PortId::Mac);
-        Self { interface, prefix: None, id, declared }
+        let has_address =
+            |it: &&Interface| it.addresses.iter().any(|(address, _)| *address == gid.bytes);
+        let by_gid = shown.gids.iter().find(|it| it.bytes == gid.bytes && !it.interface.is_empty());
+        let named = by_gid.map(|it| &it.interface).or_else(|| shown.interfaces.first());
+        let interfaces = &machine.interfaces;
+        let own = interfaces.iter().find(|it| named.is_some_and(|named| it.name == *named));
+        let by_address = || interfaces.iter().find(has_address);
+        let found = own.filter(has_address).or_else(by_address).or(own);
+        let Some(interface) = found else { return };
+        self.interface.clone_from(&interface.name);
+        let address = interface.addresses.iter().find(|(address, _)| *address == gid.bytes);
+        self.prefix = address.map(|(_, prefix)| *prefix).filter(|prefix| *prefix <= 128);
+        if interface.mac != 0 {
+            self.id = PortId::Mac(interface.mac);
+        }
     }
 }
 
@@ -133,21 +160,80 @@ pub(super) fn digest(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// The first line of a file; empty if there is none.
-fn line(path: &Path) -> String {
-    fs::read_to_string(path)
-        .ok()
-        .and_then(|text| text.lines().next().map(str::to_owned))
-        .unwrap_or_default()
-}
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
 
-/// A MAC address as the kernel writes it.
-fn mac(text: &str) -> Option<u64> {
-    let mut address = 0;
-    let mut bytes = 0;
-    for part in text.split(':') {
-        address = address << 8 | u64::from(u8::from_str_radix(part, 16).ok()?);
-        bytes += 1;
+    use ringfold_topology::machine::{Nic, NicPort};
+
+    use super::*;
+
+    fn gid(index: u32, address: &str, kind: GidKind) -> Gid {
+        let bytes = match address.parse().unwrap() {
+            IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+            IpAddr::V6(address) => address.octets(),
+        };
+        Gid { index, bytes, kind }
     }
-    (bytes == 6 && address != 0).then_some(address)
+
+    fn machine(network: Network, gids: &[Gid]) -> Machine {
+        let shown = |gid: &Gid| ringfold_topology::machine::Gid {
+            bytes: gid.bytes,
+            interface: "eth1".into(),
+            ..Default::default()
+        };
+        let gids = gids.iter().map(shown).collect();
+        let interfaces = vec!["eth1".into()];
+        let port =
+            NicPort { number: 1, network, gbps: 800, gids, interfaces, ..NicPort::default() };
+        let nic = Nic { name: "mlx5_0".into(), ports: vec![port], ..Nic::default() };
+        let address = |text, bits| (gid(0, text, GidKind::RoceV2).bytes, bits);
+        let [one, other] = [("eth0", "10.0.0.1", 7), ("eth1", "10.1.0.1", 8)].map(|it| Interface {
+            name: it.0.into(),
+            mac: it.2,
+            addresses: vec![
+                address(it.1, 120),
+                address("fe80::1", 64 + u8::try_from(it.2).unwrap()),
+            ],
+            ..Interface::default()
+        });
+        Machine { nics: vec![nic], interfaces: vec![one, other], ..Machine::default() }
+    }
+
+    fn located(gid: Gid, network: Network) -> Wire {
+        let mut wire = Wire::new(&gid, &gid, None);
+        wire.locate(&machine(network, &[gid]), ("mlx5_0", 1), &gid);
+        wire
+    }
+
+    #[test]
+    fn ethernet_ports_are_known_by_their_interface() {
+        for (kind, network) in [(GidKind::RoceV2, Network::Roce), (GidKind::Iwarp, Network::Iwarp)]
+        {
+            let wire = located(gid(3, "10.1.0.1", kind), network);
+            assert_eq!((&wire.interface[..], wire.prefix), ("eth1", Some(120)));
+            assert_eq!((wire.id, wire.gbps), (PortId::Mac(8), 800));
+        }
+        let local = located(gid(1, "fe80::1", GidKind::RoceV2), Network::Roce);
+        assert_eq!((&local.interface[..], local.prefix), ("eth1", Some(72)), "its own");
+        let gone = located(gid(3, "10.9.0.1", GidKind::RoceV2), Network::Roce);
+        assert_eq!((&gone.interface[..], gone.prefix), ("eth1", None), "an address of nobody");
+    }
+
+    #[test]
+    fn infiniband_ports_are_known_by_their_guid() {
+        let wire = located(gid(0, "fe80::2:c903:0:5", GidKind::InfiniBand), Network::InfiniBand);
+        assert_eq!((wire.id, wire.prefix), (PortId::Guid(0x0002_c903_0000_0005), None));
+    }
+
+    #[test]
+    fn ports_that_the_kernel_hides_keep_what_the_device_tells() {
+        let gid = gid(3, "10.1.0.1", GidKind::RoceV2);
+        let mut wire = Wire::new(&gid, &gid, None);
+        let before = wire.clone();
+        wire.locate(&machine(Network::Roce, &[gid]), ("mlx5_0", 2), &gid);
+        wire.locate(&Machine::default(), ("mlx5_0", 1), &gid);
+        assert_eq!(wire, before);
+        assert_eq!(wire.id, PortId::Address(Ipv6Addr::from(gid.bytes).to_bits()));
+    }
 }

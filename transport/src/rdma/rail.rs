@@ -48,6 +48,10 @@ pub(super) struct Rail {
     pub(super) channel: Arc<Channel>,
     /// Whether the port is, as far as we know.
     pub(super) is_up: bool,
+    /// Whether the port still has a GID.
+    has_gid: bool,
+    /// What its GID was chosen by.
+    choice: Choice,
     /// The device is no more.
     pub(super) is_gone: bool,
     /// Its place in the fabric.
@@ -56,6 +60,24 @@ pub(super) struct Rail {
     pub(super) wire: Wire,
     max_entries: u32,
     queues: Vec<Queue>,
+}
+
+/// What a port's GID is chosen by: an index of the user's, or the address by which the job meets.
+#[derive(Clone, Copy, Debug)]
+struct Choice {
+    wanted: Option<u8>,
+    near: Option<IpAddr>,
+}
+
+/// What a look at a port has shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// It is up, at the address that peers know.
+    Up,
+    /// It is up at another address, so that all paths by it must be made again. With the change.
+    Moved(String),
+    /// It cannot be used for now. With the reason.
+    Down(&'static str),
 }
 
 #[derive(Debug)]
@@ -197,7 +219,7 @@ impl Rail {
         let (is_up, is_gone) = (true, false);
         let queues = Vec::new();
         let first = context.gid(number, 0).unwrap_or(gid);
-        let wire = Wire::read((name, number), &gid, &first, settings.devices.place(name, number));
+        let wire = Wire::new(&gid, &first, settings.devices.place(name, number));
         Ok(Self {
             context,
             port,
@@ -207,6 +229,8 @@ impl Rail {
             connected_at: Instant::now(),
             channel,
             is_up,
+            has_gid: true,
+            choice: Choice { wanted: settings.gid_index, near },
             is_gone,
             label: Label::default(),
             wire,
@@ -236,27 +260,55 @@ impl Rail {
         format!("{}:{}", self.context.name(), self.port.number)
     }
 
-    /// Looks whether the port is up, of which the device may not have told yet.
+    /// Looks whether the port is up. The device may not have told of a change yet.
     pub(super) fn look(&mut self) -> bool {
-        self.is_up =
-            !self.is_gone && self.context.port(self.port.number).is_ok_and(|port| port.is_active);
+        let is_active = || self.context.port(self.port.number).is_ok_and(|port| port.is_active);
+        self.is_up = !self.is_gone && self.has_gid && is_active();
         self.is_up
     }
 
-    /// Looks again what the port is like, and under which index its GID is found.
-    pub(super) fn refresh(&mut self) {
-        let Ok(port) = self.context.port(self.port.number) else {
-            self.is_up = false;
-            return;
+    /// Looks what the port is like, and at which address peers find it. A port that is down keeps
+    /// the address that peers know.
+    pub(super) fn refresh(&mut self) -> Seen {
+        self.is_up = false;
+        let port = match self.context.port(self.port.number) {
+            Ok(port) if port.is_active => port,
+            _ => return Seen::Down("went down"),
         };
-        let mut gids =
-            (0..port.gids.min(GIDS_MAX)).filter_map(|at| self.context.gid(port.number, at));
-        if let Some(gid) = gids.find(|gid| (gid.kind, gid.bytes) == (self.gid.kind, self.gid.bytes))
-        {
-            self.gid = gid;
+        let found = if self.is_iwarp() { Some(self.gid) } else { self.find_gid(&port) };
+        self.has_gid = found.is_some();
+        let Some(gid) = found else { return Seen::Down("has lost its address") };
+        self.is_up = true;
+        let old_lid = std::mem::replace(&mut self.port, port).lid;
+        let old_gid = std::mem::replace(&mut self.gid, gid);
+        let name = self.name();
+        if old_gid.bytes != gid.bytes {
+            self.wire.prefix = None;
+            return Seen::Moved(format!("the GID of {name} changed from {old_gid} to {gid}"));
         }
-        self.is_up = port.is_active;
-        self.port = port;
+        if old_lid != port.lid && gid.kind == GidKind::InfiniBand {
+            let lid = port.lid;
+            return Seen::Moved(format!("the LID of {name} changed from {old_lid} to {lid}"));
+        }
+        Seen::Up
+    }
+
+    /// The GID by which peers reach the port from now on: the present one, or else one of its kind
+    /// and family, or the one at the user's index.
+    fn find_gid(&self, port: &Port) -> Option<Gid> {
+        let gids = (0..port.gids.min(GIDS_MAX)).filter_map(|at| self.context.gid(port.number, at));
+        let is_alike = |gid: &Gid| {
+            let families = [gid, &self.gid].map(|it| (it.ipv4().is_some(), it.is_link_local()));
+            let is_infiniband = gid.kind == GidKind::InfiniBand;
+            gid.kind == self.gid.kind && (is_infiniband || families[0] == families[1])
+        };
+        let mut alike = gids.filter(is_alike);
+        if let Some(wanted) = self.choice.wanted {
+            return alike.find(|gid| gid.index == u32::from(wanted));
+        }
+        let alike = alike.collect::<Vec<_>>();
+        let present = alike.iter().find(|gid| gid.bytes == self.gid.bytes).copied();
+        present.or_else(|| choose(&alike, self.choice.near).map(|(gid, _)| gid))
     }
 
     /// Bytes of payload of a packet.

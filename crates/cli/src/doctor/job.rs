@@ -31,8 +31,8 @@ pub(super) struct Card {
     pub(super) ports: Vec<PortCard>,
 }
 
-/// A `Port`, to be sent: name, kind, gigabits, MTU, GID.
-pub(super) type PortCard = (String, u8, u32, u32, [u8; 16]);
+/// A `Port`, to be sent: name, kind, gigabits, MTU, GID, prefix length, place.
+pub(super) type PortCard = (String, u8, u32, u32, [u8; 16], u8, Option<(u16, u8)>);
 
 /// A host, or as much of it as has the same ports, and the rank that tries them.
 pub(super) struct End {
@@ -67,7 +67,9 @@ fn card(comm: &Communicator, config: &Config, near: Option<IpAddr>) -> Card {
             .map(|it| (it.state == State::Bad, format!("{}: {}", it.about, it.what)))
             .collect(),
         ports: ports
-            .map(|port| (port.name, port.kind, port.gigabits, port.mtu, port.gid))
+            .map(|Port { name, kind, gigabits, mtu, gid, prefix, place }| {
+                (name, kind, gigabits, mtu, gid, prefix, place)
+            })
             .collect(),
     }
 }
@@ -85,8 +87,8 @@ fn ends(comm: &Communicator, cards: Vec<Card>) -> Vec<End> {
             continue;
         }
         let port = |card: &PortCard| {
-            let (name, kind, gigabits, mtu, gid) = card.clone();
-            Port { name, kind, gigabits, mtu, gid }
+            let (name, kind, gigabits, mtu, gid, prefix, place) = card.clone();
+            Port { name, kind, gigabits, mtu, gid, prefix, place }
         };
         let ports = card.ports.iter().map(port).collect();
         ends.push(End { rank, ranks: 1, card, ports });
@@ -95,7 +97,7 @@ fn ends(comm: &Communicator, cards: Vec<Card>) -> Vec<End> {
 }
 
 /// Every rank's value, by rank. To be called by all.
-pub(super) fn share<T: Serialize + DeserializeOwned>(
+pub(crate) fn share<T: Serialize + DeserializeOwned>(
     comm: &mut Communicator,
     own: &T,
 ) -> anyhow::Result<Vec<T>> {

@@ -8,13 +8,13 @@
 //! * `job`: all ranks' findings come together; `tour`, `rounds`: all pairs are tried in turn;
 //! * `report`, `tables`: what is printed of it.
 
-mod job;
+pub(crate) mod job;
 mod look;
 mod report;
-mod rounds;
+pub(crate) mod rounds;
 mod tables;
 mod tour;
-mod trial;
+pub(crate) mod trial;
 
 use std::fmt::Write as _;
 

@@ -214,7 +214,8 @@ mod tests {
     use super::*;
 
     fn end(rank: usize, kind: u8, gid: [u8; 16]) -> End {
-        let port = Port { name: format!("dev{rank}:1"), kind, gigabits: 100, mtu: 4096, gid };
+        let name = format!("dev{rank}:1");
+        let port = Port { name, kind, gigabits: 100, mtu: 4096, gid, ..Port::default() };
         let card = Card {
             host: format!("h{rank}"),
             interface: "eth0".to_owned(),

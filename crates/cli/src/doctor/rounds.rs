@@ -3,7 +3,7 @@
 /// Rounds of pairs of `0..count`, the lower one first; a round's pairs have nobody in common. One
 /// stays in place while the others go round it. Where that would take more than `most` rounds there
 /// are so many, spread evenly over all.
-pub(super) fn rounds(
+pub(crate) fn rounds(
     count: usize,
     most: usize,
 ) -> impl ExactSizeIterator<Item = Vec<(usize, usize)>> {

@@ -153,8 +153,8 @@ mod tests {
     fn end(rank: usize) -> End {
         let (host, interface) = (format!("node{rank}"), "eth0".to_owned());
         let card = Card { host, interface, shm: false, findings: Vec::new(), ports: Vec::new() };
-        let gid = [0; 16];
-        let ports = vec![Port { name: "mlx5_0:1".into(), kind: 2, gigabits: 100, mtu: 4096, gid }];
+        let (name, mtu) = ("mlx5_0:1".into(), 4096);
+        let ports = vec![Port { name, kind: 2, gigabits: 100, mtu, ..Port::default() }];
         End { rank: Rank::at(rank), ranks: 8, card, ports }
     }
 

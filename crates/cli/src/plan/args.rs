@@ -7,6 +7,7 @@ use ringfold_topology::{Crowd, Layout, discover};
 use ringfold_types::limits::{CHANNELS_MAX, RANKS_MAX};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
+use super::layout;
 use crate::amount::Amount;
 
 /// As typed.
@@ -18,11 +19,15 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "NAME")]
     algorithm: Option<String>,
     /// Number of ranks
-    #[arg(short = 'n', long)]
-    ranks: usize,
+    #[arg(short = 'n', long, required_unless_present = "layout")]
+    ranks: Option<usize>,
     /// How many of them are on each host, one host after the other [default: all on one]
     #[arg(long, value_name = "RANKS")]
     per_host: Option<usize>,
+    /// A file that says where the ranks are: also prints what crosses leaf groups, spines and rails
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["ranks", "per_host"])]
+    #[arg(long_help = layout::HELP)]
+    layout: Option<String>,
     /// Size of the message: of the whole buffer, or of one rank's block for allgather and
     /// reduce_scatter; with K, M or G
     #[arg(short, long, conflicts_with = "count")]
@@ -66,8 +71,8 @@ pub(crate) struct Question {
 
 impl Args {
     pub(crate) fn question(&self) -> anyhow::Result<Question> {
-        let size = self.ranks;
-        ensure!((1..=RANKS_MAX).contains(&size), "-n: 1 to {RANKS_MAX} ranks, not {size}");
+        let layout = self.layout()?;
+        let size = layout.size();
         self.refuse_what_has_no_meaning()?;
         let rank = |option, rank: Option<usize>| match rank {
             Some(rank) if rank >= size => bail!("{option} {rank}: there are only {size} ranks"),
@@ -84,15 +89,6 @@ impl Args {
             op: self.op.unwrap_or(ReduceOp::Sum),
             root: rank("--root", self.root)?.unwrap_or_default(),
         };
-        let cpus = self.cpus.unwrap_or_else(discover::cores);
-        ensure!(cpus > 0, "--cpus: at least 1");
-        let per_host = self.per_host.unwrap_or(size);
-        ensure!(per_host > 0, "--per-host: at least 1");
-        let layout = Layout::hosts_of(per_host, size);
-        let crowd = Crowd { ranks: per_host.min(size), cpus };
-        let shares_memory = layout.hosts() == 1;
-        let layout = layout.with_crowd(crowd).sharing_memory(shares_memory);
-        let layout = layout.with_channels(usize::from(self.channels));
         let chunk = self.chunk.map(|Amount(bytes)| bytes / accumulator_bytes(&call));
         let least = accumulator_bytes(&call);
         ensure!(chunk != Some(0), "--chunk: at least one accumulator of {least} B");
@@ -101,6 +97,26 @@ impl Args {
         let rank = rank("--rank", self.rank)?;
         ensure!(rank.is_none() || algorithm.is_some(), "--rank: say which --algorithm to print");
         Ok(Question { call, layout, chunk, algorithm, rank })
+    }
+
+    /// Where the ranks are.
+    fn layout(&self) -> anyhow::Result<Layout> {
+        let layout = match (&self.layout, self.ranks) {
+            (Some(file), _) => layout::read(file)?,
+            (None, Some(size)) => {
+                ensure!((1..=RANKS_MAX).contains(&size), "-n: 1 to {RANKS_MAX} ranks, not {size}");
+                let per_host = self.per_host.unwrap_or(size);
+                ensure!(per_host > 0, "--per-host: at least 1");
+                Layout::hosts_of(per_host, size)
+            }
+            (None, None) => bail!("-n: how many ranks?"),
+        };
+        let cpus = self.cpus.unwrap_or_else(discover::cores);
+        ensure!(cpus > 0, "--cpus: at least 1");
+        let crowd = Crowd { ranks: layout.ranks_per_host().1, cpus };
+        let shares_memory = layout.hosts() == 1;
+        let layout = layout.with_crowd(crowd).sharing_memory(shares_memory);
+        Ok(layout.with_channels(usize::from(self.channels)))
     }
 
     fn refuse_what_has_no_meaning(&self) -> anyhow::Result<()> {
@@ -154,7 +170,10 @@ impl Question {
         let cpus = many(self.layout.crowd().cpus, "CPU");
         match (hosts, self.layout.ranks_per_host().1) {
             (1, _) => format!("{ranks} of one host with {cpus}"),
-            (_, each) => format!("{ranks} on {hosts} hosts of {each} with {cpus} each"),
+            (_, most) => {
+                let fewer = if self.layout.ranks_per_host().0 < most { "up to " } else { "" };
+                format!("{ranks} on {hosts} hosts of {fewer}{most} with {cpus} each")
+            }
         }
     }
 

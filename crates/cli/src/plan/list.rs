@@ -7,6 +7,7 @@ use ringfold_collectives::select::{Constraints, Measurements, is_possible, selec
 use ringfold_types::{Call, Collective, Rank};
 
 use super::args::Question;
+use super::crossing;
 use super::proof::bytes_sent;
 
 /// A table of all algorithms for the collective of `question`.
@@ -42,6 +43,9 @@ pub(super) fn algorithms(question: &Question) -> anyhow::Result<String> {
     writeln!(text, "* is what ringfold would choose there; steps are a chain of messages that")?;
     writeln!(text, "each wait for the one before; peers are those that one rank at most has to")?;
     writeln!(text, "be connected to, away those on other hosts. --algorithm NAME prints one.")?;
+    if layout.has_fabric() {
+        crossing::table(&mut text, question)?;
+    }
     Ok(text)
 }
 

@@ -1,7 +1,9 @@
 //! `ringfold plan`: a schedule as a table that a person can follow, and its proof.
 
 mod args;
+mod crossing;
 mod grid;
+mod layout;
 mod list;
 mod proof;
 mod timeline;
@@ -43,6 +45,9 @@ fn explain(question: &Question, algorithm: &Algorithm) -> anyhow::Result<Answer>
     let verdict = proof::prove(&schedules);
     let mut text = String::new();
     head(&mut text, question, algorithm, &verdict)?;
+    if question.layout.has_fabric() {
+        crossing::lines(&mut text, question, algorithm, &schedules)?;
+    }
     let is_sound = matches!(verdict, Verdict::Proven(_));
     match question.rank {
         _ if is_sound => {

@@ -1,14 +1,35 @@
 //! The same answers for programs: JSON with a name for each value.
 
 use ringfold_topology::certainty::{Certainty, Finding};
-use ringfold_topology::fabric::{Classification, Fabric, Kind};
+use ringfold_topology::fabric::{Classification, Fabric, Kind, Place};
 use ringfold_topology::machine::{Machine, PciAddress};
+use ringfold_topology::site::{Measured, Reach};
 use serde_json::{Value, json};
 
 use super::machine::network;
 use super::picture::{host, identifier};
+use super::source::Network;
 use super::switches::levels;
 use super::text;
+
+/// A fabric with all that is known of it.
+pub(super) fn described(network: &Network) -> Value {
+    let mut value = fabric(&network.fabric, &network.found);
+    let of = |it: &Measured| {
+        let place = |place: &Place| json!({ "rail": place.rail, "plane": place.plane });
+        let reach = match it.reach {
+            Reach::All => "all",
+            Reach::Some => "some",
+            Reach::None => "none",
+        };
+        let between: Vec<Value> = it.between.iter().map(place).collect();
+        json!({ "between": between, "reach": reach, "apart": it.are_apart })
+    };
+    let site = network.site.as_ref();
+    let measured = site.map(|site| site.measured.iter().map(of).collect::<Vec<_>>());
+    value["measured"] = measured.into();
+    value
+}
 
 /// A fabric with its classification.
 pub(super) fn fabric(fabric: &Fabric, found: &Classification) -> Value {

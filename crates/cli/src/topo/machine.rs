@@ -15,7 +15,7 @@ const DEPTH_MAX: usize = 256;
 /// A line with lines below it.
 struct Branch {
     text: String,
-    below: Vec<Branch>,
+    below: Vec<Self>,
 }
 
 impl Branch {
@@ -67,12 +67,16 @@ fn title(machine: &Machine) -> String {
     };
     let cpus: usize = machine.cores.iter().map(|core| core.cpus.len()).sum();
     let ports: usize = machine.nics.iter().map(|nic| nic.ports.len()).sum();
-    let mut parts = vec![
-        many(count(|core| core.socket).max(1), "socket"),
-        many(count(|core| core.node).max(1), "NUMA node"),
-        format!("{} ({})", many(machine.cores.len(), "core"), many(cpus, "CPU")),
-        many(machine.gpus.len(), "GPU"),
-    ];
+    let sockets = count(|core| core.socket);
+    let mut parts: Vec<String> =
+        (sockets > 0).then(|| many(sockets, "socket")).into_iter().collect();
+    parts.push(many(count(|core| core.node).max(1), "NUMA node"));
+    // Where no core has several CPUs, the source may not tell cores from CPUs.
+    parts.push(match machine.cores.len() {
+        cores if cores == cpus => many(cpus, "CPU"),
+        cores => format!("{} ({})", many(cores, "core"), many(cpus, "CPU")),
+    });
+    parts.push(many(machine.gpus.len(), "GPU"));
     parts.push(match (machine.nics.len(), ports) {
         (0, _) => "no RDMA device".to_owned(),
         (nics, ports) if nics == ports => many(nics, "RDMA device"),
@@ -135,7 +139,10 @@ impl<'a> Tree<'a> {
         if !cores.is_empty() {
             let caches: BTreeSet<_> = cores.iter().filter_map(|core| core.cache).collect();
             let cpus: BTreeSet<u16> = cores.iter().flat_map(|core| core.cpus.clone()).collect();
-            text += &format!(": {}, CPUs {}", many(cores.len(), "core"), ranges(&cpus));
+            text += &match cores.len() {
+                count if count == cpus.len() => format!(": CPUs {}", ranges(&cpus)),
+                count => format!(": {}, CPUs {}", many(count, "core"), ranges(&cpus)),
+            };
             if !caches.is_empty() {
                 text += &format!(", {}", many(caches.len(), "last-level cache"));
             }
@@ -173,7 +180,7 @@ impl<'a> Tree<'a> {
             }
             (true, 0 | 1) => below,
             (true, _) => {
-                let kind = if is_root { "PCI root port" } else { "PCI switch" };
+                let kind = if is_root { "PCI bridge" } else { "PCI switch" };
                 vec![Branch { text: format!("{kind} {}", address), below }]
             }
         }

@@ -1,11 +1,13 @@
 //! `ringfold topo`: what ringfold sees of this machine and of a fabric, how sure it is, and why.
 //!
 //! * `source`: reads this machine, a recording, or files of another site;
+//! * `here`: what ranks here can tell of the network;
 //! * `machine`: a machine as a tree; `text`: a fabric in lines; `json`, `svg`: the same elsewhere;
 //! * `measure`: a job that tries every pair of NICs;
 //! * `picture`: the rows and columns that text and SVG draw; `names`, `switches`: their labels;
 //! * `save`: files that are written.
 
+mod here;
 mod json;
 mod machine;
 mod measure;
@@ -24,8 +26,10 @@ mod text;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, ensure};
-use ringfold_topology::discover;
+use anyhow::{Context as _, bail, ensure};
+use ringfold::Config;
+use ringfold_topology::discover::{self, to_nccl_xml};
+use ringfold_topology::machine::Machine;
 use ringfold_topology::site::Site;
 
 use self::save::save;
@@ -59,6 +63,9 @@ pub(crate) struct Args {
     /// Write a site file, which RINGFOLD_TOPO_FILE names to jobs
     #[arg(long, value_name = "FILE", requires = "network")]
     write: Option<PathBuf>,
+    /// Write the machine as NCCL's topology XML, which NCCL_TOPO_FILE names to NCCL
+    #[arg(long, value_name = "FILE", conflicts_with = "measure")]
+    nccl_xml: Option<PathBuf>,
     /// Replace files that exist
     #[arg(long)]
     force: bool,
@@ -67,23 +74,32 @@ pub(crate) struct Args {
 /// What to print.
 pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     let Some(seen) = look(args)? else { return Ok(String::new()) };
-    let mut written = Vec::new();
+    let mut files: Vec<(&Path, String)> = Vec::new();
     if let Some(path) = &args.svg {
         let Network { fabric, found, .. } = network(&seen, "--svg")?;
-        save(path, &svg::fabric(fabric, found), args.force)?;
-        written.push(path);
+        files.push((path, svg::fabric(fabric, found)));
     }
     if let Some(path) = &args.write {
         let Network { fabric, found, site } = network(&seen, "--write")?;
         let site = site.clone().unwrap_or_else(|| Site::of(fabric, found));
-        save(path, &site.write(), args.force)?;
-        written.push(path);
+        files.push((path, site.write()));
     }
-    let mut text = if args.json { in_json(&seen)? } else { in_words(&seen) };
-    if !args.json {
-        for path in written {
-            writeln!(text, "\nwrote {}", path.display())?;
-        }
+    if let Some(path) = &args.nccl_xml {
+        files.push((path, to_nccl_xml(one_machine(&seen)?)));
+    }
+    for (path, _) in &files {
+        ensure!(args.force || !path.exists(), "{} exists; --force replaces it", path.display());
+    }
+    for (path, text) in &files {
+        save(path, text, args.force)?;
+    }
+    if args.json {
+        return in_json(&seen);
+    }
+    let mut text = in_words(&seen);
+    let written = args.record.as_deref().into_iter().chain(files.iter().map(|(path, _)| *path));
+    for path in written {
+        writeln!(text, "wrote {}", path.display())?;
     }
     Ok(text)
 }
@@ -91,19 +107,24 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
 /// Reads what the user named, or measures; nothing on ranks that only take part in measuring.
 fn look(args: &Args) -> anyhow::Result<Option<Seen>> {
     if args.measure {
-        let seen = |network| Seen { machines: Vec::new(), network: Some(network) };
+        let seen = |network| Seen { network: Some(network), ..Seen::default() };
         return Ok(measure::measure()?.map(seen));
     }
     if !args.from.is_empty() {
         return source::files(&args.from).map(Some);
     }
-    let root = args.root.as_deref().unwrap_or(Path::new("/"));
+    let root = args.root.as_deref().unwrap_or_else(|| Path::new("/"));
     ensure!(root.join("sys").is_dir(), "{}: is no recording: it has no sys", root.display());
     let machine = match &args.record {
         Some(folder) => discover::record(root, folder)?,
         None => discover::machine(root),
     };
-    Ok(Some(Seen { machines: vec![machine], network: None }))
+    // A recording has nothing of the settings and of other files.
+    let evidence = match args.root {
+        Some(_) => None,
+        None => Some(ringfold::evidence(&Config::from_env()?)?),
+    };
+    Ok(Some(Seen { machines: vec![machine], evidence, network: None }))
 }
 
 fn network<'a>(seen: &'a Seen, option: &str) -> anyhow::Result<&'a Network> {
@@ -112,10 +133,20 @@ fn network<'a>(seen: &'a Seen, option: &str) -> anyhow::Result<&'a Network> {
         .with_context(|| format!("{option}: the files of --from describe machines and no fabric"))
 }
 
+fn one_machine(seen: &Seen) -> anyhow::Result<&Machine> {
+    match &seen.machines[..] {
+        [machine] => Ok(machine),
+        [] => bail!("--nccl-xml: the files of --from describe no machine"),
+        more => bail!("--nccl-xml: give the file of one machine, not of {}", more.len()),
+    }
+}
+
 fn in_words(seen: &Seen) -> String {
     let mut parts: Vec<String> = seen.machines.iter().map(machine::machine).collect();
-    if let Some(Network { fabric, found, .. }) = &seen.network {
-        parts.push(text::fabric(fabric, found));
+    parts.extend(seen.evidence.as_ref().map(here::text));
+    if let Some(Network { fabric, found, site }) = &seen.network {
+        let measured = site.as_ref().map(text::measured).unwrap_or_default();
+        parts.push(text::fabric(fabric, found) + &measured);
     }
     parts.join("\n")
 }
@@ -123,7 +154,8 @@ fn in_words(seen: &Seen) -> String {
 fn in_json(seen: &Seen) -> anyhow::Result<String> {
     let machines: Vec<_> = seen.machines.iter().map(json::machine).collect();
     let network = seen.network.as_ref();
-    let fabric = network.map(|network| json::fabric(&network.fabric, &network.found));
-    let all = serde_json::json!({ "machines": machines, "fabric": fabric });
+    let fabric = network.map(json::described);
+    let here = seen.evidence.as_ref().map(here::json);
+    let all = serde_json::json!({ "machines": machines, "here": here, "fabric": fabric });
     Ok(serde_json::to_string_pretty(&all)? + "\n")
 }

@@ -7,6 +7,9 @@ use ringfold_topology::fabric::{Classification, EndPort, Fabric, Place, PortId};
 
 use super::names::{fold, natural};
 
+/// Pod and group; nothing for hosts without a place.
+type Group = Option<(u32, u32)>;
+
 /// A fabric in columns and blocks.
 #[derive(Debug)]
 pub(super) struct Picture {
@@ -29,9 +32,9 @@ pub(super) struct Column {
 pub(super) struct Block {
     pub(super) title: String,
     /// Pod and group of the first; nothing for hosts without a place.
-    pub(super) group: Option<(u32, u32)>,
-    /// The last of groups that look the same, and the first's own number where there is one.
-    last: Option<(u32, u32)>,
+    pub(super) group: Group,
+    /// The last of several groups that look the same.
+    last: Group,
     /// So many groups.
     pub(super) groups: usize,
     /// By column: the switches that the ports are attached to. Several only where several groups
@@ -84,14 +87,15 @@ impl Picture {
     /// ports is down.
     pub(super) fn of(fabric: &Fabric, found: &Classification, folds: bool) -> Self {
         let hosts = Hosts::of(fabric);
-        let (columns, column_of) = columns(fabric, found, &hosts);
+        let odd: BTreeSet<usize> = found.oddities.iter().filter_map(|it| it.port).collect();
+        let (columns, column_of) = columns(fabric, found, &hosts, &odd);
         let sketch = Sketch {
             fabric,
-            odd: found.oddities.iter().filter_map(|oddity| oddity.port).collect(),
+            odd,
             rates: usual_rates(fabric, &column_of, columns.len()),
             column_of,
         };
-        let mut groups: Vec<(Option<(u32, u32)>, Vec<&str>)> = Vec::new();
+        let mut groups: Vec<(Group, Vec<&str>)> = Vec::new();
         let mut add = |group, host| match groups.last_mut() {
             Some((last, hosts)) if *last == group => hosts.push(host),
             _ => groups.push((group, vec![host])),
@@ -144,8 +148,8 @@ pub(super) fn identifier(id: PortId) -> String {
     match id {
         PortId::Guid(guid) => format!("0x{guid:016x}"),
         PortId::Mac(mac) => {
-            let bytes = mac.to_be_bytes().map(|byte| format!("{byte:02x}"));
-            bytes[2..].join(":")
+            let byte = |at: u32| format!("{:02x}", mac >> (8 * at) & 0xff);
+            (0..6).rev().map(byte).collect::<Vec<_>>().join(":")
         }
         PortId::Address(address) => std::net::Ipv6Addr::from(address).to_canonical().to_string(),
         PortId::Named(digest) => format!("named {digest:016x}"),
@@ -153,7 +157,12 @@ pub(super) fn identifier(id: PortId) -> String {
 }
 
 /// The columns, and the one that each port stands in.
-fn columns(fabric: &Fabric, found: &Classification, hosts: &Hosts) -> (Vec<Column>, Vec<usize>) {
+fn columns(
+    fabric: &Fabric,
+    found: &Classification,
+    hosts: &Hosts,
+    odd: &BTreeSet<usize>,
+) -> (Vec<Column>, Vec<usize>) {
     let place_of = |at: usize| found.places.get(at).and_then(|(place, _)| *place);
     let places: BTreeSet<Place> = (0..fabric.ports.len()).filter_map(place_of).collect();
     let at_of: BTreeMap<Place, usize> = places.iter().copied().zip(0..).collect();
@@ -165,9 +174,10 @@ fn columns(fabric: &Fabric, found: &Classification, hosts: &Hosts) -> (Vec<Colum
     };
     let mut columns: Vec<_> =
         places.iter().map(|place| Column { title: title(place), place: Some(*place) }).collect();
-    // A port that is down belongs where the same device of other hosts is.
+    // A port that is down, or whose cable is in the wrong switch, belongs where the same device of
+    // other hosts is.
     let mut usual: BTreeMap<(&str, u8), BTreeMap<usize, usize>> = BTreeMap::new();
-    for (at, port) in fabric.ports.iter().enumerate() {
+    for (at, port) in fabric.ports.iter().enumerate().filter(|(at, _)| !odd.contains(at)) {
         if let Some(place) = place_of(at) {
             let seen = usual.entry((&port.device, port.number)).or_default();
             *seen.entry(at_of[&place]).or_default() += 1;
@@ -178,12 +188,17 @@ fn columns(fabric: &Fabric, found: &Classification, hosts: &Hosts) -> (Vec<Colum
         usual.iter().filter_map(|(device, seen)| Some((*device, most(seen)?))).collect();
     let mut column_of = vec![usize::MAX; fabric.ports.len()];
     for ports in hosts.0.values() {
+        let places = ports.iter().filter_map(|at| place_of(*at));
+        let taken: BTreeSet<usize> = places.map(|place| at_of[&place]).collect();
         for at in ports {
             let port = &fabric.ports[*at];
             let placed = place_of(*at).map(|place| at_of[&place]);
-            let is_down = port.attached.is_none();
             let as_others = usual.get(&(port.device.as_str(), port.number)).copied();
-            column_of[*at] = placed.or(as_others.filter(|_| is_down)).unwrap_or(usize::MAX);
+            let is_free = |column: &usize| !taken.contains(column);
+            let home = as_others.filter(|column| odd.contains(at) && is_free(column));
+            let is_down = port.attached.is_none();
+            let column = home.or(placed).or_else(|| as_others.filter(|_| is_down));
+            column_of[*at] = column.unwrap_or(usize::MAX);
         }
     }
     if column_of.contains(&usize::MAX) {
@@ -223,7 +238,7 @@ struct Sketch<'a> {
 impl Sketch<'_> {
     fn block(
         &self,
-        group: Option<(u32, u32)>,
+        group: Group,
         names: Vec<&str>,
         hosts: &Hosts,
         columns: usize,
@@ -238,7 +253,7 @@ impl Sketch<'_> {
                 *seen[self.column_of[*at]].entry(switch).or_insert(0) += 1;
             }
         }
-        let heads: Vec<Option<usize>> = seen.iter().map(|counts| majority(counts)).collect();
+        let heads: Vec<Option<usize>> = seen.iter().map(majority).collect();
         let mut rows: Vec<Row> = Vec::new();
         for name in names {
             let cells: Vec<_> =

@@ -85,7 +85,7 @@ pub(super) fn torus(rows: usize, columns: usize) -> (Fabric, Classification) {
     let at = |row: usize, column: usize| {
         let column = column % columns;
         let row = row % rows;
-        row * columns + if row % 2 == 0 { column } else { columns - 1 - column }
+        row * columns + if row.is_multiple_of(2) { column } else { columns - 1 - column }
     };
     for row in 0..rows {
         for column in 0..columns {
@@ -140,6 +140,8 @@ pub(super) fn faulty() -> (Fabric, Classification) {
     found.places[1] = (None, Certainty::Unknown);
     fabric.ports[2].gbps = 200;
     fabric.ports[5].attached = Some((0, 9));
+    // The port reaches those of rail 0.
+    found.places[5] = (Some(Place { rail: 0, plane: 0 }), Certainty::Certain);
     fabric.ports.pop();
     found.places.pop();
     found.subnet_of.pop();

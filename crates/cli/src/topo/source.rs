@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{bail, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use ringfold_topology::certainty::{Certainty, Finding};
-use ringfold_topology::discover::files;
-use ringfold_topology::evidence::HostPath;
+use ringfold_topology::discover::{files, from_nccl_xml};
+use ringfold_topology::evidence::{Evidence, HostPath};
 use ringfold_topology::fabric::{
     Cable, Classification, EndPort, Fabric, HostPlace, Kind, PortId, Switch, classify,
 };
@@ -17,6 +17,8 @@ use ringfold_topology::site::Site;
 #[derive(Default)]
 pub(super) struct Seen {
     pub(super) machines: Vec<Machine>,
+    /// What ranks on this host can tell.
+    pub(super) evidence: Option<Evidence>,
     pub(super) network: Option<Network>,
 }
 
@@ -35,7 +37,14 @@ pub(super) fn files(paths: &[PathBuf]) -> anyhow::Result<Seen> {
     for path in paths {
         let (name, bytes) = (path.display().to_string(), files::load(path)?);
         if is_xml(&bytes) {
-            bail!("{name}: XML of NCCL is not read yet");
+            let text = str::from_utf8(&bytes).with_context(|| format!("{name}: is not UTF-8"))?;
+            let read = from_nccl_xml(text);
+            let mut machine = read.map_err(|error| anyhow!("{name}: {error}"))?;
+            if machine.name.is_empty() {
+                machine.name = name;
+            }
+            seen.machines.push(machine);
+            continue;
         }
         match files::read(&name, &bytes)? {
             files::Read::Site(site) => seen.add(path, of_site(site))?,
@@ -138,7 +147,7 @@ fn of_slurm(paths: &BTreeMap<String, HostPath>) -> Network {
         });
         let pod = path.groups.first().and_then(|_| numbers.get(&path.groups[..1]));
         let [pod, group] = [pod.copied(), leaf].map(|at| number(at.unwrap_or(0)));
-        let order = path.order.unwrap_or(number(hosts.len()));
+        let order = path.order.unwrap_or_else(|| number(hosts.len()));
         hosts.push(HostPlace { host: name.clone(), pod, group, order });
     }
     hosts.sort_by_key(|host| (host.pod, host.group, host.order));

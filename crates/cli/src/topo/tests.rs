@@ -130,6 +130,11 @@ fn json_says_the_same_as_the_text() {
             assert_eq!((host, port["switch"].is_null()), ("host0", true));
             continue;
         };
+        if (host, port["device"].as_str()) == ("host2", Some("mlx5_1")) {
+            // The text has it where it belongs, with the switch that it is on.
+            assert_eq!(rail, 0);
+            continue;
+        }
         let cells = line(&text, host);
         let cell = cells[usize::try_from(rail).unwrap() + 1];
         assert!(cell.starts_with(port["device"].as_str().unwrap()), "{port} {cells:?}");

@@ -1,9 +1,11 @@
 //! A fabric as text: its kind and the evidence of it, a table of hosts and rails, and its oddities.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use ringfold_topology::certainty::Finding;
-use ringfold_topology::fabric::{Classification, Fabric, Kind, Ratio};
+use ringfold_topology::certainty::{Certainty, Finding};
+use ringfold_topology::fabric::{Classification, Fabric, Kind, Place, Ratio};
+use ringfold_topology::site::{Measured, Reach, Site};
 
 use super::names::fold;
 use super::picture::{Block, Cell, Picture, State};
@@ -19,7 +21,10 @@ const ODDITIES_MAX: usize = 40;
 /// Characters of a cell.
 const CELL_MAX: usize = 28;
 
-/// All that is known of a fabric.
+/// Pairs of places with their results, beyond these, are counted and not printed.
+const MEASURED_MAX: usize = 40;
+
+/// All that is known of a fabric, but for measurements.
 pub(super) fn fabric(fabric: &Fabric, found: &Classification) -> String {
     let picture = Picture::of(fabric, found, count_hosts(fabric) > HOSTS_MAX);
     let mut text = summary(fabric, found);
@@ -34,9 +39,44 @@ pub(super) fn fabric(fabric: &Fabric, found: &Classification) -> String {
     text
 }
 
+/// A line for each pair of rails that was measured, and nothing if none was.
+pub(super) fn measured(site: &Site) -> String {
+    if site.measured.is_empty() {
+        return String::new();
+    }
+    let place = |Place { rail, plane }: Place| match site.planes.value {
+        ..=1 => format!("rail {rail}"),
+        _ => format!("rail {rail} plane {plane}"),
+    };
+    let row = |it: &Measured| {
+        let [one, other] = it.between;
+        let pair = match one == other {
+            true => format!("  within {}", place(one)),
+            false => format!("  {} - {}", place(one), place(other)),
+        };
+        let reach = match it.reach {
+            Reach::All => "all probes arrived",
+            Reach::Some => "some probes arrived",
+            Reach::None => "no probe arrived",
+        };
+        let apart = match it.are_apart {
+            Some(true) => "each carries its full rate beside the other",
+            Some(false) => "they share a link",
+            None => "",
+        };
+        [&pair, reach, apart].map(str::to_owned).to_vec()
+    };
+    let rows: Vec<_> = site.measured.iter().take(MEASURED_MAX).map(row).collect();
+    let mut text = format!("\nmeasured\n{}", aligned(&rows, 0));
+    let left = site.measured.len().saturating_sub(MEASURED_MAX);
+    if left > 0 {
+        writeln!(text, "  and {left} more: --json prints all").unwrap_or_default();
+    }
+    text
+}
+
 pub(super) fn count_hosts(fabric: &Fabric) -> usize {
-    let hosts: std::collections::BTreeSet<_> =
-        fabric.ports.iter().map(super::picture::host).collect();
+    let hosts: BTreeSet<_> = fabric.ports.iter().map(super::picture::host).collect();
     hosts.len()
 }
 
@@ -110,6 +150,14 @@ pub(super) fn size(fabric: &Fabric) -> String {
 /// A line for each answer: its value, its certainty and its evidence.
 fn summary(fabric: &Fabric, found: &Classification) -> String {
     let mut text = format!("fabric   {}\n", size(fabric));
+    let groups: BTreeSet<_> = found.hosts.iter().map(|host| (host.pod, host.group)).collect();
+    let pods: BTreeSet<_> = groups.iter().map(|(pod, _)| pod).collect();
+    if groups.len() > 1 {
+        let pods =
+            if pods.len() > 1 { format!(" in {}", many(pods.len(), "pod")) } else { String::new() };
+        writeln!(text, "groups   {} of hosts that share leaf switches{pods}", groups.len())
+            .unwrap_or_default();
+    }
     let rails = match found.rails.value {
         0 => "none".to_owned(),
         rails => rails.to_string(),
@@ -127,6 +175,8 @@ fn summary(fabric: &Fabric, found: &Classification) -> String {
 }
 
 fn answer<T>(title: &str, value: String, found: &Finding<T>) -> Vec<String> {
+    let is_known = found.certainty != Certainty::Unknown || title == "kind";
+    let value = if is_known { value } else { "-".to_owned() };
     vec![format!("{title:<7}"), value, found.certainty.to_string(), found.because.clone()]
 }
 

@@ -16,11 +16,10 @@ use tokio::sync::mpsc;
 use zeroize::Zeroizing;
 
 use super::relay::{Reports, read_stream, write_input};
-use crate::descriptors;
-use crate::family;
 use crate::frame::encode;
 use crate::intercept::TRAMPOLINE;
 use crate::message::{HostOrder, RankOrder, Refusal, Stream, Up};
+use crate::{affinity, descriptors, family};
 
 /// The ranks that run.
 #[derive(Debug, Default)]
@@ -41,8 +40,13 @@ impl Ranks {
         check(order).map_err(|refusal| (first, refusal))?;
         // Three pipes each.
         descriptors::allow(3 * order.ranks.len());
-        for (rank, local_rank) in order.ranks.iter().zip(0..) {
-            let pid = self.start_one(order, *rank, local_rank, reports).map_err(|error| {
+        let cpus = affinity::plan(order).map_err(|error| {
+            let why = format!("cannot bind to cores: {error}; say --bind-to none");
+            (first, Refusal::System(why))
+        })?;
+        for ((rank, local_rank), cpus) in order.ranks.iter().zip(0..).zip(cpus) {
+            let own = RankOrder { cpus, ..rank_order(order, *rank) };
+            let pid = self.start_one(order, local_rank, own, *rank, reports).map_err(|error| {
                 (*rank, Refusal::System(format!("cannot start a process: {error}")))
             })?;
             reports.event(Up::Started { rank: *rank, pid });
@@ -55,8 +59,9 @@ impl Ranks {
     fn start_one(
         &mut self,
         order: &HostOrder,
-        rank: u32,
         local_rank: u32,
+        own: RankOrder,
+        rank: u32,
         reports: &Reports,
     ) -> io::Result<u32> {
         let mut child = command(order, rank, local_rank).spawn()?;
@@ -72,8 +77,7 @@ impl Ranks {
         let stdin = pipe::Sender::from_owned_fd(OwnedFd::from(stdin))?;
         let stdout = pipe::Receiver::from_owned_fd(OwnedFd::from(stdout))?;
         let stderr = pipe::Receiver::from_owned_fd(OwnedFd::from(stderr))?;
-        let jump =
-            Zeroizing::new(encode(&rank_order(order, rank, local_rank)).map_err(io::Error::other)?);
+        let jump = Zeroizing::new(encode(&own).map_err(io::Error::other)?);
         let (pieces, pieces_rx) = mpsc::unbounded_channel();
         if rank == 0 {
             self.input = Some(pieces);
@@ -134,13 +138,11 @@ fn command(order: &HostOrder, rank: u32, local_rank: u32) -> Command {
     command
 }
 
-fn rank_order(order: &HostOrder, rank: u32, local_rank: u32) -> RankOrder {
+fn rank_order(order: &HostOrder, rank: u32) -> RankOrder {
     RankOrder {
         keeper: std::process::id(),
         secret: order.secret.clone(),
-        local_rank,
-        local_size: u32::try_from(order.ranks.len()).unwrap_or(u32::MAX),
-        bind: order.bind,
+        cpus: Vec::new(),
         program: order.program.clone(),
         args: order.args.clone(),
         input: rank == 0,

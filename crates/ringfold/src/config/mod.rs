@@ -1,13 +1,13 @@
 //! The settings of a communicator, and the only place of the library that reads the environment.
 
 mod rdma;
+mod values;
 
 use std::collections::BTreeMap;
 use std::env;
 use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
-use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -20,6 +20,8 @@ pub use ringfold_transport::shm::Offers;
 use ringfold_types::limits::{CHANNELS_MAX, PLAN_BYTES_MAX};
 
 use crate::settings::digest;
+
+use values::{bytes, host_id, number, on_or_off, seconds, transports};
 
 /// The settings. One field per variable. Every rank of a job should have the same; ranks whose
 /// `algorithms`, `plan`, `chunk_bytes`, `channels`, `topology` or `topology_file` differ do not
@@ -93,7 +95,7 @@ pub struct Config {
     pub chunk_bytes: Option<usize>,
     /// `RINGFOLD_CHANNELS`: parts of a long call that `ring` and `chain` let go side by side, each
     /// over a TCP connection of its own: a network may give each connection but a share. 1 to 8;
-    /// default: 2 where data goes by TCP only, be it between hosts, else 1. What is beyond is taken
+    /// default: 2 where data goes by TCP only, or the number of rails for TCP if that is more, else 1. What is beyond is taken
     /// for the nearest.
     pub channels: Option<u8>,
     /// `RINGFOLD_TOPO`: `off` leaves rails, planes and the order of hosts out of all choices, and
@@ -112,8 +114,9 @@ pub struct Config {
     pub join_timeout: Duration,
     /// `RINGFOLD_SOCKET_IFNAME`: network interfaces that may be used, as name prefixes separated by
     /// commas; after `^` those that may not be, after `=` exact names. Rank 0 also waits for the
-    /// others there, unless its place is given by `MASTER_ADDR`, a list of nodes or Open MPI.
-    /// Default: any.
+    /// others there, unless its place is given by `MASTER_ADDR`, a list of nodes or Open MPI. A list
+    /// of several names, each of which stands for one interface of the host, declares rails for TCP
+    /// in its order. Default: any.
     pub socket_ifname: Option<String>,
     /// `RINGFOLD_DEBUG`: how much is logged to standard error: `ERROR`, `WARN`, `INFO`, `DEBUG` or
     /// `TRACE`. If it is set, a `tracing` subscriber is installed unless the program has one;
@@ -257,14 +260,14 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The values of `ALIKE`, in words; empty where nothing is set. `site` is the digest of what the
-    /// topology file says of all hosts.
+    /// The values of `ALIKE`, in words; empty where nothing is set. `site` is the digest of a
+    /// topology file for all hosts.
     pub(crate) fn alike(&self, site: Option<u64>) -> [String; 6] {
         let chunk = self.chunk_bytes.map_or_else(String::new, |bytes| bytes.to_string());
         let channels = self.channels.map_or_else(String::new, |channels| channels.to_string());
         let plan = match self.plan.rows().len() {
             0 => String::new(),
-            lines => format!("{lines}-lines-{:x}", digest(&self.plan.to_string())),
+            lines => format!("{lines}-lines-{:x}", digest(self.plan.to_string())),
         };
         let topology = if self.topology { "" } else { "off" }.to_owned();
         let site = site.map_or_else(String::new, |digest| format!("{digest:x}"));
@@ -315,14 +318,7 @@ impl Config {
             config.channels = Some(number("RINGFOLD_CHANNELS", value, 1..=CHANNELS_MAX)?);
         }
         if let Some(value) = set("RINGFOLD_TOPO") {
-            config.topology = match value {
-                "on" => true,
-                "off" => false,
-                _ => {
-                    let (variable, wanted) = ("RINGFOLD_TOPO", "`on` or `off`");
-                    return Err(ConfigError::Value { variable, value: value.to_owned(), wanted });
-                }
-            };
+            config.topology = on_or_off("RINGFOLD_TOPO", value)?;
         }
         config.topology_file = set("RINGFOLD_TOPO_FILE").map(str::to_owned);
         if let Some(value) = set("RINGFOLD_TIMEOUT") {
@@ -358,71 +354,6 @@ pub fn measurements(path: &str) -> Result<Measurements, ConfigError> {
         return Err(bad(format!("more than {PLAN_BYTES_MAX} bytes")));
     }
     text.parse().map_err(|e: InvalidMeasurements| bad(e.to_string()))
-}
-
-fn number<T: FromStr + PartialOrd + Copy + Into<u16>>(
-    variable: &'static str,
-    value: &str,
-    range: RangeInclusive<T>,
-) -> Result<T, ConfigError> {
-    let number = value.parse().ok().filter(|number| range.contains(number));
-    let (least, most) = ((*range.start()).into(), (*range.end()).into());
-    number.ok_or_else(|| ConfigError::Range { variable, value: value.to_owned(), least, most })
-}
-
-fn count(variable: &'static str, value: &str) -> Result<usize, ConfigError> {
-    let wanted = "a number above 0";
-    let number = value.parse().ok().filter(|number| *number > 0);
-    number.ok_or_else(|| ConfigError::Value { variable, value: value.to_owned(), wanted })
-}
-
-fn transports(variable: &'static str, value: &str) -> Result<Transports, ConfigError> {
-    let mut chosen = Transports { shm: false, rdma: false, tcp: false };
-    for name in value.split(',') {
-        match name.trim() {
-            "shm" => chosen.shm = true,
-            "rdma" => chosen.rdma = true,
-            "tcp" => chosen.tcp = true,
-            _ => {
-                let wanted = "a list of shm, rdma and tcp, separated by commas";
-                return Err(ConfigError::Value { variable, value: value.to_owned(), wanted });
-            }
-        }
-    }
-    Ok(chosen)
-}
-
-fn host_id(variable: &'static str, value: &str) -> Result<String, ConfigError> {
-    let is_name = value.len() <= HOST_BYTES && value.chars().all(|c| c.is_ascii_graphic());
-    let wanted = "a name of up to 64 visible characters";
-    let invalid = || ConfigError::Value { variable, value: value.to_owned(), wanted };
-    is_name.then(|| value.to_owned()).ok_or_else(invalid)
-}
-
-fn seconds(variable: &'static str, value: &str) -> Result<Duration, ConfigError> {
-    let wanted = "a number of seconds above 0, as in 30 or 0.5";
-    value
-        .parse()
-        .ok()
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .filter(|time| !time.is_zero())
-        .map(|time| time.min(LONGEST))
-        .ok_or_else(|| ConfigError::Value { variable, value: value.to_owned(), wanted })
-}
-
-fn bytes(variable: &'static str, value: &str) -> Result<usize, ConfigError> {
-    let wanted = "a number of bytes above 0, as in 65536 or 64K";
-    let (digits, unit) = match value.trim_end_matches(['K', 'k', 'M', 'm']) {
-        digits if digits.len() == value.len() => (digits, 1),
-        digits if value.ends_with(['K', 'k']) => (digits, 1 << 10),
-        digits => (digits, 1 << 20),
-    };
-    digits
-        .parse::<usize>()
-        .ok()
-        .and_then(|number| number.checked_mul(unit))
-        .filter(|bytes| *bytes > 0)
-        .ok_or_else(|| ConfigError::Value { variable, value: value.to_owned(), wanted })
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 use ringfold_transport::rdma;
 use ringfold_types::limits::{PATHS_MAX, RAILS_MAX};
 
-use super::{Config, ConfigError, bytes, count, number};
+use super::values::{bytes, count, number};
+use super::{Config, ConfigError};
 
 /// Queue pairs on each pair of rails.
 #[expect(clippy::cast_possible_truncation, reason = "asserted to be at most 255")]

@@ -9,6 +9,7 @@ use ringfold_topology::evidence::PortEvidence;
 use ringfold_topology::fabric::Place;
 use ringfold_topology::machine::Network;
 use ringfold_transport::rdma::Rails;
+use ringfold_transport::tcp::Route;
 use ringfold_types::Rank;
 
 use super::exchange::Told;
@@ -77,26 +78,26 @@ impl Agreed {
         all.reduce(|a, b| &a & &b).map_or(0, |common| common.len())
     }
 
-    /// The addresses of `peer` that suit lanes of its link with `rank`: lane k takes the one at k,
-    /// counted round. Both ends find the same rails, in the same order. Nothing if they have no rail
-    /// in common, or none is known.
-    pub(crate) fn addresses(&self, rank: Rank, peer: Rank) -> Option<Vec<SocketAddr>> {
+    /// The ways by TCP between `rank`, which this is, and `peer`: one for each rail that most of the
+    /// two prefer. Both ends find the same rails, in the same order. Nothing if they have no rail in
+    /// common, or none is known.
+    pub(crate) fn routes(&self, rank: Rank, peer: Rank) -> Option<Vec<Route>> {
         let [own, theirs] = [rank, peer].map(|rank| self.doors(rank));
-        let mut found: Vec<(usize, Place, SocketAddr)> = Vec::new();
-        for door in &theirs {
-            let same = own.iter().find(|it| it.place.is_some() && it.place == door.place);
-            let Some((place, same)) = door.place.zip(same) else { continue };
-            let prefers = |door: &Door, all: &[Door]| {
-                door.is_preferred || !all.iter().any(|it| it.is_preferred)
-            };
-            let votes = usize::from(prefers(door, &theirs)) + usize::from(prefers(same, &own));
-            found.push((votes, place, door.address));
-        }
-        let most = found.iter().map(|(votes, ..)| *votes).max()?;
-        found.retain(|(votes, ..)| *votes == most);
-        found.sort_unstable_by_key(|(_, place, _)| *place);
-        found.dedup_by_key(|(_, place, _)| *place);
-        Some(found.into_iter().map(|(.., address)| address).collect())
+        let prefers = |door: &Door, all: &[Door]| {
+            usize::from(door.is_preferred || !all.iter().any(|it| it.is_preferred))
+        };
+        let places: BTreeSet<Place> = own.iter().filter_map(|door| door.place).collect();
+        let at = |doors: &[Door], place: Place| {
+            let there = doors.iter().find(|it| it.place == Some(place))?;
+            Some((place, there.address, prefers(there, doors)))
+        };
+        let both = places.into_iter().filter_map(|place| at(&own, place).zip(at(&theirs, place)));
+        let both: Vec<_> = both.collect();
+        let most = both.iter().map(|(here, there)| here.2 + there.2).max()?;
+        let used = both.into_iter().filter(|(here, there)| here.2 + there.2 == most);
+        let (own, theirs): (Vec<_>, Vec<_>) =
+            used.map(|(here, there)| ((here.0, here.1), (there.0, there.1))).unzip();
+        Some(Route::by_rail(&own, &theirs)).filter(|routes| !routes.is_empty())
     }
 
     fn doors(&self, rank: Rank) -> Vec<Door> {
@@ -147,8 +148,8 @@ mod tests {
 
     /// Second bytes of the addresses: which interface of the peer.
     fn ways(agreed: &Agreed, rank: u32, peer: u32) -> Option<Vec<u8>> {
-        let found = agreed.addresses(Rank(rank), Rank(peer))?;
-        let second = |address: SocketAddr| match address {
+        let found = agreed.routes(Rank(rank), Rank(peer))?;
+        let second = |route: Route| match route.to {
             SocketAddr::V4(address) => address.ip().octets()[1],
             SocketAddr::V6(_) => 255,
         };
@@ -162,7 +163,7 @@ mod tests {
         assert_eq!(ways(&all, 1, 0), Some(vec![0, 2]), "the same, in the same order");
         assert_eq!((ways(&all, 0, 2), all.tcp_rails()), (None, 0));
         assert_eq!(agreed(&[(&[0, 1, 2], 0), (&[2, 0], 0)]).tcp_rails(), 2);
-        assert_eq!(Agreed::default().addresses(Rank(0), Rank(1)), None);
+        assert_eq!(Agreed::default().routes(Rank(0), Rank(1)), None);
     }
 
     #[test]

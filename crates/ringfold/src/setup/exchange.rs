@@ -14,7 +14,7 @@ use ringfold_types::limits::EVIDENCE_BYTES_MAX;
 use super::Own;
 use super::wire::{self, Statement, UnreadableEvidence};
 use crate::card::{Card, EvidenceCard};
-use crate::config::Config;
+use crate::config::{Config, Filter};
 use crate::settings::digest;
 
 /// What all ranks know.
@@ -70,7 +70,7 @@ pub(crate) fn exchange(
     drop(all);
     let seats: Vec<(&Card, &Statement)> =
         local.iter().map(|it| (&cards[it.index()], &statements[it.index()])).collect();
-    let preferred = preferred(own, &seats, place);
+    let preferred = preferred(config, own, &seats, place);
     let mut told = assemble(cards, &layout, statements)?;
     if told.known.evidence.iter().any(|it| it.evidence.ports.len() > 1) {
         let all = gather(control, &preferred.to_le_bytes(), 4, deadline)?;
@@ -120,8 +120,9 @@ fn gather(
 }
 
 /// The ports that the rank at `place` of its host prefers, as a mask: those near its GPU or its
-/// CPUs, shared out among the host's ranks. None where it has no choice.
-fn preferred(own: &Own, local: &[(&Card, &Statement)], place: usize) -> u32 {
+/// CPUs, shared out among the host's ranks. None where it has no choice. Ports for storage are left
+/// out unless the user names devices.
+fn preferred(config: &Config, own: &Own, local: &[(&Card, &Statement)], place: usize) -> u32 {
     let Some(machine) = &own.machine else { return 0 };
     let seat = |(card, statement): &(&Card, &Statement)| {
         let cpus: Vec<u16> = card.cpus.iter().collect();
@@ -134,7 +135,8 @@ fn preferred(own: &Own, local: &[(&Card, &Statement)], place: usize) -> u32 {
         let device =
             |name: &'_ str| name.split_once(':').map_or(name.len(), |(name, _)| name.len());
         let names: Vec<&str> = ports.iter().map(|port| &port.name[..device(&port.name)]).collect();
-        let apart = storage(machine, &names);
+        let may_omit = first < own.rdma && config.ib_devices == Filter::default();
+        let apart = if may_omit { storage(machine, &names) } else { Vec::new() };
         let used: Vec<usize> = (0..names.len()).filter(|at| !apart.contains(at)).collect();
         let names: Vec<&str> = used.iter().map(|at| names[*at]).collect();
         let shares = share(machine, &seats, &names);

@@ -129,6 +129,11 @@ impl Own {
         Ok(Self { evidence, rdma, machine, site, is_of_use })
     }
 
+    /// The evidence alone.
+    pub(crate) fn into_evidence(self) -> Evidence {
+        self.evidence
+    }
+
     /// What the card says of it. `listening` is how many TCP addresses the rank tells.
     pub(crate) fn card(&self, listening: usize) -> Option<EvidenceCard> {
         let bytes = wire::encode(&self.evidence);

@@ -327,6 +327,21 @@ mod tests {
         assert_eq!(Statement::decode(&long), Err(UnreadableEvidence));
     }
 
+    /// Every byte in turn with every value: nothing panics, and what is read is written the same.
+    #[test]
+    fn changed_bytes_are_read_or_refused() {
+        let bytes = statement().encode();
+        let mut read = 0;
+        for at in 0..bytes.len() {
+            for value in 0..=255 {
+                let mut changed = bytes.clone();
+                changed[at] = value;
+                read += usize::from(is_evidence(&changed));
+            }
+        }
+        assert!(read > bytes.len(), "{read}");
+    }
+
     #[test]
     fn more_than_the_limits_is_refused() {
         let with = |change: &dyn Fn(&mut Evidence)| {

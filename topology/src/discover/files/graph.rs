@@ -1,7 +1,7 @@
 //! Puts a fabric together from what tools print: each link twice, once at either end.
 //!
 //! This is what proves a file complete. A tool walks a subnet from one port, so all that it prints
-//! hangs together. In a file that was cut off between two nodes, some link has lost one of its ends.
+//! hangs together. In a file that was cut off between two nodes, some link has lost one end.
 //! For a cut within a node, each reader says what shows it.
 
 use std::collections::HashMap;
@@ -57,6 +57,8 @@ pub(super) struct Graph {
     ends: Vec<End>,
     by_key: HashMap<u64, usize>,
     by_port: HashMap<PortKey, usize>,
+    /// GUIDs of switches and of adapters' ports, with their lines.
+    guids: HashMap<u64, usize>,
 }
 
 impl Graph {
@@ -72,6 +74,11 @@ impl Graph {
     pub(super) fn last(&self) -> Option<(&Node, &End)> {
         let end = self.ends.last()?;
         Some((&self.nodes[end.node], end))
+    }
+
+    /// The kind of a node by its index.
+    pub(super) fn kind(&self, index: usize) -> NodeKind {
+        self.nodes[index].kind
     }
 
     /// The GUID of a node by its index.
@@ -95,8 +102,16 @@ impl Graph {
             let text = format!("has {} a second time, after line {}", describe(&node), first.line);
             return Err(Reason::new(line, text));
         }
+        if node.kind != NodeKind::Adapter {
+            self.add_guid(node.guid, line)?;
+        }
         self.nodes.push(node);
         Ok(index)
+    }
+
+    fn add_guid(&mut self, guid: u64, line: usize) -> Result<(), Reason> {
+        let Some(first) = self.guids.insert(guid, line) else { return Ok(()) };
+        Err(Reason::new(line, format!("has GUID {guid:#x} a second time, after line {first}")))
     }
 
     /// Adds an end whose port must be new.
@@ -112,6 +127,9 @@ impl Graph {
             let node = describe(node);
             let text = format!("has port {number} of {node} a second time, after line {first}");
             return Err(Reason::new(end.line, text));
+        }
+        if node.kind == NodeKind::Adapter {
+            self.add_guid(end.guid, end.line)?;
         }
         self.ends.push(end);
         Ok(())

@@ -210,7 +210,7 @@ fn port(graph: &mut Graph, mut scan: Scan<'_>) -> Result<(), Reason> {
         (None, scan.rest().strip_suffix('\'').ok_or_else(|| line.wrong("lacks a quote"))?)
     };
     let node = match graph.node(guid) {
-        Some(node) if kind != NodeKind::Adapter => node,
+        Some(node) if kind != NodeKind::Adapter && graph.kind(node) == kind => node,
         _ => {
             let name = name.trim().to_owned();
             graph.add_node(Node { key: guid, kind, guid, name, line: line.line() })?

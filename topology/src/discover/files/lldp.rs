@@ -44,8 +44,8 @@ pub struct Neighbour {
 }
 
 impl Lldp {
-    /// The switch behind an interface. Nothing if there is none, or several: then nothing says which
-    /// one is at the cable's other end.
+    /// The switch behind an interface. Nothing if there is none, or several, since nothing says
+    /// which one is at the cable's other end.
     #[must_use]
     pub fn switch(&self, interface: &str) -> Option<&Neighbour> {
         let here = |neighbour: &&Neighbour| neighbour.interface == interface;
@@ -82,7 +82,7 @@ pub fn fabric(hosts: &[Lldp]) -> Fabric {
     }
     let numbers: HashMap<u64, HashMap<&str, u16>> =
         names.iter().map(|(switch, names)| (*switch, numbers(names))).collect();
-    let mut fabric = Fabric::default();
+    let mut fabric = Fabric { is_partial: true, ..Fabric::default() };
     let mut switches = HashMap::new();
     for host in hosts {
         let mut seen = BTreeSet::new();
@@ -244,7 +244,8 @@ impl Found<'_> {
         Ok(())
     }
 
-    /// An error about an interface. The parser keeps no lines, so it is where the name stands first.
+    /// An error about an interface, on the line where its name stands first: the parser keeps no
+    /// lines.
     fn wrong(&self, interface: &str, lacks: &str) -> Reason {
         let at = self.text.find(&format!("\"{interface}\"")).unwrap_or(0);
         let line = self.text.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1;

@@ -17,6 +17,7 @@ pub(super) fn fabrics(parts: Vec<(&str, usize, Fabric)>) -> Result<Fabric, Error
             let text = format!("has {what}, which {first}:{first_line} has too: give each once");
             Reason::new(*line, text).of(file)
         };
+        whole.is_partial |= part.is_partial;
         let mut indices = Vec::with_capacity(part.switches.len());
         for switch in &part.switches {
             let next = whole.switches.len();

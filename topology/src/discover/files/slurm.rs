@@ -1,5 +1,5 @@
-//! Slurm's `topology.conf`, what `scontrol show topology` prints of it, and the variables that Slurm
-//! sets from it for each task.
+//! Slurm's `topology.conf`, what `scontrol show topology` prints of it, and the variables that
+//! Slurm sets from it for each task.
 //!
 //! Leaf switches (or blocks) list nodes, other switches list switches. A list of switches may be
 //! cut off between two lines without a trace; a switch that is named and not there is noticed.

@@ -87,11 +87,14 @@ pub(super) fn in_order(
     givers: usize,
     cost: impl Fn(usize, usize) -> i64,
 ) -> Vec<Vec<usize>> {
-    let middle = |at: usize, others: usize| i64::try_from((2 * at + 1) * others).unwrap_or(0);
-    assign(takers, givers, |taker, giver| {
+    let middle = |at: usize, others: usize| i128::try_from((2 * at + 1) * others).unwrap_or(0);
+    let total = |taker: usize, giver: usize| {
         let apart = middle(taker, givers) - middle(giver, takers);
-        (cost(taker, giver) << 48) + apart * apart
-    })
+        (i128::from(cost(taker, giver)) << 72) + apart * apart
+    };
+    let row = |taker: usize| (0..givers).map(|giver| total(taker, giver)).collect::<Vec<_>>();
+    let costs: Vec<_> = (0..takers).map(row).collect();
+    assign(takers, givers, |taker, giver| costs[taker][giver])
 }
 
 /// The ports that are there for storage: indices into `ports`, which is as for `share`. None unless

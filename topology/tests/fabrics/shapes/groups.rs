@@ -28,7 +28,7 @@ pub(super) fn dragonfly_plus(wiring: &mut Wiring, site: Site, shape: [usize; 4])
     let all_leaves = plain_leaves(wiring, site, groups * leaves);
     let mut of_groups = Vec::new();
     for group in all_leaves.chunks(leaves) {
-        let above = wiring.uppers(spines);
+        let above = wiring.uppers(spines, site.plain());
         wiring.join_all(group, &above, site.times);
         of_groups.push(above);
     }

@@ -15,7 +15,7 @@ mod groups;
 mod trees;
 
 use crate::random::Random;
-use crate::wiring::Wiring;
+use crate::wiring::{Label, Wiring};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
@@ -72,6 +72,13 @@ pub(crate) struct Site {
     pub(crate) first_group: usize,
     /// Cables between two switches that are joined.
     pub(crate) times: usize,
+}
+
+impl Site {
+    /// The label of a plane without rails.
+    fn plain(self) -> Option<Label> {
+        Some(Label { rail: None, plane: self.plane })
+    }
 }
 
 impl Shape {

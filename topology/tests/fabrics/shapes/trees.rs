@@ -1,7 +1,7 @@
 //! Leaves, spines and cores.
 
 use super::{Network, Site, plain_leaves};
-use crate::wiring::Wiring;
+use crate::wiring::{Label, Wiring};
 
 /// By unit, one leaf for each rail.
 fn rail_leaves(wiring: &mut Wiring, site: Site, units: usize) -> Vec<Vec<usize>> {
@@ -16,15 +16,16 @@ pub(super) fn rail_optimized(wiring: &mut Wiring, site: Site, shape: [usize; 3])
     let [units, spines, cores] = shape;
     let leaves = rail_leaves(wiring, site, units);
     if cores == 0 {
-        let top = wiring.uppers(spines);
+        let top = wiring.uppers(spines, None);
         for unit in &leaves {
             wiring.join_all(unit, &top, site.times);
         }
         return Network { leaves, top };
     }
-    let top = wiring.uppers(cores);
+    let top = wiring.uppers(cores, None);
     for rail in 0..site.rails {
-        let of_rail = wiring.uppers(spines);
+        let label = Label { rail: Some(rail), plane: site.plane };
+        let of_rail = wiring.uppers(spines, Some(label));
         for unit in &leaves {
             wiring.join_all(&unit[rail..=rail], &of_rail, site.times);
         }
@@ -37,7 +38,8 @@ pub(super) fn rail_only(wiring: &mut Wiring, site: Site, units: usize, spines: u
     let leaves = rail_leaves(wiring, site, units);
     let mut top = Vec::new();
     for rail in 0..site.rails {
-        let of_rail = wiring.uppers(spines);
+        let label = Label { rail: Some(rail), plane: site.plane };
+        let of_rail = wiring.uppers(spines, Some(label));
         for unit in &leaves {
             wiring.join_all(&unit[rail..=rail], &of_rail, site.times);
         }
@@ -58,7 +60,7 @@ pub(super) fn fat_tree(wiring: &mut Wiring, site: Site, down: &[usize], up: &[us
         for children in subtrees.chunks(*arity) {
             let mut tops = Vec::new();
             for place in 0..children[0].len() {
-                let above = wiring.uppers(*width);
+                let above = wiring.uppers(*width, site.plain());
                 for child in children {
                     wiring.join_all(&child[place..=place], &above, site.times);
                 }

@@ -11,7 +11,7 @@ use crate::rdma::Settings;
 use crate::rdma::outages::log;
 use crate::rdma::path::{Id, Work};
 use crate::rdma::peer::{Arrived, Peer};
-use crate::rdma::rail::Rails;
+use crate::rdma::rail::{Rails, Seen};
 use crate::rdma::sys::{About, Completion, Event, Outcome};
 use crate::rdma::words::{self, FLUSHED};
 
@@ -47,17 +47,28 @@ impl Rdma {
             if let Some(why) = gone {
                 self.lose_device(rail, &why);
             } else if about_port {
-                it.refresh();
-                if it.is_up {
-                    self.change_all(|peer, _| peer.regain(rail));
-                } else {
-                    let what = format!("{} went down", it.name());
-                    self.tell_down(rail, &what, |peer, rails| peer.leaves(rail, rails).len());
-                    // Which leaves it where there is another way.
-                    self.change_all(|_, _| ());
-                }
+                let seen = it.refresh();
+                self.heed_port(rail, seen);
             }
         }
+    }
+
+    /// Takes the paths by a port down or up, as the look at it has shown.
+    fn heed_port(&mut self, rail: usize, seen: Seen) {
+        match seen {
+            Seen::Up => {}
+            Seen::Moved(what) => {
+                tracing::info!("rdma: {what}; its paths are made again");
+                self.change_all(|peer, _| peer.relocate(rail, &what));
+            }
+            Seen::Down(how) => {
+                let what = format!("{} {how}", self.rails.0[rail].name());
+                self.tell_down(rail, &what, |peer, rails| peer.leaves(rail, rails).len());
+                // Which leaves it where there is another way.
+                return self.change_all(|_, _| ());
+            }
+        }
+        self.change_all(|peer, _| peer.regain(rail));
     }
 
     /// A device is no more: its descriptors would be readable for ever.

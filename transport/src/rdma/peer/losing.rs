@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use ringfold_types::limits::{HANDSHAKE_MS, LANES_MAX, RDMA_PARTING_MS};
+use ringfold_types::limits::{HANDSHAKE_MS, LANES_MAX, RDMA_PARTING_MS, RDMA_RETURN_MS};
 
 use super::{Cable, Fault, Own, Peer};
 use crate::rdma::Settings;
@@ -52,7 +52,7 @@ impl Peer {
         if self.is_done() {
             return;
         }
-        self.to_say.push_back(Message::Without { path });
+        self.to_say.push_back(Message::Without { path, returns: self.returns.is_some() });
         let (rank, left) = (self.rank, self.alive());
         let Cable { rail, name, .. } = &self.cables[cable];
         let what = format!("path {path} to rank {rank} by {name} is lost, {left} left: {why}");
@@ -71,7 +71,8 @@ impl Peer {
 
     /// Where no path is left, TCP remains; or else that was the end.
     pub(super) fn fall_back(&mut self, why: &str) {
-        if self.alive() > 0 || self.is_by_tcp || self.fault.is_some() {
+        let may_return = self.returns.is_some() && !self.may_use_tcp;
+        if self.alive() > 0 || self.is_by_tcp || self.fault.is_some() || may_return {
             return;
         }
         let rank = self.rank;
@@ -86,8 +87,28 @@ impl Peer {
         }
     }
 
+    /// The port of a rail has another address: its paths end, and are made again. Where there is no
+    /// other way, the link waits for them.
+    pub(in crate::rdma) fn relocate(&mut self, rail: usize, why: &str) {
+        let paths = self.paths_by(rail);
+        if !paths.is_empty() {
+            self.returns = None;
+            self.expect_return();
+        }
+        for path in paths {
+            self.lose(path, why);
+        }
+    }
+
+    /// A path that ends now is made again soon. Attempts in vain do not prolong the wait.
+    pub(super) fn expect_return(&mut self) {
+        let until = Instant::now() + Duration::from_millis(RDMA_RETURN_MS);
+        self.returns.get_or_insert(until);
+    }
+
     /// Packets pass: the path carries data from now on.
     pub(in crate::rdma) fn proven(&mut self, path: usize) {
+        self.returns = None;
         let (rank, it) = (self.rank, &self.paths[path]);
         let Cable { rail, name, .. } = &self.cables[it.cable];
         let what = format!("path {path} to rank {rank} by {name} carries data");
@@ -199,7 +220,7 @@ impl Peer {
         if self.fault.is_some() {
             return self.patience();
         }
-        self.paths.iter().filter_map(Path::deadline).min()
+        self.paths.iter().filter_map(Path::deadline).chain(self.returns).min()
     }
 
     /// Until when what the peer sent before it left may arrive.
@@ -215,6 +236,9 @@ impl Peer {
         }
         if self.fault.is_some() {
             return;
+        }
+        if self.returns.take_if(|until| *until <= now).is_some() {
+            self.fall_back(&format!("no path came back in {RDMA_RETURN_MS} ms"));
         }
         for path in 0..self.paths.len() {
             let it = &mut self.paths[path];

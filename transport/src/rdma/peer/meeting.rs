@@ -52,8 +52,11 @@ impl Peer {
                 }
                 Ok(())
             }
-            Message::Without { path } => {
+            Message::Without { path, returns } => {
                 self.path(path)?;
+                if returns {
+                    self.expect_return();
+                }
                 self.lose(path, "the peer cannot use it; its log says why");
                 Ok(())
             }
@@ -188,7 +191,7 @@ impl Peer {
             tracing::debug!("rdma: {what}");
         }
         self.paths[path].end();
-        self.to_say.push_back(Message::Without { path });
+        self.to_say.push_back(Message::Without { path, returns: self.returns.is_some() });
     }
 
     /// Heeds the offer of a path's other end, be it of a new life.
@@ -242,7 +245,7 @@ impl Peer {
             Ok(is_ready) => {
                 let (name, to) = (rail.name(), target.number);
                 let what = match (is_ready, it.calls()) {
-                    (true, _) => format!("queue pair to {to}"),
+                    (true, _) => format!("queue pair to {to} of {}", self.cables[cable].plate.port),
                     (false, true) => format!("connects to port {to}"),
                     (false, false) => "waits to be connected".to_owned(),
                 };

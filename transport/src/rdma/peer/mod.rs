@@ -63,6 +63,8 @@ pub(super) struct Peer {
     inbound: Vec<Option<Inbound>>,
     /// Where it may write invitations, if there are cables.
     mailbox: Option<Mailbox>,
+    /// Until when a path may come back, because a port has another address.
+    returns: Option<Instant>,
     /// Fragments that the peer sent before it left, by lane.
     promised: Option<[u64; LANES_MAX]>,
     /// When it left.
@@ -192,6 +194,7 @@ impl Peer {
             outbound: (0..lanes).map(|_| Outgoing::default()).collect(),
             inbound: (0..lanes).map(|_| None).collect(),
             mailbox: None,
+            returns: None,
             promised: None,
             left: None,
             fault: None,

@@ -198,7 +198,7 @@ fn lies_are_seen() {
         Message::Rails { rails: vec![], queue_pairs: 1 },
         Message::Offer { path: 0, target: Target::default(), rail, plate: Nameplate::default() },
         Message::Ready { path: 0 },
-        Message::Without { path: PATHS_MAX - 1 },
+        Message::Without { path: PATHS_MAX - 1, returns: true },
         Message::Heard { path: 0, lanes: [Heard::default(); LANES_MAX] },
         Message::Want { lane: 0, mailbox: Grant::default() },
         Message::Want { lane: LANES, mailbox: Grant::default() },
@@ -252,7 +252,7 @@ fn liars_do_no_harm() {
                     Message::Offer { path, target, rail: theirs, plate: Nameplate::default() }
                 }
                 2 => Message::Ready { path },
-                3 => Message::Without { path },
+                3 => Message::Without { path, returns: random.below(2) == 0 },
                 4 => Message::Heard { path, lanes },
                 5 => Message::Want { lane, mailbox: grant },
                 6 => Message::Grant { lane, grant },

@@ -31,6 +31,14 @@ pub(in crate::rdma) enum Count {
     Polls,
 }
 
+/// What a device says of its addresses, by libibverbs' numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::rdma) enum AddressEvent {
+    LidChange = 11,
+    ClientReregister = 17,
+    GidChange = 18,
+}
+
 /// Faults of a device.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::rdma) enum Hook {
@@ -100,6 +108,20 @@ impl Device {
     /// Reports that the device is no more.
     pub(in crate::rdma) fn die(self) {
         self.event(abi::EVENT_DEVICE_FATAL);
+    }
+
+    /// Gives the port another LID and GID, of which nobody is told.
+    pub(in crate::rdma) fn relocate(self, lid: u16, gid: [u8; 16]) {
+        call!(c"fake_move" (
+            self.0 => c_int,
+            lid.into() => c_int,
+            gid.as_ptr() => *const u8
+        ));
+    }
+
+    /// Reports an event about the port's address.
+    pub(in crate::rdma) fn tell(self, event: AddressEvent) {
+        self.event(event as u32);
     }
 
     fn event(self, event: u32) {

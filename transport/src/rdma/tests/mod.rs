@@ -7,6 +7,7 @@ mod exchange;
 mod flap;
 mod flush;
 mod long;
+mod moving;
 mod placing;
 mod routes;
 

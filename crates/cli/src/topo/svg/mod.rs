@@ -23,7 +23,7 @@ const BOXES_MAX: usize = 16;
 
 /// Groups that are wider in all go into several lines, and their cables to higher switches are
 /// said in words.
-const LINE_WIDTH_MAX: f64 = 2400.0;
+const LINE_WIDTH_MAX: f64 = 3200.0;
 
 /// Groups and oddities beyond these are counted and not drawn.
 const BLOCKS_MAX: usize = 64;

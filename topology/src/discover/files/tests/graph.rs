@@ -147,3 +147,18 @@ fn descriptions_name_host_and_device_or_nobody() {
     let unknown = fabric_of(&text).ports.iter().filter(|port| port.host.is_empty()).count();
     assert_eq!(unknown, 2);
 }
+
+#[test]
+fn a_guid_that_is_there_twice_is_refused() {
+    for (sample, from, to) in [
+        (TOPOLOGY, "[1](98039b0000000101)", "[1](98039b0000000001)"),
+        (LINKS, "0x98039b0000000101", "0x98039b0000000001"),
+        (LINKS, "Switch: 0xb8cef60000010100", "Switch: 0xb8cef60000010000"),
+    ] {
+        assert!(sample.contains(from));
+        let error = refused(&sample.replace(from, to));
+        assert!(error.reason.contains("a second time"), "{error}");
+    }
+    let text = PORTS.replacen("CA    13  1", "SW    13  2", 1);
+    assert!(read("a", text.as_bytes()).is_err());
+}

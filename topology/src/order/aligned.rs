@@ -1,14 +1,14 @@
-//! An order for trees, which join hosts by ranks that prefer equal rails.
+//! An order in which ranks at equal places of their hosts prefer equal rails.
 
 use ringfold_types::Rank;
 
 use crate::layout::{RankReach, Reach};
 
-/// The order for trees through `hosts`, each with its ranks, in fabric order.
+/// The order of `hosts`, each with its ranks, in fabric order.
 ///
 /// At equal places of hosts that are alike, ranks prefer equal rails. The rail that most hosts have
-/// comes first, since trees join hosts by their first ranks.
-pub(crate) fn tree(hosts: &[&[Rank]], reach: &[RankReach]) -> Vec<Rank> {
+/// comes first, so that at least the first places are alike.
+pub(crate) fn aligned(hosts: &[&[Rank]], reach: &[RankReach]) -> Vec<Rank> {
     let preferred = |rank: &Rank| reach.get(rank.index()).map_or(Reach::NONE, |it| it.prefers);
     let mut counts = [0_usize; u64::BITS as usize];
     for ranks in hosts {

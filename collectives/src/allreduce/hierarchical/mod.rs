@@ -27,6 +27,10 @@
 //! Cho, Finkler and Kung, "BlueConnect: Novel hierarchical all-reduce on multi-tired network for
 //! deep learning", 2019.
 
+mod levels;
+#[cfg(test)]
+mod tests;
+
 use alloc::vec::Vec;
 
 use ringfold_topology::Layout;
@@ -36,106 +40,30 @@ use super::halving_doubling::Halves;
 use super::recursive_doubling::Doubling;
 use super::ring::Ring;
 use super::two_shot::{first_shot, piece_len, second_shot};
-use super::{halving_doubling, recursive_doubling, ring};
 use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::{block, blocks_of, part};
-use crate::cost;
-use crate::schedule::{Builder, Schedule};
+use crate::crossing::Messages;
+use crate::schedule::{Builder, Form, Schedule};
+use levels::Flat;
+pub(crate) use levels::{Groups, Levels};
 
-pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::AllReduce, name: "hierarchical", schedule, stated };
-
-/// Bytes that a shard has at least: below that, the messages of one more rank cost a host more than
-/// it spares the others.
-const SHARD_BYTES: usize = 4 * 1024;
-
-/// Hosts of a leaf group up to which carriers send to all others there.
-const GROUP_MAX: usize = 64;
-
-/// What the carriers of a part may do, by what it takes.
-const RAILS: &[Algorithm] =
-    &[recursive_doubling::ALGORITHM, halving_doubling::ALGORITHM, ring::ALGORITHM];
-
-/// How a call is spread.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Levels {
-    pub(crate) hosts: usize,
-    /// Ranks of the host that has most.
-    pub(crate) most: usize,
-    /// Shards, and so carriers of a host.
-    pub(crate) shards: usize,
-    /// Leaf groups, if they are a level.
-    pub(crate) groups: Option<Groups>,
-    /// What the carriers of a part do,
-    pub(crate) rail: &'static Algorithm,
-    /// and their call.
-    pub(crate) rail_call: Call,
-}
-
-/// Leaf groups as a level.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Groups {
-    pub(crate) count: usize,
-    /// Hosts of the group that has most,
-    pub(crate) most: usize,
-    /// and of the one that has fewest: parts of a shard.
-    pub(crate) parts: usize,
-}
-
-impl Groups {
-    /// The groups, if there are several of several hosts.
-    fn of(groups: &[Vec<usize>]) -> Option<Self> {
-        let sizes = || groups.iter().map(Vec::len);
-        let (most, parts) = (sizes().max()?, sizes().min()?);
-        let is_level = groups.len() > 1 && (2..=GROUP_MAX).contains(&most);
-        is_level.then_some(Self { count: groups.len(), most, parts })
-    }
-}
-
-impl Levels {
-    pub(crate) fn of(call: &Call, layout: &Layout) -> Self {
-        let (hosts, (_, most)) = (layout.hosts(), layout.ranks_per_host());
-        let carriers = layout.carriers().len();
-        let shards = (call.count * call.data_type.bytes() / SHARD_BYTES).clamp(1, carriers.max(1));
-        let groups = Groups::of(&layout.leaf_groups());
-        let levels = |groups: Option<Groups>, rail| {
-            let count = call.count / shards / groups.map_or(1, |groups| groups.parts);
-            Self { hosts, most, shards, groups, rail, rail_call: Call { count, ..*call } }
-        };
-        let flat = RAILS.iter().map(|rail| levels(None, rail));
-        let grouped = groups.into_iter().flat_map(|of| RAILS.iter().map(move |rail| (of, rail)));
-        let all = flat.chain(grouped.map(|(groups, rail)| levels(Some(groups), rail)));
-        let price = |levels: &Self| cost::between_hosts(levels, call, layout);
-        all.min_by_key(price).unwrap_or_else(|| levels(None, &RAILS[0]))
-    }
-
-    /// Ranks that reduce a part of a shard among each other.
-    pub(crate) fn units(&self) -> usize {
-        self.groups.map_or(self.hosts, |groups| groups.count)
-    }
-
-    /// Parts of a shard.
-    pub(crate) fn parts(&self) -> usize {
-        self.groups.map_or(1, |groups| groups.parts)
-    }
-
-    /// Elements of each shard that are reduced together, where pipelines pass on `chunk`.
-    fn section(&self, chunk: usize) -> usize {
-        let of_part = match self.rail.name {
-            "ring" => ring::section(self.units(), chunk),
-            "halving_doubling" => halving_doubling::section(self.units(), chunk),
-            _ => chunk,
-        };
-        self.parts() * of_part
-    }
-}
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    collective: Collective::AllReduce,
+    name: "hierarchical",
+    schedule,
+    stated,
+    messages,
+};
 
 /// The busiest rank is a carrier of a shard and of a part, where most ranks and hosts are. An upper
 /// bound where hosts or groups have different sizes.
 fn stated(call: &Call, layout: &Layout) -> Stated {
-    let levels = Levels::of(call, layout);
-    let Levels { most, shards, groups, rail, rail_call, .. } = levels;
-    let of_rail = (rail.stated)(&rail_call, &Layout::apart(levels.units()));
+    stated_by(call, &Levels::of(call, layout))
+}
+
+fn stated_by(call: &Call, levels: &Levels) -> Stated {
+    let Levels { most, shards, groups, rail, rail_call, .. } = *levels;
+    let of_rail = (rail.algorithm().stated)(&rail_call, &Layout::apart(levels.units()));
     let within = if most > 1 { shards - 1 + most - 1 } else { 0 };
     let in_group = groups.map_or(0, |groups| groups.parts - 1 + groups.most - 1);
     Stated {
@@ -144,8 +72,51 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
     }
 }
 
+fn messages(messages: &mut Messages<'_>) {
+    by_levels(messages, &Levels::of(messages.call, messages.layout));
+}
+
+fn by_levels(messages: &mut Messages<'_>, levels: &Levels) {
+    let (layout, count) = (messages.layout, messages.call.count);
+    let carriers = layout.carriers();
+    let shards = &carriers[..levels.shards];
+    for carrier in shards.iter().flatten() {
+        let host = layout.ranks_on(layout.host(*carrier));
+        shots(messages, *carrier, host, Form::Element, count / levels.shards);
+    }
+    let (count, size) = (levels.rail_call.count, levels.units());
+    let own = if levels.most > 1 { Form::Accumulator } else { Form::Element };
+    for ranks in shards.iter().filter(|_| levels.hosts > 1) {
+        if levels.groups.is_none() {
+            messages.among(ranks, |it| levels.rail.messages(it, size, count, own));
+            continue;
+        }
+        let groups = layout.leaf_groups();
+        let group = |places: &Vec<usize>| places.iter().map(|place| ranks[*place]).collect();
+        let groups: Vec<Vec<Rank>> = groups.iter().map(group).collect();
+        for at in 0..levels.parts() {
+            groups.iter().for_each(|group| shots(messages, group[at], group, own, count));
+            let rail: Vec<Rank> = groups.iter().map(|group| group[at]).collect();
+            let sums = Form::Accumulator;
+            messages.among(&rail, |it| levels.rail.messages(it, size, count, sums));
+        }
+    }
+}
+
+/// States both shots of `carrier`, to which its team sends `count` elements in `own` form.
+fn shots(messages: &mut Messages<'_>, carrier: Rank, team: &[Rank], own: Form, count: usize) {
+    for other in team.iter().filter(|other| **other != carrier) {
+        messages.send(*other, carrier, own, count);
+        messages.send(carrier, *other, Form::Element, count);
+    }
+}
+
 fn schedule(plan: &Plan<'_>) -> Schedule {
-    let member = Member::new(plan);
+    schedule_by(plan, Levels::of(&plan.call, plan.layout))
+}
+
+fn schedule_by(plan: &Plan<'_>, levels: Levels) -> Schedule {
+    let member = Member::new(plan, levels);
     let pieces = member.shard(0).len.div_ceil(member.section);
     let mut steps = Builder::new(plan, ALGORITHM.name, 1);
     let scratch = Scratch::new(&member, &mut steps);
@@ -194,9 +165,8 @@ impl Team {
 }
 
 impl<'a> Member<'a> {
-    fn new(plan: &'a Plan<'a>) -> Self {
-        let Plan { call, layout, rank, chunk, .. } = *plan;
-        let levels = Levels::of(&call, layout);
+    fn new(plan: &'a Plan<'a>, levels: Levels) -> Self {
+        let Plan { layout, rank, chunk, .. } = *plan;
         let carriers = layout.carriers();
         let shards = &carriers[..levels.shards];
         let is_here = |it: &&Rank| layout.same_host(**it, rank);
@@ -210,7 +180,7 @@ impl<'a> Member<'a> {
         let (group, rail) =
             carried.map(|ranks| teams(&levels, layout, ranks, rank)).unwrap_or_default();
         // Without sums of its host, in place, it sends what results overwrite.
-        let is_narrow = levels.most == 1 && levels.rail.name == "recursive_doubling";
+        let is_narrow = levels.most == 1 && levels.rail == Flat::Doubling;
         let is_narrow = is_narrow && levels.groups.is_none();
         let chunk = if is_narrow { chunk.min(plan.eager()) } else { chunk };
         let mut member = Self { plan, levels, host, group, rail, section: 1 };
@@ -334,18 +304,18 @@ impl Scratch {
         let longest = if rail.ranks.is_empty() { 0 } else { longest };
         let of_group = steps.scratch(if levels.groups.is_some() { longest } else { 0 });
         let (me, size) = (rail.me(), levels.units());
-        let rail = match levels.rail.name {
-            "ring" => {
+        let rail = match levels.rail {
+            Flat::Ring => {
                 let longest = block(Buffer::Input, longest, size, 0).len;
                 Rail::Ring(Ring::new(steps, me, size, plan.chunk, longest))
             }
-            "halving_doubling" => {
+            Flat::Halves => {
                 // They are halved where they are.
                 let sums = if of_group.len > 0 { of_group } else { sums };
                 let sums = if sums.len > 0 { sums } else { steps.scratch(longest) };
                 Rail::Halves(Halves::new(me, size, sums))
             }
-            _ => Rail::Doubling(Doubling::new(steps, me, size, longest)),
+            Flat::Doubling => Rail::Doubling(Doubling::new(steps, me, size, longest)),
         };
         Self { sums, of_group, rail }
     }

@@ -1,0 +1,143 @@
+//! How a call is spread: over which levels, and what the last of them does.
+
+use alloc::vec::Vec;
+
+use ringfold_topology::Layout;
+use ringfold_types::Call;
+
+use crate::algorithm::Algorithm;
+use crate::allreduce::{halving_doubling, recursive_doubling, ring};
+use crate::cost;
+use crate::crossing::Messages;
+use crate::schedule::Form;
+
+/// Bytes that a shard has at least: below that, the messages of one more rank cost a host more than
+/// it spares the others.
+const SHARD_BYTES: usize = 4 * 1024;
+
+/// Hosts of a leaf group up to which carriers send to all others there.
+const GROUP_MAX: usize = 64;
+
+/// What the carriers of a part may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flat {
+    Doubling,
+    Halves,
+    Ring,
+}
+
+impl Flat {
+    /// All of them; of two that cost the same, the first one is chosen.
+    pub(super) const ALL: [Self; 3] = [Self::Doubling, Self::Halves, Self::Ring];
+
+    pub(crate) const fn algorithm(self) -> &'static Algorithm {
+        match self {
+            Self::Doubling => &recursive_doubling::ALGORITHM,
+            Self::Halves => &halving_doubling::ALGORITHM,
+            Self::Ring => &ring::ALGORITHM,
+        }
+    }
+
+    /// Elements that `size` ranks reduce together, where pipelines pass on `chunk`.
+    pub(super) fn section(self, size: usize, chunk: usize) -> usize {
+        match self {
+            Self::Doubling => chunk,
+            Self::Halves => halving_doubling::section(size, chunk),
+            Self::Ring => ring::section(size, chunk),
+        }
+    }
+
+    /// States the messages of `size` ranks that have `count` elements in `own` form.
+    pub(super) fn messages(
+        self,
+        messages: &mut Messages<'_>,
+        size: usize,
+        count: usize,
+        own: Form,
+    ) {
+        match self {
+            Self::Doubling => recursive_doubling::exchanges(messages, size, count, own),
+            Self::Halves => halving_doubling::exchanges(messages, size, count, own),
+            Self::Ring => ring::around(messages, size, count, own),
+        }
+    }
+}
+
+/// How a call is spread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Levels {
+    pub(crate) hosts: usize,
+    /// Ranks of the host that has most.
+    pub(crate) most: usize,
+    /// Shards, and so carriers of a host.
+    pub(crate) shards: usize,
+    /// Leaf groups, if they are a level.
+    pub(crate) groups: Option<Groups>,
+    /// What the carriers of a part do,
+    pub(crate) rail: Flat,
+    /// and their call.
+    pub(crate) rail_call: Call,
+}
+
+/// Leaf groups as a level.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Groups {
+    pub(crate) count: usize,
+    /// Hosts of the group that has most,
+    pub(crate) most: usize,
+    /// and of the one that has fewest: parts of a shard.
+    pub(crate) parts: usize,
+}
+
+impl Groups {
+    /// The groups, if there are several of several hosts.
+    fn of(groups: &[Vec<usize>]) -> Option<Self> {
+        let sizes = || groups.iter().map(Vec::len);
+        let (most, parts) = (sizes().max()?, sizes().min()?);
+        let is_level = groups.len() > 1 && (2..=GROUP_MAX).contains(&most);
+        is_level.then_some(Self { count: groups.len(), most, parts })
+    }
+}
+
+impl Levels {
+    /// The cheapest way to spread `call`.
+    pub(crate) fn of(call: &Call, layout: &Layout) -> Self {
+        let price = |levels: &Self| cost::between_hosts(levels, call, layout);
+        let cheapest = Self::all(call, layout).min_by_key(price);
+        cheapest.unwrap_or_else(|| Self::new(call, layout, None, Flat::Ring))
+    }
+
+    /// All ways to spread `call`: between hosts at once, or between leaf groups if there are any.
+    pub(super) fn all<'a>(
+        call: &'a Call,
+        layout: &'a Layout,
+    ) -> impl Iterator<Item = Self> + use<'a> {
+        let groups = Groups::of(&layout.leaf_groups()).map(Some);
+        let groups = core::iter::once(None).chain(groups);
+        let both = groups.flat_map(|groups| Flat::ALL.map(|flat| (groups, flat)));
+        both.map(|(groups, flat)| Self::new(call, layout, groups, flat))
+    }
+
+    fn new(call: &Call, layout: &Layout, groups: Option<Groups>, rail: Flat) -> Self {
+        let (hosts, (_, most)) = (layout.hosts(), layout.ranks_per_host());
+        let carriers = layout.carriers().len();
+        let shards = (call.count * call.data_type.bytes() / SHARD_BYTES).clamp(1, carriers.max(1));
+        let count = call.count / shards / groups.map_or(1, |groups| groups.parts);
+        Self { hosts, most, shards, groups, rail, rail_call: Call { count, ..*call } }
+    }
+
+    /// Ranks that reduce a part of a shard among each other.
+    pub(crate) fn units(&self) -> usize {
+        self.groups.map_or(self.hosts, |groups| groups.count)
+    }
+
+    /// Parts of a shard.
+    pub(crate) fn parts(&self) -> usize {
+        self.groups.map_or(1, |groups| groups.parts)
+    }
+
+    /// Elements of each shard that are reduced together, where pipelines pass on `chunk`.
+    pub(super) fn section(&self, chunk: usize) -> usize {
+        self.parts() * self.rail.section(self.units(), chunk)
+    }
+}

@@ -1,0 +1,64 @@
+//! What calls move across each level of a fabric, in print.
+
+use std::fmt::{self, Write};
+
+use ringfold_collectives::crossing::{Crossing, Load, measured, stated};
+use ringfold_collectives::{Algorithm, Schedule};
+use ringfold_topology::Level;
+
+use super::args::Question;
+
+/// Bytes of all ranks together, by algorithm and level.
+pub(super) fn table(text: &mut String, question: &Question) -> fmt::Result {
+    let Question { call, layout, .. } = question;
+    write!(text, "\n  {:<20}", "bytes of all ranks")?;
+    Level::ALL.iter().try_for_each(|level| write!(text, " {:>18}", level.to_string()))?;
+    writeln!(text, " {:>18}", "off their rail")?;
+    let anywhere = |algorithm: &&Algorithm| algorithm.works_anywhere();
+    for algorithm in Algorithm::of(call.collective).iter().filter(anywhere) {
+        let crossing = stated(algorithm, call, layout);
+        write!(text, "  {:<20}", algorithm.name)?;
+        Level::ALL
+            .iter()
+            .try_for_each(|level| write!(text, " {:>18}", crossing.at(*level).bytes))?;
+        writeln!(text, " {:>18}", crossing.off_rail.bytes)?;
+    }
+    writeln!(
+        text,
+        "Spines are crossed between leaf groups, and between rails of a group. Off their"
+    )?;
+    writeln!(text, "rail go messages between ranks that have none in common.")
+}
+
+/// What one algorithm states, and what its schedules do.
+pub(super) fn lines(
+    text: &mut String,
+    question: &Question,
+    algorithm: &Algorithm,
+    schedules: &[Schedule],
+) -> fmt::Result {
+    let [stated, measured] = [
+        stated(algorithm, &question.call, &question.layout),
+        measured(schedules, &question.layout),
+    ];
+    let rows = Level::ALL.map(|level| (level.to_string(), loads(&stated, &measured, level)));
+    let off_rail = ("off their rail".to_owned(), [stated.off_rail, measured.off_rail]);
+    let mut head = "crosses";
+    for (name, [stated, measured]) in rows.into_iter().chain([off_rail]) {
+        write!(text, "  {head:<8} {name:<18}  {}", words(measured))?;
+        if stated != measured && algorithm.works_anywhere() {
+            write!(text, " (stated {})", words(stated))?;
+        }
+        writeln!(text)?;
+        head = "";
+    }
+    Ok(())
+}
+
+const fn loads(stated: &Crossing, measured: &Crossing, level: Level) -> [Load; 2] {
+    [stated.at(level), measured.at(level)]
+}
+
+fn words(Load { messages, bytes }: Load) -> String {
+    format!("{messages} message{}, {bytes} B", if messages == 1 { "" } else { "s" })
+}

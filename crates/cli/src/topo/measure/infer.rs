@@ -1,0 +1,403 @@
+//! Finds rails, and rails that share a bottleneck, in the results of probes and flows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ringfold_topology::certainty::{Certainty, Finding};
+use ringfold_topology::fabric::{Classification, Fabric, HostPlace, Kind, Oddity, Place};
+use ringfold_topology::site::{Measured, Reach};
+
+use super::meet::{Carried, Probe, Tried};
+use super::nic::End;
+
+/// Two flows at once may carry this part less than both alone, of the slower one, and still be
+/// apart. Two that share all they have lose all of it.
+const LOSS_MAX: f64 = 0.4;
+/// Two rails share something if one meeting in about so many shows it.
+const SHARED_PART: usize = 5;
+
+pub(super) struct Result {
+    pub(super) found: Classification,
+    pub(super) measured: Vec<Measured>,
+}
+
+/// `known` has the place of each port of `fabric`, where a site file tells; else it is empty.
+pub(super) fn infer(
+    ends: &[End],
+    tried: &Tried,
+    fabric: &Fabric,
+    known: Vec<Option<Place>>,
+) -> Result {
+    let ports = Ports::new(ends, &tried.probes);
+    let rails = if known.iter().any(Option::is_some) {
+        Rails::known(&ports, known)
+    } else {
+        Rails::of(&ports, tried)
+    };
+    let measured = measured(&ports, &rails, tried);
+    let mut found = classification(&ports, &rails, fabric);
+    found.crosses = crosses(&rails, &measured, tried);
+    found.oddities.extend(ports.lonely().map(|port| Oddity {
+        port: Some(port),
+        what: "no probe to it or from it was answered".to_owned(),
+    }));
+    found.oddities.extend(ports.unanswered(&rails));
+    found.oddities.extend(shared(&measured));
+    Result { found, measured }
+}
+
+/// The NICs of all ends by their index in the fabric, and which reach each other.
+struct Ports<'a> {
+    ends: &'a [End],
+    /// By end: the index of its first NIC.
+    first: Vec<usize>,
+    /// By NIC: its end.
+    end_of: Vec<usize>,
+    /// The two NICs of each probe, and whether an answer came.
+    probes: Vec<([usize; 2], bool)>,
+    /// By NIC: the lowest NIC that it reaches, directly or by others.
+    network: Vec<usize>,
+}
+
+impl<'a> Ports<'a> {
+    fn new(ends: &'a [End], probes: &[Probe]) -> Self {
+        let mut first = Vec::new();
+        let mut end_of = Vec::new();
+        for (number, end) in ends.iter().enumerate() {
+            first.push(end_of.len());
+            end_of.extend(end.nics.iter().map(|_| number));
+        }
+        let mut this =
+            Self { ends, first, network: (0..end_of.len()).collect(), end_of, probes: Vec::new() };
+        for probe in probes {
+            let both = this.both(probe.ends, probe.nics);
+            this.probes.push((both, probe.nanos.is_some()));
+            if probe.nanos.is_some() {
+                let [low, high] = both.map(|port| this.network[port]);
+                let (low, high) = (low.min(high), low.max(high));
+                this.network.iter_mut().filter(|it| **it == high).for_each(|it| *it = low);
+            }
+        }
+        this
+    }
+
+    fn both(&self, ends: [usize; 2], nics: [usize; 2]) -> [usize; 2] {
+        [self.first[ends[0]] + nics[0], self.first[ends[1]] + nics[1]]
+    }
+
+    fn nic(&self, port: usize) -> usize {
+        port - self.first[self.end_of[port]]
+    }
+
+    /// Networks of two NICs or more.
+    fn networks(&self) -> Vec<Vec<usize>> {
+        let mut networks = self.sets(0..self.end_of.len(), |port| self.network[port]);
+        networks.retain(|ports| ports.len() > 1);
+        networks
+    }
+
+    /// The IP subnets of these NICs, if no host has two NICs in one and each has two NICs.
+    fn subnets(&self, of: &BTreeSet<usize>) -> Option<Vec<Vec<usize>>> {
+        let subnet = |port: usize| self.ends[self.end_of[port]].nics[self.nic(port)].subnet();
+        let subnets = self.sets(of.iter().copied(), subnet);
+        subnets.iter().all(|ports| ports.len() > 1 && self.is_rail(ports)).then_some(subnets)
+    }
+
+    /// Sets of NICs with equal keys, those of the first NICs of hosts first.
+    fn sets<K: Ord>(
+        &self,
+        ports: impl Iterator<Item = usize>,
+        key: impl Fn(usize) -> K,
+    ) -> Vec<Vec<usize>> {
+        let mut sets: BTreeMap<K, Vec<usize>> = BTreeMap::new();
+        ports.for_each(|port| sets.entry(key(port)).or_default().push(port));
+        let mut sets: Vec<_> = sets.into_values().collect();
+        sets.sort_by_key(|ports| ports.iter().map(|port| (self.nic(*port), *port)).min());
+        sets
+    }
+
+    /// Whether no host has two of these NICs.
+    fn is_rail(&self, ports: &[usize]) -> bool {
+        let ends: BTreeSet<usize> = ports.iter().map(|port| self.end_of[*port]).collect();
+        ends.len() == ports.len()
+    }
+
+    fn lonely(&self) -> impl Iterator<Item = usize> {
+        let answered: BTreeSet<usize> =
+            self.probes.iter().filter(|probe| probe.1).flat_map(|probe| probe.0).collect();
+        (0..self.end_of.len()).filter(move |port| !answered.contains(port))
+    }
+
+    fn name(&self, port: usize) -> String {
+        let end = &self.ends[self.end_of[port]];
+        format!("{} {}", end.host, end.nics[self.nic(port)].interface)
+    }
+
+    /// Probes within a rail that nobody answered, between NICs that others reach.
+    fn unanswered(&self, rails: &Rails) -> Vec<Oddity> {
+        let lonely: BTreeSet<usize> = self.lonely().collect();
+        let failed = self.probes.iter().filter(|(both, is_answered)| {
+            let [one, other] = both.map(|port| rails.places[port]);
+            !is_answered
+                && one.is_some()
+                && one == other
+                && both.iter().all(|port| !lonely.contains(port))
+        });
+        let oddity = |(both, _): &([usize; 2], bool)| Oddity {
+            port: Some(both[0]),
+            what: format!("does not reach {} on its rail", self.name(both[1])),
+        };
+        failed.map(oddity).collect()
+    }
+}
+
+/// The rails that the probes show.
+struct Rails {
+    places: Vec<Option<Place>>,
+    certainty: Certainty,
+    /// 0 without rails.
+    count: usize,
+    /// No probe from one rail to another was answered.
+    are_separate: bool,
+    because: String,
+}
+
+impl Rails {
+    /// The rails that a site file tells.
+    fn known(ports: &Ports<'_>, places: Vec<Option<Place>>) -> Self {
+        let crosses = |probe: &([usize; 2], bool)| {
+            let [one, other] = probe.0.map(|port| places[port].map(|place| place.rail));
+            probe.1 && one.zip(other).is_some_and(|(one, other)| one != other)
+        };
+        let rails: BTreeSet<u16> = places.iter().flatten().map(|place| place.rail).collect();
+        Self {
+            are_separate: !ports.probes.iter().any(crosses),
+            certainty: Certainty::Certain,
+            count: if rails.len() > 1 { rails.len() } else { 0 },
+            because: "the site file says so".to_owned(),
+            places,
+        }
+    }
+
+    fn of(ports: &Ports<'_>, tried: &Tried) -> Self {
+        let networks = ports.networks();
+        let reached: BTreeSet<usize> = networks.iter().flatten().copied().collect();
+        let are_separate = networks.len() > 1 && networks.iter().all(|it| ports.is_rail(it));
+        let (sets, is_known, because) = if are_separate {
+            let count = networks.len();
+            (networks, true, format!("{count} sets of NICs answer probes among themselves only"))
+        } else if ports.ends.iter().all(|end| end.nics.len() == 1) {
+            (vec![reached.into_iter().collect()], true, "each host has one NIC".to_owned())
+        } else if let Some(subnets) = ports.subnets(&reached) {
+            let because = format!("NICs are in {} IP subnets, and probes cross", subnets.len());
+            (subnets, true, because)
+        } else {
+            // NICs of a host reach each other, and their order is the only hint.
+            let because = "probes cross, so rails are by order on the host".to_owned();
+            (ports.sets(reached.into_iter(), |port| ports.nic(port)), false, because)
+        };
+        let mut places = vec![None; ports.end_of.len()];
+        for (rail, set) in sets.iter().enumerate() {
+            let place = u16::try_from(rail).ok().map(|rail| Place { rail, plane: 0 });
+            set.iter().for_each(|port| places[*port] = place);
+        }
+        let within = |probe: &&([usize; 2], bool)| {
+            let [one, other] = probe.0.map(|port| places[port]);
+            one.is_some() && one == other
+        };
+        let is_complete = ports.probes.iter().filter(within).all(|probe| probe.1);
+        let is_certain = tried.is_all && is_complete && is_known;
+        Self {
+            places,
+            certainty: if is_certain { Certainty::Certain } else { Certainty::Likely },
+            count: if sets.len() > 1 { sets.len() } else { 0 },
+            are_separate,
+            because,
+        }
+    }
+}
+
+fn classification(ports: &Ports<'_>, rails: &Rails, fabric: &Fabric) -> Classification {
+    let networks = ports.networks();
+    let because = || rails.because.clone();
+    let (kind, certainty) = if rails.are_separate {
+        (Kind::RailOnly, Certainty::Likely)
+    } else {
+        (Kind::Other { levels: 0 }, Certainty::Unknown)
+    };
+    let subnet_of = |port: usize| {
+        let at = networks.iter().position(|network| network.contains(&port));
+        at.and_then(|at| u32::try_from(at).ok())
+    };
+    let host = |(order, end): (usize, &End)| HostPlace {
+        host: end.host.clone(),
+        pod: 0,
+        group: 0,
+        order: u32::try_from(order).unwrap_or(u32::MAX),
+    };
+    let certainty_of = |place: &Option<Place>| match place {
+        Some(_) => rails.certainty,
+        None => Certainty::Unknown,
+    };
+    Classification {
+        kind: Finding { value: kind, certainty, because: because() },
+        rails: Finding {
+            value: u16::try_from(rails.count).unwrap_or(u16::MAX),
+            certainty: rails.certainty,
+            because: because(),
+        },
+        planes: Finding {
+            value: 1,
+            certainty: Certainty::Likely,
+            because: "probes do not tell planes from rails".to_owned(),
+        },
+        subnets: Finding {
+            value: u32::try_from(networks.len()).unwrap_or(u32::MAX),
+            certainty: Certainty::Likely,
+            because: because(),
+        },
+        places: rails.places.iter().map(|place| (*place, certainty_of(place))).collect(),
+        subnet_of: (0..fabric.ports.len()).map(subnet_of).collect(),
+        hosts: ports.ends.iter().enumerate().map(host).collect(),
+        crosses: Finding { value: false, certainty: Certainty::Unknown, because: because() },
+        oddities: Vec::new(),
+    }
+}
+
+/// Whether ports on different rails reach each other.
+fn crosses(rails: &Rails, measured: &[Measured], tried: &Tried) -> Finding<bool> {
+    let across: Vec<Reach> =
+        measured.iter().filter(|it| it.between[0] != it.between[1]).map(|it| it.reach).collect();
+    let finding =
+        |value, certainty, because: &str| Finding { value, certainty, because: because.to_owned() };
+    let sure = if tried.is_all { Certainty::Certain } else { Certainty::Likely };
+    if across.is_empty() {
+        finding(false, Certainty::Unknown, "there are no two rails")
+    } else if rails.are_separate {
+        finding(false, sure.min(rails.certainty), "no probe between rails was answered")
+    } else if across.iter().all(|reach| *reach == Reach::All) {
+        finding(true, sure, "every probe between rails was answered")
+    } else {
+        finding(true, Certainty::Likely, "some probes between rails were answered")
+    }
+}
+
+/// The result of each two places.
+fn measured(ports: &Ports<'_>, rails: &Rails, tried: &Tried) -> Vec<Measured> {
+    let between = |both: [usize; 2]| {
+        let [one, other] = both.map(|port| rails.places[port]);
+        let (one, other) = (one?, other?);
+        Some([one.min(other), one.max(other)])
+    };
+    let mut answers: BTreeMap<[Place; 2], Vec<bool>> = BTreeMap::new();
+    for (both, is_answered) in &ports.probes {
+        if let Some(between) = between(*both) {
+            answers.entry(between).or_default().push(*is_answered);
+        }
+    }
+    let apart = apart(ports, rails, tried);
+    let measured = |(between, answers): ([Place; 2], Vec<bool>)| Measured {
+        between,
+        reach: match (answers.contains(&true), answers.contains(&false)) {
+            (true, false) => Reach::All,
+            (true, true) => Reach::Some,
+            _ => Reach::None,
+        },
+        are_apart: apart.get(&between).copied(),
+    };
+    answers.into_iter().map(measured).collect()
+}
+
+/// Whether the flows of two places leave each other alone in nearly all meetings.
+fn apart(ports: &Ports<'_>, rails: &Rails, tried: &Tried) -> BTreeMap<[Place; 2], bool> {
+    let mut by_meeting: BTreeMap<[usize; 2], Vec<&Carried>> = BTreeMap::new();
+    for carried in &tried.carried {
+        by_meeting.entry(carried.ends).or_default().push(carried);
+    }
+    let mut votes: BTreeMap<[Place; 2], [usize; 2]> = BTreeMap::new();
+    for (ends, carried) in by_meeting {
+        for (nics, is_apart) in verdicts(&carried) {
+            let place = |nics| {
+                let [one, other] = ports.both(ends, nics).map(|port| rails.places[port]);
+                one.filter(|_| one == other)
+            };
+            let [Some(one), Some(other)] = nics.map(place) else { continue };
+            let between = [one.min(other), one.max(other)];
+            votes.entry(between).or_default()[usize::from(is_apart)] += 1;
+        }
+    }
+    // Hosts below one switch do not see what others share above it.
+    votes.into_iter().map(|(between, [no, yes])| (between, no * SHARED_PART <= yes)).collect()
+}
+
+/// For each two flows of a meeting, by their NICs: whether they are apart. Two of which nobody can
+/// tell, because a CPU was the limit, are left out.
+fn verdicts(carried: &[&Carried]) -> Vec<([[usize; 2]; 2], bool)> {
+    let steps = steps(carried);
+    // Other load only slows flows, so the fastest of several counts.
+    let mut alone: BTreeMap<[usize; 2], f64> = BTreeMap::new();
+    let mut both: BTreeMap<[[usize; 2]; 2], (f64, bool)> = BTreeMap::new();
+    for step in steps.values() {
+        match step[..] {
+            [(nics, rate, _)] => {
+                let best = alone.entry(nics).or_default();
+                *best = best.max(rate);
+            }
+            [(one, rate, is_starved), (other, other_rate, is_other_starved)] => {
+                let best = both.entry([one, other]).or_insert((0.0, true));
+                best.0 = best.0.max(rate + other_rate);
+                best.1 &= is_starved || is_other_starved;
+            }
+            _ => {}
+        }
+    }
+    let verdict = |(nics, (rate, is_starved)): ([[usize; 2]; 2], (f64, bool))| {
+        let [one, other] = nics.map(|nics| alone.get(&nics).copied().unwrap_or(0.0));
+        if one <= 0.0 || other <= 0.0 || rate <= 0.0 {
+            return None;
+        }
+        let is_apart = (one + other - rate) / one.min(other) <= LOSS_MAX;
+        (is_apart || !is_starved).then_some((nics, is_apart))
+    };
+    both.into_iter().filter_map(verdict).collect()
+}
+
+/// A flow's NICs, its rate, and whether a CPU was its limit.
+type Ran = ([usize; 2], f64, bool);
+
+/// Both ends' words about each step: the receiver's rate, and either one's lack of CPU time. Steps
+/// with a broken flow are left out.
+fn steps(carried: &[&Carried]) -> BTreeMap<usize, Vec<Ran>> {
+    let mut steps: BTreeMap<usize, Option<Vec<Ran>>> = BTreeMap::new();
+    for word in carried {
+        let own: Option<Vec<Ran>> = word
+            .flows
+            .iter()
+            .map(|(nics, flow)| flow.map(|flow| (*nics, flow.rate, flow.is_starved)))
+            .collect();
+        let join = |theirs: Vec<Ran>| -> Option<Vec<Ran>> {
+            let own = own.clone()?;
+            let both = own.iter().zip(theirs);
+            Some(both.map(|(a, b)| (a.0, a.1.max(b.1), a.2 || b.2)).collect())
+        };
+        let joined = match steps.remove(&word.step) {
+            None => own,
+            Some(theirs) => theirs.and_then(join),
+        };
+        steps.insert(word.step, joined);
+    }
+    steps.into_iter().filter_map(|(step, ran)| Some((step, ran?))).collect()
+}
+
+/// Rails that share a bottleneck, in words.
+fn shared(measured: &[Measured]) -> impl Iterator<Item = Oddity> {
+    measured.iter().filter(|it| it.are_apart == Some(false)).map(|it| {
+        let [one, other] = it.between.map(|place| place.rail);
+        Oddity {
+            port: None,
+            what: format!("rails {one} and {other} at once carry less than both alone"),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests;

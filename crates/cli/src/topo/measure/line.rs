@@ -1,0 +1,197 @@
+//! A TCP connection whose packets leave and enter by one interface at either end.
+//!
+//! ```text
+//! low end              high end
+//! 32 bytes      ->              a token that only ranks of the job know
+//!               <-     32 bytes another one
+//! 8 bytes       ->
+//!               <-     8 bytes  so many times, or instead:
+//! many bytes    ->              for a while
+//! end           ->
+//!               <-     end
+//! ```
+
+use std::fs;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::nic::Nic;
+
+/// Time in which a peer answers, or does not.
+pub(super) const ANSWER: Duration = Duration::from_secs(1);
+/// Time in which a flow ends after its sender has: the path's buffers drain.
+const DRAIN: Duration = Duration::from_secs(10);
+/// Time for which a flow is sent,
+const FLOW: Duration = Duration::from_millis(200);
+/// and how much of it counts, as seen by the receiver: the first bytes may come from burst
+/// allowances, and the last without the company of the other flow.
+const WARM_UP: Duration = Duration::from_millis(60);
+const COUNTED: Duration = Duration::from_millis(120);
+/// Bytes of a flow at most.
+const FLOW_BYTES_MAX: usize = 16 << 30;
+/// Bytes that are written or read at a time.
+const PIECE: usize = 128 << 10;
+/// Round trips of a probe.
+const TRIPS: usize = 16;
+/// A thread that ran or waited for a CPU for more of a flow than this was the flow's limit.
+const CPU_SHARE_MAX: f64 = 0.8;
+
+/// A proof that both ends mean the same probe, one for each.
+pub(super) struct Tokens {
+    pub(super) low: [u8; 32],
+    pub(super) high: [u8; 32],
+}
+
+/// A flow, as one end saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Flow {
+    /// Bytes per second, as received; 0 at the sender.
+    pub(super) rate: f64,
+    /// CPU time was its limit.
+    pub(super) is_starved: bool,
+}
+
+/// Waits for connections by one interface.
+pub(super) struct Door(TcpListener);
+
+impl Door {
+    /// Listens, and says where.
+    pub(super) fn open(nic: &Nic) -> io::Result<(Self, SocketAddr)> {
+        let socket = bound(nic)?;
+        socket.listen(8)?;
+        // Of a listener, this is how long `accept` waits.
+        socket.set_read_timeout(Some(ANSWER))?;
+        let listener = TcpListener::from(socket);
+        let address = listener.local_addr()?;
+        Ok((Self(listener), address))
+    }
+
+    /// The connection of the peer with its token. Strangers are turned away.
+    pub(super) fn accept(&self, tokens: &Tokens) -> io::Result<TcpStream> {
+        let until = Instant::now() + ANSWER;
+        loop {
+            let (mut stream, _) = self.0.accept()?;
+            let mut token = [0; 32];
+            stream.set_read_timeout(Some(ANSWER / 4))?;
+            if stream.read_exact(&mut token).is_ok() && token == tokens.low {
+                prepare(&stream)?;
+                stream.write_all(&tokens.high)?;
+                return Ok(stream);
+            }
+            if Instant::now() > until {
+                return Err(ErrorKind::TimedOut.into());
+            }
+        }
+    }
+}
+
+/// Connects from an interface to an address of the peer.
+pub(super) fn dial(nic: &Nic, to: SocketAddr, tokens: &Tokens) -> io::Result<TcpStream> {
+    let socket = bound(nic)?;
+    socket.connect_timeout(&to.into(), ANSWER)?;
+    let mut stream = TcpStream::from(socket);
+    prepare(&stream)?;
+    stream.write_all(&tokens.low)?;
+    let mut token = [0; 32];
+    stream.read_exact(&mut token)?;
+    if token != tokens.high {
+        return Err(io::Error::other("another program answered"));
+    }
+    Ok(stream)
+}
+
+/// A socket whose packets leave and enter by the interface. Routes have no say.
+fn bound(nic: &Nic) -> io::Result<Socket> {
+    let domain = if nic.address.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
+    let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+    socket.bind_device(Some(nic.interface.as_bytes()))?;
+    socket.bind(&SocketAddr::new(nic.address, 0).into())?;
+    Ok(socket)
+}
+
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(ANSWER))?;
+    stream.set_write_timeout(Some(DRAIN))
+}
+
+/// Time of 8 bytes one way: half of the middle one of some round trips.
+pub(super) fn trips(stream: &mut TcpStream, begins: bool) -> io::Result<Duration> {
+    let mut times = [Duration::ZERO; TRIPS];
+    for time in &mut times {
+        let (start, mut bytes) = (Instant::now(), [0; 8]);
+        if begins {
+            stream.write_all(&bytes)?;
+            stream.read_exact(&mut bytes)?;
+        } else {
+            stream.read_exact(&mut bytes)?;
+            stream.write_all(&bytes)?;
+        }
+        *time = start.elapsed();
+    }
+    times.sort_unstable();
+    Ok(times[TRIPS / 2] / 2)
+}
+
+/// Sends for a while, and waits until the peer has everything.
+pub(super) fn send(stream: &mut TcpStream) -> io::Result<Flow> {
+    let (start, before) = (Instant::now(), Cpu::used());
+    let piece = vec![0; PIECE];
+    let mut sent = 0;
+    while start.elapsed() < FLOW && sent < FLOW_BYTES_MAX {
+        sent += stream.write(&piece)?;
+    }
+    let is_starved = before.is_starved(start.elapsed());
+    stream.shutdown(Shutdown::Write)?;
+    stream.set_read_timeout(Some(DRAIN))?;
+    stream.read_exact(&mut [0; 1])?;
+    Ok(Flow { rate: 0.0, is_starved })
+}
+
+/// Receives a flow.
+pub(super) fn receive(stream: &mut TcpStream) -> io::Result<Flow> {
+    stream.set_read_timeout(Some(DRAIN))?;
+    let mut piece = vec![0; PIECE];
+    let mut first = None;
+    let (mut bytes, mut took) = (0, Duration::ZERO);
+    let before = Cpu::used();
+    let begun = Instant::now();
+    loop {
+        let read = stream.read(&mut piece)?;
+        if read == 0 {
+            break;
+        }
+        let now = first.get_or_insert_with(Instant::now).elapsed();
+        if now > WARM_UP && now <= WARM_UP + COUNTED {
+            bytes += read;
+            took = now - WARM_UP;
+        }
+        if begun.elapsed() > DRAIN {
+            return Err(ErrorKind::TimedOut.into());
+        }
+    }
+    let is_starved = before.is_starved(begun.elapsed());
+    stream.write_all(&[0])?;
+    let rate = if took.is_zero() { 0.0 } else { bytes as f64 / took.as_secs_f64() };
+    Ok(Flow { rate, is_starved })
+}
+
+/// Time that this thread ran or waited for a CPU, as far as the kernel tells.
+struct Cpu(Duration);
+
+impl Cpu {
+    fn used() -> Self {
+        let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+        let nanos = text.split_whitespace().take(2).filter_map(|word| word.parse::<u64>().ok());
+        Self(Duration::from_nanos(nanos.sum()))
+    }
+
+    fn is_starved(&self, of: Duration) -> bool {
+        let used = Self::used().0.saturating_sub(self.0);
+        used.as_secs_f64() > CPU_SHARE_MAX * of.as_secs_f64()
+    }
+}

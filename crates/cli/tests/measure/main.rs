@@ -1,0 +1,116 @@
+//! `ringfold topo --measure` between network namespaces: rails apart, or sharing a throttled link.
+//!
+//! Fifty wirings from printed seeds: `cargo test -p ringfold-cli --test measure -- --ignored
+//! --nocapture`.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may")]
+
+mod rig;
+
+use std::fs;
+
+use ringfold_topology::certainty::Certainty;
+use ringfold_topology::fabric::{Kind, Place};
+use ringfold_topology::site::{Reach, Site};
+
+use rig::{Rig, Wiring};
+
+/// Measures a wiring; nothing where namespaces cannot be made.
+fn measure(wiring: &Wiring) -> Option<Site> {
+    let rig = Rig::new(wiring)?;
+    let path = std::env::temp_dir().join(rig.name("site"));
+    let file = path.to_str().unwrap();
+    let output = rig.ringfold(&["topo", "--measure", "--write", file]);
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    fs::remove_file(&path).unwrap();
+    Some(Site::parse(file, &text).unwrap())
+}
+
+/// The first thing in which the site is not as wired.
+fn fault(wiring: &Wiring, site: &Site) -> Option<String> {
+    let rails = wiring.trunks.len();
+    let place = |host: &str, number: usize| {
+        let host = site.host(host).unwrap();
+        let port = host.ports.iter().find(|port| port.device == format!("rail{number}")).unwrap();
+        (port.place, port.certainty)
+    };
+    let mut places: Vec<Place> = Vec::new();
+    for rail in 0..rails {
+        let ends = [place("a", rail), place("b", wiring.numbers[rail])];
+        match ends {
+            [(Some(one), Certainty::Certain), (Some(other), Certainty::Certain)]
+                if one == other && !places.contains(&one) =>
+            {
+                places.push(one);
+            }
+            _ => return Some(format!("rail {rail} has places {ends:?}")),
+        }
+    }
+    let shared = |one: usize, other: usize| wiring.trunks[one] == wiring.trunks[other];
+    let crosses = (0..rails).any(|one| (0..one).any(|other| shared(one, other)));
+    if usize::from(site.rails.value) != rails || site.crosses.value != crosses {
+        return Some(format!("{:?}, crosses {:?}", site.rails, site.crosses));
+    }
+    if (site.kind.value == Kind::RailOnly) == crosses {
+        return Some(format!("{:?}", site.kind));
+    }
+    for one in 0..rails {
+        for other in one..rails {
+            let measured = site.measured(places[one], places[other]);
+            let reach = measured.map(|it| it.reach);
+            // Rails of one trunk are on one bridge, so that frames cross.
+            let wanted = if shared(one, other) { Reach::All } else { Reach::None };
+            let are_apart = measured.and_then(|it| it.are_apart);
+            let is_apart = (one != other).then(|| !shared(one, other));
+            if reach != Some(wanted) || are_apart != is_apart {
+                return Some(format!("rails {one} and {other}: {measured:?}"));
+            }
+        }
+    }
+    None
+}
+
+#[test]
+fn rails_that_share_a_link_are_told_from_rails_apart() {
+    for trunks in [vec![0, 1], vec![0, 0]] {
+        let wiring = Wiring { trunks, numbers: vec![0, 1], rate: 100 };
+        let Some(site) = measure(&wiring) else { return };
+        assert_eq!(fault(&wiring, &site), None, "{wiring:?} {site:?}");
+    }
+}
+
+/// The wiring of a seed: 2 to 4 rails on random trunks of 50 to 200 Mbit/s. The first rail keeps
+/// its number, so that ranks meet.
+fn random(seed: usize) -> Wiring {
+    let mut state = seed as u64;
+    let mut below = |end: usize| {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let word = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((word ^ word >> 31) >> 32).unwrap() % end
+    };
+    let rails = 2 + below(3);
+    let trunks = (0..rails).map(|rail| if rail == 0 { 0 } else { below(rail.min(2) + 1) });
+    let trunks = trunks.collect();
+    let mut numbers: Vec<usize> = (0..rails).collect();
+    for last in (2..rails).rev() {
+        numbers.swap(last, 1 + below(last));
+    }
+    Wiring { trunks, numbers, rate: 50 + below(151) }
+}
+
+#[test]
+#[ignore = "takes ten minutes; prints how many of fifty are right"]
+fn fifty_wirings_are_measured() {
+    let mut right = 0;
+    for seed in 0..50 {
+        let wiring = random(seed);
+        let Some(site) = measure(&wiring) else { return };
+        match fault(&wiring, &site) {
+            None => right += 1,
+            Some(fault) => println!("seed {seed}, {wiring:?}: {fault}"),
+        }
+    }
+    println!("{right} of 50 right");
+    assert_eq!(right, 50);
+}

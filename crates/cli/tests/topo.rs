@@ -1,0 +1,188 @@
+//! `ringfold topo` as a person uses it: files read, files written, and what it refuses.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Two leaf switches below a spine, and two hosts with a port on each leaf. The second port of
+/// `node1` runs at half the rate of the others.
+const FABRIC: &str = r#"vendid=0x2c9
+devid=0xd2f0
+sysimgguid=0xb0
+switchguid=0xb0(b0)
+Switch	4 "S-00000000000000b0"		# "spine0" enhanced port 0 lid 3 lmc 0
+[1]	"S-00000000000000a0"[4]		# "leaf0" lid 1 4xHDR
+[2]	"S-00000000000000a1"[4]		# "leaf1" lid 2 4xHDR
+
+vendid=0x2c9
+devid=0xd2f0
+sysimgguid=0xa0
+switchguid=0xa0(a0)
+Switch	4 "S-00000000000000a0"		# "leaf0" enhanced port 0 lid 1 lmc 0
+[1]	"H-0000000000000010"[1](11) 		# "node0 mlx5_0" lid 11 4xHDR
+[2]	"H-0000000000000020"[1](21) 		# "node1 mlx5_0" lid 13 4xHDR
+[4]	"S-00000000000000b0"[1]		# "spine0" lid 3 4xHDR
+
+vendid=0x2c9
+devid=0xd2f0
+sysimgguid=0xa1
+switchguid=0xa1(a1)
+Switch	4 "S-00000000000000a1"		# "leaf1" enhanced port 0 lid 2 lmc 0
+[1]	"H-0000000000000030"[1](31) 		# "node0 mlx5_1" lid 12 4xHDR
+[2]	"H-0000000000000040"[1](41) 		# "node1 mlx5_1" lid 14 4xEDR
+[4]	"S-00000000000000b0"[2]		# "spine0" lid 3 4xHDR
+
+vendid=0x2c9
+devid=0x101b
+sysimgguid=0x10
+caguid=0x10
+Ca	1 "H-0000000000000010"		# "node0 mlx5_0"
+[1](11) 	"S-00000000000000a0"[1]		# lid 11 lmc 0 "leaf0" lid 1 4xHDR
+
+vendid=0x2c9
+devid=0x101b
+sysimgguid=0x20
+caguid=0x20
+Ca	1 "H-0000000000000020"		# "node1 mlx5_0"
+[1](21) 	"S-00000000000000a0"[2]		# lid 13 lmc 0 "leaf0" lid 1 4xHDR
+
+vendid=0x2c9
+devid=0x101b
+sysimgguid=0x30
+caguid=0x30
+Ca	1 "H-0000000000000030"		# "node0 mlx5_1"
+[1](31) 	"S-00000000000000a1"[1]		# lid 12 lmc 0 "leaf1" lid 2 4xHDR
+
+vendid=0x2c9
+devid=0x101b
+sysimgguid=0x40
+caguid=0x40
+Ca	1 "H-0000000000000040"		# "node1 mlx5_1"
+[1](41) 	"S-00000000000000a1"[2]		# lid 14 lmc 0 "leaf1" lid 2 4xEDR
+"#;
+
+#[test]
+fn a_fabric_is_printed_drawn_and_written_as_a_site() {
+    let folder = folder("fabric");
+    let [fabric, site, svg, again] =
+        ["fabric.txt", "site.json", "fabric.svg", "again.json"].map(|name| folder.join(name));
+    fs::write(&fabric, FABRIC).unwrap();
+    let [fabric, site, svg, again] = [&fabric, &site, &svg, &again].map(|it| it.to_str().unwrap());
+    let text = printed(&["--from", fabric, "--svg", svg, "--write", site]);
+    assert_eq!(line(&text, "kind")[..3], ["kind", "rail-optimized", "certain"]);
+    assert_eq!(line(&text, "rails")[..3], ["rails", "2", "certain"]);
+    assert_eq!(line(&text, "node0"), ["node0", "mlx5_0", "mlx5_1"]);
+    assert!(text.ends_with(&format!("wrote {svg}\nwrote {site}\n")), "{text}");
+    assert!(fs::read_to_string(svg).unwrap().starts_with("<svg "));
+    // The site file tells the same, without the switches.
+    let told = printed(&["--from", site]);
+    for start in ["kind", "rails", "planes", "crosses"] {
+        assert_eq!(line(&told, start), line(&text, start));
+    }
+    assert_eq!(line(&told, "node0"), ["node0", "mlx5_0", "mlx5_1"]);
+    printed(&["--from", site, "--write", again]);
+    assert_eq!(fs::read_to_string(site).unwrap(), fs::read_to_string(again).unwrap());
+    // A file that exists stays, and then no other is written.
+    let other = folder.join("other.svg");
+    let other = other.to_str().unwrap();
+    let error = refused(&["--from", fabric, "--svg", other, "--write", site]);
+    assert_eq!(error, format!("ringfold: {site} exists; --force replaces it\n"));
+    assert!(!Path::new(other).exists());
+    printed(&["--from", fabric, "--write", site, "--force"]);
+    let json = printed(&["--from", fabric, "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["fabric"]["kind"]["value"], "rail_optimized");
+    assert_eq!(json["fabric"]["ports"].as_array().unwrap().len(), 4);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_recording_tells_the_same_as_the_machine() {
+    let folder = folder("record");
+    let copy = folder.join("copy");
+    let copy = copy.to_str().unwrap();
+    let now = printed(&["--record", copy]);
+    let then = printed(&["--root", copy]);
+    let machine = |text: &str| {
+        let lines = text.lines().take_while(|line| !line.is_empty() && !line.starts_with("wrote"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(machine(&now), machine(&then));
+    assert!(now.ends_with(&format!("wrote {copy}\n")), "{now}");
+    assert!(refused(&["--record", copy]).contains("not empty"));
+    let xml = folder.join("machine.xml");
+    let xml = xml.to_str().unwrap();
+    printed(&["--root", copy, "--nccl-xml", xml]);
+    let nodes = |text: &str| {
+        let title = text.lines().next().unwrap_or_default();
+        title.split([',', ':']).find(|it| it.contains("NUMA")).map(str::to_owned)
+    };
+    assert!(nodes(&then).is_some(), "{then}");
+    assert_eq!(nodes(&printed(&["--from", xml])), nodes(&then));
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn files_that_cannot_be_read_are_named_with_the_reason() {
+    let folder = folder("refused");
+    let file = |name: &str, text: &str| {
+        fs::write(folder.join(name), text).unwrap();
+        folder.join(name).to_str().unwrap().to_owned()
+    };
+    let fabric = file("fabric.txt", FABRIC);
+    let cut = file("cut.txt", FABRIC.split_at(FABRIC.len() / 2).0);
+    let xml = file("cut.xml", "<system>\n<cpu numaid=");
+    let slurm = file("topology.conf", "SwitchName=s1 Nodes=n[1-2]\n");
+    let recording = folder.to_str().unwrap();
+    let none = folder.join("none");
+    for (arguments, parts) in [
+        (vec!["--from", &cut], vec![cut.as_str(), "cut off"]),
+        (vec!["--from", &xml], vec![xml.as_str(), "line"]),
+        (vec!["--from", none.to_str().unwrap()], vec!["none"]),
+        (vec!["--from", &fabric, &slurm], vec![fabric.as_str(), "one at a time"]),
+        (vec!["--from", &fabric, "--nccl-xml", "x"], vec!["describe no machine"]),
+        (vec!["--root", recording], vec![recording, "is no recording"]),
+    ] {
+        let error = refused(&arguments);
+        assert!(error.starts_with("ringfold: ") && error.lines().count() == 1, "{error}");
+        for part in parts {
+            assert!(error.contains(part), "no `{part}` in: {error}");
+        }
+    }
+    let told = printed(&["--from", &slurm]);
+    assert_eq!(line(&told, "group"), ["group 0", "[s1]"]);
+    assert_eq!(line(&told, "kind")[2], "unknown");
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// An empty folder.
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("ringfold-topo-{name}-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("the folder cannot be made");
+    folder
+}
+
+/// The line of a text that begins with a word, in cells.
+fn line<'a>(text: &'a str, start: &str) -> Vec<&'a str> {
+    let is_it = |line: &&str| line.trim_start().starts_with(start);
+    let Some(line) = text.lines().find(is_it) else { panic!("no line `{start}` in:\n{text}") };
+    line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
+}
+
+fn printed(arguments: &[&str]) -> String {
+    let Output { status, stdout, stderr } = run(arguments);
+    assert!(status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&stderr));
+    String::from_utf8(stdout).expect("it is text")
+}
+
+fn refused(arguments: &[&str]) -> String {
+    let Output { status, stdout, stderr } = run(arguments);
+    assert_eq!((status.code(), stdout.len()), (Some(2), 0), "{arguments:?}");
+    String::from_utf8(stderr).expect("it is text")
+}
+
+fn run(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringfold"));
+    let command = command.arg("topo").args(arguments).env_remove("RINGFOLD_TOPO_FILE");
+    command.output().expect("it cannot be started")
+}

@@ -1,0 +1,83 @@
+//! Parsers of values: numbers, times, sizes and names.
+
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::{ConfigError, HOST_BYTES, LONGEST, Transports};
+
+pub(super) fn number<T: FromStr + PartialOrd + Copy + Into<u16>>(
+    variable: &'static str,
+    value: &str,
+    range: RangeInclusive<T>,
+) -> Result<T, ConfigError> {
+    let number = value.parse().ok().filter(|number| range.contains(number));
+    let (least, most) = ((*range.start()).into(), (*range.end()).into());
+    number.ok_or_else(|| ConfigError::Range { variable, value: value.to_owned(), least, most })
+}
+
+pub(super) fn count(variable: &'static str, value: &str) -> Result<usize, ConfigError> {
+    let wanted = "a number above 0";
+    let number = value.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| ConfigError::Value { variable, value: value.to_owned(), wanted })
+}
+
+pub(super) fn transports(variable: &'static str, value: &str) -> Result<Transports, ConfigError> {
+    let mut chosen = Transports { shm: false, rdma: false, tcp: false };
+    for name in value.split(',') {
+        match name.trim() {
+            "shm" => chosen.shm = true,
+            "rdma" => chosen.rdma = true,
+            "tcp" => chosen.tcp = true,
+            _ => {
+                let wanted = "a list of shm, rdma and tcp, separated by commas";
+                return Err(ConfigError::Value { variable, value: value.to_owned(), wanted });
+            }
+        }
+    }
+    Ok(chosen)
+}
+
+pub(super) fn host_id(variable: &'static str, value: &str) -> Result<String, ConfigError> {
+    let is_name = value.len() <= HOST_BYTES && value.chars().all(|c| c.is_ascii_graphic());
+    let wanted = "a name of up to 64 visible characters";
+    let invalid = || ConfigError::Value { variable, value: value.to_owned(), wanted };
+    is_name.then(|| value.to_owned()).ok_or_else(invalid)
+}
+
+pub(super) fn seconds(variable: &'static str, value: &str) -> Result<Duration, ConfigError> {
+    let wanted = "a number of seconds above 0, as in 30 or 0.5";
+    value
+        .parse()
+        .ok()
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .filter(|time| !time.is_zero())
+        .map(|time| time.min(LONGEST))
+        .ok_or_else(|| ConfigError::Value { variable, value: value.to_owned(), wanted })
+}
+
+pub(super) fn bytes(variable: &'static str, value: &str) -> Result<usize, ConfigError> {
+    let wanted = "a number of bytes above 0, as in 65536 or 64K";
+    let (digits, unit) = match value.trim_end_matches(['K', 'k', 'M', 'm']) {
+        digits if digits.len() == value.len() => (digits, 1),
+        digits if value.ends_with(['K', 'k']) => (digits, 1 << 10),
+        digits => (digits, 1 << 20),
+    };
+    digits
+        .parse::<usize>()
+        .ok()
+        .and_then(|number| number.checked_mul(unit))
+        .filter(|bytes| *bytes > 0)
+        .ok_or_else(|| ConfigError::Value { variable, value: value.to_owned(), wanted })
+}
+
+pub(super) fn on_or_off(variable: &'static str, value: &str) -> Result<bool, ConfigError> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => {
+            let wanted = "`on` or `off`";
+            Err(ConfigError::Value { variable, value: value.to_owned(), wanted })
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! LLDP between network namespaces: some are switches, some hosts; each has its own `lldpd`.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringfold_tests::needed;
+use ringfold_topology::discover::files::{self, Read};
+use ringfold_topology::fabric::{Fabric, PortId, classify};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Everything here takes less unless something is wrong.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const PROGRAMS: &[&str] = &["lldpd", "lldpctl", "lldpcli", "ip", "timeout"];
+
+/// Namespaces with a daemon in each. Dropping it ends them.
+struct Net {
+    prefix: String,
+    folder: PathBuf,
+    names: Vec<String>,
+    daemons: Vec<Child>,
+}
+
+fn run(command: &[&str]) -> String {
+    let output = Command::new("timeout").arg("20").args(command).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {stderr}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+impl Net {
+    fn new() -> Self {
+        let prefix = format!("rf{}", std::process::id());
+        let folder = std::env::temp_dir().join(format!("ringfold-lldp-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        Self { prefix, folder, names: Vec::new(), daemons: Vec::new() }
+    }
+
+    fn namespace(&mut self, name: &str) {
+        let space = self.space(name);
+        run(&["ip", "netns", "add", &space]);
+        self.names.push(name.to_owned());
+        run(&["ip", "-n", &space, "link", "set", "lo", "up"]);
+    }
+
+    fn space(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    fn socket(&self, name: &str) -> String {
+        self.folder.join(name).display().to_string()
+    }
+
+    /// A cable between two namespaces' interfaces, with the MAC of the first.
+    fn cable(&self, [one, interface]: [&str; 2], mac: &str, [other, far]: [&str; 2]) {
+        let (one, other) = (self.space(one), self.space(other));
+        run(&[
+            "ip", "link", "add", interface, "netns", &one, "address", mac, "type", "veth", "peer",
+            "name", far, "netns", &other,
+        ]);
+        run(&["ip", "-n", &one, "link", "set", interface, "up"]);
+        run(&["ip", "-n", &other, "link", "set", far, "up"]);
+    }
+
+    /// Starts a daemon in a namespace. Those that forward say so.
+    fn daemon(&mut self, name: &str, forwards: bool) {
+        let (space, socket) = (self.space(name), self.socket(name));
+        if forwards {
+            let forward = "echo 1 > /proc/sys/net/ipv4/ip_forward";
+            run(&["ip", "netns", "exec", &space, "sh", "-c", forward]);
+        }
+        let log = fs::File::create(self.folder.join(format!("{name}.log"))).unwrap();
+        let daemon = Command::new("timeout")
+            .args(["120", "ip", "netns", "exec", &space, "lldpd", "-d", "-u", &socket])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        self.daemons.push(daemon);
+        let start = Instant::now();
+        while !fs::exists(&socket).unwrap() {
+            assert!(start.elapsed() < PATIENCE, "{name}'s lldpd does not start");
+            thread::sleep(Duration::from_millis(20));
+        }
+        self.client(name, &["lldpcli"], &["configure", "system", "hostname", name]);
+        self.client(name, &["lldpcli"], &["configure", "lldp", "tx-interval", "2"]);
+    }
+
+    /// Lets a daemon work. It starts paused and runs a client that resumes it. That client may fail
+    /// while another talks to the daemon.
+    fn resume(&self, name: &str) {
+        self.client(name, &["lldpcli"], &["resume"]);
+    }
+
+    fn client(&self, name: &str, program: &[&str], arguments: &[&str]) -> String {
+        let (space, socket) = (self.space(name), self.socket(name));
+        let enter = ["ip", "netns", "exec", &space];
+        run(&[&enter[..], program, &["-u", &socket], arguments].concat())
+    }
+
+    /// What `lldpctl` prints at a host once it has heard on all interfaces.
+    fn heard(&self, host: &str, form: &str, interfaces: usize) -> String {
+        let start = Instant::now();
+        loop {
+            self.names.iter().for_each(|name| self.resume(name));
+            let text = self.client(host, &["lldpctl"], &["-f", form]);
+            let Ok(Read::Lldp(heard)) = files::read(host, text.as_bytes()) else {
+                panic!("{text}");
+            };
+            let names = heard.neighbours.iter().filter(|heard| heard.name.starts_with("sw"));
+            if names.filter(|heard| heard.is_switch).count() == interfaces {
+                return text;
+            }
+            let log = || fs::read_to_string(self.folder.join(format!("{host}.log")));
+            assert!(start.elapsed() < PATIENCE, "{host} hears {heard:?}\n{}", log().unwrap());
+            thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// What `lldpcli` prints of a host's own ports once it goes by its name.
+    fn local(&self, host: &str, form: &str) -> String {
+        let start = Instant::now();
+        loop {
+            self.resume(host);
+            let text = self.client(host, &["lldpcli"], &["-f", form, "show", "interfaces"]);
+            if text.contains(&format!("\"{host}\"")) {
+                return text;
+            }
+            assert!(start.elapsed() < PATIENCE, "{host} is {text}");
+            thread::sleep(Duration::from_millis(200));
+        }
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        for daemon in &mut self.daemons {
+            let pid = i32::try_from(daemon.id()).ok().and_then(Pid::from_raw);
+            pid.map(|pid| kill_process(pid, Signal::TERM));
+            daemon.wait().ok();
+        }
+        for name in &self.names {
+            let space = self.space(name);
+            Command::new("ip").args(["netns", "del", &space]).status().ok();
+        }
+        fs::remove_dir_all(&self.folder).ok();
+    }
+}
+
+/// Interface `r` of every host is on switch `r`; those of the last host are swapped.
+const HOSTS: usize = 4;
+const RAILS: usize = 2;
+
+fn switch_of(host: usize, rail: usize) -> usize {
+    if host == HOSTS - 1 { RAILS - 1 - rail } else { rail }
+}
+
+fn mac(host: usize, rail: usize) -> u64 {
+    u64::try_from(0x0200_0000_0000 + (host << 8) + rail).unwrap()
+}
+
+fn are_right(fabric: &Fabric, id: impl Fn(usize, usize) -> PortId) {
+    assert_eq!(fabric.ports.len(), HOSTS * RAILS);
+    for host in 0..HOSTS {
+        for rail in 0..RAILS {
+            let port = fabric.ports.iter().find(|port| port.id == id(host, rail)).unwrap();
+            assert_eq!((&port.host, &port.device), (&format!("h{host}"), &format!("eth{rail}")));
+            let (switch, number) = port.attached.unwrap();
+            let name = &fabric.switches[switch].name;
+            assert_eq!(*name, format!("sw{}", switch_of(host, rail)));
+            assert_eq!(usize::from(number), host + 1);
+        }
+    }
+    // Ports that are called one rail are on one switch.
+    let found = classify(fabric);
+    for (one, (place, _)) in fabric.ports.iter().zip(&found.places) {
+        for (other, (at, _)) in fabric.ports.iter().zip(&found.places) {
+            let is_one = place.is_some() && place == at;
+            let switch = |port: &ringfold_topology::fabric::EndPort| port.attached.unwrap().0;
+            assert!(!is_one || switch(one) == switch(other), "{one:?} {other:?}");
+        }
+    }
+}
+
+#[test]
+fn hosts_hear_the_switches_that_they_are_on() {
+    if !needed::is_root("lldpd") || !needed::are_there("lldpd", PROGRAMS) {
+        return;
+    }
+    if !needed::succeeds("lldpd", &["unshare", "-n", "ip", "link", "add", "type", "veth"]) {
+        return;
+    }
+    let mut net = Net::new();
+    let switches: Vec<String> = (0..RAILS).map(|rail| format!("sw{rail}")).collect();
+    let hosts: Vec<String> = (0..HOSTS).map(|host| format!("h{host}")).collect();
+    for name in switches.iter().chain(&hosts) {
+        net.namespace(name);
+    }
+    for (host, name) in hosts.iter().enumerate() {
+        for rail in 0..RAILS {
+            let bytes = mac(host, rail).to_le_bytes();
+            let bytes = bytes[..6].iter().rev().map(|byte| format!("{byte:02x}"));
+            let mac = bytes.collect::<Vec<_>>().join(":");
+            let (interface, far) = (format!("eth{rail}"), format!("swp{}", host + 1));
+            let switch = &switches[switch_of(host, rail)];
+            net.cable([name, &interface], &mac, [switch, &far]);
+        }
+    }
+    for name in &switches {
+        net.daemon(name, true);
+    }
+    for name in &hosts {
+        net.daemon(name, false);
+    }
+    for form in ["json", "json0"] {
+        let mut alone = Vec::new();
+        let mut with_local = Vec::new();
+        for name in &hosts {
+            let text = net.heard(name, form, RAILS);
+            let local = net.local(name, form);
+            with_local.push((format!("some/{name}.txt"), format!("{text}{local}").into_bytes()));
+            alone.push((format!("some/{name}.json"), text.into_bytes()));
+        }
+        let named =
+            |host: usize, rail: usize| PortId::named(&format!("h{host}"), &format!("eth{rail}"));
+        are_right(&files::fabric(&alone).unwrap(), named);
+        let by_mac = |host, rail| PortId::Mac(mac(host, rail));
+        are_right(&files::fabric(&with_local).unwrap(), by_mac);
+    }
+}

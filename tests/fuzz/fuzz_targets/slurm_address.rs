@@ -1,0 +1,14 @@
+//! The two variables by which Slurm tells a task where it is.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use ringfold_topology::discover::files::slurm;
+
+fuzz_target!(|variables: (&str, &str)| {
+    let (address, pattern) = variables;
+    if let Some(path) = slurm::address(address, pattern) {
+        let kinds = pattern.split('.').count();
+        assert_eq!(path.groups.len() + 1, kinds);
+        assert!(address.starts_with(&path.groups.join(".")));
+    }
+});
