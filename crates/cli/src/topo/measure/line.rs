@@ -25,12 +25,12 @@ use super::nic::Nic;
 pub(super) const ANSWER: Duration = Duration::from_secs(1);
 /// Time in which a flow ends after its sender has: the path's buffers drain.
 const DRAIN: Duration = Duration::from_secs(10);
-/// Time for which a flow is sent,
-const FLOW: Duration = Duration::from_millis(200);
-/// and how much of it counts, as seen by the receiver: the first bytes may come from burst
-/// allowances, and the last without the company of the other flow.
+/// Time for which a flow is sent.
+const FLOW: Duration = Duration::from_millis(300);
+/// The first bytes may come from burst allowances, and do not count.
 const WARM_UP: Duration = Duration::from_millis(60);
-const COUNTED: Duration = Duration::from_millis(120);
+/// Flows of a step must run together for so long.
+const COUNTED_MIN: Duration = Duration::from_millis(60);
 /// Bytes of a flow at most.
 const FLOW_BYTES_MAX: usize = 16 << 30;
 /// Bytes that are written or read at a time.
@@ -137,8 +137,15 @@ pub(super) fn trips(stream: &mut TcpStream, begins: bool) -> io::Result<Duration
     Ok(times[TRIPS / 2] / 2)
 }
 
+/// One end of a flow, as it went.
+pub(super) struct Half {
+    /// When bytes arrived, and how many; empty at the sender.
+    arrivals: Vec<(Instant, usize)>,
+    is_starved: bool,
+}
+
 /// Sends for a while, and waits until the peer has everything.
-pub(super) fn send(stream: &mut TcpStream) -> io::Result<Flow> {
+pub(super) fn send(stream: &mut TcpStream) -> io::Result<Half> {
     let (start, before) = (Instant::now(), Cpu::used());
     let piece = vec![0; PIECE];
     let mut sent = 0;
@@ -149,35 +156,50 @@ pub(super) fn send(stream: &mut TcpStream) -> io::Result<Flow> {
     stream.shutdown(Shutdown::Write)?;
     stream.set_read_timeout(Some(DRAIN))?;
     stream.read_exact(&mut [0; 1])?;
-    Ok(Flow { rate: 0.0, is_starved })
+    Ok(Half { arrivals: Vec::new(), is_starved })
 }
 
 /// Receives a flow.
-pub(super) fn receive(stream: &mut TcpStream) -> io::Result<Flow> {
+pub(super) fn receive(stream: &mut TcpStream) -> io::Result<Half> {
     stream.set_read_timeout(Some(DRAIN))?;
     let mut piece = vec![0; PIECE];
-    let mut first = None;
-    let (mut bytes, mut took) = (0, Duration::ZERO);
-    let before = Cpu::used();
-    let begun = Instant::now();
+    let mut arrivals = Vec::new();
+    let (begun, before) = (Instant::now(), Cpu::used());
     loop {
         let read = stream.read(&mut piece)?;
         if read == 0 {
             break;
         }
-        let now = first.get_or_insert_with(Instant::now).elapsed();
-        if now > WARM_UP && now <= WARM_UP + COUNTED {
-            bytes += read;
-            took = now - WARM_UP;
-        }
+        arrivals.push((Instant::now(), read));
         if begun.elapsed() > DRAIN {
             return Err(ErrorKind::TimedOut.into());
         }
     }
     let is_starved = before.is_starved(begun.elapsed());
     stream.write_all(&[0])?;
-    let rate = if took.is_zero() { 0.0 } else { bytes as f64 / took.as_secs_f64() };
-    Ok(Flow { rate, is_starved })
+    Ok(Half { arrivals, is_starved })
+}
+
+/// The rates of flows while all of them ran; nothing for one that broke, and for all that did not
+/// run together.
+pub(super) fn flows(halves: &[io::Result<Half>]) -> Vec<Option<Flow>> {
+    let arrivals = halves.iter().flatten().map(|half| &half.arrivals);
+    let received: Vec<_> = arrivals.filter(|arrivals| !arrivals.is_empty()).collect();
+    let start = received.iter().map(|arrivals| arrivals[0].0).max().map(|it| it + WARM_UP);
+    let end = received.iter().map(|arrivals| arrivals[arrivals.len() - 1].0).min();
+    let took = start.zip(end).map(|(start, end)| end.saturating_duration_since(start));
+    let flow = |half: &io::Result<Half>| {
+        let Half { arrivals, is_starved } = half.as_ref().ok()?;
+        let is_starved = *is_starved;
+        let (Some(start), Some(end), Some(took)) = (start, end, took) else {
+            return Some(Flow { rate: 0.0, is_starved });
+        };
+        let counts = |(at, _): &&(Instant, usize)| *at > start && *at <= end;
+        let bytes: usize = arrivals.iter().filter(counts).map(|(_, bytes)| bytes).sum();
+        let rate = bytes as f64 / took.as_secs_f64();
+        (took >= COUNTED_MIN).then_some(Flow { rate, is_starved })
+    };
+    halves.iter().map(flow).collect()
 }
 
 /// Time that this thread ran or waited for a CPU, as far as the kernel tells.
@@ -193,5 +215,36 @@ impl Cpu {
     fn is_starved(&self, of: Duration) -> bool {
         let used = Self::used().0.saturating_sub(self.0);
         used.as_secs_f64() > CPU_SHARE_MAX * of.as_secs_f64()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A flow of 1 MB/s from one millisecond to another.
+    fn half(from: u64, to: u64, start: Instant) -> io::Result<Half> {
+        let at = |millis| start + Duration::from_millis(millis);
+        let arrivals = (from..=to).map(|millis| (at(millis), 1000)).collect();
+        Ok(Half { arrivals, is_starved: false })
+    }
+
+    #[test]
+    fn only_time_in_which_all_flows_ran_counts() {
+        let start = Instant::now();
+        let rates = |halves: &[io::Result<Half>]| -> Vec<Option<f64>> {
+            flows(halves).iter().map(|flow| flow.map(|flow| flow.rate.round())).collect()
+        };
+        let both = [half(0, 300, start), half(100, 400, start)];
+        assert_eq!(rates(&both), [Some(1e6); 2]);
+        // Bytes before the other began and after it ended do not count.
+        let burst = Ok(Half { arrivals: vec![(start, 1 << 30)], is_starved: false });
+        let mut halves = [burst, half(100, 400, start)];
+        halves[0].as_mut().unwrap().arrivals.extend(half(300, 301, start).unwrap().arrivals);
+        assert!(rates(&halves)[0].unwrap() < 1e5);
+        assert_eq!(rates(&[half(0, 200, start), half(200, 400, start)]), [None; 2]);
+        assert_eq!(rates(&[half(0, 300, start), Err(ErrorKind::TimedOut.into())])[1], None);
+        let sent = Ok(Half { arrivals: Vec::new(), is_starved: true });
+        assert_eq!(flows(&[sent]), [Some(Flow { rate: 0.0, is_starved: true })]);
     }
 }

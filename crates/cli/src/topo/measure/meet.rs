@@ -199,7 +199,7 @@ impl<'a> Tour<'a> {
                     let run = if meeting.is_low { line::send } else { line::receive };
                     run(&mut stream)
                 });
-                let flows = nics.into_iter().zip(results.into_iter().map(Result::ok)).collect();
+                let flows = nics.into_iter().zip(line::flows(&results)).collect();
                 found.push(Carried { ends: meeting.ends, step, flows });
             }
             share(comm, &true)?;
