@@ -1,4 +1,4 @@
-//! `ringfold topo` as a person uses it: files read, files written, and what it refuses.
+//! `ringfold topo` as a person uses it: files read, files written, and input that it refuses.
 
 use std::fs;
 use std::path::{Path, PathBuf};

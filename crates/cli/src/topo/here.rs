@@ -1,4 +1,4 @@
-//! What ranks on this host can tell of the network: the rail of each port, and who says so.
+//! The network as ranks on this host can tell it: the rail of each port, and its source.
 
 use ringfold_topology::evidence::{Attached, Evidence, PortEvidence, Source};
 use ringfold_topology::fabric::Place;

@@ -1,7 +1,9 @@
 //! The same answers for programs: JSON with a name for each value.
 
 use ringfold_topology::certainty::{Certainty, Finding};
-use ringfold_topology::fabric::{Classification, Fabric, Kind, Place};
+use ringfold_topology::fabric::{
+    Cable, Classification, EndPort, Fabric, HostPlace, Kind, Oddity, Place, Switch,
+};
 use ringfold_topology::machine::{Machine, PciAddress};
 use ringfold_topology::site::{Measured, Reach};
 use serde_json::{Value, json};
@@ -86,12 +88,12 @@ fn kind(found: &Finding<Kind>) -> Value {
 }
 
 fn hosts(found: &Classification) -> Vec<Value> {
-    let host = |it: &ringfold_topology::fabric::HostPlace| json!({ "name": it.host, "pod": it.pod, "group": it.group, "order": it.order });
+    let host = |it: &HostPlace| json!({ "name": it.host, "pod": it.pod, "group": it.group, "order": it.order });
     found.hosts.iter().map(host).collect()
 }
 
 fn ports(fabric: &Fabric, found: &Classification) -> Vec<Value> {
-    let of = |(at, port): (usize, &ringfold_topology::fabric::EndPort)| {
+    let of = |(at, port): (usize, &EndPort)| {
         let (place, sure) = found.places.get(at).copied().unwrap_or_default();
         let switch = port.attached.map(|(switch, number)| json!({ "at": switch, "port": number }));
         json!({
@@ -111,7 +113,7 @@ fn ports(fabric: &Fabric, found: &Classification) -> Vec<Value> {
 }
 
 fn switches(fabric: &Fabric) -> Vec<Value> {
-    let of = |(switch, level): (&ringfold_topology::fabric::Switch, u32)| {
+    let of = |(switch, level): (&Switch, u32)| {
         json!({
             "id": format!("0x{:016x}", switch.id),
             "name": switch.name,
@@ -124,12 +126,12 @@ fn switches(fabric: &Fabric) -> Vec<Value> {
 
 fn cables(fabric: &Fabric) -> Vec<Value> {
     let end = |(switch, port): (usize, u16)| json!({ "at": switch, "port": port });
-    let of = |cable: &ringfold_topology::fabric::Cable| json!({ "ends": cable.ends.map(end), "gbps": cable.gbps });
+    let of = |cable: &Cable| json!({ "ends": cable.ends.map(end), "gbps": cable.gbps });
     fabric.cables.iter().map(of).collect()
 }
 
 fn oddities(fabric: &Fabric, found: &Classification) -> Vec<Value> {
-    let of = |oddity: &ringfold_topology::fabric::Oddity| {
+    let of = |oddity: &Oddity| {
         let port = oddity.port.and_then(|at| fabric.ports.get(at));
         json!({ "what": oddity.what, "port": port.map(|port| identifier(port.id)) })
     };

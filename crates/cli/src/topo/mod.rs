@@ -1,7 +1,7 @@
-//! `ringfold topo`: what ringfold sees of this machine and of a fabric, how sure it is, and why.
+//! `ringfold topo`: this machine and its fabric as ringfold sees them, with certainty and evidence.
 //!
 //! * `source`: reads this machine, a recording, or files of another site;
-//! * `here`: what ranks here can tell of the network;
+//! * `here`: the network as ranks on this host can tell it;
 //! * `machine`: a machine as a tree; `text`: a fabric in lines; `json`, `svg`: the same elsewhere;
 //! * `measure`: a job that tries every pair of NICs;
 //! * `picture`: the rows and columns that text and SVG draw; `names`, `switches`: their labels;
@@ -71,7 +71,7 @@ pub(crate) struct Args {
     force: bool,
 }
 
-/// What to print.
+/// Looks, writes the files that the user asked for, and returns the text to print.
 pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     let Some(seen) = look(args)? else { return Ok(String::new()) };
     let mut files: Vec<(&Path, String)> = Vec::new();

@@ -13,16 +13,16 @@ use ringfold_topology::fabric::{
 use ringfold_topology::machine::Machine;
 use ringfold_topology::site::Site;
 
-/// What was seen. Each part may be absent.
+/// Everything that was read. Each part may be absent.
 #[derive(Default)]
 pub(super) struct Seen {
     pub(super) machines: Vec<Machine>,
-    /// What ranks on this host can tell.
+    /// The evidence that ranks on this host can give.
     pub(super) evidence: Option<Evidence>,
     pub(super) network: Option<Network>,
 }
 
-/// A fabric with what is known of it.
+/// A fabric with its classification.
 pub(super) struct Network {
     pub(super) fabric: Fabric,
     pub(super) found: Classification,

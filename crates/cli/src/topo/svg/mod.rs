@@ -117,7 +117,7 @@ fn draw(fabric: &Fabric, found: &Classification) -> (Canvas, f64, f64) {
     (canvas, inner + 2.0 * MARGIN, y + MARGIN)
 }
 
-/// What the fabric is, in lines above the picture; and where these end.
+/// Draws the lines above the picture, and returns where they end.
 fn header(canvas: &mut Canvas, fabric: &Fabric, found: &Classification, width: f64) -> f64 {
     let mut y = MARGIN + TITLE.size;
     let kind = format!("{} ({})", text::kind(&found.kind.value), found.kind.certainty);
