@@ -7,7 +7,7 @@ use ringfold_tests::program;
 use crate::lab;
 
 /// Runs of each kind; the figures are medians.
-const RUNS: usize = 5;
+const RUNS: usize = 3;
 
 /// Defines `ranks`, which starts a rank on each of four hosts. Each declares its two rails.
 fn four_hosts(args: &str) -> String {

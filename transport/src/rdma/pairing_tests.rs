@@ -1,3 +1,5 @@
+//! Pairs of ports by labels, subnets, names and order, and of hosts with NICs missing or renamed.
+
 use ringfold_topology::fabric::Place;
 use ringfold_types::Rank;
 use ringfold_types::limits::RAILS_MAX;

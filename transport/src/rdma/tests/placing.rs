@@ -36,7 +36,7 @@ fn is_written_early(mut world: World) -> bool {
 fake_test! {
     fn without_a_placement_only_recv_writes() {
         assert!(is_written_early(world(Some(placement()))), "else the next line says nothing");
-        assert!(!is_written_early(world(None)), "a peer wrote into memory that it was not promised");
+        assert!(!is_written_early(world(None)), "a peer wrote where it was not invited");
     }
 }
 
