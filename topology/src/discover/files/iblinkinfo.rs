@@ -21,7 +21,7 @@ pub(super) fn links(text: &str) -> Result<Graph, Reason> {
     let graph = either(text)?;
     match graph.last() {
         Some((node, end)) if node.kind == NodeKind::Switch => {
-            let text = "ends within a switch: it is cut off, or lacks adapters; run iblinkinfo on a \
+            let text = "ends within a switch: it is cut off, or lacks adapters; run it on a \
                         host, without --switches-only";
             Err(Reason::new(end.line, text))
         }
