@@ -5,6 +5,8 @@
 //! * `namespaces`: LLDP between network namespaces;
 //! * `scale`: a site of two subnets, for its time and memory.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "tests may")]
+
 mod model;
 mod namespaces;
 mod scale;

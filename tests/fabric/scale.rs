@@ -18,6 +18,7 @@ const ENDS: usize = RAILS * GROUPS * HOSTS;
 
 /// A subnet: leaf switches with a port for each host of their group, each spine and one with a
 /// router; spines; adapters.
+#[expect(clippy::too_many_lines, reason = "one line of text for each line of the file")]
 fn subnet(text: &mut String, subnet: usize) {
     let leaves = RAILS * GROUPS;
     let leaf_guid = |leaf: usize| 0xa000_0000 + (subnet << 24) + leaf + 1;

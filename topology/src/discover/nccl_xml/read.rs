@@ -1,5 +1,6 @@
 //! From NCCL's XML to a `Machine`.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
@@ -60,6 +61,9 @@ fn check_size(text: &str) -> Result<(), NcclXmlError> {
     Ok(())
 }
 
+/// The name of a NIC, to be sorted as people count, and its address.
+type NicKey = (Vec<(u64, String)>, Option<PciAddress>);
+
 /// The machine so far.
 struct Reader<'a, 'input> {
     document: &'a Document<'input>,
@@ -70,7 +74,7 @@ struct Reader<'a, 'input> {
     gpus: BTreeMap<PciAddress, Option<u32>>,
     /// GPUs that are linked: to another GPU, or to a switch that all such GPUs share.
     links: Vec<(PciAddress, Option<PciAddress>)>,
-    nics: BTreeMap<(Vec<(u64, String)>, Option<PciAddress>), Nic>,
+    nics: BTreeMap<NicKey, Nic>,
 }
 
 impl<'a, 'input> Reader<'a, 'input> {
@@ -286,8 +290,8 @@ impl<'a, 'input> Reader<'a, 'input> {
             let number = u32::try_from(groups.len()).unwrap_or(u32::MAX);
             let mut next = vec![*start];
             while let Some(gpu) = next.pop() {
-                if !groups.contains_key(&gpu) {
-                    groups.insert(gpu, number);
+                if let Entry::Vacant(group) = groups.entry(gpu) {
+                    group.insert(number);
                     next.extend(&beside[&gpu]);
                 }
             }
