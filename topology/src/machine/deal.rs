@@ -23,8 +23,8 @@ pub fn cores_within(machine: &Machine, cpus: &[u16]) -> Vec<Core> {
     cores
 }
 
-/// Deals cores to the ranks of a host. `gpus` has the GPU of each rank, if it has one. `ports` is as
-/// for `share`. The result has the CPUs of each rank.
+/// Deals cores to the ranks of a host. `gpus` has the GPU of each rank, if it has one. `ports` is
+/// as for `share`. The result has the CPUs of each rank.
 ///
 /// Every rank gets as many neighbouring cores, of one NUMA node where that is possible. Where there
 /// are more ranks than cores, each core gets as many ranks. A rank gets cores near its GPU, or

@@ -23,10 +23,10 @@ impl Seat {
 /// The GPU of the rank with number `local_rank` among `local_size` of its host.
 ///
 /// `visible` is the value of `CUDA_VISIBLE_DEVICES` of that rank, if it is set. The rank takes the
-/// first GPU of the list. But if the list has at least as many GPUs as the host has ranks, all ranks
-/// are taken to have that list, and the rank takes the entry with its own number. Without a list,
-/// or with names in place of numbers, ranks take GPUs in turn, in PCI order. The result is nothing
-/// if the list is empty, or if there is no such GPU.
+/// first GPU of the list. But if the list has at least as many GPUs as the host has ranks, all
+/// ranks are taken to have that list, and the rank takes the entry with its own number. Without a
+/// list, or with names in place of numbers, ranks take GPUs in turn, in PCI order. The result is
+/// nothing if the list is empty, or if there is no such GPU.
 #[must_use]
 pub fn gpu_of(
     machine: &Machine,
