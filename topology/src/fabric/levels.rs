@@ -13,7 +13,7 @@
 //! switches of its own, and a cable to a leaf switch of another name does not fit.
 
 use super::graph::Graph;
-use super::sets::{Sets, mode};
+use super::sets::{Sets, mode, usual};
 
 /// A cable fits beyond doubt if so many of a hundred paths around it close,
 const FIRM: usize = 50;
@@ -205,7 +205,7 @@ fn thin(graph: &Graph<'_>, of: &[u32], low: usize) -> Vec<usize> {
 fn strangers(graph: &Graph<'_>, of: &[u32], label: impl Fn(usize) -> u32) -> Vec<(usize, usize)> {
     let of_leaf = |switch: usize| {
         let ports = graph.ports_of[switch].iter().filter(|_| of[switch] == 1);
-        mode(ports.map(|port| (label(*port), 1)))
+        usual(ports.map(|port| label(*port)))
     };
     let mut labels: Vec<Option<u32>> = (0..of.len()).map(of_leaf).collect();
     let mut strangers = beside(graph, &mut labels);
@@ -221,6 +221,8 @@ fn strangers(graph: &Graph<'_>, of: &[u32], label: impl Fn(usize) -> u32) -> Vec
         let is_below = |low: usize, high: usize| of[low] + 1 == level && of[high] == level;
         let Some(found) = unlike(graph, &labels, is_below) else { break };
         strangers.extend(found);
+        let is_within = |a: usize, b: usize| of[a] == level && of[b] == level;
+        strangers.extend(unlike(graph, &labels, is_within).unwrap_or_default());
     }
     strangers
 }

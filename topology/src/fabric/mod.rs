@@ -11,6 +11,7 @@ mod levels;
 mod nets;
 mod oddities;
 mod order;
+mod pairs;
 mod rails;
 mod sets;
 mod shape;

@@ -8,15 +8,14 @@
 //! are subnets; a smaller stack on the same hosts is a network for something else.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use super::graph::Graph;
 use super::groups::Groups;
 use super::levels::Levels;
-use super::sets::{Sets, mode};
+use super::pairs::{alone, are_equal, are_near, linked, shared};
+use super::sets::{Sets, mode, usual};
 use super::shape::are_groups;
-
-/// Half of so few hosts are enough to be the same hosts.
-const HOSTS_FEW: usize = 4;
 
 /// What a network is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,6 +36,8 @@ pub(super) struct Net {
     pub(super) leaves: Vec<usize>,
     /// Its hosts, ascending.
     pub(super) hosts: Vec<usize>,
+    /// The rate that most ports in it have; 0 if unknown.
+    pub(super) gbps: u32,
     /// The number of ports of hosts in it.
     pub(super) ports: usize,
     /// How many ports in it a host usually has.
@@ -60,6 +61,8 @@ pub(super) struct Stack {
     pub(super) is_rail_only: bool,
     /// Devices with several ports tell planes, or there is nothing to tell.
     pub(super) is_told: bool,
+    /// Networks beside it may be part of it.
+    pub(super) has_others: bool,
     /// It is part of the fabric.
     pub(super) is_main: bool,
 }
@@ -99,15 +102,10 @@ impl Nets {
             subnets,
         };
         if firm_count > subnets {
-            let split = list(graph, groups, &firm_of);
-            nets.are_bridged = are_beside(graph, &split)
-                || (are_large(&split) && !are_grouped(graph, levels, &nets.of));
-            if nets.are_bridged {
-                nets.of = firm_of;
-            }
+            nets.split(graph, levels, groups, &firm_of);
         }
         nets.list = list(graph, groups, &nets.of);
-        nets.stacks = stacks(graph, &mut nets.list);
+        nets.stacks = stacks(graph, &nets.of, &mut nets.list);
         nets.contest(graph);
         for stack in &mut nets.stacks {
             set_planes(graph, &nets.of, &mut nets.list, stack);
@@ -117,13 +115,49 @@ impl Nets {
         nets
     }
 
+    /// Takes networks apart that misplaced cables join. `firm_of` numbers their pieces.
+    fn split(
+        &mut self,
+        graph: &Graph<'_>,
+        levels: &Levels,
+        groups: &Groups,
+        firm_of: &[Option<usize>],
+    ) {
+        let pieces = list(graph, groups, firm_of);
+        let mut of_net = vec![Vec::new(); self.subnets];
+        for (number, piece) in pieces.iter().enumerate() {
+            let net = piece.leaves.first().and_then(|leaf| self.of[*leaf]);
+            net.into_iter().for_each(|net| of_net[net].push(number));
+        }
+        let is_alone = alone(graph, &pieces);
+        let is_split: Vec<bool> = (of_net.iter().enumerate())
+            .map(|(net, numbers)| {
+                numbers.len() > 1
+                    && (are_beside(&pieces, &is_alone, numbers) || are_large(&pieces, numbers))
+                    && !is_grouped(graph, levels, &self.of, net)
+            })
+            .collect();
+        self.are_bridged = is_split.contains(&true);
+        let mut number = BTreeMap::new();
+        for (switch, net) in self.of.iter_mut().enumerate() {
+            let is_split = net.is_some_and(|net| is_split[net]);
+            let key = if is_split {
+                firm_of[switch].map(|piece| (1, piece))
+            } else {
+                net.map(|n| (0, n))
+            };
+            let next = number.len();
+            *net = key.map(|key| *number.entry(key).or_insert(next));
+        }
+    }
+
     /// The stacks that are part of the fabric.
     pub(super) fn main(&self) -> impl Iterator<Item = &Stack> {
         self.stacks.iter().filter(|stack| stack.is_main)
     }
 
-    /// Of two stacks on the same hosts that are about equally large, puts that first whose devices
-    /// have the first names.
+    /// Of two stacks on the same hosts that are about equally large, puts that first whose ports
+    /// are faster, or whose devices have the first names.
     fn contest(&mut self, graph: &Graph<'_>) {
         let [first, second, ..] = &self.stacks[..] else { return };
         let ports = |stack: &Stack| stack.nets.iter().map(|net| self.list[*net].ports).sum();
@@ -135,7 +169,8 @@ impl Nets {
         let name =
             |stack: &Stack| stack.nets.iter().map(|net| usual_port(graph, &self.list[*net])).min();
         let is_close = self.is_contested && few * 10 >= many * 9;
-        let key = |stack: &Stack| (Reverse(stack.nets.len()), name(stack));
+        let rate = |stack: &Stack| self.list[stack.nets[0]].gbps;
+        let key = |stack: &Stack| (Reverse(rate(stack)), Reverse(stack.nets.len()), name(stack));
         if is_close && key(second) < key(first) {
             self.stacks.swap(0, 1);
             for (number, stack) in self.stacks.iter().enumerate().take(2) {
@@ -147,6 +182,11 @@ impl Nets {
     /// Whether a network is leaf switches that lost their cables to the rest.
     pub(super) fn is_fragment(&self, net: &Net) -> bool {
         net.role == Role::Fragment
+    }
+
+    /// Whether hosts have ports in networks that are no part of the fabric.
+    pub(super) fn has_outside(&self) -> bool {
+        self.list.iter().any(|net| net.role == Role::Outside)
     }
 
     /// Makes planes of the rails of stacks if most of the networks cannot be rails.
@@ -213,12 +253,17 @@ fn list(graph: &Graph<'_>, groups: &Groups, of: &[Option<usize>]) -> Vec<Net> {
         let (net, group) = run[0].0;
         widths[net].push((run.len(), members[group]));
     }
+    let rates = |leaf: &usize| {
+        let ports = graph.ports_of[*leaf].iter();
+        ports.map(|port| graph.fabric.ports[*port].gbps).collect::<Vec<u32>>()
+    };
     let net = |(number, leaves): (usize, Vec<usize>)| {
         let counts = std::mem::take(&mut counts[number]);
         let usual = mode(counts.iter().map(|(_, ports)| (*ports, *ports))).unwrap_or(0);
         let whole = |ports: usize| if ports * 2 < usual { ports } else { usual };
         Net {
             role: Role::Outside,
+            gbps: mode(leaves.iter().flat_map(rates).map(|rate| (rate, 1))).unwrap_or(0),
             leaves,
             ports: counts.iter().map(|(_, ports)| ports).sum(),
             ports_per_host: usual,
@@ -241,74 +286,40 @@ fn in_nets(graph: &Graph<'_>, of: &[Option<usize>], host: usize) -> Vec<(usize, 
     runs.map(|run| (run[0].0, run.iter().map(|(_, ports)| ports).sum())).collect()
 }
 
-/// How many hosts two networks share, for each two that share any.
-fn shared(graph: &Graph<'_>, nets: &[Net]) -> Vec<((usize, usize), usize)> {
-    let mut nets_of = vec![Vec::new(); graph.hosts.len()];
-    for (number, net) in nets.iter().enumerate() {
-        net.hosts.iter().for_each(|host| nets_of[*host].push(number));
-    }
-    let mut pairs = Vec::new();
-    for nets in nets_of {
-        for (index, a) in nets.iter().enumerate() {
-            pairs.extend(nets[index + 1..].iter().map(|b| (*a, *b)));
-        }
-    }
-    pairs.sort_unstable();
-    pairs.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect()
+/// Whether most ports of these networks are in networks that others are equal to.
+fn are_beside(nets: &[Net], is_alone: &[bool], these: &[usize]) -> bool {
+    let all: usize = these.iter().map(|net| nets[*net].ports).sum();
+    let alone = these.iter().filter(|net| is_alone[**net]);
+    alone.map(|net| nets[*net].ports).sum::<usize>() * 10 <= all
 }
 
-/// Whether two networks with so many hosts in common carry the same hosts in about the same way.
-fn are_equal(a: &Net, b: &Net, shared: usize) -> bool {
-    let are_near = |a: usize, b: usize| a.abs_diff(b) * 6 <= a.max(b);
-    let most = a.hosts.len().max(b.hosts.len());
-    are_near(a.width, b.width)
-        && are_near(a.ports_per_host, b.ports_per_host)
-        && shared * 2 >= most
-        && (shared * 5 >= most * 3 || most <= HOSTS_FEW)
+/// Whether a network is groups of a Dragonfly+, which few cables may join.
+fn is_grouped(graph: &Graph<'_>, levels: &Levels, of: &[Option<usize>], net: usize) -> bool {
+    let switches: Vec<usize> = (0..of.len()).filter(|switch| of[*switch] == Some(net)).collect();
+    are_groups(graph, levels, &switches)
 }
 
-/// Whether networks are beside each other: most hosts have ports in several that are equal.
-fn are_beside(graph: &Graph<'_>, nets: &[Net]) -> bool {
+/// Whether nearly all ports of these networks are in some of about one size.
+fn are_large(nets: &[Net], these: &[usize]) -> bool {
+    let these = || these.iter().map(|net| &nets[*net]);
+    let most = these().map(|net| net.ports).max().unwrap_or(0);
+    let all: usize = these().map(|net| net.ports).sum();
+    let large = these().filter(|net| net.ports * 3 >= most && net.leaves.len() > 1);
+    let (count, ports) = large.fold((0, 0), |(count, ports), net| (count + 1, ports + net.ports));
+    count > 1 && ports * 20 >= all * 19
+}
+
+/// The stacks, the largest first.
+fn stacks(graph: &Graph<'_>, of: &[Option<usize>], nets: &mut [Net]) -> Vec<Stack> {
     let mut sets = Sets::new(nets.len());
     for ((a, b), shared) in shared(graph, nets) {
         if are_equal(&nets[a], &nets[b], shared) {
             sets.join(a, b);
         }
     }
-    let mut alone: usize = 0;
-    let mut size = vec![0; nets.len()];
-    (0..nets.len()).for_each(|net| size[sets.find(net)] += 1);
-    for (number, net) in nets.iter().enumerate() {
-        alone += if size[sets.find(number)] == 1 { net.ports } else { 0 };
-    }
-    let all: usize = nets.iter().map(|net| net.ports).sum();
-    alone * 10 <= all
-}
-
-/// Whether a network is groups of a Dragonfly+, which few cables may join.
-fn are_grouped(graph: &Graph<'_>, levels: &Levels, of: &[Option<usize>]) -> bool {
-    let count = of.iter().flatten().max().map_or(0, |last| last + 1);
-    let mut switches = vec![Vec::new(); count];
-    for (switch, net) in of.iter().enumerate() {
-        net.iter().for_each(|net| switches[*net].push(switch));
-    }
-    switches.iter().any(|switches| are_groups(graph, levels, switches))
-}
-
-/// Whether nearly all ports are in networks of about one size.
-fn are_large(nets: &[Net]) -> bool {
-    let most = nets.iter().map(|net| net.ports).max().unwrap_or(0);
-    let all: usize = nets.iter().map(|net| net.ports).sum();
-    let large = nets.iter().filter(|net| net.ports * 3 >= most && net.leaves.len() > 1);
-    let (count, ports) = large.fold((0, 0), |(count, ports), net| (count + 1, ports + net.ports));
-    count > 1 && ports * 20 >= all * 19
-}
-
-/// The stacks, the largest first.
-fn stacks(graph: &Graph<'_>, nets: &mut [Net]) -> Vec<Stack> {
-    let mut sets = Sets::new(nets.len());
-    for ((a, b), shared) in shared(graph, nets) {
-        if are_equal(&nets[a], &nets[b], shared) {
+    for ((a, b), hosts) in linked(graph, of, 0..graph.hosts.len()) {
+        let is_usual = hosts * 2 > nets[a].hosts.len().max(nets[b].hosts.len());
+        if is_usual && are_near(nets[a].ports_per_host, nets[b].ports_per_host) {
             sets.join(a, b);
         }
     }
@@ -320,8 +331,14 @@ fn stacks(graph: &Graph<'_>, nets: &mut [Net]) -> Vec<Stack> {
     for (number, members) in members.iter().enumerate() {
         members.iter().for_each(|net| nets[*net].stack = number);
     }
-    let stack =
-        |nets| Stack { nets, planes: 1, is_rail_only: false, is_told: true, is_main: false };
+    let stack = |nets| Stack {
+        nets,
+        planes: 1,
+        is_rail_only: false,
+        is_told: true,
+        has_others: false,
+        is_main: false,
+    };
     members.into_iter().map(stack).collect()
 }
 
@@ -330,16 +347,25 @@ fn set_planes(graph: &Graph<'_>, of: &[Option<usize>], nets: &mut [Net], stack: 
     let many = stack.nets.len();
     let one = &nets[stack.nets[0]];
     let has_rails_each = one.width > 1 || one.ports_per_host > 1;
-    let linked = by_device(graph, of, nets, stack);
-    let size = linked.first().map_or(1, Vec::len);
+    let mut linked = by_device(graph, of, nets, stack);
+    let size = mode(linked.iter().map(|nets| (nets.len(), nets.len()))).unwrap_or(1);
     let is_even = linked.iter().all(|nets| nets.len() == size);
+    // A few networks without the others of their devices are something else, as storage.
+    let paired = linked.iter().filter(|nets| nets.len() == size).count() * size;
+    if !has_rails_each && size > 1 && !is_even && paired * 2 > many {
+        linked.retain(|nets| nets.len() == size);
+        stack.nets = linked.concat();
+        stack.nets.sort_unstable();
+        stack.has_others = true;
+        return set_planes(graph, of, nets, stack);
+    }
     stack.planes = match (has_rails_each, is_even) {
         (true, _) => many,
         (false, true) => size,
         (false, false) => 1,
     };
     stack.is_rail_only = stack.planes < many;
-    stack.is_told = many == 1 || (size > 1 && is_even);
+    stack.is_told = !stack.has_others && (many == 1 || (size > 1 && is_even));
     let sets = if has_rails_each { vec![linked.concat()] } else { linked };
     for mut set in sets {
         set.sort_by_cached_key(|net| usual_port(graph, &nets[*net]));
@@ -370,32 +396,16 @@ fn by_device(
     nets: &[Net],
     stack: &Stack,
 ) -> Vec<Vec<usize>> {
-    let is_here = |net: &usize| nets[*net].stack == nets[stack.nets[0]].stack;
-    let mut pairs = Vec::new();
+    let is_here = |net: usize| stack.nets.binary_search(&net).is_ok();
     let mut hosts: Vec<usize> =
         stack.nets.iter().flat_map(|net| nets[*net].hosts.iter().copied()).collect();
     hosts.sort_unstable();
     hosts.dedup();
-    for host in hosts {
-        let port = |port: &usize| {
-            let net = of[graph.leaf_of[*port]?].filter(is_here)?;
-            Some((graph.fabric.ports[*port].device.as_str(), net))
-        };
-        let mut ports: Vec<_> = graph.hosts[host].ports.iter().filter_map(port).collect();
-        ports.sort_unstable();
-        ports.dedup();
-        for device in ports.chunk_by(|a, b| a.0 == b.0) {
-            for (index, (_, a)) in device.iter().enumerate() {
-                pairs.extend(device[index + 1..].iter().map(|(_, b)| (*a, *b)));
-            }
-        }
-    }
-    pairs.sort_unstable();
     let mut sets = Sets::new(stack.nets.len());
     let place = |net: usize| stack.nets.binary_search(&net).unwrap_or(0);
-    for run in pairs.chunk_by(|a, b| a == b) {
-        let (a, b) = run[0];
-        if run.len() * 2 >= nets[a].hosts.len().min(nets[b].hosts.len()) {
+    let linked = linked(graph, of, hosts.into_iter());
+    for ((a, b), devices) in linked.into_iter().filter(|((a, b), _)| is_here(*a) && is_here(*b)) {
+        if devices * 2 >= nets[a].hosts.len().min(nets[b].hosts.len()) {
             sets.join(place(a), place(b));
         }
     }
@@ -407,11 +417,11 @@ fn by_device(
     linked
 }
 
-/// The number and the device that most ports in a network have.
+/// The number that most ports in a network have, and the first of their devices.
 fn usual_port(graph: &Graph<'_>, net: &Net) -> (u8, u32) {
     let ports = || net.leaves.iter().flat_map(|leaf| &graph.ports_of[*leaf]);
     let number = mode(ports().map(|port| (graph.fabric.ports[*port].number, 1)));
-    let key = mode(ports().map(|port| (graph.key_of[*port], 1)));
+    let key = usual(ports().map(|port| graph.key_of[*port]));
     (number.unwrap_or(0), key.unwrap_or(0))
 }
 

@@ -12,6 +12,7 @@
 //! another name there; a few renamed devices and misplaced cables do not outvote them. A group in
 //! which fewer agree, or whose names are others, is likely at most.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::graph::Graph;
@@ -30,6 +31,8 @@ struct Block {
     leaves: Vec<usize>,
     /// The number of the device name that stands for the rail here.
     name: Option<u32>,
+    /// How many ports have each device name here.
+    votes: Vec<(u32, usize)>,
 }
 
 /// Blocks whose rails differ from each other: those of leaf groups that blocks join.
@@ -115,17 +118,20 @@ impl Rails {
         let count = self.count.max(1);
         let full = units.iter().filter(|unit| unit.blocks.len() == count);
         let Some(first) = full.max_by_key(|unit| (unit.is_named, unit.ports)) else { return };
-        let names: Vec<Option<u32>> =
-            in_order(graph, &first.blocks).iter().map(|block| first.blocks[*block].name).collect();
+        let names = if first.is_named {
+            let order = in_order(graph, &first.blocks);
+            order.iter().filter_map(|block| first.blocks[*block].name).collect()
+        } else {
+            frequent(units, count)
+        };
         // A unit with few blocks is something else that looks like a rail, as a storage network.
         for unit in units.iter().filter(|unit| unit.blocks.len() * 2 > count || count < 3) {
-            let numbers = numbers(graph, unit, &names);
+            let numbers = numbers(graph, unit, &names, count);
             let is_named_alike = unit.is_named
                 && first.is_named
                 && unit.blocks.len() == count
-                && unit.blocks.iter().all(|block| names.contains(&block.name));
-            let is_sure =
-                unit.is_regular && (count == 1 || is_named_alike || std::ptr::eq(unit, first));
+                && unit.blocks.iter().all(|block| block.name.is_some_and(|it| names.contains(&it)));
+            let is_sure = unit.is_regular && (count == 1 || is_named_alike || units.len() == 1);
             self.is_sure &= is_sure;
             let certainty = if is_sure { Certainty::Certain } else { Certainty::Likely };
             for (block, number) in unit.blocks.iter().zip(numbers) {
@@ -151,22 +157,39 @@ fn in_order(graph: &Graph<'_>, blocks: &[Block]) -> Vec<usize> {
     order
 }
 
-/// By block of a unit: its rail, if rails have these device names in this order. Blocks of other
+/// The most frequent device names of these units, in order.
+fn frequent(units: &[Unit], count: usize) -> Vec<u32> {
+    let mut votes: BTreeMap<u32, usize> = BTreeMap::new();
+    for (name, ports) in units.iter().flat_map(|unit| &unit.blocks).flat_map(|block| &block.votes) {
+        *votes.entry(*name).or_default() += ports;
+    }
+    let mut names: Vec<u32> = votes.keys().copied().collect();
+    names.sort_by_key(|name| Reverse(votes[name]));
+    names.truncate(count);
+    names.sort_unstable();
+    names
+}
+
+/// By block of a unit: its rail, if rails have these device names in this order. Blocks take the
+/// names that most of their ports have, those with the most such ports first. Blocks of other
 /// names take the numbers that are left, in order.
-fn numbers(graph: &Graph<'_>, unit: &Unit, names: &[Option<u32>]) -> Vec<Option<u16>> {
-    let order = in_order(graph, &unit.blocks);
+fn numbers(graph: &Graph<'_>, unit: &Unit, names: &[u32], count: usize) -> Vec<Option<u16>> {
     let mut numbers = vec![None; unit.blocks.len()];
-    let mut is_taken = vec![false; names.len()];
-    for block in &order {
-        let name = unit.blocks[*block].name;
-        let rail = names.iter().position(|other| name.is_some() && *other == name);
-        if let Some(rail) = rail.filter(|rail| !is_taken[*rail]) {
+    let mut is_taken = vec![false; count.max(names.len())];
+    let mut votes = Vec::new();
+    for (block, it) in unit.blocks.iter().enumerate() {
+        votes.extend(it.votes.iter().map(|(name, ports)| (Reverse(*ports), *name, block)));
+    }
+    votes.sort_unstable();
+    for (_, name, block) in votes {
+        let rail = names.iter().position(|other| *other == name).filter(|rail| !is_taken[*rail]);
+        if let Some(rail) = rail.filter(|_| numbers[block].is_none()) {
             is_taken[rail] = true;
-            numbers[*block] = u16::try_from(rail).ok();
+            numbers[block] = u16::try_from(rail).ok();
         }
     }
-    let mut left = (0..names.len()).filter(|rail| !is_taken[*rail]);
-    for block in order {
+    let mut left = (0..is_taken.len()).filter(|rail| !is_taken[*rail]);
+    for block in in_order(graph, &unit.blocks) {
         if numbers[block].is_none() {
             numbers[block] = left.next().and_then(|rail| u16::try_from(rail).ok());
         }
@@ -269,7 +292,7 @@ fn unit(
     };
     let leaves = blocks.iter().flat_map(|block| &block.leaves);
     let homes = leaves.map(|leaf| (groups.of[*leaf], at_home(*leaf).collect()));
-    let (is_even, is_told) = are_even(graph, homes);
+    let (is_even, is_told, ports_each) = are_even(graph, homes);
     let mut votes: Vec<((usize, u32), usize)> = Vec::new();
     for (number, block) in blocks.iter().enumerate() {
         let ports = block.leaves.iter().flat_map(|leaf| at_home(*leaf));
@@ -278,6 +301,11 @@ fn unit(
     votes.sort_unstable();
     let votes: Vec<(usize, u32, usize)> =
         votes.chunk_by(|a, b| a.0 == b.0).map(|run| (run[0].0.0, run[0].0.1, run.len())).collect();
+    // Several ports on each of two leaf switches may be spread at will, and about even by chance.
+    let is_even = is_even && (ports_each < 2 || are_clear(&votes));
+    for (block, name, ports) in &votes {
+        blocks[*block].votes.push((*name, *ports));
+    }
     let is_named = name(&mut blocks, &votes);
     let is_whole = is_rail_only || gather(groups, &mut blocks);
     let leaves = blocks.iter().flat_map(|block| &block.leaves);
@@ -288,18 +316,20 @@ fn unit(
 }
 
 /// Whether hosts have about equally many of their ports on each leaf switch, by its group and the
-/// ports on it, and whether each leaf switch has about as many hosts as others of its group.
+/// ports on it, whether each leaf switch has about as many hosts as others of its group, and how
+/// many ports a host has on one at most.
 fn are_even(
     graph: &Graph<'_>,
     leaves: impl Iterator<Item = (Option<usize>, Vec<usize>)>,
-) -> (bool, bool) {
-    let (mut all, mut odd, mut most) = (0, 0, 0);
+) -> (bool, bool, usize) {
+    let (mut all, mut odd, mut most, mut ports_each) = (0, 0, 0, 0);
     let mut hosts_of: BTreeMap<Option<usize>, (usize, usize)> = BTreeMap::new();
     for (group, ports) in leaves {
         let mut hosts: Vec<_> = ports.into_iter().map(|port| graph.host_of[port]).collect();
         hosts.sort_unstable();
         let counts: Vec<usize> = hosts.chunk_by(|a, b| a == b).map(<[_]>::len).collect();
         let usual = mode(counts.iter().map(|count| (*count, 1))).unwrap_or(0);
+        ports_each = ports_each.max(usual);
         let is_odd = |count: &&usize| **count * 2 < usual || **count * 4 > usual * 5;
         odd += counts.iter().filter(is_odd).count();
         all += counts.len();
@@ -310,7 +340,7 @@ fn are_even(
     let are_full = hosts_of
         .values()
         .all(|(least, most)| least == most || (*most > HOSTS_FEW && least * 3 >= most * 2));
-    (odd * 4 <= all, most > 1 && are_full)
+    (odd * 4 <= all, most > 1 && are_full, ports_each)
 }
 
 /// Whether most device names are on one block each, so that ports are not spread at will.
@@ -336,13 +366,14 @@ fn gather(groups: &Groups, blocks: &mut Vec<Block>) -> bool {
     if blocks.len() <= width {
         return true;
     }
-    blocks.sort_by_key(|block| std::cmp::Reverse(block.leaves.len()));
+    blocks.sort_by_key(|block| Reverse(block.leaves.len()));
     let most = blocks[0].leaves.len();
     let large = blocks.iter().filter(|block| block.leaves.len() * 2 > most).count();
     for stray in blocks.split_off(width.max(large)) {
         let same = blocks.iter_mut().find(|block| block.name == stray.name);
         if let Some(block) = same {
             block.leaves.extend(stray.leaves);
+            block.votes.extend(stray.votes);
         }
     }
     false

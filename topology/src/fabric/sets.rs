@@ -56,6 +56,16 @@ fn number(text: &[u8]) -> (&[u8], &[u8]) {
     (&digits[start..], rest)
 }
 
+/// The smallest value that occurs at least half as often as the most frequent one. So a few values
+/// that are missing do not change it.
+pub(super) fn usual<T: Ord + Copy>(values: impl IntoIterator<Item = T>) -> Option<T> {
+    let mut values: Vec<T> = values.into_iter().collect();
+    values.sort_unstable();
+    let runs = || values.chunk_by(|a, b| a == b);
+    let most = runs().map(<[_]>::len).max()?;
+    runs().find(|run| run.len() * 2 >= most).map(|run| run[0])
+}
+
 /// The value that occurs with the most weight; the smallest of several. Nothing without values.
 pub(super) fn mode<T: Ord + Copy>(values: impl IntoIterator<Item = (T, usize)>) -> Option<T> {
     let mut values: Vec<(T, usize)> = values.into_iter().collect();

@@ -53,8 +53,11 @@ pub(super) fn shape(graph: &Graph<'_>, levels: &Levels, net: &Net, switches: &[u
     if let Some(shape) = is_grouped.then(|| dragonfly(graph, levels, switches, 2)).flatten() {
         return shape;
     }
-    // A switch that lost its cables downwards may seem to be above the top.
-    let reached = (2..=top).rev().find(|top| reaches_all(graph, levels, switches, *top, leaves));
+    // A leaf switch without hosts, or one that lost its cables downwards, may seem to be above the
+    // top.
+    let reaches = |level: &u32, tenths| reaches(graph, levels, switches, *level, leaves * tenths);
+    let reached = (2..=top).find(|level| reaches(level, 9));
+    let reached = reached.or_else(|| (2..=top).rev().find(|level| reaches(level, 6)));
     if let Some(top) = reached.filter(|_| sideways * 8 <= upright) {
         let capacity = capacity(graph, levels, switches, net);
         let kind = Kind::FatTree { levels: top, oversubscription: ratio(capacity) };
@@ -118,13 +121,13 @@ fn cables(graph: &Graph<'_>, levels: &Levels, switches: &[usize]) -> (u32, u32, 
     (upright, sideways, spines)
 }
 
-/// Whether topmost switches reach nearly all leaf switches by going down only.
-fn reaches_all(
+/// Whether most switches of a level reach so many tenths of leaf switches by going down only.
+fn reaches(
     graph: &Graph<'_>,
     levels: &Levels,
     switches: &[usize],
     top: u32,
-    leaves: usize,
+    tenths: usize,
 ) -> bool {
     let tops: Vec<usize> =
         switches.iter().copied().filter(|switch| levels.of[*switch] == top).collect();
@@ -137,7 +140,7 @@ fn reaches_all(
             let down = down.map(|link| link.to).filter(|to| levels.of[*to] == level);
             near = down.collect();
         }
-        near.len() * 3 >= leaves * 2
+        near.len() * 10 >= tenths
     });
     good.count() * 2 >= tried.len()
 }

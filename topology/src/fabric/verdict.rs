@@ -19,6 +19,9 @@ use crate::certainty::{Certainty, Finding};
 /// So many networks are tried as the one that others are like.
 const KINDS_TRIED: usize = 64;
 
+/// Networks that cannot be recognised may be so many times as large as those that can.
+const UNRECOGNISED_MAX: usize = 3;
+
 /// Classifies a fabric.
 pub(super) fn classify(fabric: &Fabric) -> Classification {
     let mut odd = Vec::new();
@@ -44,10 +47,15 @@ pub(super) fn classify(fabric: &Fabric) -> Classification {
     let large = oddities::too_large(&graph, &nets);
     let subnets = subnets(&parts, large.is_empty());
     odd.extend(large);
+    let kind = kind(&parts, &shapes, odd.is_empty());
+    let is_unknown = kind.certainty == Certainty::Unknown;
+    let likely_if =
+        |is_unsure: bool| if is_unsure { Certainty::Likely } else { Certainty::Certain };
+    let has_mixed_numbers = has_mixed_numbers(&parts);
     Classification {
-        kind: kind(&parts, &shapes, odd.is_empty()),
-        rails: rail_count(&parts),
-        planes: plane_count(&parts),
+        kind,
+        rails: at_most(rail_count(&parts), likely_if(is_unknown)),
+        planes: at_most(plane_count(&parts), likely_if(is_unknown || has_mixed_numbers)),
         subnets,
         places: places(&parts),
         subnet_of: subnet_of(&parts),
@@ -76,6 +84,11 @@ fn finding<T>(value: T, certainty: Certainty, because: &str) -> Finding<T> {
     Finding { value, certainty, because: because.to_owned() }
 }
 
+/// The finding, no surer than this.
+fn at_most<T>(finding: Finding<T>, certainty: Certainty) -> Finding<T> {
+    Finding { certainty: finding.certainty.min(certainty), ..finding }
+}
+
 /// By network: its shape, if it is part of the fabric.
 fn shapes(graph: &Graph<'_>, levels: &Levels, nets: &Nets) -> Vec<Option<Shape>> {
     let mut switches = vec![Vec::new(); nets.list.len()];
@@ -98,17 +111,24 @@ fn kind(parts: &Parts<'_>, shapes: &[Option<Shape>], is_whole: bool) -> Finding<
     let shapes: Vec<(&Shape, usize)> = (shapes.iter().zip(&nets.list))
         .filter_map(|(shape, net)| Some((shape.as_ref()?, net.ports)))
         .collect();
+    // A network that could not be recognised contradicts none that was.
+    let is_known = |shape: &Shape| !matches!(shape.kind, Kind::Other { .. });
     let alike = |one: &Shape| {
         let alike = shapes.iter().filter(|(other, _)| are_alike(&one.kind, &other.kind));
         alike.map(|(_, ports)| ports).sum::<usize>()
     };
     let tried = shapes.iter().take(KINDS_TRIED).map(|(shape, _)| *shape);
-    let Some(first) = tried.rev().max_by_key(|shape| alike(shape)) else {
+    let Some(first) = tried.rev().max_by_key(|shape| (is_known(shape), alike(shape))) else {
         return finding(Kind::Other { levels: 0 }, Certainty::Unknown, "there are no networks");
     };
     let same = alike(first);
-    let others = shapes.iter().map(|(_, ports)| ports).sum::<usize>() - same;
-    if others * 4 > same * 3 {
+    let ports = |is_of: bool| {
+        let of = shapes.iter().filter(|(shape, _)| is_known(shape) == is_of);
+        of.map(|(_, ports)| ports).sum::<usize>()
+    };
+    let others = ports(true) + ports(false) - same;
+    let contrary = if is_known(first) { ports(true) - same } else { others };
+    if contrary * 4 > same * 3 || others > same * UNRECOGNISED_MAX {
         let because = "networks of several kinds are beside each other";
         return finding(
             Kind::Other { levels: levels_of(&first.kind) },
@@ -246,7 +266,11 @@ fn subnets(parts: &Parts<'_>, can_be: bool) -> Finding<u32> {
 fn crosses(parts: &Parts<'_>) -> Finding<bool> {
     let Parts { nets, rails, graph, .. } = parts;
     let is_rail_only = nets.main().any(|stack| stack.is_rail_only);
-    let certain = if nets.is_contested { Certainty::Likely } else { Certainty::Certain };
+    let is_told = nets.main().all(|stack| stack.is_told);
+    // A network beside rails may be two of them that a cable joins.
+    let is_unsure =
+        nets.is_contested || (rails.count == 0 && !is_told) || (is_rail_only && nets.has_outside());
+    let certain = if is_unsure { Certainty::Likely } else { Certainty::Certain };
     if graph.fabric.is_partial {
         let because = "cables between switches were not looked at";
         finding(false, Certainty::Unknown, because)
@@ -270,7 +294,11 @@ fn places(parts: &Parts<'_>) -> Vec<(Option<Place>, Certainty)> {
         rails.of[leaf].map(|(rail, certainty)| (Place { rail, plane }, certainty))
     };
     let lost = lost(parts, &|leaf| label(leaf).map(|(place, _)| place));
+    let has_unlike_stacks =
+        nets.main().count() > 1 && nets.main().any(|stack| stack.planes > 1 && !stack.is_told);
+    let stranger = strangers(parts);
     let is_unsure = nets.is_contested
+        || has_unlike_stacks
         || (rails.count == 0 && has_mixed_numbers(parts))
         || (nets.are_bridged && !(rails.is_sure && rails.count > 0))
         || (graph.fabric.is_partial && (rails.count == 0 || !rails.is_told_by_switches));
@@ -278,7 +306,7 @@ fn places(parts: &Parts<'_>) -> Vec<(Option<Place>, Certainty)> {
         let Some((place, certainty)) = label(leaf) else {
             return (lost.get(&leaf).copied(), Certainty::Likely);
         };
-        let is_odd = levels.of[leaf] > 1 || is_unsure;
+        let is_odd = levels.of[leaf] > 1 || is_unsure || stranger[leaf];
         let certainty = if is_odd { certainty.min(Certainty::Likely) } else { certainty };
         (Some(place), certainty)
     };
@@ -300,24 +328,58 @@ fn has_mixed_numbers(parts: &Parts<'_>) -> bool {
     })
 }
 
-/// Places of leaf switches that lost their cables to the rest: those of ports of the same names.
+/// By switch: whether it is a leaf switch most of whose hosts have more ports in its network than
+/// others have, so that it may have cables to the wrong one of several equal networks.
+fn strangers(parts: &Parts<'_>) -> Vec<bool> {
+    let Parts { graph, nets, .. } = parts;
+    let is_beside = |net: usize| nets.main().any(|it| it.nets.len() > 1 && it.nets.contains(&net));
+    let is_beside: Vec<bool> = (0..nets.list.len()).map(is_beside).collect();
+    let mut hosts = vec![(0_usize, 0_usize); graph.links.len()];
+    for host in 0..graph.hosts.len() {
+        let leaves = graph.leaves(host);
+        for (leaf, _) in &leaves {
+            let Some(net) = nets.of[*leaf].filter(|net| is_beside[*net]) else { continue };
+            let here = leaves.iter().filter(|(leaf, _)| nets.of[*leaf] == Some(net));
+            let ports: usize = here.map(|(_, ports)| ports).sum();
+            let (all, odd) = &mut hosts[*leaf];
+            *all += 1;
+            *odd += usize::from(ports > nets.list[net].ports_per_host);
+        }
+    }
+    hosts.into_iter().map(|(all, odd)| odd * 2 > all).collect()
+}
+
+/// Places of leaf switches that have none, as where they lost their cables to the rest: those of
+/// ports of the same names, if most of their ports have names that are usual in the fabric.
 fn lost(parts: &Parts<'_>, label: &impl Fn(usize) -> Option<Place>) -> BTreeMap<usize, Place> {
     let Parts { graph, nets, .. } = parts;
-    let fragments = nets.list.iter().filter(|net| nets.is_fragment(net));
-    let leaves: Vec<usize> = fragments.flat_map(|net| net.leaves.iter().copied()).collect();
-    let mut known: Vec<(u32, Place)> = Vec::new();
+    let is_in_main = |port: &usize| {
+        let ports = graph.host_of[*port].map(|host| graph.hosts[host].ports.iter());
+        ports.is_some_and(|mut ports| {
+            ports.any(|port| graph.leaf_of[*port].and_then(label).is_some())
+        })
+    };
+    let is_lost = |leaf: &usize| {
+        let (ports, net) = (&graph.ports_of[*leaf], nets.of[*leaf]);
+        !ports.is_empty()
+            && label(*leaf).is_none()
+            && (net.is_some_and(|net| nets.is_fragment(&nets.list[net]))
+                || ports.iter().filter(|port| is_in_main(port)).count() * 2 > ports.len())
+    };
+    let leaves: Vec<usize> = (0..graph.links.len()).filter(is_lost).collect();
+    let mut known: Vec<(u32, Option<Place>)> = Vec::new();
     if !leaves.is_empty() {
         let ports = graph.leaf_of.iter().zip(&graph.key_of);
-        known.extend(ports.filter_map(|(leaf, key)| Some((*key, label((*leaf)?)?))));
+        known.extend(ports.map(|(leaf, key)| (*key, leaf.and_then(label))));
     }
     known.sort_unstable();
     let keys = known.chunk_by(|a, b| a.0 == b.0);
     let usual: BTreeMap<u32, Place> = keys
-        .filter_map(|run| Some((run[0].0, mode(run.iter().map(|(_, place)| (*place, 1)))?)))
+        .filter_map(|run| Some((run[0].0, mode(run.iter().map(|(_, place)| (*place, 1)))??)))
         .collect();
     let place = |leaf: usize| {
         let keys = graph.ports_of[leaf].iter().map(|port| graph.key_of[*port]);
-        let place = mode(keys.filter_map(|key| Some((*usual.get(&key)?, 1))))?;
+        let place = mode(keys.map(|key| (usual.get(&key).copied(), 1))).flatten()?;
         Some((leaf, place))
     };
     leaves.into_iter().filter_map(place).collect()
