@@ -186,7 +186,7 @@ fn one_more_pair_is_a_spare() {
     assert_eq!([&[][..], &[2], &[0, 1, 2, 3]].map(|likes| most(&host(likes))), [4, 2, 4]);
 }
 
-/// Ranks that may have few pairs find each other, whatever they prefer.
+/// Preferences keep no ranks apart that may have few pairs.
 #[test]
 fn ranks_with_little_budget_tell_of_the_same_rails() {
     let host = |like: usize| {
