@@ -11,7 +11,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::Settings;
 use super::message::RailCard;
-use super::pairing::pairs;
+use super::pairing::choose;
 use super::ports::{Label, digest};
 use super::rail::Rail;
 use super::sys::{Context, DEVICES, GidKind, LinkLayer, devices};
@@ -118,7 +118,7 @@ impl Port {
     #[must_use]
     pub fn pairs(lower: &[Self], higher: &[Self]) -> Vec<(usize, usize)> {
         let cards = |ports: &[Self]| ports.iter().map(Self::card).collect::<Vec<_>>();
-        pairs(&cards(lower), &cards(higher))
+        choose(&cards(lower), &cards(higher)).main
     }
 
     /// As far as it matters for pairing.

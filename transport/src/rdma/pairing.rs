@@ -6,23 +6,55 @@
 //! 3. Where that finds nothing, ports on two rails of one plane pair if both cross.
 //!
 //! Among several candidates, ports of one subnet come first, then ports of equal names, then the
-//! order of the ports. Ports without labels stay within their subnets where the ranks have one in
-//! common. Of all pairs the ranks use those that both prefer, else those that one prefers.
+//! order of the ports. A port without a label that has a partner in its subnet pairs with no port of
+//! another subnet. Of all pairs the ranks use those that both prefer, else those that one prefers.
+//! Of the rest they keep one as a spare, which carries data while no other pair does.
 
+use std::cmp::Reverse;
 use std::net::Ipv6Addr;
 
 use super::address::subnet;
 use super::message::RailCard;
 use super::sys::GidKind;
 
-/// Returns pairs of ports, one of the lower rank and one of the higher. No port is in two.
-pub(super) fn pairs(lower: &[RailCard], higher: &[RailCard]) -> Vec<(usize, usize)> {
+/// Pairs of ports, each of one of the lower rank and one of the higher. No port is in two.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Choice {
+    /// The pairs that carry data.
+    pub(super) main: Vec<(usize, usize)>,
+    /// The pair that carries data while no other does.
+    pub(super) spare: Option<(usize, usize)>,
+}
+
+/// Returns the pairs by which two ranks talk.
+pub(super) fn choose(lower: &[RailCard], higher: &[RailCard]) -> Choice {
     [is_same_place, is_half_labelled, is_crossing]
         .into_iter()
         .map(|may_pair| matched(lower, higher, may_pair))
         .find(|pairs| !pairs.is_empty())
         .map(|pairs| preferred(pairs, lower, higher))
         .unwrap_or_default()
+}
+
+/// Returns the most pairs that a rank has with a peer: of its preferred ports and a spare one, or
+/// of all where it prefers none.
+pub(super) fn most(cards: &[RailCard]) -> usize {
+    match cards.iter().filter(|card| card.label.is_preferred).count() {
+        0 => cards.len(),
+        preferred => cards.len().min(preferred + 1),
+    }
+}
+
+/// Returns the ports that a rank tells a peer of, with their places. Where it may have fewer pairs
+/// than it would use, both ranks must tell of the same rails, so preferences do not count.
+pub(super) fn told(cards: Vec<RailCard>, pairs: usize) -> Vec<(usize, RailCard)> {
+    let is_short = pairs < most(&cards);
+    let mut told: Vec<_> = cards.into_iter().enumerate().collect();
+    if is_short {
+        told.sort_by_key(|(_, card)| (card.label.place.is_none(), card.label.place));
+        told.truncate(pairs);
+    }
+    told
 }
 
 fn is_same_place(one: &RailCard, other: &RailCard) -> bool {
@@ -55,9 +87,11 @@ fn matched(
     let has_label = |low: usize, high: usize| {
         lower[low].label.place.is_some() && higher[high].label.place.is_some()
     };
-    let has_common_subnet = candidates.iter().any(|(near, ..)| near.subnet == Subnet::Same);
+    let at_home: Vec<_> =
+        candidates.iter().filter(|(near, ..)| near.subnet == Subnet::Same).copied().collect();
     candidates.retain(|(near, low, high)| {
-        !has_common_subnet || near.subnet != Subnet::Different || has_label(*low, *high)
+        let has_home = || at_home.iter().any(|home| home.1 == *low || home.2 == *high);
+        near.subnet != Subnet::Different || has_label(*low, *high) || !has_home()
     });
     candidates.sort_unstable();
     let mut pairs: Vec<(usize, usize)> = Vec::new();
@@ -69,21 +103,23 @@ fn matched(
     pairs
 }
 
-/// Keeps the pairs that most of the two ranks prefer. A rank without a preferred port prefers all.
-fn preferred(
-    mut pairs: Vec<(usize, usize)>,
-    lower: &[RailCard],
-    higher: &[RailCard],
-) -> Vec<(usize, usize)> {
+/// Takes the pairs that most of the two ranks prefer, and the best of the others as a spare. A rank
+/// without a preferred port prefers all.
+fn preferred(pairs: Vec<(usize, usize)>, lower: &[RailCard], higher: &[RailCard]) -> Choice {
     let [lower_prefers, higher_prefers] = [lower, higher].map(|cards| {
         let has_none = cards.iter().all(|card| !card.label.is_preferred);
         move |at: usize| has_none || cards[at].label.is_preferred
     });
     let votes =
         |(low, high): (usize, usize)| u8::from(lower_prefers(low)) + u8::from(higher_prefers(high));
-    let most = pairs.iter().copied().map(votes).max();
-    pairs.retain(|pair| Some(votes(*pair)) == most);
-    pairs
+    let best = pairs.iter().copied().map(votes).max();
+    let (mut main, others): (Vec<_>, Vec<_>) =
+        pairs.into_iter().partition(|pair| Some(votes(*pair)) == best);
+    let most = most(lower).min(most(higher));
+    main.truncate(most);
+    let by_votes = |pair: &(usize, usize)| Reverse(votes(*pair));
+    let spare = others.into_iter().min_by_key(by_votes).filter(|_| main.len() < most);
+    Choice { main, spare }
 }
 
 fn can_meet(one: &RailCard, other: &RailCard) -> bool {

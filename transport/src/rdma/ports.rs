@@ -74,8 +74,8 @@ impl Rails {
     }
 
     /// Sets which ports this rank prefers, in the order of `ports`. Two ranks use the pairs that
-    /// both prefer, else those that one prefers, else all. A rank without a preferred port
-    /// prefers all.
+    /// both prefer, else those that one prefers, else all. One more pair is a spare, which carries
+    /// data while no other does. A rank without a preferred port prefers all.
     pub fn prefer(&mut self, preferred: &[bool]) {
         for (rail, is_preferred) in self.0.iter_mut().zip(preferred) {
             rail.label.is_preferred = *is_preferred;
@@ -139,15 +139,19 @@ impl Wire {
         let has_address =
             |it: &&Interface| it.addresses.iter().any(|(address, _)| *address == gid.bytes);
         let by_gid = shown.gids.iter().find(|it| it.bytes == gid.bytes && !it.interface.is_empty());
+        // Routes tell it even where several interfaces in one network hide each other's addresses.
+        let by_route = by_gid.and_then(|it| it.prefix);
         let named = by_gid.map(|it| &it.interface).or_else(|| shown.interfaces.first());
         let interfaces = &machine.interfaces;
         let own = interfaces.iter().find(|it| named.is_some_and(|named| it.name == *named));
         let by_address = || interfaces.iter().find(has_address);
+        let by_address = || by_route.map_or_else(by_address, |_| None);
         let found = own.filter(has_address).or_else(by_address).or(own);
         let Some(interface) = found else { return };
         self.interface.clone_from(&interface.name);
         let address = interface.addresses.iter().find(|(address, _)| *address == gid.bytes);
-        self.prefix = address.map(|(_, prefix)| *prefix).filter(|prefix| *prefix <= 128);
+        let by_address = address.map(|(_, prefix)| *prefix);
+        self.prefix = by_route.or(by_address).filter(|prefix| *prefix <= 128);
         if interface.mac != 0 {
             self.id = PortId::Mac(interface.mac);
         }
@@ -218,6 +222,21 @@ mod tests {
         assert_eq!((&local.interface[..], local.prefix), ("eth1", Some(72)), "its own");
         let gone = located(gid(3, "10.9.0.1", GidKind::RoceV2), Network::Roce);
         assert_eq!((&gone.interface[..], gone.prefix), ("eth1", None), "an address of nobody");
+    }
+
+    /// A route for each interface tells the network, and nothing tells which address is whose.
+    #[test]
+    fn ports_of_one_network_take_the_prefix_of_their_gid() {
+        let gid = gid(3, "10.0.0.5", GidKind::RoceV2);
+        let mut machine = machine(Network::Roce, &[gid]);
+        machine.nics[0].ports[0].gids[0].prefix = Some(120);
+        for interface in &mut machine.interfaces {
+            interface.addresses.clear();
+        }
+        let mut wire = Wire::new(&gid, &gid, None);
+        wire.locate(&machine, ("mlx5_0", 1), &gid);
+        assert_eq!((&wire.interface[..], wire.prefix), ("eth1", Some(120)));
+        assert_eq!(wire.id, PortId::Mac(8));
     }
 
     #[test]

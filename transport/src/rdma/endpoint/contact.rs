@@ -46,6 +46,12 @@ impl Rdma {
         self.contacts.iter().flatten().any(|contact| contact.peer.is_inviting())
     }
 
+    /// The rail by which the next fragment goes to some peer.
+    #[cfg(test)]
+    pub(in crate::rdma) fn rail(&self) -> Option<usize> {
+        self.contacts.iter().flatten().find_map(|contact| contact.peer.rail())
+    }
+
     /// Whether some path by a rail carries data.
     #[cfg(test)]
     pub(in crate::rdma) fn carries(&self, rail: usize) -> bool {

@@ -16,7 +16,7 @@ use crate::rdma::message::{Grant, Load, Message, RailCard};
 use crate::rdma::nameplate::Nameplate;
 use crate::rdma::outages::News;
 use crate::rdma::outbound::Outbound;
-use crate::rdma::pairing::pairs;
+use crate::rdma::pairing::choose;
 use crate::rdma::path::Path;
 use crate::rdma::sys::{Inbox, Mr, Outbox, Pd, Target};
 use crate::rdma::words;
@@ -112,10 +112,12 @@ impl Peer {
         let told = std::mem::take(&mut self.told);
         let mine: Vec<_> = told.iter().map(|(_, card)| *card).collect();
         let is_lower = own.rank < self.rank;
-        let pairs = if is_lower { pairs(&mine, theirs) } else { pairs(theirs, &mine) };
+        let choice = if is_lower { choose(&mine, theirs) } else { choose(theirs, &mine) };
+        let main = choice.main.into_iter().map(|pair| (pair, false));
+        let pairs = main.chain(choice.spare.map(|pair| (pair, true)));
         self.stage = Stage::Met;
         let each = usize::from(queue_pairs.min(share.each)).max(1);
-        for (low, high) in pairs.into_iter().take(PATHS_MAX / each) {
+        for ((low, high), is_spare) in pairs.take(PATHS_MAX / each) {
             let (mine, theirs) = if is_lower { (low, theirs[high]) } else { (high, theirs[low]) };
             let rail = told[mine].0;
             let it = &own.rails.0[rail];
@@ -124,8 +126,8 @@ impl Peer {
                 let what = format!("{name} cannot be used: {}", words::connection(error));
                 self.news.push(News::Lost { rail, what });
             }
-            let plate = Nameplate::default();
-            self.cables.push(Cable { rail, pd: pd.ok(), is_stuck: false, theirs, name, plate });
+            let (pd, plate) = (pd.ok(), Nameplate::default());
+            self.cables.push(Cable { rail, pd, is_spare, is_stuck: false, theirs, name, plate });
             for _ in 0..each {
                 let path = self.paths.len();
                 self.paths.push(Path::new(self.rank, path, self.cables.len() - 1));

@@ -26,6 +26,7 @@ use super::message::{MESSAGE_BYTES, Message, RailCard};
 use super::nameplate::Nameplate;
 use super::outages::News;
 use super::outbound::{Outbound, Ready};
+use super::pairing;
 use super::path::Path;
 use super::rail::Rails;
 use super::registry::Registry;
@@ -108,6 +109,8 @@ struct Cable {
     rail: usize,
     /// None where something lacks, memory as a rule, so that it cannot be used.
     pd: Option<Arc<Pd>>,
+    /// It carries data only while no other cable does.
+    is_spare: bool,
     /// The device has refused to let go of callers' memory.
     is_stuck: bool,
     theirs: RailCard,
@@ -262,13 +265,12 @@ impl Peer {
     pub(super) fn greet(&mut self, own: &mut Own<'_>) {
         if self.stage == Stage::Idle {
             self.stage = Stage::Greeting;
-            let mut told: Vec<_> = own.rails.cards().into_iter().enumerate().collect();
-            self.share = own.budget.share(self.rank, told.len(), own.settings.queue_pairs);
+            let cards = own.rails.cards();
+            let pairs = pairing::most(&cards);
+            self.share = own.budget.share(self.rank, pairs, own.settings.queue_pairs);
             let Share { rails: some, each: queue_pairs } = self.share();
-            told.sort_by_key(|(_, card)| !card.label.is_preferred);
-            told.truncate(some);
-            let rails = told.iter().map(|(_, card)| *card).collect();
-            self.told = told;
+            self.told = pairing::told(cards, some);
+            let rails = self.told.iter().map(|(_, card)| *card).collect();
             self.to_say.push_back(Message::Rails { rails, queue_pairs });
         }
     }

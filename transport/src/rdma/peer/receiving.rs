@@ -148,13 +148,16 @@ impl Peer {
     }
 
     /// The path by which this end says what it is done with and where it wants the rest: one, while
-    /// it lives, so that nothing old comes after what is new. One that can invite, if there is one.
+    /// it lives, so that nothing old comes after what is new. One that can invite, if there is one,
+    /// and not by a spare cable, if there is another.
     fn voice(&mut self) -> Option<usize> {
         let lives = |at: &usize| self.paths[*at].is_usable();
         if self.voice.filter(lives).is_none() {
-            let mut living = (0..self.paths.len()).filter(lives);
-            let can_invite = |at: &usize| self.paths[*at].can_invite();
-            self.voice = living.clone().find(can_invite).or_else(|| living.next());
+            let rank = |at: &usize| {
+                let path = &self.paths[*at];
+                (!path.can_invite(), self.cables[path.cable].is_spare)
+            };
+            self.voice = (0..self.paths.len()).filter(lives).min_by_key(rank);
         }
         self.voice
     }

@@ -150,8 +150,21 @@ impl Peer {
     fn way(&self) -> Option<usize> {
         let paths = self.paths.len();
         let mut turns = (0..paths).map(|step| (self.turn + step) % paths);
-        let path = turns.find(|at| self.paths[*at].takes_fragments());
+        let path = turns.find(|at| self.paths[*at].takes_fragments() && !self.is_idle(*at));
         path.or_else(|| self.is_by_tcp.then_some(BY_TCP))
+    }
+
+    /// Whether a path carries no data, because its cable is a spare one and others carry it.
+    fn is_idle(&self, path: usize) -> bool {
+        let is_spare = |path: &Path| self.cables[path.cable].is_spare;
+        is_spare(&self.paths[path])
+            && self.paths.iter().any(|path| path.is_usable() && !is_spare(path))
+    }
+
+    /// The rail of the path whose turn it is.
+    #[cfg(test)]
+    pub(in crate::rdma) fn rail(&self) -> Option<usize> {
+        Some(self.cables[self.paths.get(self.way()?)?.cable].rail)
     }
 
     /// The cable of that way, if its device can write where it is invited.
@@ -162,7 +175,8 @@ impl Peer {
 
     /// How much of a message of so many bytes one write takes at most.
     fn most(&self, bytes: usize) -> Most {
-        Most::of(bytes, self.paths.iter().filter(|path| path.is_usable()).count().max(1))
+        let carries = |at: &usize| self.paths[*at].is_usable() && !self.is_idle(*at);
+        Most::of(bytes, (0..self.paths.len()).filter(carries).count().max(1))
     }
 
     /// Lets what lies in the image be written. A path that refuses is lost, and what it was to

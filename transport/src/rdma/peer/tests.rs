@@ -234,9 +234,10 @@ fn liars_do_no_harm() {
         let theirs =
             RailCard { gid: [7; 16], mtu: 5, kind: GidKind::RoceV2, ..RailCard::default() };
         for path in 0..2 {
-            let name = "none".to_owned();
-            let plate = Nameplate::default();
-            one.peer.cables.push(Cable { rail: 0, pd: None, is_stuck: false, theirs, name, plate });
+            let (name, plate) = ("none".to_owned(), Nameplate::default());
+            let (is_spare, is_stuck) = (path == 1, false);
+            let cable = Cable { rail: 0, pd: None, is_spare, is_stuck, theirs, name, plate };
+            one.peer.cables.push(cable);
             one.peer.paths.push(Path::new(Rank(1), path, path));
         }
         one.with(|peer, own| peer.send(0, 1, &[5; LINK_BYTES_MIN], true, own)).unwrap();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Settings, World, fake_test, roce};
 use crate::contract::{LinkFault, Transport as _};
-use crate::rdma::sys::fake::{Count, Hook, count};
+use crate::rdma::sys::fake::{Count, Hook, count, placement};
 
 /// Polls after which both ranks have surely looked at their devices' events.
 const POLLS: i64 = 20_000;
@@ -87,6 +87,31 @@ fake_test! {
         world.devices[0][1].port(true);
         world.look();
         world.talk();
+    }
+}
+
+fake_test! {
+    fn a_preferred_rail_that_fails_leaves_its_data_to_the_spare_one() {
+        let ports = [0, 1].map(|host| [0, 1, 2].map(|rail| roce(host, rail)));
+        let ports = ports.each_ref().map(<[_; 3]>::as_slice);
+        let preferred = [false, true, false];
+        let mut world =
+            World::preferring(ports, &patient(), true, Some(placement()), &preferred);
+        world.meet();
+        world.until("by the preferred rail", |world| {
+            world.ends.iter().all(|end| end.carries(0) && end.rail() == Some(1))
+        });
+        assert!(world.ends.iter().all(|end| !end.carries(2)), "one spare is enough");
+        world.devices[0][1].port(false);
+        world.look();
+        world.talk();
+        assert!(world.ends.iter().all(|end| end.rail() == Some(0) && end.by_tcp == 0));
+        world.devices[0][1].port(true);
+        world.until("by the preferred rail again", |world| {
+            world.ends.iter().all(|end| end.rail() == Some(1))
+        });
+        world.talk();
+        assert!(world.ends.iter().all(|end| end.by_tcp == 0));
     }
 }
 

@@ -129,6 +129,17 @@ impl World {
         may_use_tcp: bool,
         placement: Option<Placement>,
     ) -> Self {
+        Self::preferring(ports, settings, may_use_tcp, placement, &[])
+    }
+
+    /// The same, whose ranks prefer these rails.
+    fn preferring(
+        ports: [&[Like]; 2],
+        settings: &Settings,
+        may_use_tcp: bool,
+        placement: Option<Placement>,
+        preferred: &[bool],
+    ) -> Self {
         static WORLDS: AtomicUsize = AtomicUsize::new(0);
         let world = WORLDS.fetch_add(1, Ordering::Relaxed);
         let name = |rank: usize, rail: usize| format!("fake{world}_h{rank}r{rail}");
@@ -151,11 +162,13 @@ impl World {
             let rank: usize = ranks.next().unwrap();
             let rails = (0..devices[rank].len())
                 .map(|rail| Rail::open(&name(rank, rail), 1, settings, None).unwrap());
+            let mut rails = Rails(rails.collect());
+            rails.prefer(preferred);
             let (rank, settings, reaches) = (Rank::at(rank), settings.clone(), vec![true; 2]);
             let (key, lanes) = (KEY, 1);
             let config = Config { key, rank, lanes, settings, reaches, may_use_tcp, placement };
             let tcp = door.connect(peers.clone()).unwrap();
-            Rdma::new(Rails(rails.collect()), tcp, config).unwrap()
+            Rdma::new(rails, tcp, config).unwrap()
         });
         Self { ends, devices }
     }
