@@ -64,7 +64,9 @@ impl Agreed {
             rdma.iter().map(|at| agreement.labels[index][*at]).collect();
         let preferred: Vec<bool> = rdma.iter().map(|at| preferred >> at & 1 != 0).collect();
         rails.label(&labels);
-        rails.prefer(&preferred);
+        if are_certain(&labels, &preferred) {
+            rails.prefer(&preferred);
+        }
         rails.crosses(agreement.crosses == Some(true));
     }
 
@@ -111,6 +113,11 @@ impl Agreed {
         };
         told.tcp[rank.index()].iter().map(door).collect()
     }
+}
+
+/// Whether the rails of all these ports that a rank prefers are known.
+fn are_certain(labels: &[Option<Place>], preferred: &[bool]) -> bool {
+    labels.iter().zip(preferred).all(|(label, is_preferred)| !is_preferred || label.is_some())
 }
 
 #[cfg(test)]
@@ -173,6 +180,14 @@ mod tests {
         assert_eq!(ways(&all, 0, 2), [vec![0, 1], vec![]], "one each");
         assert_eq!(ways(&all, 0, 3), [[0], [1]], "one, and all");
         assert_eq!(ways(&all, 3, 2), [[1], [0]]);
+    }
+
+    #[test]
+    fn ports_without_a_rail_are_not_preferred() {
+        let [known, unknown] = [Some(Place { rail: 0, plane: 0 }), None];
+        assert!(are_certain(&[known, unknown], &[true, false]));
+        assert!(!are_certain(&[unknown, unknown], &[true, false]));
+        assert!(!are_certain(&[known, unknown], &[true, true]));
     }
 
     #[test]
