@@ -10,10 +10,11 @@ use crate::by_hand;
 
 /// Four ranks on four hosts of one machine, two on each leaf switch, as Slurm says; with the log.
 fn four(settings: impl Fn(usize, &mut Command)) -> Vec<Outcome> {
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     by_hand(4, |rank, command| {
         command.args(["again", "1"]).env("RINGFOLD_DEBUG", "INFO");
         command.env("RINGFOLD_HOSTID", format!("h{rank}"));
-        command.env("SLURM_TOPOLOGY_ADDR", format!("s0.s{}.node{rank}", 1 + rank % 2));
+        command.env("SLURM_TOPOLOGY_ADDR", format!("s0.s{}.{}", 1 + rank % 2, host.trim()));
         command.env("SLURM_TOPOLOGY_ADDR_PATTERN", "switch.switch.node");
         settings(rank, command);
     })

@@ -363,7 +363,10 @@ fn connect(
             names[index] = if have_rails { "rdma" } else { "tcp" };
             strangers.extend((!have_rails).then(|| apart(rank, own, peer, card)).flatten());
             rdma.reaches[index] = have_rails;
-            by_tcp.push((peer, agreed.routes(rank, peer).unwrap_or_else(|| anywhere(card))));
+            // The interface that suits best carries what no rail does.
+            let mut ways = agreed.ways(rank, peer);
+            ways.others.extend(anywhere(card));
+            by_tcp.push((peer, ways));
         } else {
             let same_host = layout.same_host(rank, peer);
             let rdma = apart(rank, own, peer, card).unwrap_or_default();

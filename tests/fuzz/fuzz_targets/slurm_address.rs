@@ -6,9 +6,10 @@ use ringfold_topology::discover::files::slurm;
 
 fuzz_target!(|variables: (&str, &str)| {
     let (address, pattern) = variables;
-    if let Some(path) = slurm::address(address, pattern) {
+    if let Some((path, node)) = slurm::address(address, pattern) {
         let kinds = pattern.split('.').count();
         assert_eq!(path.groups.len() + 1, kinds);
+        assert!(address.ends_with(node));
         assert!(address.starts_with(&path.groups.join(".")));
     }
 });

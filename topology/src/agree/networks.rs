@@ -20,7 +20,7 @@ struct Class {
 /// Adds labels to ports without one, if `source` leaves one answer; and says how many.
 ///
 /// Where no port has a label yet, each network becomes a rail: if every host has at most one port
-/// on each network, hosts share at least two, and no hosts are cut off from the others. Else a
+/// on each network, and hosts share at least two, each two of them with a common host. Else a
 /// network takes the label of its ports that have one, if networks tell labels apart: a single one
 /// may hold all rails.
 pub(super) fn add(
@@ -113,6 +113,11 @@ fn number(slots: &Slots<'_>, classes: &[Class]) -> Result<Vec<(usize, Place)>, O
         let groups = roots.len();
         return Err(Some(format!("hosts are in {groups} groups that share no network")));
     }
+    if let Some([one, other]) = apart(slots, &shared, hosts) {
+        let [one, other] = [one, other].map(|class| slots.all[class.slots[0]].title());
+        let what = "have no host in common, so they may be one rail";
+        return Err(Some(format!("the networks of {one} and of {other} {what}")));
+    }
     shared.sort_by_key(|class| class.at);
     let mut places = Vec::new();
     for (rail, class) in shared.into_iter().enumerate() {
@@ -120,6 +125,22 @@ fn number(slots: &Slots<'_>, classes: &[Class]) -> Result<Vec<(usize, Place)>, O
         places.extend(class.slots.iter().map(|slot| (*slot, Place { rail, plane: 0 })));
     }
     Ok(places)
+}
+
+/// Two networks without a common host, if there are such.
+fn apart<'a>(slots: &Slots<'_>, classes: &[&'a Class], hosts: usize) -> Option<[&'a Class; 2]> {
+    let mut of_host: Vec<Vec<usize>> = vec![Vec::new(); hosts];
+    for (index, class) in classes.iter().enumerate() {
+        class.slots.iter().for_each(|slot| of_host[slots.all[*slot].host as usize].push(index));
+    }
+    for class in classes {
+        let at = class.slots.iter().map(|slot| slots.all[*slot].host as usize);
+        let met: BTreeSet<usize> = at.flat_map(|host| &of_host[host]).copied().collect();
+        if let Some(other) = (0..classes.len()).find(|other| !met.contains(other)) {
+            return Some([class, classes[other]]);
+        }
+    }
+    None
 }
 
 /// Gives ports without a label that of the others on their network; how many.

@@ -160,6 +160,23 @@ fn switches_are_rails_within_one_group_of_hosts() {
     assert!(found.iter().all(|of| *of == [Some(5), Some(4)]), "{found:?}");
 }
 
+/// Each leaf has subnets of its own, and one more network has all hosts.
+#[test]
+fn networks_without_a_common_host_are_no_rails() {
+    let host = |group: u64, last: u64| {
+        let of = |rail: u64| vec![subnet(group * 8 + rail, last)];
+        (0..8).map(of).chain([vec![subnet(99, last)]]).collect::<Vec<_>>()
+    };
+    let hosts: Vec<Vec<Vec<Attached>>> = (0..4).map(|at| host(at / 2, at)).collect();
+    let ports: Vec<Vec<&[Attached]>> =
+        hosts.iter().map(|host| host.iter().map(Vec::as_slice).collect()).collect();
+    let all: Vec<&[&[Attached]]> = ports.iter().map(Vec::as_slice).collect();
+    let found = agree(&known(&all));
+    assert!(found.labels.iter().flatten().all(Option::is_none), "{:?}", found.labels);
+    assert!(found.ignored.iter().any(|it| it.contains("no host in common")), "{:?}", found.ignored);
+    assert!(rails(&known(&all[..2])).iter().flatten().all(Option::is_some), "one leaf");
+}
+
 #[test]
 fn a_network_that_is_two_rails_names_none() {
     let hosts: &[&[&[Attached]]] = &[
@@ -264,12 +281,15 @@ fn world(random: &mut Random) -> (Known, Vec<Vec<u16>>) {
     let [hosts, count, groups] = [1 + random.below(9), 1 + random.below(4), 1 + random.below(3)];
     let [named, switched, netted] = [0, 1, 2].map(|_| [0, 30, 70, 100][random.below(4)]);
     let (is_flat, per_group, is_tcp) = (random.is(15), random.is(30), random.is(20));
+    // A network of all hosts beside the rails, for storage or the front end.
+    let beside = usize::from(random.is(30));
     let (mut truth, mut words) = (Vec::new(), Vec::new());
     for host in 0..hosts {
         let group = host % groups;
         let mut evidence = Evidence::default();
         let mut true_rails = Vec::new();
-        for rail in random.shuffled(count).into_iter().skip(usize::from(random.is(20))) {
+        for rail in random.shuffled(count + beside).into_iter().skip(usize::from(random.is(20))) {
+            let group = if rail < count { group } else { 0 };
             let mut attached = Vec::new();
             let number = u16::try_from(rail).unwrap();
             if random.is(named) {

@@ -20,6 +20,7 @@ fn interface(root: &Root, pci: &mut Pci, name: String, addresses: &Addresses) ->
     let has_carrier = root.text(&format!("{path}/carrier")).is_some_and(|it| it == "1");
     let megabits = root.number::<i64>(&format!("{path}/speed")).unwrap_or_default();
     let master = root.link(&format!("{path}/master"));
+    let below = root.list(&path, |name| name.strip_prefix("lower_").map(str::to_owned));
     Interface {
         mac: root.text(&format!("{path}/address")).and_then(|it| mac(&it)).unwrap_or_default(),
         is_up: flags & 1 == 1 && has_carrier,
@@ -27,6 +28,7 @@ fn interface(root: &Root, pci: &mut Pci, name: String, addresses: &Addresses) ->
         mtu: root.number(&format!("{path}/mtu")).unwrap_or_default(),
         pci: pci.add_named(root, &path),
         master: master.and_then(|path| path.rsplit('/').next().map(str::to_owned)),
+        below: below.into_iter().map(|(below, _)| below).collect(),
         addresses: addresses.of(&name),
         name,
     }

@@ -156,6 +156,8 @@ pub struct Interface {
     pub pci: Option<PciAddress>,
     /// The bond or bridge that it is part of.
     pub master: Option<String>,
+    /// Interfaces that it is stacked on, as a VLAN or a bond is.
+    pub below: Vec<String>,
     /// Addresses (IPv4 as mapped IPv6), each with the bits of its network, of 128.
     pub addresses: Vec<([u8; 16], u8)>,
 }

@@ -11,6 +11,7 @@ mod fork;
 mod handover;
 mod memory;
 mod outgoing;
+mod port;
 
 pub(crate) use attach::read_process;
 pub(crate) use bell::{Bell, NamedBell};
@@ -23,3 +24,4 @@ pub use fork::{Process, close_in_children, fork_for_test};
 pub(crate) use handover::Handover;
 pub(crate) use memory::{Lease, Mapping, sealed_memory};
 pub(crate) use outgoing::outgoing;
+pub(crate) use port::choose_port_late;

@@ -14,10 +14,11 @@ use super::route::Route;
 use super::socket::{EVENTS_OF_LINKS, Read, connecting, read, write};
 use super::{Liveness, random};
 
-/// Attempts to open one link before it counts as broken.
-const ATTEMPTS_MAX: u32 = 8;
+/// Rounds over all ways to the peer before a link counts as broken.
+const ROUNDS_MAX: u32 = 8;
 
-/// Pause after the first failed attempt; each further one is twice as long.
+/// Pause after each failed attempt of the first round and of the second; those of each further
+/// round are twice as long.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// What the links of an endpoint share.
@@ -37,7 +38,10 @@ pub(super) struct Dial {
     hello: Hello,
     /// Ways to the peer, the next to try first.
     routes: VecDeque<Route>,
-    attempts: u32,
+    /// Complete rounds over the ways.
+    rounds: u32,
+    /// Ways that this round has tried.
+    tried: usize,
     stage: Stage,
 }
 
@@ -57,7 +61,7 @@ enum Stage {
 
 impl Dial {
     pub(super) const fn new(hello: Hello, routes: VecDeque<Route>) -> Self {
-        Self { hello, routes, attempts: 0, stage: Stage::Idle(None) }
+        Self { hello, routes, rounds: 0, tried: 0, stage: Stage::Idle(None) }
     }
 
     /// Whether `advance` must be called as time passes, events or not.
@@ -72,10 +76,7 @@ impl Dial {
 
     /// Takes the steps that are possible now. Gives the connection once it is open.
     pub(super) fn advance(&mut self, dialer: Dialer<'_>) -> Result<Option<OwnedFd>, Broken> {
-        let patience = Duration::from_millis(match self.routes.len() {
-            0 | 1 => HANDSHAKE_MS,
-            _ => ROUTE_MS,
-        });
+        let patience = self.patience();
         loop {
             let next = match &mut self.stage {
                 Stage::Idle(Some(time)) if Instant::now() < *time => return Ok(None),
@@ -121,12 +122,18 @@ impl Dial {
         }
     }
 
+    /// Time that the next way has to answer. The first round is in a hurry to find one that works.
+    fn patience(&self) -> Duration {
+        let has_others = self.routes.len() > 1;
+        let is_in_hurry = has_others && self.rounds == 0;
+        Duration::from_millis(if is_in_hurry { ROUTE_MS } else { HANDSHAKE_MS })
+    }
+
     /// Opens a connection to the next address.
     fn dial(&mut self, dialer: Dialer<'_>) -> Result<Stage, Broken> {
         let Some(route) = self.routes.front() else {
             return Err(Broken::Unreachable(Errno::DESTADDRREQ));
         };
-        self.attempts += 1;
         self.hello.nonce = random::<NONCE_BYTES>()?;
         match connecting(*route, dialer.liveness) {
             Ok(socket) => {
@@ -170,8 +177,13 @@ impl Dial {
         let failed = self.routes.pop_front();
         if because != Broken::Unreachable(Errno::CONNREFUSED) {
             self.routes.extend(failed);
+            self.tried += 1;
         }
-        let Some(next) = self.routes.front().filter(|_| self.attempts < ATTEMPTS_MAX) else {
+        if self.tried >= self.routes.len() {
+            self.tried = 0;
+            self.rounds += 1;
+        }
+        let Some(next) = self.routes.front().filter(|_| self.rounds < ROUNDS_MAX) else {
             return Err(because);
         };
         if let (Some(failed), Broken::Unreachable(errno)) = (failed, because)
@@ -182,7 +194,45 @@ impl Dial {
                 "tcp: lane {lane} to rank {to} cannot go {failed}: {errno}; trying {next}"
             );
         }
-        let pause = PAUSE * 2_u32.saturating_pow(self.attempts.saturating_sub(1));
+        let pause = PAUSE * 2_u32.saturating_pow(self.rounds.saturating_sub(1));
         Ok(Stage::Idle(Some(Instant::now() + pause)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use ringfold_types::{Lane, Rank};
+
+    use super::*;
+
+    /// The patience of every attempt until the link counts as broken, and the ways tried.
+    fn attempts(ways: u8, refused: Option<u8>) -> Vec<(u8, u64)> {
+        let to = |last| Route { from: None, to: SocketAddr::from(([192, 0, 2, last], 1)) };
+        let hello = Hello { from: Rank(0), to: Rank(1), lane: Lane(0), nonce: [0; NONCE_BYTES] };
+        let mut dial = Dial::new(hello, (0..ways).map(to).collect());
+        let mut all = Vec::new();
+        loop {
+            let front = *dial.routes.front().unwrap();
+            let way = (0..ways).find(|last| to(*last) == front).unwrap();
+            all.push((way, u64::try_from(dial.patience().as_millis()).unwrap()));
+            let errno = if refused == Some(way) { Errno::CONNREFUSED } else { Errno::TIMEDOUT };
+            if dial.retry(Broken::Unreachable(errno)).is_err() {
+                return all;
+            }
+        }
+    }
+
+    #[test]
+    fn only_the_first_round_over_several_ways_is_in_a_hurry() {
+        let rounds = ROUNDS_MAX as usize;
+        assert_eq!(attempts(1, None), vec![(0, HANDSHAKE_MS); rounds]);
+        let mut expected = vec![(0, ROUTE_MS), (1, ROUTE_MS), (2, ROUTE_MS)];
+        expected.extend([0, 1, 2].repeat(rounds - 1).into_iter().map(|at| (at, HANDSHAKE_MS)));
+        assert_eq!(attempts(3, None), expected);
+        let mut expected = vec![(0, ROUTE_MS), (1, ROUTE_MS), (2, ROUTE_MS)];
+        expected.extend([0, 2].repeat(rounds - 1).into_iter().map(|at| (at, HANDSHAKE_MS)));
+        assert_eq!(attempts(3, Some(1)), expected, "a way that refuses is tried once");
     }
 }

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::endpoint::{Me, Tcp};
 use super::proof::JobKey;
-use super::route::{Route, Routes};
+use super::route::{Route, Ways};
 use super::{Liveness, socket};
 
 /// What an endpoint must know before it can say where it listens.
@@ -126,30 +126,30 @@ impl Listening {
         self,
         peers: impl IntoIterator<Item = (Rank, Vec<SocketAddr>)>,
     ) -> Result<Tcp, ConnectError> {
-        let ways = |(rank, addresses)| (rank, Routes::Alternatives(addresses));
-        self.know(peers.into_iter().map(ways))
+        let others = |addresses: Vec<SocketAddr>| {
+            addresses.into_iter().map(|to| Route { from: None, to }).collect()
+        };
+        let ways =
+            |(rank, addresses)| (rank, Ways { rails: Vec::new(), others: others(addresses) });
+        self.connect_by_rail(peers.into_iter().map(ways))
     }
 
-    /// Learns by which rails the peers are reached. Lane k goes by way k, counted round, and by
-    /// another where that address cannot be reached. Else as `connect`.
+    /// Learns by which rails the peers are reached. Lane k goes by rail k, counted round, and by
+    /// another way where that one does not work. Else as `connect`.
     ///
     /// # Errors
     /// See `ConnectError`.
     pub fn connect_by_rail(
         self,
-        peers: impl IntoIterator<Item = (Rank, Vec<Route>)>,
+        peers: impl IntoIterator<Item = (Rank, Ways)>,
     ) -> Result<Tcp, ConnectError> {
-        self.know(peers.into_iter().map(|(rank, routes)| (rank, Routes::Rails(routes))))
-    }
-
-    fn know(self, peers: impl Iterator<Item = (Rank, Routes)>) -> Result<Tcp, ConnectError> {
         let size = self.me.size;
-        let mut table = vec![Routes::None; size];
-        for (rank, routes) in peers {
+        let mut table = vec![Ways::default(); size];
+        for (rank, ways) in peers {
             let Some(entry) = table.get_mut(rank.index()) else {
                 return Err(ConnectError::UnknownRank { rank, size });
             };
-            *entry = routes;
+            *entry = ways;
         }
         Tcp::new(self.me, self.listeners, table).map_err(|errno| ConnectError::Events(errno.into()))
     }

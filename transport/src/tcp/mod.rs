@@ -47,7 +47,7 @@ use rustix::io::Errno;
 
 pub use endpoint::Tcp;
 pub use listening::{Config, ConnectError, ListenError, Listening};
-pub use route::Route;
+pub use route::{Route, Ways};
 
 /// When a silent connection counts as cut. A slow peer is not a silent one: its kernel answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

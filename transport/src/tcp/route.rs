@@ -44,39 +44,25 @@ impl fmt::Display for Route {
 
 /// All ways to a peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Routes {
-    /// The rank has no links with it.
-    #[default]
-    None,
-    /// Every lane tries them in this order.
-    Alternatives(Vec<SocketAddr>),
-    /// Lane k begins with way k, counted round, and falls back to the others.
-    Rails(Vec<Route>),
+pub struct Ways {
+    /// Lane k begins with way k, counted round, and falls back to the others of these.
+    pub rails: Vec<Route>,
+    /// Where none of `rails` works, every lane tries these, in this order.
+    pub others: Vec<Route>,
 }
 
-impl Routes {
+impl Ways {
     /// The ways that a lane tries, in this order.
     pub(super) fn of(&self, lane: Lane) -> VecDeque<Route> {
-        match self {
-            Self::None => VecDeque::new(),
-            Self::Alternatives(addresses) => {
-                addresses.iter().map(|to| Route { from: None, to: *to }).collect()
-            }
-            Self::Rails(routes) => {
-                let mut ways = VecDeque::from(routes.clone());
-                ways.rotate_left(lane.index().checked_rem(routes.len()).unwrap_or(0));
-                ways
-            }
-        }
+        let mut ways = VecDeque::from(self.rails.clone());
+        ways.rotate_left(lane.index().checked_rem(ways.len()).unwrap_or(0));
+        ways.extend(&self.others);
+        ways
     }
 
     /// Whether there is no way.
     pub(super) const fn is_empty(&self) -> bool {
-        match self {
-            Self::None => true,
-            Self::Alternatives(addresses) => addresses.is_empty(),
-            Self::Rails(routes) => routes.is_empty(),
-        }
+        self.rails.is_empty() && self.others.is_empty()
     }
 }
 
@@ -104,17 +90,19 @@ mod tests {
     }
 
     #[test]
-    fn lanes_take_the_rails_in_turn() {
+    fn lanes_take_the_rails_in_turn_and_then_the_others() {
         let to = |last: u8| SocketAddr::from(([10, 0, 0, last], 7));
-        let ways = |routes: &Routes, lane| {
-            Vec::from_iter(routes.of(Lane(lane)).into_iter().map(|way| way.to))
+        let routes = |last: &[u8]| {
+            Vec::from_iter(last.iter().map(|last| Route { from: None, to: to(*last) }))
         };
-        let rails = Vec::from_iter((0..3).map(|last| Route { from: None, to: to(last) }));
-        let routes = Routes::Rails(rails);
-        assert_eq!(ways(&routes, 0), [to(0), to(1), to(2)]);
-        assert_eq!(ways(&routes, 5), [to(2), to(0), to(1)]);
-        let routes = Routes::Alternatives(vec![to(0), to(1)]);
-        assert_eq!(ways(&routes, 1), [to(0), to(1)]);
-        assert!(ways(&Routes::Rails(Vec::new()), 1).is_empty() && Routes::default().is_empty());
+        let order =
+            |ways: &Ways, lane| Vec::from_iter(ways.of(Lane(lane)).into_iter().map(|way| way.to));
+        let ways = Ways { rails: routes(&[0, 1, 2]), others: routes(&[8, 9]) };
+        assert_eq!(order(&ways, 0), [0, 1, 2, 8, 9].map(to));
+        assert_eq!(order(&ways, 5), [2, 0, 1, 8, 9].map(to));
+        let ways = Ways { rails: Vec::new(), others: routes(&[0, 1]) };
+        assert_eq!(order(&ways, 1), [to(0), to(1)]);
+        assert!(!ways.is_empty() && Ways::default().is_empty());
+        assert!(order(&Ways::default(), 1).is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! The system calls on sockets, and the options that all of ours have.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use rustix::net::{
 use super::Liveness;
 use super::frame::HEADER_BYTES;
 use super::route::Route;
+use crate::sys::choose_port_late;
 
 /// Connections that the kernel keeps for us until we accept them; it lowers this to its own limit.
 const BACKLOG: i32 = 4096;
@@ -52,12 +53,20 @@ pub(super) fn connecting(route: Route, liveness: Liveness) -> Result<OwnedFd, Er
     let socket = open(to)?;
     tune(&socket, liveness)?;
     if let Some(from) = from {
-        bind(&socket, &SocketAddr::new(from, 0))?;
+        come_from(&socket, from)?;
     }
     match retry_on_intr(|| connect(&socket, &to)) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
         Err(errno) => Err(errno),
     }
+}
+
+/// Sets the address that a connection comes from. Its port is chosen as it connects, so that
+/// connections to different peers can share one.
+fn come_from(socket: &OwnedFd, from: IpAddr) -> Result<(), Errno> {
+    // A kernel without the option chooses the port now, which works as well for fewer connections.
+    choose_port_late(socket).ok();
+    bind(socket, &SocketAddr::new(from, 0))
 }
 
 /// The next connection that waits, if one does.
@@ -174,4 +183,24 @@ fn tune(socket: &OwnedFd, liveness: Liveness) -> Result<(), Errno> {
         sockopt::set_tcp_user_timeout(socket, millis)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use super::*;
+
+    #[test]
+    fn a_port_is_chosen_only_when_the_peer_is_known() {
+        for from in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
+            let socket = open(SocketAddr::new(from, 0)).unwrap();
+            // Some machines have no IPv6.
+            if come_from(&socket, from) == Err(Errno::ADDRNOTAVAIL) && from.is_ipv6() {
+                continue;
+            }
+            let bound = SocketAddr::try_from(getsockname(&socket).unwrap()).unwrap();
+            assert_eq!(bound, SocketAddr::new(from, 0));
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! What follows from everyone's evidence: the layout, labels of ports, and addresses by rail.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ringfold_topology::Layout;
 use ringfold_topology::agree::{Agreement, RankEvidence, agree};
@@ -9,7 +9,7 @@ use ringfold_topology::evidence::PortEvidence;
 use ringfold_topology::fabric::Place;
 use ringfold_topology::machine::Network;
 use ringfold_transport::rdma::Rails;
-use ringfold_transport::tcp::Route;
+use ringfold_transport::tcp::{Route, Ways};
 use ringfold_types::Rank;
 
 use super::exchange::Told;
@@ -64,7 +64,9 @@ impl Agreed {
             rdma.iter().map(|at| agreement.labels[index][*at]).collect();
         let preferred: Vec<bool> = rdma.iter().map(|at| preferred >> at & 1 != 0).collect();
         rails.label(&labels);
-        rails.prefer(&preferred);
+        if are_certain(&labels, &preferred) {
+            rails.prefer(&preferred);
+        }
         rails.crosses(agreement.crosses == Some(true));
     }
 
@@ -78,26 +80,26 @@ impl Agreed {
         all.reduce(|a, b| &a & &b).map_or(0, |common| common.len())
     }
 
-    /// The ways by TCP between `rank`, which this is, and `peer`: one for each rail that most of the
-    /// two prefer. Both ends find the same rails, in the same order. Nothing if they have no rail in
-    /// common, or none is known.
-    pub(crate) fn routes(&self, rank: Rank, peer: Rank) -> Option<Vec<Route>> {
+    /// The ways by TCP between `rank`, which this is, and `peer`: the rails that most of the two
+    /// prefer, then the rails that both have. Both ends find the same rails, in the same order.
+    /// Empty if they have no rail in common, or none is known.
+    pub(crate) fn ways(&self, rank: Rank, peer: Rank) -> Ways {
         let [own, theirs] = [rank, peer].map(|rank| self.doors(rank));
-        let prefers = |door: &Door, all: &[Door]| {
-            usize::from(door.is_preferred || !all.iter().any(|it| it.is_preferred))
+        let placed = |doors: &[Door]| -> Vec<(Place, SocketAddr)> {
+            doors.iter().filter_map(|door| Some((door.place?, door.address))).collect()
         };
-        let places: BTreeSet<Place> = own.iter().filter_map(|door| door.place).collect();
-        let at = |doors: &[Door], place: Place| {
-            let there = doors.iter().find(|it| it.place == Some(place))?;
-            Some((place, there.address, prefers(there, doors)))
+        let all = Route::by_rail(&placed(&own), &placed(&theirs));
+        let prefers = |doors: &[Door], address: IpAddr| {
+            let is_preferred = |door: &Door| door.is_preferred && door.address.ip() == address;
+            doors.iter().any(is_preferred) || !doors.iter().any(|door| door.is_preferred)
         };
-        let both = places.into_iter().filter_map(|place| at(&own, place).zip(at(&theirs, place)));
-        let both: Vec<_> = both.collect();
-        let most = both.iter().map(|(here, there)| here.2 + there.2).max()?;
-        let used = both.into_iter().filter(|(here, there)| here.2 + there.2 == most);
-        let (own, theirs): (Vec<_>, Vec<_>) =
-            used.map(|(here, there)| ((here.0, here.1), (there.0, there.1))).unzip();
-        Some(Route::by_rail(&own, &theirs)).filter(|routes| !routes.is_empty())
+        let liked = |way: &Route| {
+            let here = way.from.is_some_and(|from| prefers(&own, from));
+            usize::from(here) + usize::from(prefers(&theirs, way.to.ip()))
+        };
+        let most = all.iter().map(liked).max();
+        let (rails, others) = all.into_iter().partition(|way| Some(liked(way)) == most);
+        Ways { rails, others }
     }
 
     fn doors(&self, rank: Rank) -> Vec<Door> {
@@ -111,6 +113,11 @@ impl Agreed {
         };
         told.tcp[rank.index()].iter().map(door).collect()
     }
+}
+
+/// Whether the rails of all these ports that a rank prefers are known.
+fn are_certain(labels: &[Option<Place>], preferred: &[bool]) -> bool {
+    labels.iter().zip(preferred).all(|(label, is_preferred)| !is_preferred || label.is_some())
 }
 
 #[cfg(test)]
@@ -147,32 +154,40 @@ mod tests {
     }
 
     /// Second bytes of the addresses: which interface of the peer.
-    fn ways(agreed: &Agreed, rank: u32, peer: u32) -> Option<Vec<u8>> {
-        let found = agreed.routes(Rank(rank), Rank(peer))?;
+    fn ways(agreed: &Agreed, rank: u32, peer: u32) -> [Vec<u8>; 2] {
+        let found = agreed.ways(Rank(rank), Rank(peer));
         let second = |route: Route| match route.to {
             SocketAddr::V4(address) => address.ip().octets()[1],
             SocketAddr::V6(_) => 255,
         };
-        Some(found.into_iter().map(second).collect())
+        [found.rails, found.others].map(|routes| routes.into_iter().map(second).collect())
     }
 
     #[test]
     fn lanes_stay_on_rails_that_both_ends_have() {
         let all = agreed(&[(&[0, 1, 2], 0), (&[2, 0], 0), (&[5], 0)]);
-        assert_eq!(ways(&all, 0, 1), Some(vec![1, 0]), "rails 0 and 2");
-        assert_eq!(ways(&all, 1, 0), Some(vec![0, 2]), "the same, in the same order");
-        assert_eq!((ways(&all, 0, 2), all.tcp_rails()), (None, 0));
+        assert_eq!(ways(&all, 0, 1), [vec![1, 0], vec![]], "rails 0 and 2");
+        assert_eq!(ways(&all, 1, 0), [vec![0, 2], vec![]], "the same, in the same order");
+        assert_eq!((ways(&all, 0, 2), all.tcp_rails()), ([vec![], vec![]], 0));
         assert_eq!(agreed(&[(&[0, 1, 2], 0), (&[2, 0], 0)]).tcp_rails(), 2);
-        assert_eq!(Agreed::default().routes(Rank(0), Rank(1)), None);
+        assert_eq!(Agreed::default().ways(Rank(0), Rank(1)), Ways::default());
     }
 
     #[test]
     fn ends_use_the_rails_that_most_of_them_prefer() {
         let all = agreed(&[(&[0, 1], 1), (&[1, 0], 2), (&[0, 1], 2), (&[0, 1], 0)]);
-        assert_eq!(ways(&all, 0, 1), Some(vec![1]), "both prefer rail 0");
-        assert_eq!(ways(&all, 0, 2), Some(vec![0, 1]), "one each");
-        assert_eq!(ways(&all, 0, 3), Some(vec![0]), "one, and all");
-        assert_eq!(ways(&all, 3, 2), Some(vec![1]));
+        assert_eq!(ways(&all, 0, 1), [[1], [0]], "both prefer rail 0, and rail 1 is there");
+        assert_eq!(ways(&all, 0, 2), [vec![0, 1], vec![]], "one each");
+        assert_eq!(ways(&all, 0, 3), [[0], [1]], "one, and all");
+        assert_eq!(ways(&all, 3, 2), [[1], [0]]);
+    }
+
+    #[test]
+    fn ports_without_a_rail_are_not_preferred() {
+        let [known, unknown] = [Some(Place { rail: 0, plane: 0 }), None];
+        assert!(are_certain(&[known, unknown], &[true, false]));
+        assert!(!are_certain(&[unknown, unknown], &[true, false]));
+        assert!(!are_certain(&[known, unknown], &[true, true]));
     }
 
     #[test]

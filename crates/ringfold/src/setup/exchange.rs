@@ -70,9 +70,11 @@ pub(crate) fn exchange(
     drop(all);
     let seats: Vec<(&Card, &Statement)> =
         local.iter().map(|it| (&cards[it.index()], &statements[it.index()])).collect();
-    let preferred = preferred(config, own, &seats, place);
+    let mut told = statements.iter().filter_map(|it| it.evidence.as_ref());
+    let have_choice = told.any(|it| it.ports.len() > 1);
+    let preferred = if have_choice { preferred(config, own, &seats, place) } else { 0 };
     let mut told = assemble(cards, &layout, statements)?;
-    if told.known.evidence.iter().any(|it| it.evidence.ports.len() > 1) {
+    if have_choice {
         let all = gather(control, &preferred.to_le_bytes(), 4, deadline)?;
         for (rank, (it, bytes)) in told.known.ranks.iter_mut().zip(all).enumerate() {
             let wrong = |_| ExchangeFailed::Evidence(Rank::at(rank), UnreadableEvidence);
@@ -123,15 +125,18 @@ fn gather(
 /// CPUs, shared out among the host's ranks. None where it has no choice. Ports for storage are left
 /// out unless the user names devices.
 fn preferred(config: &Config, own: &Own, local: &[(&Card, &Statement)], place: usize) -> u32 {
-    let Some(machine) = &own.machine else { return 0 };
+    let (rdma, tcp) = own.evidence.ports.split_at(own.rdma);
+    // Sharing out takes time by the cube of the ranks, so it must be of use.
+    let Some(machine) = own.machine.as_ref().filter(|_| rdma.len() > 1 || tcp.len() > 1) else {
+        return 0;
+    };
     let seat = |(card, statement): &(&Card, &Statement)| {
         let cpus: Vec<u16> = card.cpus.iter().collect();
         Seat::new(machine, statement.gpu, &cpus)
     };
     let seats: Vec<Seat> = local.iter().map(seat).collect();
-    let (rdma, tcp) = own.evidence.ports.split_at(own.rdma);
     let mut mask = 0;
-    for (first, ports) in [(0, rdma), (own.rdma, tcp)] {
+    for (first, ports) in [(0, rdma), (own.rdma, tcp)].into_iter().filter(|it| it.1.len() > 1) {
         let device =
             |name: &'_ str| name.split_once(':').map_or(name.len(), |(name, _)| name.len());
         let names: Vec<&str> = ports.iter().map(|port| &port.name[..device(&port.name)]).collect();

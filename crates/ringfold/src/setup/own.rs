@@ -1,5 +1,6 @@
 //! The evidence of this rank: its ports, and what tells where they and its host are.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 
@@ -8,7 +9,7 @@ use ringfold_topology::discover::files::slurm;
 use ringfold_topology::discover::machine;
 use ringfold_topology::evidence::{Attached, Evidence, HostPath, PortEvidence, Source};
 use ringfold_topology::fabric::{Place, PortId};
-use ringfold_topology::machine::{Interface, Machine, Network};
+use ringfold_topology::machine::{Interface, Machine, Network, PciAddress};
 use ringfold_topology::subnet;
 use ringfold_transport::rdma::{OpenPort, Rails};
 use ringfold_types::limits::{
@@ -45,8 +46,8 @@ pub(crate) struct Listed {
 }
 
 /// The interfaces that may be rails for TCP: those that the user lists one by one, or else those as
-/// fast as the first of `choices`, which are all that suit, the best first. That one alone where
-/// speeds are unknown, or topology is off.
+/// fast as the first of `choices`, which are all that suit, the best first; but one for each wire.
+/// The first alone where speeds are unknown, or topology is off.
 pub(crate) fn interfaces(
     config: &Config,
     choices: &[Choice],
@@ -68,9 +69,45 @@ pub(crate) fn interfaces(
         let is_as_fast = gbps(it) > 0 && gbps(it) == gbps(first);
         is_as_fast && it.address.is_ipv4() == first.address.is_ipv4()
     };
-    let alike = choices[1..].iter().filter(is_like);
+    let mut taken = wires(&first.interface, machine);
+    let is_apart = |it: &&Choice| {
+        let wires = wires(&it.interface, machine);
+        let is_apart = taken.is_disjoint(&wires);
+        taken.extend(wires);
+        is_apart
+    };
+    let alike = choices[1..].iter().filter(is_like).filter(is_apart);
     let all = [first].into_iter().chain(alike).take(LANES_MAX).cloned();
     all.map(|choice| Listed { choice, rail: None }).collect()
+}
+
+/// What carries the bytes of an interface: a physical device, or an interface on no other one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Wire {
+    Device(PciAddress),
+    Interface(String),
+}
+
+/// The wires below an interface, such as those of a bond's parts.
+fn wires(interface: &str, machine: Option<&Machine>) -> BTreeSet<Wire> {
+    let mut names = vec![interface];
+    let mut wires = BTreeSet::new();
+    let mut at = 0;
+    while let Some(name) = names.get(at).copied() {
+        at += 1;
+        let found = machine.and_then(|it| it.interfaces.iter().find(|it| it.name == name));
+        let below = found.map(|it| it.below.as_slice()).unwrap_or_default();
+        if below.is_empty() {
+            let device = found.and_then(|it| it.pci).map(Wire::Device);
+            wires.insert(device.unwrap_or_else(|| Wire::Interface(name.to_owned())));
+        }
+        for below in below {
+            if !names.contains(&below.as_str()) {
+                names.push(below);
+            }
+        }
+    }
+    wires
 }
 
 fn device<'a>(choice: &Choice, machine: Option<&'a Machine>) -> Option<&'a Interface> {
@@ -78,15 +115,15 @@ fn device<'a>(choice: &Choice, machine: Option<&'a Machine>) -> Option<&'a Inter
 }
 
 impl Own {
-    /// The machine, where its ports or interfaces leave a choice.
+    /// The machine, where its interfaces leave a choice, or something may tell where a port is.
     pub(crate) fn machine(
         config: &Config,
         rails: Option<&Rails>,
         choices: &[Choice],
     ) -> Option<Machine> {
         let ports = rails.map_or(0, |rails| rails.ports().len());
-        let is_worth_it = config.topology && (ports > 1 || choices.len() > 1);
-        is_worth_it.then(|| machine(Path::new("/")))
+        let is_worth_it = ports > 0 || choices.len() > 1 || config.topology_file.is_some();
+        (config.topology && is_worth_it).then(|| machine(Path::new("/")))
     }
 
     /// Everything that tells where this rank is. `interfaces` are those on which it listens.
@@ -111,7 +148,7 @@ impl Own {
         let ports: Vec<Port> = ports.chain(tcp).take(EVIDENCE_PORTS_MAX).collect();
         let sought: Vec<Sought<'_>> = ports.iter().map(Port::sought).collect();
         let by_file = described.as_ref().and_then(|it| it.path(&sought, host));
-        let path = by_file.into_iter().chain(slurm(config)).max_by_key(|path| path.source);
+        let path = by_file.into_iter().chain(slurm(config, host)).max_by_key(|path| path.source);
         let mut evidence = Evidence {
             path: path.map(short),
             crosses: described.as_ref().and_then(Described::crosses),
@@ -159,10 +196,14 @@ const fn is_named(attached: &Attached) -> bool {
     !matches!(attached, Attached::Subnet { .. })
 }
 
-/// What Slurm says of this host.
-fn slurm(config: &Config) -> Option<HostPath> {
+/// What Slurm says of this host. Launchers may give all ranks the variables of another host, so the
+/// name there counts.
+fn slurm(config: &Config, host: &str) -> Option<HostPath> {
     let set = |name: &str| config.environment.get(name).map(String::as_str);
-    slurm::address(set("SLURM_TOPOLOGY_ADDR")?, set("SLURM_TOPOLOGY_ADDR_PATTERN")?)
+    let (address, pattern) = (set("SLURM_TOPOLOGY_ADDR")?, set("SLURM_TOPOLOGY_ADDR_PATTERN")?);
+    let (path, node) = slurm::address(address, pattern)?;
+    let short = host.split_once('.').map_or(host, |(short, _)| short);
+    (node == host || node == short).then_some(path)
 }
 
 /// The path with as many groups as ranks tell each other, the innermost, and names as long.
@@ -224,5 +265,65 @@ impl Port {
 
     fn sought(&self) -> Sought<'_> {
         Sought { ids: &self.ids, interface: &self.interface }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use ringfold_bootstrap::interface::Reason;
+
+    use super::*;
+
+    /// Names of the interfaces that are taken of these, each with its PCI device and those below.
+    fn taken(all: &[(&str, Option<u8>, &[&str])]) -> Vec<String> {
+        let interface = |(name, pci, below): &(&str, Option<u8>, &[&str])| Interface {
+            name: (*name).to_owned(),
+            gbps: 10,
+            pci: pci.map(|bus| PciAddress { bus, ..PciAddress::default() }),
+            below: below.iter().map(|it| (*it).to_owned()).collect(),
+            ..Interface::default()
+        };
+        let interfaces: Vec<Interface> = all.iter().map(interface).collect();
+        let choice = |it: &Interface| Choice {
+            interface: it.name.clone(),
+            address: IpAddr::from([10, 0, 0, 1]),
+            prefix: 24,
+            reason: Reason::Named,
+        };
+        let choices: Vec<Choice> = interfaces.iter().map(choice).collect();
+        let machine = Machine { interfaces, ..Machine::default() };
+        let config = Config::from_map(BTreeMap::new()).unwrap();
+        let listed = super::interfaces(&config, &choices, Some(&machine));
+        listed.into_iter().map(|it| it.choice.interface).collect()
+    }
+
+    #[test]
+    fn interfaces_on_one_wire_are_one_rail() {
+        let two: [(&str, Option<u8>, &[&str]); 2] =
+            [("eth0", Some(1), &[]), ("eth1", Some(2), &[])];
+        assert_eq!(taken(&two), ["eth0", "eth1"]);
+        assert_eq!(taken(&[two[0], ("eth0.100", None, &["eth0"]), two[1]]), ["eth0", "eth1"]);
+        assert_eq!(taken(&[("eth0.100", None, &["eth0"]), two[0], two[1]]), ["eth0.100", "eth1"]);
+        let vlan = |name| (name, None, &["bond0"][..]);
+        let bond = ("bond0", None, &["eth0", "eth1"][..]);
+        assert_eq!(taken(&[vlan("bond0.10"), vlan("bond0.20"), bond]), ["bond0.10"]);
+        assert_eq!(taken(&[("one", Some(1), &[]), ("other", Some(1), &[])]), ["one"]);
+        let circle = [("a", None, &["b"][..]), ("b", None, &["a"])];
+        assert_eq!(taken(&circle).len(), 2, "nonsense ends too");
+        assert_eq!(taken(&[("veth0", None, &[]), ("veth1", None, &[])]), ["veth0", "veth1"]);
+    }
+
+    #[test]
+    fn slurm_is_believed_about_this_host_only() {
+        let pairs = [("ADDR", "s0.s1.node7"), ("ADDR_PATTERN", "switch.switch.node")];
+        let pair = |(name, value)| (format!("SLURM_TOPOLOGY_{name}"), String::from(value));
+        let config = Config::from_map(pairs.map(pair).into_iter().collect()).unwrap();
+        for (host, is_believed) in
+            [("node7", true), ("node7.example.org", true), ("node8", false), ("node", false)]
+        {
+            assert_eq!(slurm(&config, host).is_some(), is_believed, "{host}");
+        }
     }
 }

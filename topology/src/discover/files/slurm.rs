@@ -17,19 +17,19 @@ use crate::evidence::{HostPath, Source};
 const LEVELS_MAX: usize = 16;
 
 /// Where `SLURM_TOPOLOGY_ADDR`, as in `root.s1.s5.node7`, puts this host, by the pattern in
-/// `SLURM_TOPOLOGY_ADDR_PATTERN`, as in `switch.switch.switch.node`. Nothing if the two do not
-/// fit each other, or name no switch.
+/// `SLURM_TOPOLOGY_ADDR_PATTERN`, as in `switch.switch.switch.node`; and the host's name
+/// there, `node7`. Nothing if the two do not fit each other, or name no switch.
 #[must_use]
-pub fn address(address: &str, pattern: &str) -> Option<HostPath> {
+pub fn address<'a>(address: &'a str, pattern: &str) -> Option<(HostPath, &'a str)> {
     let (above, last) = pattern.rsplit_once('.')?;
     let kinds: Vec<&str> = above.split('.').collect();
     let are_known = last == "node" && kinds.iter().all(|kind| ["switch", "block"].contains(kind));
     // Only the node, which comes last, may have dots in its name.
     let mut names = address.splitn(kinds.len() + 1, '.');
     let groups: Vec<String> = names.by_ref().take(kinds.len()).map(str::to_owned).collect();
-    let has_node = names.next().is_some_and(|node| !node.is_empty());
-    let is_whole = has_node && kinds.len() <= LEVELS_MAX && !groups.iter().any(String::is_empty);
-    (are_known && is_whole).then(|| path(groups))
+    let node = names.next().filter(|node| !node.is_empty())?;
+    let is_whole = kinds.len() <= LEVELS_MAX && !groups.iter().any(String::is_empty);
+    (are_known && is_whole).then(|| (path(groups), node))
 }
 
 fn path(groups: Vec<String>) -> HostPath {

@@ -21,7 +21,7 @@ use crate::tcp::connection::Connection;
 use crate::tcp::dial::Dialer;
 use crate::tcp::greeting::Greetings;
 use crate::tcp::proof::{Hello, JobKey, NONCE_BYTES};
-use crate::tcp::route::Routes;
+use crate::tcp::route::Ways;
 use crate::tcp::strangers::Strangers;
 use crate::tcp::ticker::Ticker;
 use crate::tcp::token::Token;
@@ -48,7 +48,7 @@ pub struct Tcp {
     /// Connections may wait in the kernel because there was no place or no descriptor for them.
     backlog: bool,
     /// By peer: the ways to it.
-    routes: Vec<Routes>,
+    routes: Vec<Ways>,
     /// By `slot`.
     links: Vec<Option<Box<Connection>>>,
     /// Links for which the kernel may have bytes.
@@ -109,7 +109,7 @@ impl Tcp {
     pub(in crate::tcp) fn new(
         me: Me,
         listeners: Vec<OwnedFd>,
-        routes: Vec<Routes>,
+        routes: Vec<Ways>,
     ) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for (index, listener) in listeners.iter().enumerate() {

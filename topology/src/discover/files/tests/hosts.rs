@@ -164,7 +164,9 @@ fn slurm_nonsense_is_refused_with_its_line() {
 
 #[test]
 fn slurm_tells_a_task_where_it_is() {
-    let groups = |address, pattern| slurm::address(address, pattern).map(|path| path.groups);
+    let groups = |address, pattern| slurm::address(address, pattern).map(|it| it.0.groups);
+    let node = slurm::address("s1.node7.example.org", "switch.node").map(|it| it.1);
+    assert_eq!(node, Some("node7.example.org"));
     let deep = groups("root.s1.s5.node7", "switch.switch.switch.node");
     assert_eq!(deep.unwrap(), ["root", "s1", "s5"]);
     assert_eq!(groups("s1.node7.example.org", "switch.node").unwrap(), ["s1"]);
