@@ -4,6 +4,7 @@
 use rayon::prelude::*;
 use ringfold_collectives::check::{Conditions, check};
 use ringfold_collectives::crossing::{Crossing, measured, stated};
+use ringfold_collectives::select::{Constraints, Measurements, select};
 use ringfold_collectives::{Algorithm, Plan, Schedule, Stated};
 use ringfold_topology::fabric::Place;
 use ringfold_topology::{Layout, Path, RankReach, Reach};
@@ -312,6 +313,34 @@ fn what_crosses_spines_before_and_after() {
                 let figures = figures.map(|it| format!("{it:>17}")).concat();
                 println!("{:<34}{figures}", algorithm.to_string());
             }
+        }
+    }
+}
+
+#[test]
+#[ignore = "prints figures"]
+fn how_long_it_takes_to_choose_for_65_536_ranks() {
+    let rail = |at: usize| rails([at % 8]);
+    let reach = |at| RankReach { reaches: rail(at), prefers: rail(at) };
+    let path = |at: usize| {
+        let [order, group, pod] = [at, at / 32, at / 512].map(|it| Rank::at(it).0);
+        Path { order, pod, group, machine: order }
+    };
+    let layout = Layout::hosts_of(8, 65_536).with_paths(&(0..8_192).map(path).collect::<Vec<_>>());
+    let layout = layout.with_reach(&(0..65_536).map(reach).collect::<Vec<_>>());
+    assert!(layout.keeps_rails_apart());
+    for collective in Collective::ALL {
+        for count in [16_usize, 1 << 14, 1 << 24] {
+            let (data_type, root) = (DataType::F32, Rank(0));
+            let count = match collective {
+                Collective::Barrier => 0,
+                Collective::AllGather | Collective::ReduceScatter => count.div_ceil(1 << 12),
+                _ => count,
+            };
+            let call = Call { collective, count, data_type, op: ReduceOp::Sum, root };
+            let start = std::time::Instant::now();
+            let chosen = select(&call, &layout, &Constraints::default(), &Measurements::default());
+            println!("{call}: {chosen}, {:?}", start.elapsed());
         }
     }
 }
