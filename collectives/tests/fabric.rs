@@ -344,3 +344,39 @@ fn how_long_it_takes_to_choose_for_65_536_ranks() {
         }
     }
 }
+
+/// Calls of every collective, from short to long.
+fn calls() -> Vec<Call> {
+    let (data_type, op, root) = (DataType::F32, ReduceOp::Sum, Rank(0));
+    let call = |collective, count| Call { collective, count, data_type, op, root };
+    let counts = [1, 100, 10_000, 1 << 20, 1 << 26];
+    let each = |collective: Collective| counts.map(|count| call(collective, count));
+    let sized = Collective::ALL.into_iter().filter(|it| *it != Collective::Barrier);
+    let barrier = call(Collective::Barrier, 0);
+    sized.flat_map(each).chain([barrier]).collect()
+}
+
+/// Where ports of other rails are out of reach, a call leaves its rail only if each algorithm does.
+#[test]
+fn nothing_chosen_leaves_its_rail_where_rails_are_apart() {
+    let mut random = Random::new();
+    let mut spared = 0;
+    for (hosts, ranks) in [(4, 2), (16, 8), (6, 4)] {
+        let names: Vec<usize> = (0..hosts * ranks).map(|rank| rank / ranks).collect();
+        let layout = fabric(&mut random, &names, hosts / 2, hosts, Nics::OneEach(ranks));
+        assert!(layout.keeps_rails_apart());
+        assert!(!layout.clone().with_crossing_rails(true).keeps_rails_apart());
+        for call in calls() {
+            let chosen = |layout: &Layout| {
+                select(&call, layout, &Constraints::default(), &Measurements::default())
+            };
+            let leaves = |it: &Algorithm| stated(it, &call, &layout).off_rail.messages > 0;
+            let mut all = collectives().filter(|it| it.collective == call.collective);
+            let can_stay = all.any(|it| !leaves(it));
+            let layout_across = layout.clone().with_crossing_rails(true);
+            assert_eq!(leaves(chosen(&layout)), !can_stay, "{call}, {layout:?}");
+            spared += usize::from(leaves(chosen(&layout_across)) && can_stay);
+        }
+    }
+    assert!(spared > 0, "rails change nothing that is chosen");
+}
