@@ -271,14 +271,36 @@ fn nothing_leaves_its_rail_and_less_crosses_spines() {
     for nics in [Nics::All(8), Nics::OneEach(8)] {
         let layout = four_groups(&mut random, nics);
         for algorithm in Algorithm::of(Collective::AllReduce) {
-            let keeps = ["ring", "tree", "double_tree", "hierarchical"].contains(&algorithm.name);
+            let keeps = [
+                "ring",
+                "tree",
+                "double_tree",
+                "hierarchical",
+                "halving_doubling",
+                "recursive_doubling",
+            ]
+            .contains(&algorithm.name);
             if !keeps {
                 continue;
             }
             let count = 512 * 1024;
             let call = any_call(&mut random, algorithm, layout.size(), count);
+            let call = Call { data_type: DataType::F32, ..call };
             let [before, after] = in_figures(algorithm, call, &layout);
             assert_eq!(after.off_rail.messages, 0, "{algorithm}, {nics:?}");
+            assert_eq!(after.off_preferred.messages, 0, "{algorithm}, {nics:?}");
+            // Each of the four groups sends the next one what a rank of a ring sends.
+            let around = |units: usize| (4 * 2 * (units - 1) * (count / units) * 4) as u64;
+            let spines = after.across_spines().bytes;
+            match algorithm.name {
+                "ring" => assert_eq!(spines, around(512), "{nics:?}"),
+                // It sends the buffer twice, or twice but for a fourth.
+                "hierarchical" => {
+                    let buffer = 4 * count as u64;
+                    assert!((6 * buffer..=8 * buffer).contains(&spines), "{spines}, {nics:?}");
+                }
+                _ => {}
+            }
             let spines = [before, after].map(|it| it.across_spines().bytes);
             assert!(spines[1] < spines[0], "{algorithm}, {nics:?}: {spines:?}");
             // In rank order the last rank of a host sends to the first of the next.
