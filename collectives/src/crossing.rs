@@ -7,7 +7,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use ringfold_topology::{Layout, Level, Order, Path, Reach};
+use ringfold_topology::{Layout, Level, Order, Path, RankReach, Reach};
 use ringfold_types::{Call, Rank};
 
 use crate::algorithm::Algorithm;
@@ -35,6 +35,9 @@ pub struct Crossing {
     levels: [Load; Level::ALL.len()],
     /// Messages between ranks that have no rail in common. They are part of the levels too.
     pub off_rail: Load,
+    /// Messages between ranks that prefer no rail in common, even if they reach one. They are part
+    /// of the levels too.
+    pub off_preferred: Load,
 }
 
 impl Crossing {
@@ -57,6 +60,9 @@ impl Crossing {
         self.levels[layout.level(from, to) as usize].add(messages, bytes);
         if layout.leaves_rail(from, to) {
             self.off_rail.add(messages, bytes);
+        }
+        if layout.leaves_preferred(from, to) {
+            self.off_preferred.add(messages, bytes);
         }
     }
 }
@@ -169,6 +175,8 @@ impl<'a> Messages<'a> {
         }
         let (messages, bytes) = load(pairs.off_rail);
         self.crossing.off_rail.add(messages, bytes);
+        let (messages, bytes) = load(pairs.off_preferred);
+        self.crossing.off_preferred.add(messages, bytes);
     }
 }
 
@@ -180,6 +188,7 @@ struct Pairs {
     pod: u64,
     fabric: u64,
     off_rail: u64,
+    off_preferred: u64,
 }
 
 /// How many ranks have which rails.
@@ -193,20 +202,24 @@ impl Pairs {
             Some(Path { machine, .. }) => machine,
             None => layout.host(rank),
         };
-        let near = |within: &dyn Fn(Rank) -> (u32, u32, u32)| {
+        let apart = |within: &dyn Fn(Rank) -> (u32, u32, u32), of: fn(RankReach) -> Reach| {
             let mut parts: BTreeMap<(u32, u32, u32), Rails> = BTreeMap::new();
             for rank in (0..layout.size()).map(Rank::at) {
                 let rails = parts.entry(within(rank)).or_default();
-                *rails.entry(layout.reach(rank).reaches).or_default() += 1;
+                *rails.entry(of(layout.reach(rank))).or_default() += 1;
             }
             parts.values().fold((0, 0), |(pairs, apart), rails| {
                 (pairs + all_pairs(rails), apart + pairs_apart(rails))
             })
         };
+        let near = |within: &dyn Fn(Rank) -> (u32, u32, u32)| apart(within, |it| it.reaches);
         let (host, host_apart) = near(&|rank| (path(rank).pod, path(rank).group, machine(rank)));
         let (group, group_apart) = near(&|rank| (path(rank).pod, path(rank).group, 0));
         let (pod, _) = near(&|rank| (path(rank).pod, 0, 0));
         let (all, all_apart) = near(&|_| (0, 0, 0));
+        let of_machine = |rank| (path(rank).pod, path(rank).group, machine(rank));
+        let (_, host_other) = apart(&of_machine, |it| it.prefers);
+        let (_, all_other) = apart(&|_| (0, 0, 0), |it| it.prefers);
         // Other rails of a group are across spines.
         let crossing = group_apart - host_apart;
         Self {
@@ -215,6 +228,7 @@ impl Pairs {
             pod: pod - group + crossing,
             fabric: all - pod,
             off_rail: all_apart - host_apart,
+            off_preferred: all_other - host_other,
         }
     }
 }

@@ -4,6 +4,7 @@
 use rayon::prelude::*;
 use ringfold_collectives::check::{Conditions, check};
 use ringfold_collectives::crossing::{Crossing, measured, stated};
+use ringfold_collectives::select::{Constraints, Measurements, select};
 use ringfold_collectives::{Algorithm, Plan, Schedule, Stated};
 use ringfold_topology::fabric::Place;
 use ringfold_topology::{Layout, Path, RankReach, Reach};
@@ -158,7 +159,7 @@ fn any_call(random: &mut Random, algorithm: &Algorithm, size: usize, count: usiz
 fn every_algorithm_is_right_in_any_fabric() {
     let mut random = Random::new();
     let mut proofs = Vec::new();
-    for _ in 0..40 {
+    for at in 0..40 {
         let layout = any_fabric(&mut random);
         for algorithm in collectives() {
             let count = [0, 1, 5, 131, 300][random.below(5)];
@@ -166,12 +167,30 @@ fn every_algorithm_is_right_in_any_fabric() {
             // What links accept is less than a chunk, or several.
             let chunk = 8 + random.below(1 + count / 5);
             let pipeline = Pipeline { chunk, window_bytes: [16, 8 * chunk][random.below(2)] };
-            proofs.push((algorithm, call, layout.clone(), pipeline));
+            proofs.push((algorithm, call, layout.clone(), pipeline, false));
+            if at % 4 == 0 {
+                let layout = layout.clone().with_channels(1);
+                let chunk = even_count(algorithm, &layout);
+                let call = any_call(&mut random, algorithm, layout.size(), chunk);
+                let pipeline = Pipeline { chunk, window_bytes: 8 * chunk * layout.size() };
+                proofs.push((algorithm, call, layout, pipeline, true));
+            }
         }
     }
-    proofs.into_par_iter().for_each(|(algorithm, call, layout, pipeline)| {
-        prove(algorithm, call, &layout, pipeline);
+    proofs.into_par_iter().for_each(|(algorithm, call, layout, pipeline, is_even)| {
+        let measured = prove(algorithm, call, &layout, pipeline);
+        if is_even {
+            assert_costs(algorithm, &call, &layout, measured);
+        }
     });
+}
+
+/// It costs what is stated; no more than that, where hosts or groups of a level differ in size.
+fn assert_costs(algorithm: &Algorithm, call: &Call, layout: &Layout, measured: Stated) {
+    let stated = (algorithm.stated)(call, layout);
+    let fits = measured.steps <= stated.steps && measured.sent <= stated.sent;
+    let is_right = if algorithm.is_hierarchical() { fits } else { measured == stated };
+    assert!(is_right, "{algorithm}, {call}, {layout:?}: {measured:?}, stated {stated:?}");
 }
 
 /// With several shards and, in some fabrics, leaf groups as a level.
@@ -252,14 +271,36 @@ fn nothing_leaves_its_rail_and_less_crosses_spines() {
     for nics in [Nics::All(8), Nics::OneEach(8)] {
         let layout = four_groups(&mut random, nics);
         for algorithm in Algorithm::of(Collective::AllReduce) {
-            let keeps = ["ring", "tree", "double_tree", "hierarchical"].contains(&algorithm.name);
+            let keeps = [
+                "ring",
+                "tree",
+                "double_tree",
+                "hierarchical",
+                "halving_doubling",
+                "recursive_doubling",
+            ]
+            .contains(&algorithm.name);
             if !keeps {
                 continue;
             }
             let count = 512 * 1024;
             let call = any_call(&mut random, algorithm, layout.size(), count);
+            let call = Call { data_type: DataType::F32, ..call };
             let [before, after] = in_figures(algorithm, call, &layout);
             assert_eq!(after.off_rail.messages, 0, "{algorithm}, {nics:?}");
+            assert_eq!(after.off_preferred.messages, 0, "{algorithm}, {nics:?}");
+            // Each of the four groups sends the next one what a rank of a ring sends.
+            let around = |units: usize| (4 * 2 * (units - 1) * (count / units) * 4) as u64;
+            let spines = after.across_spines().bytes;
+            match algorithm.name {
+                "ring" => assert_eq!(spines, around(512), "{nics:?}"),
+                // It sends the buffer twice, or twice but for a fourth.
+                "hierarchical" => {
+                    let buffer = 4 * count as u64;
+                    assert!((6 * buffer..=8 * buffer).contains(&spines), "{spines}, {nics:?}");
+                }
+                _ => {}
+            }
             let spines = [before, after].map(|it| it.across_spines().bytes);
             assert!(spines[1] < spines[0], "{algorithm}, {nics:?}: {spines:?}");
             // In rank order the last rank of a host sends to the first of the next.
@@ -296,4 +337,68 @@ fn what_crosses_spines_before_and_after() {
             }
         }
     }
+}
+
+#[test]
+#[ignore = "prints figures"]
+fn how_long_it_takes_to_choose_for_65_536_ranks() {
+    let rail = |at: usize| rails([at % 8]);
+    let reach = |at| RankReach { reaches: rail(at), prefers: rail(at) };
+    let path = |at: usize| {
+        let [order, group, pod] = [at, at / 32, at / 512].map(|it| Rank::at(it).0);
+        Path { order, pod, group, machine: order }
+    };
+    let layout = Layout::hosts_of(8, 65_536).with_paths(&(0..8_192).map(path).collect::<Vec<_>>());
+    let layout = layout.with_reach(&(0..65_536).map(reach).collect::<Vec<_>>());
+    assert!(layout.keeps_rails_apart());
+    for collective in Collective::ALL {
+        for count in [16_usize, 1 << 14, 1 << 24] {
+            let (data_type, root) = (DataType::F32, Rank(0));
+            let count = match collective {
+                Collective::Barrier => 0,
+                Collective::AllGather | Collective::ReduceScatter => count.div_ceil(1 << 12),
+                _ => count,
+            };
+            let call = Call { collective, count, data_type, op: ReduceOp::Sum, root };
+            let start = std::time::Instant::now();
+            let chosen = select(&call, &layout, &Constraints::default(), &Measurements::default());
+            println!("{call}: {chosen}, {:?}", start.elapsed());
+        }
+    }
+}
+
+/// Calls of every collective, from short to long.
+fn calls() -> Vec<Call> {
+    let (data_type, op, root) = (DataType::F32, ReduceOp::Sum, Rank(0));
+    let call = |collective, count| Call { collective, count, data_type, op, root };
+    let counts = [1, 100, 10_000, 1 << 20, 1 << 26];
+    let each = |collective: Collective| counts.map(|count| call(collective, count));
+    let sized = Collective::ALL.into_iter().filter(|it| *it != Collective::Barrier);
+    let barrier = call(Collective::Barrier, 0);
+    sized.flat_map(each).chain([barrier]).collect()
+}
+
+/// Where ports of other rails are out of reach, a call leaves its rail only if each algorithm does.
+#[test]
+fn nothing_chosen_leaves_its_rail_where_rails_are_apart() {
+    let mut random = Random::new();
+    let mut spared = 0;
+    for (hosts, ranks) in [(4, 2), (16, 8), (6, 4)] {
+        let names: Vec<usize> = (0..hosts * ranks).map(|rank| rank / ranks).collect();
+        let layout = fabric(&mut random, &names, hosts / 2, hosts, Nics::OneEach(ranks));
+        assert!(layout.keeps_rails_apart());
+        assert!(!layout.clone().with_crossing_rails(true).keeps_rails_apart());
+        for call in calls() {
+            let chosen = |layout: &Layout| {
+                select(&call, layout, &Constraints::default(), &Measurements::default())
+            };
+            let leaves = |it: &Algorithm| stated(it, &call, &layout).off_rail.messages > 0;
+            let mut all = collectives().filter(|it| it.collective == call.collective);
+            let can_stay = all.any(|it| !leaves(it));
+            let layout_across = layout.clone().with_crossing_rails(true);
+            assert_eq!(leaves(chosen(&layout)), !can_stay, "{call}, {layout:?}");
+            spared += usize::from(leaves(chosen(&layout_across)) && can_stay);
+        }
+    }
+    assert!(spared > 0, "rails change nothing that is chosen");
 }

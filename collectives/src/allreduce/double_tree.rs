@@ -21,7 +21,7 @@ use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::block;
 use crate::crossing::Messages;
 use crate::pattern::double_tree::{self, TREES};
-use crate::pattern::host_tree::HostTree;
+use crate::pattern::host_tree::ShardTree;
 use crate::pattern::tree::{Place, height};
 use crate::schedule::{Builder, Schedule};
 
@@ -35,7 +35,8 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
     if layout.has_fabric() {
-        let places = |rank| [0, 1].map(|tree| place(layout, rank, tree));
+        let trees = [0, 1].map(|tree| tree_of(layout, tree));
+        let places = |rank| trees.each_ref().map(|tree| tree.place(rank));
         return stated_of(layout, places, call.count / TREES);
     }
     let size = layout.size();
@@ -45,19 +46,16 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 
 fn messages(messages: &mut Messages<'_>) {
     let (layout, count) = (messages.layout, messages.call.count);
-    for tree in 0..TREES {
+    for tree in (0..TREES).map(|tree| tree_of(layout, tree)) {
         for rank in messages.ranks() {
-            edges(messages, rank, &place(layout, rank, tree), count / TREES);
+            edges(messages, rank, &tree.place(rank), count / TREES);
         }
     }
 }
 
 /// Where the fabric is known, a tree of hosts, led by ranks of another rail in each tree.
-fn place(layout: &Layout, rank: Rank, tree: usize) -> Place {
-    match HostTree::of_shard(layout, tree) {
-        Some(hosts) => hosts.place(rank, |host| double_tree::place(host, tree, hosts.hosts())),
-        None => double_tree::place(rank, tree, layout.size()),
-    }
+fn tree_of(layout: &Layout, tree: usize) -> ShardTree<'_, impl Fn(Rank, usize) -> Place> {
+    ShardTree::new(layout, tree, move |rank, size| double_tree::place(rank, tree, size))
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
@@ -65,7 +63,7 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
     let mut steps = Builder::new(plan, ALGORITHM.name, TREES);
     for tree in 0..TREES {
         let half = block(Buffer::Input, count, TREES, tree);
-        up_and_down(steps.lane(tree), plan, &place(plan.layout, plan.rank, tree), half);
+        up_and_down(steps.lane(tree), plan, &tree_of(plan.layout, tree).place(plan.rank), half);
     }
     steps.build()
 }

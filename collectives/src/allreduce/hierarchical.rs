@@ -86,14 +86,14 @@ fn by_levels(messages: &mut Messages<'_>, levels: &Levels) {
     }
     let (count, size) = (levels.rail_call.count, levels.units());
     let own = if levels.most > 1 { Form::Accumulator } else { Form::Element };
+    let leaf_groups = layout.leaf_groups();
     for ranks in shards.iter().filter(|_| levels.hosts > 1) {
         if levels.groups.is_none() {
             messages.among(ranks, |it| levels.rail.messages(it, size, count, own));
             continue;
         }
-        let groups = layout.leaf_groups();
         let group = |places: &Vec<usize>| places.iter().map(|place| ranks[*place]).collect();
-        let groups: Vec<Vec<Rank>> = groups.iter().map(group).collect();
+        let groups: Vec<Vec<Rank>> = leaf_groups.iter().map(group).collect();
         for at in 0..levels.parts() {
             groups.iter().for_each(|group| shots(messages, group[at], group, own, count));
             let rail: Vec<Rank> = groups.iter().map(|group| group[at]).collect();

@@ -17,7 +17,7 @@ use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::part;
 use crate::crossing::Messages;
-use crate::pattern::host_tree::HostTree;
+use crate::pattern::host_tree::ShardTree;
 use crate::pattern::tree::{self, Child, Place};
 use crate::schedule::{Builder, Form, Schedule, Source};
 
@@ -30,7 +30,8 @@ const SUMS: usize = 2;
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
     if layout.has_fabric() {
-        return stated_of(layout, |rank| [place(layout, rank)], call.count);
+        let tree = tree_of(layout);
+        return stated_of(layout, |rank| [tree.place(rank)], call.count);
     }
     let size = layout.size();
     let children = size.next_power_of_two().ilog2() as usize;
@@ -55,9 +56,9 @@ pub(super) fn stated_of<const TREES: usize>(
 }
 
 fn messages(messages: &mut Messages<'_>) {
+    let tree = tree_of(messages.layout);
     for rank in messages.ranks() {
-        let place = place(messages.layout, rank);
-        edges(messages, rank, &place, messages.call.count);
+        edges(messages, rank, &tree.place(rank), messages.call.count);
     }
 }
 
@@ -71,17 +72,14 @@ pub(super) fn edges(messages: &mut Messages<'_>, rank: Rank, place: &Place, coun
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
     let mut steps = Builder::new(plan, ALGORITHM.name, 1);
-    let place = place(plan.layout, plan.rank);
+    let place = tree_of(plan.layout).place(plan.rank);
     up_and_down(&mut steps, plan, &place, Slice::new(Buffer::Input, 0, plan.call.count));
     steps.build()
 }
 
 /// Below rank 0; where the fabric is known, a tree of hosts.
-fn place(layout: &Layout, rank: Rank) -> Place {
-    match HostTree::of_shard(layout, 0) {
-        Some(hosts) => hosts.place(rank, |host| tree::place(host, Rank(0), hosts.hosts())),
-        None => tree::place(rank, Rank(0), layout.size()),
-    }
+fn tree_of(layout: &Layout) -> ShardTree<'_, impl Fn(Rank, usize) -> Place> {
+    ShardTree::new(layout, 0, |rank, size| tree::place(rank, Rank(0), size))
 }
 
 /// Reduces `input` to the root of a tree and broadcasts the result.

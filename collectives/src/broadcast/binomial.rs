@@ -5,6 +5,9 @@
 //! Steps: floor(log2 n). Sent by the root: ceil(log2 n) times the buffer. Pipelined in chunks; for
 //! messages so short that the number of steps counts.
 //!
+//! Where the fabric is known, the tree is one of hosts, with a tree of ranks below each. Steps, and
+//! what the busiest rank sends, are then those of both trees together.
+//!
 //! Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
 //! 2005.
 
@@ -15,16 +18,14 @@ use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::chunks;
 use crate::crossing::Messages;
 use crate::pattern::host_tree::RootedTree;
-use crate::pattern::tree;
 use crate::schedule::{Builder, Form, Schedule};
 
 pub(super) const ALGORITHM: Algorithm =
     Algorithm { collective: Collective::Broadcast, name: "binomial", schedule, stated, messages };
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
-    let size = layout.size();
-    let children = size.next_power_of_two().ilog2() as usize;
-    Stated { steps: tree::height(size), sent: children * call.count }
+    let (steps, children) = RootedTree::new(layout, call.root).extent();
+    Stated { steps, sent: children * call.count }
 }
 
 fn messages(messages: &mut Messages<'_>) {

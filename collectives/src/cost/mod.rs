@@ -17,6 +17,7 @@ use ringfold_types::{Call, Collective};
 
 use crate::algorithm::Algorithm;
 use crate::allreduce::hierarchical::{Groups, Levels};
+use crate::pattern::host_tree::RootedTree;
 use crate::schedule::Form;
 use crate::stage::pieces;
 
@@ -160,14 +161,15 @@ struct Traffic {
 }
 
 impl Traffic {
-    fn of(algorithm: &Algorithm, call: &Call, size: usize) -> Self {
-        let way = Way::of(algorithm, call);
-        let stated = (algorithm.stated)(call, &Layout::apart(size));
+    fn of(algorithm: &Algorithm, call: &Call, layout: &Layout) -> Self {
+        let (way, size) = (Way::of(algorithm, call), layout.size());
+        let stated = (algorithm.stated)(call, layout);
         let (steps, sent) = (stated.steps, stated.sent);
         let (moved, summed) = match (call.collective, algorithm.name) {
             // The root takes more than anyone sends.
             (Collective::Reduce, "binomial") => {
-                let taken = call.count * size.next_power_of_two().ilog2() as usize;
+                let (_, children) = RootedTree::new(layout, call.root).extent();
+                let taken = call.count * children;
                 (taken, taken)
             }
             (Collective::AllReduce, "one_shot" | "recursive_doubling") => (sent, sent),
@@ -206,9 +208,9 @@ impl Traffic {
 
 /// What of a layout the price depends on.
 #[derive(Clone, Copy, Debug)]
-struct Site {
-    /// Ranks that take part.
-    size: usize,
+struct Site<'a> {
+    /// The ranks that take part.
+    layout: &'a Layout,
     hosts: usize,
     /// Ranks on the fullest host.
     crowd: usize,
@@ -218,8 +220,8 @@ struct Site {
     is_dense: bool,
 }
 
-impl Site {
-    fn of(layout: &Layout) -> Self {
+impl<'a> Site<'a> {
+    fn of(layout: &'a Layout) -> Self {
         let (size, hosts) = (layout.size(), layout.hosts());
         let mut ranks = alloc::vec![0; hosts];
         let mut borders = 0;
@@ -230,7 +232,7 @@ impl Site {
             borders += usize::from(!layout.same_host(rank, next));
         }
         Self {
-            size,
+            layout,
             hosts,
             crowd: ranks.into_iter().max().unwrap_or(0),
             borders,
@@ -264,7 +266,9 @@ pub(crate) fn between_hosts(levels: &Levels, call: &Call, layout: &Layout) -> u1
 fn between(levels: &Levels, call: &Call, layout: &Layout, chunk: usize) -> Bill {
     let Levels { shards, rail, rail_call, .. } = levels;
     let (is_dense, size) = (layout.crowd().is_dense(), levels.units());
-    let site = Site { size, hosts: size, crowd: *shards, borders: size, is_dense };
+    let layout_of_rail = Layout::apart(size);
+    let site =
+        Site { layout: &layout_of_rail, hosts: size, crowd: *shards, borders: size, is_dense };
     let bill = Bill::of(rail.algorithm(), rail_call, &site, chunk);
     let work = bill.work * (size * levels.parts() * shards) as u128 / layout.size() as u128;
     let bill = Bill { work, ..bill };
@@ -275,6 +279,11 @@ fn between(levels: &Levels, call: &Call, layout: &Layout, chunk: usize) -> Bill 
 }
 
 /// Two shots within each leaf group.
+///
+/// They take longer for each byte than a ring does, since many send to one. A level of groups saves
+/// steps, and so wins for shorter messages. For longer ones the ring between all hosts remains: in
+/// fabric order a rank sends as many bytes there, and each group sends hardly more across spines:
+/// twice the buffer, of which groups as a level spare the part of one group.
 fn in_group(levels: &Levels, groups: Groups, call: &Call, layout: &Layout) -> Bill {
     let bytes = |form: Form| form.data_type(call).bytes() as u128;
     // Carriers hand on sums of their hosts, if these have several ranks.
@@ -360,9 +369,9 @@ impl Bill {
         }
     }
 
-    fn of(algorithm: &Algorithm, call: &Call, site: &Site, chunk: usize) -> Self {
-        let size = site.size;
-        let traffic = Traffic::of(algorithm, call, size);
+    fn of(algorithm: &Algorithm, call: &Call, site: &Site<'_>, chunk: usize) -> Self {
+        let size = site.layout.size();
+        let traffic = Traffic::of(algorithm, call, site.layout);
         // In 128 bits, since all to all at the largest scale is more than 64 hold.
         let bytes = |form: Form| form.data_type(call).bytes() as u128;
         let wide = traffic.wide as u128 * (bytes(Form::Accumulator) - bytes(Form::Element));

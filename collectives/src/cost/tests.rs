@@ -74,7 +74,7 @@ fn estimates_are_near_what_schedules_do() {
         // Of several levels each is priced as what it is.
         for algorithm in all.filter(|algorithm| !algorithm.is_hierarchical()) {
             let call = call(algorithm.collective, 16 * size * 64);
-            let traffic = Traffic::of(algorithm, &call, size);
+            let traffic = Traffic::of(algorithm, &call, &Layout::apart(size));
             let schedules = schedules(algorithm, call, &layout);
             let (messages, moved) = busiest(&schedules, |_| true);
             let (_, wide) = busiest(&schedules, |buffer| buffer == Buffer::Scratch);
@@ -109,7 +109,7 @@ fn local_ways_use_the_network_little() {
     let layout = Layout::from_host_names(&names);
     for algorithm in Collective::ALL.into_iter().flat_map(Algorithm::of) {
         let call = call(algorithm.collective, 16 * 32 * 64);
-        let traffic = Traffic::of(algorithm, &call, 32);
+        let traffic = Traffic::of(algorithm, &call, &Layout::apart(32));
         if !traffic.way.is_local() {
             continue;
         }

@@ -13,71 +13,77 @@ use crate::pattern::tree::{self, Child, Place};
 
 /// The hosts of a layout with their leaders.
 #[derive(Clone, Debug)]
-pub(crate) struct HostTree<'a> {
+struct HostTree<'a> {
     layout: &'a Layout,
     /// In fabric order, maybe from another host on.
     leaders: Vec<Rank>,
+    /// By host number, its place in `leaders`.
+    places: Vec<Rank>,
 }
 
 impl<'a> HostTree<'a> {
+    fn new(layout: &'a Layout, leaders: Vec<Rank>) -> Self {
+        let mut places = alloc::vec![Rank(0); leaders.len()];
+        for (place, leader) in leaders.iter().enumerate() {
+            places[layout.host(*leader) as usize] = Rank::at(place);
+        }
+        Self { layout, leaders, places }
+    }
+
     /// Led by the carriers of a shard; nothing if the fabric is unknown.
-    pub(crate) fn of_shard(layout: &'a Layout, shard: usize) -> Option<Self> {
+    fn of_shard(layout: &'a Layout, shard: usize) -> Option<Self> {
         if !layout.has_fabric() {
             return None;
         }
         let carriers = layout.carriers();
         let leaders = carriers.get(shard % carriers.len().max(1))?.to_vec();
-        Some(Self { layout, leaders })
+        Some(Self::new(layout, leaders))
     }
 
     /// Led by `root` on its host, which comes first, and elsewhere by the carriers of its shard, or
     /// of any if it carries none.
     fn of_root(layout: &'a Layout, root: Rank) -> Option<Self> {
-        let Self { mut leaders, .. } = Self::of_shard(layout, 0)?;
-        let host = leaders.iter().position(|leader| layout.same_host(*leader, root))?;
+        let Self { mut leaders, places, .. } = Self::of_shard(layout, 0)?;
+        let host = places[layout.host(root) as usize].index();
         if let Some(carriers) = layout.carriers().iter().find(|ranks| ranks[host] == root) {
             leaders = carriers.to_vec();
         }
         leaders[host] = root;
         // From the order of the fabric to that from the root on.
-        let mut by_host = leaders.clone();
-        by_host.sort_unstable_by_key(|leader| layout.host(*leader));
-        let order = layout.hosts_from(root);
-        let leaders = order.iter().map(|host| by_host[*host as usize]).collect();
-        Some(Self { layout, leaders })
-    }
-
-    /// Number of hosts.
-    pub(crate) fn hosts(&self) -> usize {
-        self.leaders.len()
-    }
-
-    /// The place of the host of `rank` among all.
-    pub(crate) fn host_of(&self, rank: Rank) -> usize {
-        let is_own = |leader: &Rank| self.layout.same_host(*leader, rank);
-        self.leaders.iter().position(is_own).unwrap_or(0)
+        let leader = |host: u32| leaders[places[host as usize].index()];
+        let leaders = layout.hosts_from(root).into_iter().map(leader).collect();
+        Some(Self::new(layout, leaders))
     }
 
     /// Where `rank` stands, if `outer` says where each host stands in a tree of the hosts.
-    pub(crate) fn place(&self, rank: Rank, outer: impl Fn(Rank) -> Place) -> Place {
-        let host = self.host_of(rank);
-        let leader = self.leaders[host];
+    fn place(&self, rank: Rank, outer: impl Fn(Rank) -> Place) -> Place {
+        let host = self.places[self.layout.host(rank) as usize];
+        let leader = self.leaders[host.index()];
         let all = self.layout.ranks_on(self.layout.host(rank));
-        let others = all.iter().filter(|it| **it != leader).copied();
-        let team: Vec<Rank> = core::iter::once(leader).chain(others).collect();
-        let own = team.iter().position(|it| *it == rank).unwrap_or(0);
-        let inner = tree::place(Rank::at(own), Rank(0), team.len());
+        // The leader comes first, and all others in their order.
+        let first = all.partition_point(|it| *it < leader);
+        let at = |place: Rank| match place.index() {
+            0 => leader,
+            place if place <= first => all[place - 1],
+            place => all[place],
+        };
+        let own = match all.partition_point(|it| *it < rank) {
+            own if own == first => 0,
+            own if own < first => own + 1,
+            own => own,
+        };
+        let inner = tree::place(Rank::at(own), Rank(0), all.len());
         let below = inner.children.iter();
         let mut children: Vec<Child> =
-            below.map(|child| Child { rank: team[child.rank.index()], ..*child }).collect();
-        let above = outer(Rank::at(host));
+            below.map(|child| Child { rank: at(child.rank), ..*child }).collect();
+        let above = outer(host);
         let depth = above.depth + inner.depth;
         let Some(parent) = inner.parent else {
             children.extend(above.children.iter().map(|child| self.leader(*child)));
             let parent = above.parent.map(|parent| self.leaders[parent.index()]);
             return Place { parent, depth, children };
         };
-        Place { parent: Some(team[parent.index()]), depth, children }
+        Place { parent: Some(at(parent)), depth, children }
     }
 
     /// The leader of a host, as a child of another's. It has children itself if others are with it.
@@ -85,6 +91,29 @@ impl<'a> HostTree<'a> {
         let rank = self.leaders[host.rank.index()];
         let is_alone = self.layout.ranks_on(self.layout.host(rank)).len() == 1;
         Child { rank, is_leaf: host.is_leaf && is_alone }
+    }
+}
+
+/// A tree of the shape `place` of a rank and a size: of hosts, led by the carriers of a shard, or of
+/// ranks if the fabric is unknown. Made once for all ranks of a call.
+#[derive(Clone, Debug)]
+pub(crate) struct ShardTree<'a, Shape> {
+    hosts: Option<HostTree<'a>>,
+    size: usize,
+    shape: Shape,
+}
+
+impl<'a, Shape: Fn(Rank, usize) -> Place> ShardTree<'a, Shape> {
+    pub(crate) fn new(layout: &'a Layout, shard: usize, shape: Shape) -> Self {
+        Self { hosts: HostTree::of_shard(layout, shard), size: layout.size(), shape }
+    }
+
+    /// Where `rank` stands.
+    pub(crate) fn place(&self, rank: Rank) -> Place {
+        match &self.hosts {
+            Some(hosts) => hosts.place(rank, |host| (self.shape)(host, hosts.leaders.len())),
+            None => (self.shape)(rank, self.size),
+        }
     }
 }
 
@@ -104,9 +133,22 @@ impl<'a> RootedTree<'a> {
     /// Where `rank` stands.
     pub(crate) fn place(&self, rank: Rank) -> Place {
         match &self.hosts {
-            Some(hosts) => hosts.place(rank, |host| tree::place(host, Rank(0), hosts.hosts())),
+            Some(hosts) => {
+                hosts.place(rank, |host| tree::place(host, Rank(0), hosts.leaders.len()))
+            }
             None => tree::place(rank, self.root, self.size),
         }
+    }
+
+    /// The longest way from the root, and the most children of a rank.
+    pub(crate) fn extent(&self) -> (usize, usize) {
+        if self.hosts.is_none() {
+            return (tree::height(self.size), self.size.next_power_of_two().ilog2() as usize);
+        }
+        (0..self.size).fold((0, 0), |(depth, children), rank| {
+            let place = self.place(Rank::at(rank));
+            (depth.max(place.depth), children.max(place.children.len()))
+        })
     }
 }
 
@@ -126,11 +168,10 @@ mod tests {
             let paths = alloc::vec![Default::default(); layout.hosts()];
             let layout = layout.with_paths(&paths);
             for shard in 0..2 {
-                let tree = HostTree::of_shard(&layout, shard).unwrap();
-                let hosts = tree.hosts();
-                let outer = |host| double_tree::place(host, shard, hosts);
-                let most = height(hosts) + height(layout.ranks_per_host().1);
-                assert_is_tree_from(names.len(), most, |rank| tree.place(rank, outer));
+                let shape = |host, hosts| double_tree::place(host, shard, hosts);
+                let tree = ShardTree::new(&layout, shard, shape);
+                let most = height(layout.hosts()) + height(layout.ranks_per_host().1);
+                assert_is_tree_from(names.len(), most, |rank| tree.place(rank));
             }
             for root in (0..names.len()).map(Rank::at) {
                 let tree = RootedTree::new(&layout, root);

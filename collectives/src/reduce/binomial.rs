@@ -8,6 +8,9 @@
 //! Steps: floor(log2 n). Sent by all but the root: the buffer once; the root takes it ceil(log2 n)
 //! times. Pipelined in chunks; for messages so short that the number of steps counts.
 //!
+//! Where the fabric is known, the tree is one of hosts, with a tree of ranks below each. Steps, and
+//! what the root takes, are then those of both trees together.
+//!
 //! Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
 //! 2005.
 
@@ -20,7 +23,7 @@ use crate::algorithm::{Algorithm, Plan, Stated};
 use crate::chunk::chunks;
 use crate::crossing::Messages;
 use crate::pattern::host_tree::RootedTree;
-use crate::pattern::tree::{self, Child};
+use crate::pattern::tree::Child;
 use crate::schedule::{Builder, Form, Schedule, Source};
 
 pub(super) const ALGORITHM: Algorithm =
@@ -30,8 +33,8 @@ pub(super) const ALGORITHM: Algorithm =
 const SUMS: usize = 4;
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
-    let size = layout.size();
-    Stated { steps: tree::height(size), sent: if size > 1 { call.count } else { 0 } }
+    let (steps, _) = RootedTree::new(layout, call.root).extent();
+    Stated { steps, sent: if layout.size() > 1 { call.count } else { 0 } }
 }
 
 fn messages(messages: &mut Messages<'_>) {

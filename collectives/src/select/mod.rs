@@ -4,6 +4,8 @@
 mod constraints;
 mod measured;
 
+use alloc::vec::Vec;
+
 use ringfold_topology::Layout;
 use ringfold_types::limits::FRAME_BYTES_MAX;
 use ringfold_types::{Call, Collective};
@@ -57,13 +59,8 @@ pub fn select(
         let has_few_links = layout.size() <= DIRECT_RANKS_MAX || !algorithm.is_direct();
         allowed(algorithm) && has_few_links && !algorithm.is_attached()
     };
-    let is_apart = layout.keeps_rails_apart();
-    let keeps_rail = |algorithm: &Algorithm| {
-        estimated(algorithm)
-            && (!is_apart || stated(algorithm, call, layout).off_rail.messages == 0)
-    };
     // Where only algorithms for shared memory are wanted, other calls are free.
-    cheapest(call, layout, keeps_rail)
+    cheapest_on_rails(call, layout, estimated)
         .or_else(|| cheapest(call, layout, estimated))
         .or_else(|| cheapest(call, layout, allowed))
         .or_else(|| cheapest(call, layout, possible))
@@ -110,6 +107,21 @@ fn cheapest(
 ) -> Option<&'static Algorithm> {
     let known = Algorithm::of(call.collective).iter().filter(|algorithm| fits(algorithm));
     known.min_by_key(|algorithm| price(algorithm, call, layout, chunk_len(call, layout)))
+}
+
+/// The cheapest that leaves no rail; nothing where rails are not known to be apart.
+fn cheapest_on_rails(
+    call: &Call,
+    layout: &Layout,
+    fits: impl Fn(&Algorithm) -> bool,
+) -> Option<&'static Algorithm> {
+    if !layout.keeps_rails_apart() {
+        return None;
+    }
+    let mut known: Vec<&Algorithm> = Algorithm::of(call.collective).iter().collect();
+    known.retain(|algorithm| fits(algorithm));
+    known.sort_by_cached_key(|algorithm| price(algorithm, call, layout, chunk_len(call, layout)));
+    known.into_iter().find(|it| stated(it, call, layout).off_rail.messages == 0)
 }
 
 /// The shortest messages for which attached algorithms are tried: others fit the cache so well that

@@ -65,6 +65,16 @@ impl Layout {
         !self.same_machine(from, to) && !a.is_empty() && !b.is_empty() && !a.meets(b)
     }
 
+    /// Whether ranks of two machines both prefer known rails, and none in common.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    #[must_use]
+    pub fn leaves_preferred(&self, from: Rank, to: Rank) -> bool {
+        let [a, b] = [from, to].map(|rank| self.reach(rank).prefers);
+        !self.same_machine(from, to) && !a.is_empty() && !b.is_empty() && !a.meets(b)
+    }
+
     /// Whether messages between some ranks have nowhere to go but by rails that are not known to
     /// reach each other.
     #[must_use]

@@ -172,6 +172,53 @@ fn no_common_rail_leaves_places() {
     assert_eq!(*layout.carriers(), [[0, 2], [1, 3]].map(|it| it.map(Rank).into()));
 }
 
+/// How many hosts carry a shard by a rank that prefers its rail, which most carriers do.
+fn on_their_rail(layout: &Layout, ranks: &[Rank]) -> usize {
+    let prefers = |rank: &Rank, rail| layout.reach(*rank).prefers == rails([rail]);
+    let count = |rail| ranks.iter().filter(|rank| prefers(rank, rail)).count();
+    (0..8).map(count).max().unwrap_or(0)
+}
+
+#[test]
+fn a_host_without_evidence_costs_the_others_nothing() {
+    // Ranks stand by rail in an order of their own on every host.
+    let rail = |rank: usize| place(rank + rank / 8, 8);
+    for each in [only as fn(u16) -> RankReach, |rail| all_but_prefers(8, rail)] {
+        let mut each: Vec<RankReach> = (0..512).map(|rank| each(rail(rank))).collect();
+        each[40..48].fill(RankReach::default());
+        let layout = Layout::hosts_of(8, 512).with_reach(&each);
+        assert_eq!(layout.carriers().len(), 8);
+        for ranks in layout.carriers().iter() {
+            assert_eq!(on_their_rail(&layout, ranks), 63, "{ranks:?}");
+        }
+        assert_sound(&layout);
+    }
+}
+
+#[test]
+fn missing_ports_cost_only_their_own_hosts() {
+    // 26 of 512, and every rail has some of them.
+    let missing: Vec<usize> = (0..26).map(|at| at * 16 + (8 - at % 8) % 8).collect();
+    let rail = |rank: usize| place(rank + rank / 8, 8);
+    let up = |host: usize| {
+        let is_up = |rank: &usize| !missing.contains(rank);
+        rails((host * 8..host * 8 + 8).filter(is_up).map(rail))
+    };
+    for is_wide in [false, true] {
+        let of = |rank: usize| {
+            let prefers = rails([rail(rank)]).and(up(rank / 8));
+            RankReach { reaches: if is_wide { up(rank / 8) } else { prefers }, prefers }
+        };
+        let each: Vec<RankReach> = (0..512).map(of).collect();
+        let layout = Layout::hosts_of(8, 512).with_reach(&each);
+        let carriers = layout.carriers();
+        assert_eq!(carriers.len(), 8);
+        let on_rail = carriers.iter().map(|it| on_their_rail(&layout, it));
+        assert_eq!(on_rail.sum::<usize>(), 512 - missing.len(), "wide: {is_wide}");
+        assert_sound(&layout);
+    }
+}
+
 /// Whatever ranks reach: orders have every rank once and hosts together, and carriers differ.
 #[test]
 fn orders_and_carriers_are_sound_for_any_reach() {

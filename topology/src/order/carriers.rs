@@ -8,38 +8,60 @@ use crate::layout::{RankReach, Reach};
 ///
 /// Ranks of a shard have a rail and plane in common that all of them reach. No rank carries two
 /// shards, the first shards are on different rails, and ranks carry rails that they prefer as far
-/// as this takes no shard away. Where no rail is common to all hosts, or rails are unknown, shard i
-/// goes to the rank that has i others of its host before it.
+/// as this takes no shard away. A host whose rails are unknown takes any shard.
+///
+/// Where no rail is common to all hosts, shards are on the rails that most hosts have. A host
+/// without the rail of a shard gives it the first of its free ranks, as all do if no rail is known.
 pub(crate) fn carriers(hosts: &[&[Rank]], reach: &[RankReach]) -> Vec<Vec<Rank>> {
     let fewest = hosts.iter().map(|ranks| ranks.len()).min().unwrap_or(0);
-    let by_rail = if reach.is_empty() { Vec::new() } else { by_rail(hosts, reach, fewest) };
-    if by_rail.is_empty() {
-        let at = |place: usize| hosts.iter().map(|ranks| ranks[place]).collect();
-        return (0..fewest).map(at).collect();
-    }
-    by_rail
-}
-
-fn by_rail(hosts: &[&[Rank]], reach: &[RankReach], fewest: usize) -> Vec<Vec<Rank>> {
     let mut crews: Vec<Crew> = hosts.iter().map(|ranks| Crew::new(ranks, reach)).collect();
     let all: Reach = reach.iter().map(|it| it.reaches).collect();
+    let mut shards = give_to_all(&mut crews, all, fewest);
+    if shards == 0 {
+        give_to_most(&mut crews, all, fewest);
+        shards = fewest;
+    }
+    let of_all = |shard| crews.iter().map(|crew| crew.carrier(shard)).collect();
+    (0..shards).map(of_all).collect()
+}
+
+/// Gives as many shards as all hosts can take, each on a rail that they have in common.
+fn give_to_all(crews: &mut [Crew], all: Reach, fewest: usize) -> usize {
     let mut rails: Vec<Reach> = Vec::new();
     for wishes in [Wishes::Prefers, Wishes::Reaches] {
         let mut open: Vec<Reach> = all.places().filter_map(Reach::of).collect();
         while !open.is_empty() {
             open.retain(|rail| {
-                let found = rails.len() < fewest && all_take(&mut crews, &rails, *rail, wishes);
+                let found = rails.len() < fewest && all_take(crews, &rails, *rail, wishes);
                 rails.extend(found.then_some(*rail));
                 found
             });
         }
     }
-    let carrier = |crew: &Crew, shard| {
-        let at = crew.takes.iter().position(|it| *it == Some(shard));
-        crew.ranks[at.unwrap_or(0)]
-    };
-    let of_all = |shard| crews.iter().map(|crew| carrier(crew, shard)).collect();
-    (0..rails.len()).map(of_all).collect()
+    rails.len()
+}
+
+/// Gives `fewest` shards, on the rails that most hosts have in turn, and to any rank of the others.
+fn give_to_most(crews: &mut [Crew], all: Reach, fewest: usize) {
+    let mut rails: Vec<Reach> = all.places().filter_map(Reach::of).collect();
+    let lacks = |crew: &&Crew, rail| !crew.reach.iter().any(|it| it.reaches.meets(rail));
+    rails.sort_by_key(|rail| crews.iter().filter(|crew| lacks(crew, *rail)).count());
+    let rails: Vec<Reach> = rails.into_iter().cycle().take(fewest).collect();
+    for crew in crews {
+        for wishes in [Wishes::Prefers, Wishes::Reaches] {
+            for shard in 0..rails.len() {
+                if !crew.takes.contains(&Some(shard)) {
+                    crew.take(&rails, shard, wishes, &mut vec![false; crew.ranks.len()]);
+                }
+            }
+        }
+        for shard in 0..fewest {
+            if !crew.takes.contains(&Some(shard)) {
+                let free = crew.takes.iter_mut().find(|it| it.is_none());
+                free.into_iter().for_each(|it| *it = Some(shard));
+            }
+        }
+    }
 }
 
 /// Which rails a rank may be given.
@@ -68,6 +90,8 @@ fn all_take(crews: &mut [Crew], rails: &[Reach], rail: Reach, wishes: Wishes) ->
 struct Crew {
     ranks: Vec<Rank>,
     reach: Vec<RankReach>,
+    /// Whether no rank has known rails.
+    is_unknown: bool,
     /// By rank of the host.
     takes: Vec<Option<usize>>,
     /// The same before the shard that is being given.
@@ -76,14 +100,24 @@ struct Crew {
 
 impl Crew {
     fn new(ranks: &[Rank], reach: &[RankReach]) -> Self {
-        let reach = ranks.iter().map(|rank| reach[rank.index()]).collect();
-        Self { ranks: ranks.to_vec(), reach, takes: vec![None; ranks.len()], before: Vec::new() }
+        let of = |rank: &Rank| reach.get(rank.index()).copied().unwrap_or_default();
+        let reach: Vec<RankReach> = ranks.iter().map(of).collect();
+        let is_unknown = reach.iter().all(|it| it.reaches.is_empty());
+        let takes = vec![None; ranks.len()];
+        Self { ranks: ranks.to_vec(), reach, is_unknown, takes, before: Vec::new() }
+    }
+
+    /// The rank that carries `shard`, which one does.
+    fn carrier(&self, shard: usize) -> Rank {
+        let at = self.takes.iter().position(|it| *it == Some(shard));
+        self.ranks[at.unwrap_or(0)]
     }
 
     /// Gives a shard to a rank, which may pass its own on to another: an augmenting path of a
     /// bipartite matching.
     fn take(&mut self, rails: &[Reach], shard: usize, wishes: Wishes, asked: &mut [bool]) -> bool {
         let wishes_it = |of: &RankReach| match wishes {
+            _ if self.is_unknown => true,
             Wishes::Prefers => of.prefers.meets(rails[shard]),
             Wishes::Reaches => of.reaches.meets(rails[shard]),
         };
