@@ -29,6 +29,7 @@ pub mod cost;
 pub mod crossing;
 pub mod machine;
 mod pattern;
+mod printed;
 mod reduce;
 mod reduce_scatter;
 pub mod schedule;

@@ -1,9 +1,9 @@
 //! Binomial tree: everyone combines its input with the sums of all its children in one pass and
 //! hands that to its parent.
 //!
-//! Inputs are combined in the order of the tree, from the root on: a rank's own, then its subtrees', which are
-//! runs of ranks. Ranks wait only for their children to send and for their parent to take, never
-//! in a circle.
+//! Inputs are combined in the order of the tree, from the root on: a rank's own, then those of its
+//! subtrees. Ranks wait only for their children to send and for their parent to take, never in a
+//! circle.
 //!
 //! Steps: floor(log2 n). Sent by all but the root: the buffer once; the root takes it ceil(log2 n)
 //! times. Pipelined in chunks; for messages so short that the number of steps counts.

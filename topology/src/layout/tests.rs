@@ -1,3 +1,5 @@
+//! Layouts of small and large jobs.
+
 use super::*;
 use crate::fabric::Place;
 

@@ -16,11 +16,12 @@ four words:
 
   node1 pod0/leaf0 8 each
 
-Its name; its leaf group, after its pod if there are several; its number of ranks; and their rails: \
-`each`, if rank i of the host reaches rail i alone; `any:8`, if all of them reach 8 rails and rank i \
-prefers rail i; `0,1;2;3`, for each rank those that it reaches, the first of which it prefers; or \
-`-`, if nobody knows. Ranks are numbered in the order of the lines. In fabric order hosts of a \
-group stand together, and groups of a pod. A line that is empty or begins with # is left out.";
+Its name; its leaf group, after its pod if there are several; its number of ranks; and their \
+rails: `each`, if rank i of the host reaches rail i alone; `any:8`, if all of them reach 8 rails \
+and rank i prefers rail i; `0,1;2;3`, for each rank those that it reaches, the first of which it \
+prefers; or `-`, if nobody knows. Ranks are numbered in the order of the lines. In fabric order \
+hosts of a group stand together, and groups of a pod. A line that is empty or begins with # is \
+left out.";
 
 /// A host, as a line says.
 struct Host<'t> {
@@ -138,7 +139,8 @@ mod tests {
 
     #[test]
     fn a_file_says_where_ranks_are() {
-        let text = "# name group ranks rails\n\nb p0/g1 2 each\na p0/g0 1 any:2\nc p0/g1 2 1;0,1\nd p1/g1 1 0\n";
+        let text = "# name group ranks rails\n\nb p0/g1 2 each\na p0/g0 1 any:2\n\
+                    c p0/g1 2 1;0,1\nd p1/g1 1 0\n";
         let layout = parse(text).unwrap();
         assert_eq!((layout.size(), layout.hosts_in_order()), (6, vec![0, 2, 1, 3]));
         let level = |to| layout.level(Rank(0), Rank(to));

@@ -260,8 +260,8 @@ impl<'a> Member<'a> {
     }
 }
 
-/// The carriers of a shard in the leaf group of `rank`, and those of its part. Of all hosts, `ranks`
-/// carry the shard.
+/// The carriers of a shard in the leaf group of `rank`, and those of its part. `ranks` carry the
+/// shard on all hosts.
 fn teams(levels: &Levels, layout: &Layout, ranks: &[Rank], rank: Rank) -> (Team, Team) {
     if levels.groups.is_none() {
         return (Team::default(), Team::new(ranks.to_vec(), rank));
