@@ -88,7 +88,7 @@ fn kind(found: &Finding<Kind>) -> Value {
 }
 
 fn hosts(found: &Classification) -> Vec<Value> {
-    let host = |it: &HostPlace| json!({ "name": it.host, "pod": it.pod, "group": it.group, "order": it.order });
+    let host = |HostPlace { host, pod, group, order, .. }: &HostPlace| json!({ "name": host, "pod": pod, "group": group, "order": order });
     found.hosts.iter().map(host).collect()
 }
 
