@@ -90,6 +90,8 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
+    use ringfold_types::limits;
+
     use super::{Plan, PlanError};
     use crate::hosts::parse_list;
 

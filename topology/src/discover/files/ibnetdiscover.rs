@@ -178,8 +178,8 @@ pub(super) fn ports(text: &str) -> Result<Graph, Reason> {
     }
 }
 
-/// `CA 22 1 0x98... 4x EDR - SW 7 4 0xb8... ( 'host3 mlx5_3' - 'leaf3' )`, or `SW 6 2 0xb8... 4x EDR
-/// 'leaf2'` for a port without a link.
+/// `CA 22 1 0x98... 4x EDR - SW 7 4 0xb8... ( 'host3 mlx5_3' - 'leaf3' )`, or `SW 6 2 0xb8... 4x
+/// EDR 'leaf2'` for a port without a link.
 fn port(graph: &mut Graph, mut scan: Scan<'_>) -> Result<(), Reason> {
     let line = scan;
     let kind = match scan.word() {

@@ -253,8 +253,8 @@ impl Found<'_> {
     }
 }
 
-/// A chassis: its identifier and its name. `{"leaf0": {"id": ...}}`, `{"id": ...}` for one that sends
-/// no name, or in `json0` `{"id": ..., "name": ...}`.
+/// A chassis: its identifier and its name. `{"leaf0": {"id": ...}}`, `{"id": ...}` for one that
+/// sends no name, or in `json0` `{"id": ..., "name": ...}`.
 fn chassis_of(chassis: &Value) -> (Option<(&str, &str)>, Option<&str>) {
     if let Some(id) = typed(chassis.get("id")) {
         return (Some(id), plain(chassis.get("name")));
