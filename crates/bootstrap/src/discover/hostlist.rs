@@ -140,7 +140,7 @@ mod tests {
         for list in ["h[]", "h[a]", "h[1-b]", "h[-1]", "h[1,]", "h[99999999999]", "h[+1]"] {
             assert!(matches!(expand(list), Err(HostListError::Range(_))), "{list}");
         }
-        for list in ["h[0-999999999]", "h[0-999][0-999]", "h[0-9999],h[0-9999]"] {
+        for list in ["h[0-999999999]", "h[0-999][0-999]", "h[0-39999],h[0-39999]"] {
             assert_eq!(expand(list), Err(HostListError::TooMany), "{list}");
         }
     }
