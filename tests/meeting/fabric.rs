@@ -66,9 +66,8 @@ fn files_that_differ_or_make_no_sense_are_refused() {
     let folder = std::env::temp_dir().join(format!("ringfold-fabric-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let switches = |one: &str, other: &str| {
-        format!(
-            "SwitchName=s1 Nodes={one}\nSwitchName=s2 Nodes={other}\nSwitchName=s0 Switches=s[1-2]\n"
-        )
+        let top = "SwitchName=s0 Switches=s[1-2]\n";
+        format!("SwitchName=s1 Nodes={one}\nSwitchName=s2 Nodes={other}\n{top}")
     };
     let file = |name: &str, text: &str| {
         fs::write(folder.join(name), text).unwrap();

@@ -113,6 +113,11 @@ fn a_recording_tells_the_same_as_the_machine() {
     let xml = folder.join("machine.xml");
     let xml = xml.to_str().unwrap();
     printed(&["--root", copy, "--nccl-xml", xml]);
+    // Where one file is refused, nothing is recorded.
+    let other = folder.join("other");
+    let error = refused(&["--record", other.to_str().unwrap(), "--nccl-xml", xml]);
+    assert_eq!(error, format!("ringfold: {xml} exists; --force replaces it\n"));
+    assert!(!other.exists());
     let nodes = |text: &str| {
         let title = text.lines().next().unwrap_or_default();
         title.split([',', ':']).find(|it| it.contains("NUMA")).map(str::to_owned)
@@ -135,6 +140,8 @@ fn files_that_cannot_be_read_are_named_with_the_reason() {
     let slurm = file("topology.conf", "SwitchName=s1 Nodes=n[1-2]\n");
     let recording = folder.to_str().unwrap();
     let none = folder.join("none");
+    let lost = none.join("fabric.svg");
+    let lost = lost.to_str().unwrap();
     for (arguments, parts) in [
         (vec!["--from", &cut], vec![cut.as_str(), "cut off"]),
         (vec!["--from", &xml], vec![xml.as_str(), "line"]),
@@ -142,6 +149,8 @@ fn files_that_cannot_be_read_are_named_with_the_reason() {
         (vec!["--from", &fabric, &slurm], vec![fabric.as_str(), "one at a time"]),
         (vec!["--from", &fabric, "--nccl-xml", "x"], vec!["describe no machine"]),
         (vec!["--root", recording], vec![recording, "is no recording"]),
+        (vec!["--from", &fabric, "--svg", "x", "--write", "x"], vec!["x: two options name"]),
+        (vec!["--from", &fabric, "--svg", lost], vec![lost, "its folder does not exist"]),
     ] {
         let error = refused(&arguments);
         assert!(error.starts_with("ringfold: ") && error.lines().count() == 1, "{error}");

@@ -90,6 +90,8 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
+    use ringfold_types::limits;
+
     use super::{Plan, PlanError};
     use crate::hosts::parse_list;
 
@@ -109,7 +111,8 @@ mod tests {
     #[test]
     fn impossible_jobs_are_refused() {
         assert_eq!(place(Some(0), "a", false), Err(PlanError::Ranks { asked: 0 }));
-        assert_eq!(place(Some(20_000), "a", true), Err(PlanError::Ranks { asked: 20_000 }));
+        let asked = limits::RANKS_MAX + 1;
+        assert_eq!(place(Some(asked), "a", true), Err(PlanError::Ranks { asked }));
         assert_eq!(place(Some(3), "a:2", false), Err(PlanError::Slots { asked: 3, slots: 2 }));
         assert_eq!(Plan::place(Some(1), &[], true), Err(PlanError::NoHost));
     }

@@ -1,3 +1,5 @@
+//! Agreements from evidence, the same on every rank.
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 

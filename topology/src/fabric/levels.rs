@@ -5,7 +5,7 @@
 //! switch down.
 //!
 //! A cable between levels fits if its ends share neighbours: in the trees of Leiserson (1985), of
-//! Petrini and Vanneschi (k-ary n-trees, 1997) and of Öhring et al. (XGFT, 1995), the switches
+//! Petrini and Vanneschi (k-ary n-trees, 1997) and of Oehring et al. (XGFT, 1995), the switches
 //! below one switch have the same switches above. So most paths along a leaf, a spine, another
 //! leaf and another spine close. Around a misplaced cable they do not.
 //!

@@ -2,7 +2,7 @@
 //!
 //! * A fat tree has cables between neighbouring levels only, and each of its topmost switches
 //!   reaches all leaf switches downwards: Leiserson (1985); k-ary n-trees, Petrini and Vanneschi
-//!   (1997); XGFT, Öhring et al. (1995).
+//!   (1997); XGFT, Oehring et al. (1995).
 //! * Dragonfly+ is groups of leaf and spine switches, and spine switches that join each group to
 //!   every other: Shpiner et al. (2017).
 //! * Torus and HyperX are in `grid`.

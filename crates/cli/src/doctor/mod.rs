@@ -14,7 +14,7 @@ mod report;
 pub(crate) mod rounds;
 mod tables;
 mod tour;
-pub(crate) mod trial;
+mod trial;
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! What calls move across each level of a fabric, in print.
+//! Bytes that calls move across each level of a fabric, in print.
 
 use std::fmt::{self, Write};
 
@@ -30,7 +30,7 @@ pub(super) fn table(text: &mut String, question: &Question) -> fmt::Result {
     writeln!(text, "rail go messages between ranks that have none in common.")
 }
 
-/// What one algorithm states, and what its schedules do.
+/// The bytes that one algorithm states, and those that its schedules send.
 pub(super) fn lines(
     text: &mut String,
     question: &Question,

@@ -174,4 +174,42 @@ mod tests {
             assert!(format!("{error:#}").contains(reason), "{text}: {error:#}");
         }
     }
+
+    /// Cuts a good file, and puts each of some bytes at each place: any of it parses or is refused.
+    #[test]
+    fn a_damaged_file_is_read_or_refused() {
+        let text = "# all\na p0/g0 2 each\nb p0/g1 2 any:8\nc g 3 0,1;2;15\nd p//g 9 each\n";
+        let (mut read, mut refused) = (0, 0);
+        let mut check = |bytes: &[u8]| {
+            // Bytes that are no text are refused where the file is read.
+            let Ok(text) = std::str::from_utf8(bytes) else { return };
+            match parse(text) {
+                Ok(layout) => {
+                    assert!((1..=RANKS_MAX).contains(&layout.size()), "{text}");
+                    read += 1;
+                }
+                Err(error) => {
+                    assert!(!format!("{error:#}").contains('\n'), "{text}: {error:#}");
+                    refused += 1;
+                }
+            }
+        };
+        for at in 0..text.len() {
+            check(&text.as_bytes()[..at]);
+            check(&text.as_bytes()[at..]);
+            for byte in [b' ', b'\n', b'\t', b'#', b'/', b',', b';', b':', b'-', b'0', b'9', 0] {
+                let mut changed = text.as_bytes().to_vec();
+                changed[at] = byte;
+                check(&changed);
+                changed.insert(at, byte);
+                check(&changed);
+            }
+        }
+        // Numbers beyond all integers.
+        for word in ["any:99999999999999999999", "99999999999999999999", "any:65536", "any:-1"] {
+            check(format!("a g 1 {word}").as_bytes());
+            check(format!("a g {word} -").as_bytes());
+        }
+        assert!(read > 100 && refused > 100, "{read} read, {refused} refused");
+    }
 }

@@ -42,7 +42,7 @@ pub(super) fn fabric(fabric: &Fabric, found: &Classification) -> Value {
         "subnets": finding(&found.subnets),
         "crosses": finding(&found.crosses),
         "shows_cables": !fabric.is_partial,
-        "hosts": hosts(found),
+        "hosts": found.hosts.iter().map(place).collect::<Vec<_>>(),
         "ports": ports(fabric, found),
         "switches": switches(fabric),
         "cables": cables(fabric),
@@ -87,9 +87,8 @@ fn kind(found: &Finding<Kind>) -> Value {
     value
 }
 
-fn hosts(found: &Classification) -> Vec<Value> {
-    let host = |it: &HostPlace| json!({ "name": it.host, "pod": it.pod, "group": it.group, "order": it.order });
-    found.hosts.iter().map(host).collect()
+fn place(it: &HostPlace) -> Value {
+    json!({ "name": it.host, "pod": it.pod, "group": it.group, "order": it.order })
 }
 
 fn ports(fabric: &Fabric, found: &Classification) -> Vec<Value> {

@@ -23,6 +23,7 @@ mod switches;
 mod tests;
 mod text;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -87,9 +88,6 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     if let Some(path) = &args.nccl_xml {
         files.push((path, to_nccl_xml(one_machine(&seen)?)));
     }
-    for (path, _) in &files {
-        ensure!(args.force || !path.exists(), "{} exists; --force replaces it", path.display());
-    }
     for (path, text) in &files {
         save(path, text, args.force)?;
     }
@@ -104,12 +102,32 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     Ok(text)
 }
 
+/// Whether all files can be written that the user asked for. Looking may take minutes, and writes
+/// a recording, so this comes first.
+fn may_write(args: &Args) -> anyhow::Result<()> {
+    let files = [&args.svg, &args.write, &args.nccl_xml];
+    let mut paths = BTreeSet::new();
+    for path in files.into_iter().flatten() {
+        let shown = path.display();
+        ensure!(paths.insert(path), "{shown}: two options name this file");
+        // A link to nowhere exists as well.
+        let exists = path.symlink_metadata().is_ok();
+        ensure!(args.force || !exists, "{shown} exists; --force replaces it");
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        // The recording may be the file's folder, and is not there yet.
+        let has_folder = args.record.is_some() || folder.is_none_or(Path::is_dir);
+        ensure!(has_folder, "cannot write {shown}: its folder does not exist");
+    }
+    Ok(())
+}
+
 /// Reads what the user named, or measures; nothing on ranks that only take part in measuring.
 fn look(args: &Args) -> anyhow::Result<Option<Seen>> {
     if args.measure {
         let seen = |network| Seen { network: Some(network), ..Seen::default() };
-        return Ok(measure::measure()?.map(seen));
+        return Ok(measure::measure(|| may_write(args))?.map(seen));
     }
+    may_write(args)?;
     if !args.from.is_empty() {
         return source::files(&args.from).map(Some);
     }

@@ -22,6 +22,10 @@ fn measure(wiring: &Wiring) -> Option<Site> {
     let file = path.to_str().unwrap();
     let output = rig.ringfold(&["topo", "--measure", "--write", file]);
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    // Its stderr is a pipe here, as below ringrun.
+    let log = String::from_utf8(output.stderr).unwrap();
+    assert!(log.contains("ringfold: round 1 of 1: probes 1 of "), "{log}");
+    assert!(log.matches(" of 1: flows ").count() > 0, "{log}");
     fs::remove_file(&path).unwrap();
     Some(Site::parse(file, &text).unwrap())
 }
@@ -77,6 +81,22 @@ fn rails_that_share_a_link_are_told_from_rails_apart() {
         let Some(site) = measure(&wiring) else { return };
         assert_eq!(fault(&wiring, &site), None, "{wiring:?} {site:?}");
     }
+}
+
+#[test]
+fn a_file_that_exists_is_refused_before_anything_is_measured() {
+    let wiring = Wiring { trunks: vec![0, 1], numbers: vec![0, 1], rate: 100 };
+    let Some(rig) = Rig::new(&wiring) else { return };
+    let path = std::env::temp_dir().join(rig.name("old"));
+    let file = path.to_str().unwrap();
+    fs::write(&path, "old").unwrap();
+    let [first, second] = rig.outputs(&["topo", "--measure", "--write", file]);
+    assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+    fs::remove_file(&path).unwrap();
+    let error = format!("ringfold: {file} exists; --force replaces it\n");
+    assert_eq!(String::from_utf8(first.stderr).unwrap(), error);
+    assert_eq!(first.status.code(), Some(2));
+    assert!(second.status.success() && second.stderr.is_empty(), "{second:?}");
 }
 
 /// The wiring of a seed: 2 to 4 rails on random trunks of 50 to 200 Mbit/s. The first rail keeps

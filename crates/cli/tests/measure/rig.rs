@@ -113,8 +113,15 @@ impl Rig {
         format!("{}{part}", self.id)
     }
 
-    /// Runs `ringfold` with these words as two ranks, and hands out rank 0's output.
+    /// Runs `ringfold` with these words as two ranks, which succeed, and hands out rank 0's output.
     pub(crate) fn ringfold(&self, words: &[&str]) -> Output {
+        let [first, second] = self.outputs(words);
+        assert!(first.status.success() && second.status.success(), "{first:?} {second:?}");
+        first
+    }
+
+    /// Runs `ringfold` with these words as two ranks.
+    pub(crate) fn outputs(&self, words: &[&str]) -> [Output; 2] {
         let start = |rank: usize, host: &str| -> Child {
             let mut command = Command::new("ip");
             command.args(["netns", "exec", &self.name(host), "timeout", "120"]);
@@ -129,8 +136,7 @@ impl Rig {
         let (first, second) = (start(0, "a"), start(1, "b"));
         let second = second.wait_with_output().unwrap();
         let first = first.wait_with_output().unwrap();
-        assert!(first.status.success() && second.status.success(), "{first:?} {second:?}");
-        first
+        [first, second]
     }
 }
 

@@ -95,16 +95,16 @@ pub struct Config {
     pub chunk_bytes: Option<usize>,
     /// `RINGFOLD_CHANNELS`: parts of a long call that `ring` and `chain` let go side by side, each
     /// over a TCP connection of its own: a network may give each connection but a share. 1 to 8;
-    /// default: 2 where data goes by TCP only, or the number of rails for TCP if that is more, else 1. What is beyond is taken
-    /// for the nearest.
+    /// default: 2 where data goes by TCP only, or the number of rails for TCP if that is more, else
+    /// 1. Numbers beyond these limits stand for the nearest limit.
     pub channels: Option<u8>,
     /// `RINGFOLD_TOPO`: `off` leaves rails, planes and the order of hosts out of all choices, and
     /// reads nothing about them. Default: `on`; ranks use what is certain of the fabric.
     pub topology: bool,
-    /// `RINGFOLD_TOPO_FILE`: a file that describes the fabric: a site file (`ringfold topo --write`),
-    /// or what `ibnetdiscover`, `iblinkinfo` or `lldpctl -f json` printed, or Slurm's
-    /// `topology.conf`. Ranks look for their ports and their host in it. Those whose files differ do
-    /// not begin, except with LLDP, whose files are of one host each. Default: none.
+    /// `RINGFOLD_TOPO_FILE`: a file that describes the fabric: a site file (`ringfold topo
+    /// --write`), output of `ibnetdiscover`, `iblinkinfo` or `lldpctl -f json`, or Slurm's
+    /// `topology.conf`. Ranks look for their ports and their host in it. Ranks whose files differ
+    /// do not begin, except with LLDP, whose files are of one host each. Default: none.
     pub topology_file: Option<String>,
     /// `RINGFOLD_TIMEOUT`: seconds that one call may take before the ranks are asked who is missing
     /// and the job fails. Default: 600.
@@ -114,9 +114,9 @@ pub struct Config {
     pub join_timeout: Duration,
     /// `RINGFOLD_SOCKET_IFNAME`: network interfaces that may be used, as name prefixes separated by
     /// commas; after `^` those that may not be, after `=` exact names. Rank 0 also waits for the
-    /// others there, unless its place is given by `MASTER_ADDR`, a list of nodes or Open MPI. A list
-    /// of several names, each of which stands for one interface of the host, declares rails for TCP
-    /// in its order. Default: any.
+    /// others there, unless its place is given by `MASTER_ADDR`, a list of nodes or Open MPI. A
+    /// list of several names, each of which stands for one interface of the host, declares rails
+    /// for TCP in its order. Default: any.
     pub socket_ifname: Option<String>,
     /// `RINGFOLD_DEBUG`: how much is logged to standard error: `ERROR`, `WARN`, `INFO`, `DEBUG` or
     /// `TRACE`. If it is set, a `tracing` subscriber is installed unless the program has one;

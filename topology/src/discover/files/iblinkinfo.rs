@@ -185,7 +185,7 @@ fn by_line(text: &str) -> Result<Graph, Reason> {
     Ok(graph)
 }
 
-/// `0x98… "host3 mlx5_3" 22 1[  ] ==(…)==> 0xb8… 7 4[  ] "leaf3" (…)`
+/// `0x98... "host3 mlx5_3" 22 1[  ] ==(...)==> 0xb8... 7 4[  ] "leaf3" (...)`
 fn line(mut scan: Scan<'_>) -> Result<Line<'_>, Reason> {
     let line = scan.line();
     let guid = scan.guid()?;

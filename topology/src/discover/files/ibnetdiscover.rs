@@ -70,7 +70,7 @@ struct Block {
     declared: u16,
 }
 
-/// `Switch 36 "S-…" # "name" base port 0 lid 1 lmc 0` and the like: the node, and how many ports
+/// `Switch 36 "S-..." # "name" base port 0 lid 1 lmc 0` and the like: the node, and how many ports
 /// it has.
 fn block(mut scan: Scan<'_>) -> Result<Option<(Node, u16)>, Reason> {
     let line = scan;
@@ -113,7 +113,7 @@ fn name(mut scan: Scan<'_>) -> Result<&str, Reason> {
     Ok(name)
 }
 
-/// `[1](guid) "S-…"[4](guid) # … 4xEDR`; the GUIDs stand at ports of adapters and routers.
+/// `[1](guid) "S-..."[4](guid) # ... 4xEDR`; the GUIDs stand at ports of adapters and routers.
 fn end(graph: &mut Graph, node: Block, mut scan: Scan<'_>) -> Result<(), Reason> {
     let line = scan;
     let number = bracketed(&mut scan)?;
@@ -178,8 +178,8 @@ pub(super) fn ports(text: &str) -> Result<Graph, Reason> {
     }
 }
 
-/// `CA 22 1 0x98… 4x EDR - SW 7 4 0xb8… ( 'host3 mlx5_3' - 'leaf3' )`, or `SW 6 2 0xb8… 4x EDR
-/// 'leaf2'` for a port without a link.
+/// `CA 22 1 0x98... 4x EDR - SW 7 4 0xb8... ( 'host3 mlx5_3' - 'leaf3' )`, or `SW 6 2 0xb8... 4x
+/// EDR 'leaf2'` for a port without a link.
 fn port(graph: &mut Graph, mut scan: Scan<'_>) -> Result<(), Reason> {
     let line = scan;
     let kind = match scan.word() {

@@ -186,7 +186,7 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// `{"eth0": {…}, "eth1": {…}}`, or in `json0` `{"name": "eth0", …}`.
+    /// `{"eth0": {...}, "eth1": {...}}`, or in `json0` `{"name": "eth0", ...}`.
     fn interfaces(&mut self, interfaces: &Value) -> Result<(), Reason> {
         let Some(fields) = interfaces.as_object() else {
             return Err(Reason::new(1, "has an interface that is no object"));
@@ -253,8 +253,8 @@ impl Found<'_> {
     }
 }
 
-/// A chassis: its identifier and its name. `{"leaf0": {"id": …}}`, `{"id": …}` for one that sends
-/// no name, or in `json0` `{"id": …, "name": …}`.
+/// A chassis: its identifier and its name. `{"leaf0": {"id": ...}}`, `{"id": ...}` for one that
+/// sends no name, or in `json0` `{"id": ..., "name": ...}`.
 fn chassis_of(chassis: &Value) -> (Option<(&str, &str)>, Option<&str>) {
     if let Some(id) = typed(chassis.get("id")) {
         return (Some(id), plain(chassis.get("name")));
@@ -280,13 +280,13 @@ fn is_switch(chassis: &Value) -> bool {
     !capabilities.iter().any(|(_, is_on)| *is_on) || capabilities.iter().any(forwards)
 }
 
-/// `{"type": "mac", "value": "…"}`, or in `json0` a list of it.
+/// `{"type": "mac", "value": "..."}`, or in `json0` a list of it.
 fn typed(value: Option<&Value>) -> Option<(&str, &str)> {
     let value = all(value).next()?;
     Some((value.get("type")?.as_str()?, value.get("value")?.as_str()?))
 }
 
-/// `"…"`, or in `json0` `[{"value": "…"}]`.
+/// `"..."`, or in `json0` `[{"value": "..."}]`.
 fn plain(value: Option<&Value>) -> Option<&str> {
     let value = all(value).next()?;
     value.as_str().or_else(|| value.get("value")?.as_str())

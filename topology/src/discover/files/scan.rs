@@ -112,7 +112,7 @@ pub(super) fn shown(text: &str) -> String {
     match (text.is_empty(), text.char_indices().nth(CHARS)) {
         (true, _) => "nothing".to_owned(),
         (false, None) => format!("{text:?}"),
-        (false, Some((end, _))) => format!("{:?}…", &text[..end]),
+        (false, Some((end, _))) => format!("{:?}...", &text[..end]),
     }
 }
 

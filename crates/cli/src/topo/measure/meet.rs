@@ -162,6 +162,9 @@ impl<'a> Tour<'a> {
                 }
             }
             share(comm, &true)?;
+            // Each NIC of the end with fewer was in a probe.
+            let fewer = |pair: &(usize, usize)| nics(pair.0).min(nics(pair.1));
+            progress.tried(pairs.iter().filter(|pair| step < most(pair)).map(fewer).sum());
         }
         Ok(found)
     }

@@ -6,7 +6,7 @@
 //!
 //! * `nic`: the NICs of a host; `line`: a connection that is bound to one;
 //! * `meet`: rounds and steps; `flows`: the flows of a meeting;
-//! * `infer`: rails from the results; `progress`: a line on a terminal.
+//! * `infer`: rails from the results; `progress`: lines that say how far it is.
 
 mod flows;
 mod infer;
@@ -29,17 +29,25 @@ use super::source::{self, Network};
 use crate::doctor::job::share;
 
 /// The result of measuring; nothing on ranks other than 0. Every rank of the job calls this. Takes
-/// seconds for each host, at most some minutes.
-pub(super) fn measure() -> anyhow::Result<Option<Network>> {
+/// seconds for each host, at most some minutes. Rank 0 first calls `may_write`, and nothing is
+/// measured where that fails.
+pub(super) fn measure(
+    may_write: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<Option<Network>> {
     let config = Config::from_env()?;
     // RDMA is under test here, so ranks talk without it.
     let mut talking = config.clone();
     talking.transports.rdma = false;
     talking.transports.tcp = true;
     let mut comm = Communicator::init_with(&talking)?;
+    let is_first = comm.rank() == Rank(0);
+    let checked = if is_first { may_write() } else { Ok(()) };
+    if share(&mut comm, &checked.is_err())?.contains(&true) {
+        comm.leave()?;
+        return checked.map(|()| None);
+    }
     let cards = share(&mut comm, &Card::of_this_host(&config)?)?;
     let ends = End::all(comm.layout(), cards);
-    let is_first = comm.rank() == Rank(0);
     ensure!(
         ends.len() > 1,
         "--measure: all ranks are on one host; start one on each, as in: ringrun --host a,b \

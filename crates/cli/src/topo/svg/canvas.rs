@@ -166,7 +166,8 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// Colours as far apart as their number allows, from orange to purple. Red is left for faults. `shade` 0 is full, and higher ones are lighter.
+/// Colours as far apart as their number allows, from orange to purple. Red is left for faults.
+/// `shade` 0 is full, and higher ones are lighter.
 pub(super) fn color(at: usize, of: usize, shade: u8) -> String {
     let fraction = |part: usize, whole: usize| {
         let [part, whole] = [part, whole].map(|it| u32::try_from(it).unwrap_or(u32::MAX));

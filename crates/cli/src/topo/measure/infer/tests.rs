@@ -1,3 +1,5 @@
+//! Rails inferred from made-up measurements.
+
 use std::net::IpAddr;
 
 use ringfold_types::Rank;
