@@ -32,7 +32,8 @@ impl File {
 
     /// The name without folders and ending.
     pub(crate) fn stem(&self) -> &str {
-        let name = self.path.rsplit('/').next().unwrap_or_default();
+        let path = self.path.strip_suffix("/mod.rs").unwrap_or(&self.path);
+        let name = path.rsplit('/').next().unwrap_or_default();
         name.split('.').next().unwrap_or_default()
     }
 }

@@ -77,6 +77,7 @@ fn collectives(tree: &Tree) -> Vec<&str> {
 
 fn is_algorithm(file: &File, folder: &str) -> bool {
     let name = file.path.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/'));
+    let name = name.map(|name| name.strip_suffix("/mod.rs").unwrap_or(name));
     name.is_some_and(|name| name != "mod.rs" && name != "tests.rs" && !name.contains('/'))
 }
 
