@@ -94,8 +94,8 @@ impl<'a> HostTree<'a> {
     }
 }
 
-/// A tree of the shape `place` of a rank and a size: of hosts, led by the carriers of a shard, or of
-/// ranks if the fabric is unknown. Made once for all ranks of a call.
+/// A tree of the shape `place` of a rank and a size: of hosts, led by the carriers of a shard, or
+/// of ranks if the fabric is unknown. Made once for all ranks of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct ShardTree<'a, Shape> {
     hosts: Option<HostTree<'a>>,

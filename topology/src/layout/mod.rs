@@ -381,9 +381,9 @@ impl Layout {
     /// By shard, the ranks that carry it: one of each host, in fabric order, with a rail that all
     /// of them reach. No rank carries two. Shards are as many as such ranks allow.
     ///
-    /// Hosts whose rails are unknown carry any shard. If no rail reaches all hosts, each shard is on
-    /// one that most of them have. Without known rails, the ranks of a shard have as many ranks of
-    /// their hosts before them.
+    /// Hosts whose rails are unknown carry any shard. If no rail reaches all hosts, each shard is
+    /// on one that most of them have. Without known rails, the ranks of a shard have as many ranks
+    /// of their hosts before them.
     #[must_use]
     pub fn carriers(&self) -> Cow<'_, [Box<[Rank]>]> {
         if !self.ways.carriers.is_empty() {

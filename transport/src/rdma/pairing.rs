@@ -6,9 +6,9 @@
 //! 3. Where that finds nothing, ports on two rails of one plane pair if both cross.
 //!
 //! Among several candidates, ports of one subnet come first, then ports of equal names, then the
-//! order of the ports. A port without a label that has a partner in its subnet pairs with no port of
-//! another subnet. Of all pairs the ranks use those that both prefer, else those that one prefers.
-//! Of the rest they keep one as a spare, which carries data while no other pair does.
+//! order of the ports. A port without a label that has a partner in its subnet pairs with no port
+//! of another subnet. Of all pairs the ranks use those that both prefer, else those that one
+//! prefers. Of the rest they keep one as a spare, which carries data while no other pair does.
 
 use std::cmp::Reverse;
 use std::net::Ipv6Addr;

@@ -95,8 +95,8 @@ fn tells_for_others(cards: &[Card], layout: &Layout, rank: Rank) -> bool {
     of(rank).is_some() && local.find(|it| of(**it) == of(rank)) == Some(&rank)
 }
 
-/// Every rank's bytes, of which none has more than `longest`. Where a message has no room for all of
-/// them, the ranks take turns.
+/// Every rank's bytes, of which none has more than `longest`. Where a message has no room for all
+/// of them, the ranks take turns.
 fn gather(
     control: &Control,
     bytes: &[u8],
