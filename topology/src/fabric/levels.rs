@@ -89,7 +89,7 @@ fn carrying(graph: &Graph<'_>) -> Vec<bool> {
     carries
 }
 
-/// By switch: 1 for leaf switches. Unless most cables are between switches with hosts, some are
+/// By switch: 1 for leaf switches. Unless most cables are between switches with many hosts, some are
 /// spine or core switches with a host in the wrong place: those with most cables to switches with
 /// twice as many hosts, and those with few hosts that share few neighbours with any leaf switch.
 fn leaves(graph: &Graph<'_>, carries: &[bool]) -> Vec<u32> {
@@ -97,11 +97,13 @@ fn leaves(graph: &Graph<'_>, carries: &[bool]) -> Vec<u32> {
     let mut counts: Vec<usize> = (0..carries.len()).map(hosts).filter(|hosts| *hosts > 0).collect();
     counts.sort_unstable();
     let median = counts.get(counts.len() / 2).copied().unwrap_or(0);
+    let has_few = |switch: usize| hosts(switch) * 4 <= median;
     let (mut all, mut direct) = (0, 0);
     for (switch, links) in graph.links.iter().enumerate() {
         for link in links {
             all += link.cables;
-            direct += if hosts(switch).min(hosts(link.to)) > 0 { link.cables } else { 0 };
+            let is_direct = !has_few(switch) && !has_few(link.to);
+            direct += if is_direct { link.cables } else { 0 };
         }
     }
     let is_direct = direct * 5 > all * 3;
@@ -110,7 +112,6 @@ fn leaves(graph: &Graph<'_>, carries: &[bool]) -> Vec<u32> {
         let below = graph.links[switch].iter().filter(|link| hosts(link.to) >= 2 * hosts(switch));
         below.map(|link| link.cables).sum::<u32>() * 2 > total
     };
-    let has_few = |switch: usize| hosts(switch) * 4 <= median;
     let is_leaf = |switch: usize| {
         hosts(switch) > 0
             && (is_direct

@@ -36,7 +36,7 @@ pub(super) struct Net {
     pub(super) leaves: Vec<usize>,
     /// Its hosts, ascending.
     pub(super) hosts: Vec<usize>,
-    /// The rate that most ports in it have; 0 if unknown.
+    /// The rate that most ports in it have, the fastest of several; 0 if unknown.
     pub(super) gbps: u32,
     /// The number of ports of hosts in it.
     pub(super) ports: usize,
@@ -189,6 +189,11 @@ impl Nets {
         self.list.iter().any(|net| net.role == Role::Outside)
     }
 
+    /// Whether hosts have ports in networks beside those of the fabric.
+    pub(super) fn has_others(&self) -> bool {
+        (0..self.list.len()).any(|net| self.plane(net).is_none())
+    }
+
     /// Makes planes of the rails of stacks if most of the networks cannot be rails.
     pub(super) fn keep_rail_only(&mut self, can_be_rail: impl Fn(usize) -> bool) {
         for stack in self.stacks.iter_mut().filter(|stack| stack.is_rail_only && stack.is_main) {
@@ -255,7 +260,7 @@ fn list(graph: &Graph<'_>, groups: &Groups, of: &[Option<usize>]) -> Vec<Net> {
     }
     let rates = |leaf: &usize| {
         let ports = graph.ports_of[*leaf].iter();
-        ports.map(|port| graph.fabric.ports[*port].gbps).collect::<Vec<u32>>()
+        ports.map(|port| (Reverse(graph.fabric.ports[*port].gbps), 1)).collect::<Vec<_>>()
     };
     let net = |(number, leaves): (usize, Vec<usize>)| {
         let counts = std::mem::take(&mut counts[number]);
@@ -263,7 +268,7 @@ fn list(graph: &Graph<'_>, groups: &Groups, of: &[Option<usize>]) -> Vec<Net> {
         let whole = |ports: usize| if ports * 2 < usual { ports } else { usual };
         Net {
             role: Role::Outside,
-            gbps: mode(leaves.iter().flat_map(rates).map(|rate| (rate, 1))).unwrap_or(0),
+            gbps: mode(leaves.iter().flat_map(rates)).map_or(0, |Reverse(rate)| rate),
             leaves,
             ports: counts.iter().map(|(_, ports)| ports).sum(),
             ports_per_host: usual,

@@ -49,7 +49,7 @@ pub(super) fn shape(graph: &Graph<'_>, levels: &Levels, net: &Net, switches: &[u
         return direct(graph, switches);
     }
     let low = switches.iter().filter(|switch| levels.of[**switch] <= 2).count();
-    let is_grouped = spines * 10 >= sideways * 7 && sideways > 0 && low * 10 >= switches.len() * 9;
+    let is_grouped = spines * 10 >= sideways * 6 && sideways > 0 && low * 10 >= switches.len() * 9;
     if let Some(shape) = is_grouped.then(|| dragonfly(graph, levels, switches, 2)).flatten() {
         return shape;
     }
@@ -246,7 +246,7 @@ fn dragonfly(
         }
     }
     let all = many * many.saturating_sub(1) / 2;
-    let is_joined = many >= least && pairs.len() * 10 >= all * 8 && inside * 10 <= between;
+    let is_joined = many >= least && pairs.len() * 10 >= all * 8 && inside * 8 <= between;
     let is_sure = many > 2 && pairs.len() == all && inside == 0;
     let because = format!(
         "{many} groups of leaf and spine switches are joined by spine switches, {} of {all} pairs \

@@ -301,7 +301,8 @@ fn places(parts: &Parts<'_>) -> Vec<(Option<Place>, Certainty)> {
         || has_unlike_stacks
         || (rails.count == 0 && has_mixed_numbers(parts))
         || (nets.are_bridged && !(rails.is_sure && rails.count > 0))
-        || (graph.fabric.is_partial && (rails.count == 0 || !rails.is_told_by_switches));
+        || (graph.fabric.is_partial
+            && (rails.count == 0 || !rails.is_told_by_switches || nets.has_others()));
     let place = |leaf: usize| {
         let Some((place, certainty)) = label(leaf) else {
             return (lost.get(&leaf).copied(), Certainty::Likely);
