@@ -112,6 +112,7 @@ impl Nets {
             add_missing(&mut nets.list, stack);
         }
         set_roles(graph, groups, &mut nets);
+        nets.doubt_planes(graph);
         nets
     }
 
@@ -148,6 +149,20 @@ impl Nets {
             };
             let next = number.len();
             *net = key.map(|key| *number.entry(key).or_insert(next));
+        }
+    }
+
+    /// Takes planes for likely where a network beside the fabric has ports of the same devices, so
+    /// that it may be another plane.
+    fn doubt_planes(&mut self, graph: &Graph<'_>) {
+        for ((a, b), hosts) in linked(graph, &self.of, 0..graph.hosts.len()) {
+            for (one, other) in [(a, b), (b, a)] {
+                let is_beside = self.list[other].role == Role::Outside
+                    && hosts * 4 >= self.list[other].hosts.len();
+                if is_beside && self.plane(one).is_some() {
+                    self.stacks[self.list[one].stack].is_told = false;
+                }
+            }
         }
     }
 
@@ -409,8 +424,8 @@ fn by_device(
     let mut sets = Sets::new(stack.nets.len());
     let place = |net: usize| stack.nets.binary_search(&net).unwrap_or(0);
     let linked = linked(graph, of, hosts.into_iter());
-    for ((a, b), devices) in linked.into_iter().filter(|((a, b), _)| is_here(*a) && is_here(*b)) {
-        if devices * 2 >= nets[a].hosts.len().min(nets[b].hosts.len()) {
+    for ((a, b), both) in linked.into_iter().filter(|((a, b), _)| is_here(*a) && is_here(*b)) {
+        if both * 2 >= nets[a].hosts.len().min(nets[b].hosts.len()) {
             sets.join(place(a), place(b));
         }
     }

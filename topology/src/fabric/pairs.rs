@@ -51,7 +51,7 @@ pub(super) fn alone(graph: &Graph<'_>, nets: &[Net]) -> Vec<bool> {
     (0..nets.len()).map(|net| size[sets.find(net)] == 1).collect()
 }
 
-/// How many devices of these hosts have ports in two networks, for each two.
+/// How many of these hosts have a device with ports in two networks, for each two.
 pub(super) fn linked(
     graph: &Graph<'_>,
     of: &[Option<usize>],
@@ -66,11 +66,15 @@ pub(super) fn linked(
         let mut ports: Vec<_> = graph.hosts[host].ports.iter().filter_map(port).collect();
         ports.sort_unstable();
         ports.dedup();
+        let mut of_host = Vec::new();
         for device in ports.chunk_by(|a, b| a.0 == b.0) {
             for (index, (_, a)) in device.iter().enumerate() {
-                pairs.extend(device[index + 1..].iter().map(|(_, b)| (*a, *b)));
+                of_host.extend(device[index + 1..].iter().map(|(_, b)| (*a, *b)));
             }
         }
+        of_host.sort_unstable();
+        of_host.dedup();
+        pairs.extend(of_host);
     }
     pairs.sort_unstable();
     pairs.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect()

@@ -215,7 +215,9 @@ fn rail_count(parts: &Parts<'_>) -> Finding<u16> {
     let count = u16::try_from(rails.count).unwrap_or(u16::MAX);
     let is_told = nets.main().all(|stack| stack.is_told);
     let is_seen = !nets.are_bridged && !nets.is_contested && !graph.fabric.is_partial;
-    let is_sure = rails.is_regular && is_told && is_seen;
+    // So many leaf switches that are cut off may be all those of a rail.
+    let cut_off = nets.list.iter().filter(|net| nets.is_fragment(net)).count();
+    let is_sure = rails.is_regular && is_told && is_seen && cut_off * 4 <= parts.groups.count;
     let certainty = if is_sure { Certainty::Certain } else { Certainty::Likely };
     let because = if count == 0 {
         "the ports that a host has in a plane share a leaf switch".to_owned()
@@ -303,11 +305,16 @@ fn places(parts: &Parts<'_>) -> Vec<(Option<Place>, Certainty)> {
         || (nets.are_bridged && !(rails.is_sure && rails.count > 0))
         || (graph.fabric.is_partial
             && (rails.count == 0 || !rails.is_told_by_switches || nets.has_others()));
+    // A switch with far fewer ports than others may be above the leaf switches.
+    let is_small = |leaf: usize| {
+        let net = nets.of[leaf].map(|net| &nets.list[net]);
+        net.is_some_and(|net| graph.ports_of[leaf].len() * 8 * net.leaves.len() <= net.ports)
+    };
     let place = |leaf: usize| {
         let Some((place, certainty)) = label(leaf) else {
             return (lost.get(&leaf).copied(), Certainty::Likely);
         };
-        let is_odd = levels.of[leaf] > 1 || is_unsure || stranger[leaf];
+        let is_odd = levels.of[leaf] > 1 || is_unsure || stranger[leaf] || is_small(leaf);
         let certainty = if is_odd { certainty.min(Certainty::Likely) } else { certainty };
         (Some(place), certainty)
     };
