@@ -73,8 +73,10 @@ impl Net {
             run(&["ip", "netns", "exec", &space, "sh", "-c", forward]);
         }
         let log = fs::File::create(self.folder.join(format!("{name}.log"))).unwrap();
+        // It goes by its host's name, which is each daemon's own.
+        let start = format!("echo {name} > /proc/sys/kernel/hostname; exec lldpd -d -u {socket}");
         let daemon = Command::new("timeout")
-            .args(["120", "ip", "netns", "exec", &space, "lldpd", "-d", "-u", &socket])
+            .args(["120", "ip", "netns", "exec", &space, "unshare", "--uts", "sh", "-c", &start])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -86,7 +88,6 @@ impl Net {
             assert!(start.elapsed() < PATIENCE, "{name}'s lldpd does not start");
             thread::sleep(Duration::from_millis(20));
         }
-        self.client(name, &["lldpcli"], &["configure", "system", "hostname", name]);
         self.client(name, &["lldpcli"], &["configure", "lldp", "tx-interval", "2"]);
     }
 
