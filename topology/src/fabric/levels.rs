@@ -89,9 +89,9 @@ fn carrying(graph: &Graph<'_>) -> Vec<bool> {
     carries
 }
 
-/// By switch: 1 for leaf switches. Unless most cables are between switches with many hosts, some are
-/// spine or core switches with a host in the wrong place: those with most cables to switches with
-/// twice as many hosts, and those with few hosts that share few neighbours with any leaf switch.
+/// By switch: 1 for leaf switches. Unless most cables are between switches with many hosts, some
+/// are spine or core switches with a host in the wrong place: those with most cables to switches
+/// with twice as many hosts, and those with few hosts that share few neighbours with any leaf.
 fn leaves(graph: &Graph<'_>, carries: &[bool]) -> Vec<u32> {
     let hosts = |switch: usize| if carries[switch] { graph.ports_of[switch].len() } else { 0 };
     let mut counts: Vec<usize> = (0..carries.len()).map(hosts).filter(|hosts| *hosts > 0).collect();
