@@ -1,5 +1,5 @@
-//! What a call moves across each level of a fabric: within hosts, within leaf groups, across spines
-//! and across pods, and how much of it changes rails.
+//! The messages and bytes of a call that cross each level of a fabric: within hosts, within leaf
+//! groups, across spines and across pods. Those that change rails are counted too.
 //!
 //! Every algorithm states its messages (`Algorithm::messages`), and `measured` counts those of
 //! schedules.

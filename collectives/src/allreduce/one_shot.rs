@@ -44,7 +44,7 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
     steps.build()
 }
 
-/// What all ranks have, in equal forms; this one has `own`.
+/// The inputs of all ranks, all in the form of `own`, which is this rank's.
 pub(super) fn in_rank_order(own: Slice, rank: Rank, size: usize) -> Vec<Source> {
     let source = |from| match from {
         _ if from == rank => Source::Local(own),

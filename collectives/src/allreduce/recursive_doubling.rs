@@ -44,19 +44,9 @@ fn messages(messages: &mut Messages<'_>) {
 
 /// States the messages of `size` ranks that have `count` elements in `own` form.
 pub(super) fn exchanges(messages: &mut Messages<'_>, size: usize, count: usize, own: Form) {
-    let cube = Cube::of(size);
-    for corner in 0..cube.corners() {
-        let rank = cube.rank(corner);
-        if let Role::Corner(_, Some(folded)) = cube.role(rank) {
-            messages.send(folded, rank, own, count);
-            messages.send(rank, folded, Form::Element, count);
-        }
-        for round in 0..cube.dimensions {
-            let is_own = round == 0 && !cube.stands_for_two(corner);
-            let form = if is_own { own } else { Form::Accumulator };
-            messages.send(rank, cube.rank(neighbour(corner, round)), form, count);
-        }
-    }
+    Cube::of(size).state(messages, count, own, |messages, [from, to], sums, _| {
+        messages.send(from, to, sums, count);
+    });
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {

@@ -133,7 +133,7 @@ fn sources(place: &Place, own: Slice) -> alloc::vec::Vec<Source> {
     core::iter::once(Source::Local(own)).chain(below).collect()
 }
 
-/// What a child sends up.
+/// The form in which a child sends its sums up: a leaf has only its input.
 const fn form_of(child: &Child) -> Form {
     if child.is_leaf { Form::Element } else { Form::Accumulator }
 }

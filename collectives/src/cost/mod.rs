@@ -256,8 +256,8 @@ pub fn price(algorithm: &Algorithm, call: &Call, layout: &Layout, chunk: usize) 
     Duration::from_nanos(u64::try_from(time / 1000).unwrap_or(u64::MAX))
 }
 
-/// What an all-reduce takes between the hosts, in picoseconds, where only the carriers of shards
-/// take part.
+/// The time of an all-reduce between the hosts, in picoseconds. Only the carriers of shards take
+/// part there.
 pub(crate) fn between_hosts(levels: &Levels, call: &Call, layout: &Layout) -> u128 {
     between(levels, call, layout, usize::MAX).total(layout)
 }

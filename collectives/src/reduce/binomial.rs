@@ -47,7 +47,7 @@ fn messages(messages: &mut Messages<'_>) {
     }
 }
 
-/// What a child sends up.
+/// The form in which a child sends its sums up: a leaf has only its input.
 const fn form_of(child: &Child) -> Form {
     if child.is_leaf { Form::Element } else { Form::Accumulator }
 }

@@ -1,4 +1,4 @@
-//! How a call is spread: over which levels, and what the last of them does.
+//! The levels over which a call is spread, and the flat algorithm of the last one.
 
 use alloc::vec::Vec;
 
@@ -18,7 +18,7 @@ const SHARD_BYTES: usize = 4 * 1024;
 /// Hosts of a leaf group up to which carriers send to all others there.
 const GROUP_MAX: usize = 64;
 
-/// What the carriers of a part may do.
+/// The flat algorithms by which the carriers of a part may reduce it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flat {
     Doubling,
@@ -73,13 +73,13 @@ pub(crate) struct Levels {
     pub(crate) shards: usize,
     /// Leaf groups, if they are a level.
     pub(crate) groups: Option<Groups>,
-    /// What the carriers of a part do,
+    /// The algorithm by which the carriers of a part reduce it.
     pub(crate) rail: Flat,
-    /// and their call.
+    /// The call of the carriers of a part.
     pub(crate) rail_call: Call,
 }
 
-/// Leaf groups as a level.
+/// The sizes of leaf groups that are a level.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Groups {
     pub(crate) count: usize,

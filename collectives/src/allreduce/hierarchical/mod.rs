@@ -19,10 +19,10 @@
 //! Long shards do so piece by piece. To let two pieces take turns, one within the hosts while the
 //! other is between them, gained a quarter at best and lost as much elsewhere, as measured.
 //!
-//! With h hosts of k ranks each, and g hosts in each group, if groups are a level:
+//! The costs are those of h hosts of k ranks each, with g hosts in each group if groups are a level.
 //! Steps: those of step 3 on h ranks, or on h/g and 2 more; and 2 more. Sent by each rank: 2(k-1)/k
-//! of the buffer to ranks of its host, 2(g-1)/g of 1/k to ranks of its group, and what step 3 sends
-//! of 1/k of the buffer, or of 1/gk.
+//! of the buffer to ranks of its host, and 2(g-1)/g of 1/k to ranks of its group. Step 3 sends its
+//! share of 1/k of the buffer, or of 1/gk.
 //!
 //! Cho, Finkler and Kung, "BlueConnect: Novel hierarchical all-reduce on multi-tired network for
 //! deep learning", 2019.
@@ -278,7 +278,7 @@ fn teams(levels: &Levels, layout: &Layout, ranks: &[Rank], rank: Rank) -> (Team,
     (group, Team::new(rail, rank))
 }
 
-/// What pieces use in turn.
+/// The memory that all pieces use, one after the other.
 struct Scratch {
     /// Sums of this rank's host,
     sums: Slice,
