@@ -10,7 +10,8 @@
 //! * `crossing`: what a call moves across each level of a fabric;
 //! * `pattern`: who talks to whom, integers only;
 //! * `allreduce`, `allgather`, `reduce_scatter`, `broadcast`, `reduce`, `barrier`: one file per
-//!   algorithm; `algorithm` lists them; `cost` and `select` choose.
+//!   algorithm, which states the facts of `algorithm`; `catalog` lists them; `cost` and `select`
+//!   choose.
 //!
 //! Nothing here knows that transports, clocks or environments exist.
 #![no_std]
@@ -23,12 +24,14 @@ mod allgather;
 mod allreduce;
 mod barrier;
 mod broadcast;
+mod catalog;
 pub mod check;
 pub mod chunk;
 pub mod cost;
 pub mod crossing;
 pub mod machine;
 mod pattern;
+mod plan;
 mod printed;
 mod reduce;
 mod reduce_scatter;

@@ -9,7 +9,6 @@ use std::fmt::Write;
 use std::hash::{Hash, Hasher};
 
 use ringfold_collectives::cost::price;
-use ringfold_collectives::crossing::stated;
 use ringfold_collectives::select::{
     Constraints, Measurements, chunk_len, is_possible, may_be_attached, select, select_in_windows,
 };
@@ -138,7 +137,7 @@ fn digest(algorithm: &Algorithm) -> u64 {
                     let call = call(collective, *data_type, bytes, layout.size());
                     let Stated { steps, sent } = (algorithm.stated)(&call, &layout);
                     (steps as u64, sent as u64).hash(&mut digest);
-                    let crossing = stated(algorithm, &call, &layout);
+                    let crossing = algorithm.crossing(&call, &layout);
                     format!("{crossing:?}").hash(&mut digest);
                     is_possible(algorithm, &call, &layout).hash(&mut digest);
                     let is_tried = may_be_attached(&call, layout.size());

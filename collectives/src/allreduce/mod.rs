@@ -4,7 +4,7 @@
 
 mod double_tree;
 mod halving_doubling;
-pub(crate) mod hierarchical;
+mod hierarchical;
 mod one_shot;
 mod recursive_doubling;
 mod ring;

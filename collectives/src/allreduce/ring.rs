@@ -14,14 +14,22 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::{block, blocks_of, chunks, part};
 use crate::crossing::Messages;
 use crate::pattern::ring;
 use crate::schedule::{Builder, Form, Schedule, Source};
 
-pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::AllReduce, name: "ring", schedule, stated, messages };
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    collective: Collective::AllReduce,
+    name: "ring",
+    needs: Needs::Links,
+    way: Way::Ring,
+    schedule,
+    stated,
+    moved: Moved::sums_then_results,
+    messages,
+};
 
 /// Chunks of a block that are on their way at once.
 const IN_FLIGHT: usize = 4;

@@ -12,7 +12,6 @@ use ringfold_types::{Call, Collective};
 
 use crate::algorithm::Algorithm;
 use crate::cost::price;
-use crate::crossing::stated;
 use crate::schedule::Form;
 use crate::stage::pieces;
 
@@ -121,7 +120,7 @@ fn cheapest_on_rails(
     let mut known: Vec<&Algorithm> = Algorithm::of(call.collective).iter().collect();
     known.retain(|algorithm| fits(algorithm));
     known.sort_by_cached_key(|algorithm| price(algorithm, call, layout, chunk_len(call, layout)));
-    known.into_iter().find(|it| stated(it, call, layout).off_rail.messages == 0)
+    known.into_iter().find(|it| it.crossing(call, layout).off_rail.messages == 0)
 }
 
 /// The shortest messages for which attached algorithms are tried: others fit the cache so well that

@@ -7,7 +7,6 @@ use ringfold_types::Call;
 
 use crate::algorithm::Algorithm;
 use crate::allreduce::{halving_doubling, recursive_doubling, ring};
-use crate::cost;
 use crate::crossing::Messages;
 use crate::schedule::Form;
 
@@ -20,7 +19,7 @@ const GROUP_MAX: usize = 64;
 
 /// The flat algorithms by which the carriers of a part may reduce it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flat {
+pub(super) enum Flat {
     Doubling,
     Halves,
     Ring,
@@ -30,7 +29,7 @@ impl Flat {
     /// All of them; of two that cost the same, the first one is chosen.
     pub(super) const ALL: [Self; 3] = [Self::Doubling, Self::Halves, Self::Ring];
 
-    pub(crate) const fn algorithm(self) -> &'static Algorithm {
+    pub(super) const fn algorithm(self) -> &'static Algorithm {
         match self {
             Self::Doubling => &recursive_doubling::ALGORITHM,
             Self::Halves => &halving_doubling::ALGORITHM,
@@ -65,28 +64,28 @@ impl Flat {
 
 /// How a call is spread.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Levels {
-    pub(crate) hosts: usize,
+pub(super) struct Levels {
+    pub(super) hosts: usize,
     /// Ranks of the host that has most.
-    pub(crate) most: usize,
+    pub(super) most: usize,
     /// Shards, and so carriers of a host.
-    pub(crate) shards: usize,
+    pub(super) shards: usize,
     /// Leaf groups, if they are a level.
-    pub(crate) groups: Option<Groups>,
+    pub(super) groups: Option<Groups>,
     /// The algorithm by which the carriers of a part reduce it.
-    pub(crate) rail: Flat,
+    pub(super) rail: Flat,
     /// The call of the carriers of a part.
-    pub(crate) rail_call: Call,
+    pub(super) rail_call: Call,
 }
 
 /// The sizes of leaf groups that are a level.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Groups {
-    pub(crate) count: usize,
+pub(super) struct Groups {
+    pub(super) count: usize,
     /// Hosts of the group that has most,
-    pub(crate) most: usize,
+    pub(super) most: usize,
     /// and of the one that has fewest: parts of a shard.
-    pub(crate) parts: usize,
+    pub(super) parts: usize,
 }
 
 impl Groups {
@@ -100,13 +99,6 @@ impl Groups {
 }
 
 impl Levels {
-    /// The cheapest way to spread `call`.
-    pub(crate) fn of(call: &Call, layout: &Layout) -> Self {
-        let price = |levels: &Self| cost::between_hosts(levels, call, layout);
-        let cheapest = Self::all(call, layout).min_by_key(price);
-        cheapest.unwrap_or_else(|| Self::new(call, layout, None, Flat::Ring))
-    }
-
     /// All ways to spread `call`: between hosts at once, or between leaf groups if there are any.
     pub(super) fn all<'a>(
         call: &'a Call,
@@ -118,7 +110,7 @@ impl Levels {
         both.map(|(groups, flat)| Self::new(call, layout, groups, flat))
     }
 
-    fn new(call: &Call, layout: &Layout, groups: Option<Groups>, rail: Flat) -> Self {
+    pub(super) fn new(call: &Call, layout: &Layout, groups: Option<Groups>, rail: Flat) -> Self {
         let (hosts, (_, most)) = (layout.hosts(), layout.ranks_per_host());
         let carriers = layout.carriers().len();
         let shards = (call.count * call.data_type.bytes() / SHARD_BYTES).clamp(1, carriers.max(1));
@@ -127,12 +119,12 @@ impl Levels {
     }
 
     /// Ranks that reduce a part of a shard among each other.
-    pub(crate) fn units(&self) -> usize {
+    pub(super) fn units(&self) -> usize {
         self.groups.map_or(self.hosts, |groups| groups.count)
     }
 
     /// Parts of a shard.
-    pub(crate) fn parts(&self) -> usize {
+    pub(super) fn parts(&self) -> usize {
         self.groups.map_or(1, |groups| groups.parts)
     }
 

@@ -28,6 +28,7 @@
 //! deep learning", 2019.
 
 mod levels;
+mod price;
 #[cfg(test)]
 mod tests;
 
@@ -40,25 +41,27 @@ use super::halving_doubling::Halves;
 use super::recursive_doubling::Doubling;
 use super::ring::Ring;
 use super::two_shot::{first_shot, piece_len, second_shot};
-use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::{block, blocks_of, part};
 use crate::crossing::Messages;
 use crate::schedule::{Builder, Form, Schedule};
-use levels::Flat;
-pub(crate) use levels::{Groups, Levels};
+use levels::{Flat, Levels};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllReduce,
     name: "hierarchical",
+    needs: Needs::Links,
+    way: Way::Levels(price::price),
     schedule,
     stated,
+    moved: Moved::sums_then_results,
     messages,
 };
 
 /// The busiest rank is a carrier of a shard and of a part, where most ranks and hosts are. An upper
 /// bound where hosts or groups have different sizes.
 fn stated(call: &Call, layout: &Layout) -> Stated {
-    stated_by(call, &Levels::of(call, layout))
+    stated_by(call, &price::cheapest(call, layout))
 }
 
 fn stated_by(call: &Call, levels: &Levels) -> Stated {
@@ -73,7 +76,7 @@ fn stated_by(call: &Call, levels: &Levels) -> Stated {
 }
 
 fn messages(messages: &mut Messages<'_>) {
-    by_levels(messages, &Levels::of(messages.call, messages.layout));
+    by_levels(messages, &price::cheapest(messages.call, messages.layout));
 }
 
 fn by_levels(messages: &mut Messages<'_>, levels: &Levels) {
@@ -112,7 +115,7 @@ fn shots(messages: &mut Messages<'_>, carrier: Rank, team: &[Rank], own: Form, c
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
-    schedule_by(plan, Levels::of(&plan.call, plan.layout))
+    schedule_by(plan, price::cheapest(&plan.call, plan.layout))
 }
 
 fn schedule_by(plan: &Plan<'_>, levels: Levels) -> Schedule {
