@@ -154,7 +154,7 @@ struct Passage {
     busy: u128,
     /// The messages and bytes that go to other hosts, of 1024.
     away: u128,
-    /// The time in quarters of what it would be if links of both kinds did not mix.
+    /// How much slower all is where links of both kinds mix, in quarters.
     quarters: u128,
 }
 
