@@ -49,8 +49,8 @@ pub(crate) enum Way {
     /// The root sends to every other rank.
     FromRoot,
     /// Levels of hosts have a way each. The function prices a call on ranks that are there, in
-    /// picoseconds, if pipelines pass on so many elements at a time.
-    Levels(fn(&Call, &Layout, usize) -> u128),
+    /// picoseconds, if pipelines pass on `chunk` elements at a time.
+    Levels(fn(&Call, &Layout, chunk: usize) -> u128),
 }
 
 impl Way {
@@ -108,8 +108,8 @@ pub struct Algorithm {
     pub schedule: fn(&Plan<'_>) -> Schedule,
     /// States the cost of a call on ranks that are there.
     pub stated: fn(&Call, &Layout) -> Stated,
-    /// States the elements that the busiest rank moves, if it sends so many.
-    pub(crate) moved: fn(&Call, &Layout, usize) -> Moved,
+    /// States the elements that the busiest rank moves if it sends `sent`.
+    pub(crate) moved: fn(&Call, &Layout, sent: usize) -> Moved,
     /// States its messages. None where ranks reach into each other's memory, on one host.
     pub(crate) messages: fn(&mut Messages<'_>),
 }

@@ -5,10 +5,8 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::Call;
 
-use crate::algorithm::Algorithm;
+use crate::allreduce::flat::Flat;
 use crate::allreduce::{halving_doubling, recursive_doubling, ring};
-use crate::crossing::Messages;
-use crate::schedule::Form;
 
 /// Bytes that a shard has at least: below that, the messages of one more rank cost a host more than
 /// it spares the others.
@@ -17,50 +15,10 @@ const SHARD_BYTES: usize = 4 * 1024;
 /// Hosts of a leaf group up to which carriers send to all others there.
 const GROUP_MAX: usize = 64;
 
-/// The flat algorithms by which the carriers of a part may reduce it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flat {
-    Doubling,
-    Halves,
-    Ring,
-}
-
-impl Flat {
-    /// All of them; of two that cost the same, the first one is chosen.
-    pub(super) const ALL: [Self; 3] = [Self::Doubling, Self::Halves, Self::Ring];
-
-    pub(super) const fn algorithm(self) -> &'static Algorithm {
-        match self {
-            Self::Doubling => &recursive_doubling::ALGORITHM,
-            Self::Halves => &halving_doubling::ALGORITHM,
-            Self::Ring => &ring::ALGORITHM,
-        }
-    }
-
-    /// Elements that `size` ranks reduce together, where pipelines pass on `chunk`.
-    pub(super) fn section(self, size: usize, chunk: usize) -> usize {
-        match self {
-            Self::Doubling => chunk,
-            Self::Halves => halving_doubling::section(size, chunk),
-            Self::Ring => ring::section(size, chunk),
-        }
-    }
-
-    /// States the messages of `size` ranks that have `count` elements in `own` form.
-    pub(super) fn messages(
-        self,
-        messages: &mut Messages<'_>,
-        size: usize,
-        count: usize,
-        own: Form,
-    ) {
-        match self {
-            Self::Doubling => recursive_doubling::exchanges(messages, size, count, own),
-            Self::Halves => halving_doubling::exchanges(messages, size, count, own),
-            Self::Ring => ring::around(messages, size, count, own),
-        }
-    }
-}
+/// The flat algorithms by which the carriers of a part may reduce it. Of two that cost the same,
+/// the first one is chosen.
+pub(super) const RAILS: [&Flat; 3] =
+    [&recursive_doubling::FLAT, &halving_doubling::FLAT, &ring::FLAT];
 
 /// How a call is spread.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +31,7 @@ pub(super) struct Levels {
     /// Leaf groups, if they are a level.
     pub(super) groups: Option<Groups>,
     /// The algorithm by which the carriers of a part reduce it.
-    pub(super) rail: Flat,
+    pub(super) rail: &'static Flat,
     /// The call of the carriers of a part.
     pub(super) rail_call: Call,
 }
@@ -106,11 +64,16 @@ impl Levels {
     ) -> impl Iterator<Item = Self> + use<'a> {
         let groups = Groups::of(&layout.leaf_groups()).map(Some);
         let groups = core::iter::once(None).chain(groups);
-        let both = groups.flat_map(|groups| Flat::ALL.map(|flat| (groups, flat)));
-        both.map(|(groups, flat)| Self::new(call, layout, groups, flat))
+        let both = groups.flat_map(|groups| RAILS.map(|rail| (groups, rail)));
+        both.map(|(groups, rail)| Self::new(call, layout, groups, rail))
     }
 
-    pub(super) fn new(call: &Call, layout: &Layout, groups: Option<Groups>, rail: Flat) -> Self {
+    pub(super) fn new(
+        call: &Call,
+        layout: &Layout,
+        groups: Option<Groups>,
+        rail: &'static Flat,
+    ) -> Self {
         let (hosts, (_, most)) = (layout.hosts(), layout.ranks_per_host());
         let carriers = layout.carriers().len();
         let shards = (call.count * call.data_type.bytes() / SHARD_BYTES).clamp(1, carriers.max(1));
@@ -130,6 +93,6 @@ impl Levels {
 
     /// Elements of each shard that are reduced together, where pipelines pass on `chunk`.
     pub(super) fn section(&self, chunk: usize) -> usize {
-        self.parts() * self.rail.section(self.units(), chunk)
+        self.parts() * (self.rail.section)(self.units(), chunk)
     }
 }

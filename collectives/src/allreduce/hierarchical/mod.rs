@@ -32,20 +32,19 @@ mod price;
 #[cfg(test)]
 mod tests;
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use super::halving_doubling::Halves;
-use super::recursive_doubling::Doubling;
-use super::ring::Ring;
+use super::flat::{Reducer, Seat};
 use super::two_shot::{first_shot, piece_len, second_shot};
 use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::{block, blocks_of, part};
 use crate::crossing::Messages;
 use crate::schedule::{Builder, Form, Schedule};
-use levels::{Flat, Levels};
+use levels::Levels;
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllReduce,
@@ -66,7 +65,7 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 
 fn stated_by(call: &Call, levels: &Levels) -> Stated {
     let Levels { most, shards, groups, rail, rail_call, .. } = *levels;
-    let of_rail = (rail.algorithm().stated)(&rail_call, &Layout::apart(levels.units()));
+    let of_rail = (rail.algorithm.stated)(&rail_call, &Layout::apart(levels.units()));
     let within = if most > 1 { shards - 1 + most - 1 } else { 0 };
     let in_group = groups.map_or(0, |groups| groups.parts - 1 + groups.most - 1);
     Stated {
@@ -92,7 +91,7 @@ fn by_levels(messages: &mut Messages<'_>, levels: &Levels) {
     let leaf_groups = layout.leaf_groups();
     for ranks in shards.iter().filter(|_| levels.hosts > 1) {
         if levels.groups.is_none() {
-            messages.among(ranks, |it| levels.rail.messages(it, size, count, own));
+            messages.among(ranks, |it| (levels.rail.messages)(it, size, count, own));
             continue;
         }
         let group = |places: &Vec<usize>| places.iter().map(|place| ranks[*place]).collect();
@@ -101,7 +100,7 @@ fn by_levels(messages: &mut Messages<'_>, levels: &Levels) {
             groups.iter().for_each(|group| shots(messages, group[at], group, own, count));
             let rail: Vec<Rank> = groups.iter().map(|group| group[at]).collect();
             let sums = Form::Accumulator;
-            messages.among(&rail, |it| levels.rail.messages(it, size, count, sums));
+            messages.among(&rail, |it| (levels.rail.messages)(it, size, count, sums));
         }
     }
 }
@@ -183,8 +182,7 @@ impl<'a> Member<'a> {
         let (group, rail) =
             carried.map(|ranks| teams(&levels, layout, ranks, rank)).unwrap_or_default();
         // Without sums of its host, in place, it sends what results overwrite.
-        let is_narrow = levels.most == 1 && levels.rail == Flat::Doubling;
-        let is_narrow = is_narrow && levels.groups.is_none();
+        let is_narrow = levels.most == 1 && levels.groups.is_none() && levels.rail.overwrites;
         let chunk = if is_narrow { chunk.min(plan.eager()) } else { chunk };
         let mut member = Self { plan, levels, host, group, rail, section: 1 };
         member.section = levels.section(chunk).min(member.shard(0).len).max(1);
@@ -287,14 +285,8 @@ struct Scratch {
     sums: Slice,
     /// and of its leaf group.
     of_group: Slice,
-    rail: Rail,
-}
-
-/// A rank among the carriers of a part.
-enum Rail {
-    Doubling(Doubling),
-    Halves(Halves),
-    Ring(Ring),
+    /// This rank among the carriers of a part.
+    rail: Box<dyn Reducer>,
 }
 
 impl Scratch {
@@ -306,30 +298,14 @@ impl Scratch {
         let longest = block(Buffer::Input, section, levels.parts(), 0).len;
         let longest = if rail.ranks.is_empty() { 0 } else { longest };
         let of_group = steps.scratch(if levels.groups.is_some() { longest } else { 0 });
-        let (me, size) = (rail.me(), levels.units());
-        let rail = match levels.rail {
-            Flat::Ring => {
-                let longest = block(Buffer::Input, longest, size, 0).len;
-                Rail::Ring(Ring::new(steps, me, size, plan.chunk, longest))
-            }
-            Flat::Halves => {
-                // They are halved where they are.
-                let sums = if of_group.len > 0 { of_group } else { sums };
-                let sums = if sums.len > 0 { sums } else { steps.scratch(longest) };
-                Rail::Halves(Halves::new(me, size, sums))
-            }
-            Flat::Doubling => Rail::Doubling(Doubling::new(steps, me, size, longest)),
+        let seat = Seat {
+            rank: rail.me(),
+            size: levels.units(),
+            chunk: plan.chunk,
+            longest,
+            sums: if of_group.len > 0 { of_group } else { sums },
         };
+        let rail = (levels.rail.prepare)(steps, &seat);
         Self { sums, of_group, rail }
-    }
-}
-
-impl Rail {
-    fn piece(&self, steps: &mut Builder, own: Slice, result: Slice) {
-        match self {
-            Self::Doubling(doubling) => doubling.piece(steps, own, result),
-            Self::Halves(halves) => halves.piece(steps, own, result),
-            Self::Ring(ring) => ring.piece(steps, own, result),
-        }
     }
 }

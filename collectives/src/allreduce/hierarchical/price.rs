@@ -3,7 +3,7 @@
 use ringfold_topology::Layout;
 use ringfold_types::Call;
 
-use super::levels::{Flat, Groups, Levels};
+use super::levels::{Groups, Levels, RAILS};
 use crate::cost::bill::{Bill, Site};
 use crate::cost::rates::{
     ACROSS_HOSTS, COMBINED_BYTE_PS, SAME_HOST, TURN_PS, WOKEN_PS, crowded_quarters, longer_ps,
@@ -14,7 +14,7 @@ use crate::schedule::Form;
 pub(super) fn cheapest(call: &Call, layout: &Layout) -> Levels {
     let price = |levels: &Levels| between(levels, call, layout, usize::MAX).total(layout);
     let cheapest = Levels::all(call, layout).min_by_key(price);
-    cheapest.unwrap_or_else(|| Levels::new(call, layout, None, Flat::Ring))
+    cheapest.unwrap_or_else(|| Levels::new(call, layout, None, RAILS[0]))
 }
 
 /// The bill between leaf groups, or between hosts, by `levels.rail`, and within groups of two shots.
@@ -25,7 +25,7 @@ fn between(levels: &Levels, call: &Call, layout: &Layout, chunk: usize) -> Bill 
     let layout_of_rail = Layout::apart(size);
     let site =
         Site { layout: &layout_of_rail, hosts: size, crowd: *shards, borders: size, is_dense };
-    let bill = Bill::of(rail.algorithm(), rail_call, &site, chunk);
+    let bill = Bill::of(rail.algorithm, rail_call, &site, chunk);
     let work = bill.work * (size * levels.parts() * shards) as u128 / layout.size() as u128;
     let bill = Bill { work, ..bill };
     match levels.groups {
