@@ -11,7 +11,8 @@
 //! * `crossing`: what a call moves across each level of a fabric;
 //! * `pattern`: who talks to whom, integers only;
 //! * `allreduce`, `allgather`, `reduce_scatter`, `broadcast`, `reduce`, `barrier`: one file per
-//!   algorithm; `algorithm` lists them; `cost` and `select` choose.
+//!   algorithm, which states the facts of `algorithm`; `catalog` lists them; `cost` and `select`
+//!   choose.
 //!
 //! Nothing here knows that transports, clocks or environments exist.
 #![no_std]
@@ -24,11 +25,13 @@ mod allgather;
 mod allreduce;
 mod barrier;
 mod broadcast;
+mod catalog;
 pub mod check;
 pub mod chunk;
 pub mod cost;
 pub mod crossing;
 mod pattern;
+mod plan;
 mod printed;
 pub mod program;
 mod reduce;
