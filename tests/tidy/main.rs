@@ -1,7 +1,7 @@
 //! The rules of the house, checked on the tree as it lies here. All offences are reported at once.
 //!
 //! * `tree` reads the files; `rust` tells code from comments and strings;
-//! * `imports`: which crate may use which; `place`: what may be where; `text`: sizes and words;
+//! * `imports`: which crate may use which; `place`: what may be where; `text`: lines and words;
 //! * `written`: what the documents must mention.
 //!
 //! A rule is a function from the tree to its offences, tested beside it on trees that break it.
