@@ -277,7 +277,7 @@ impl<'a> Reader<'a> {
             return;
         }
         if path.len() > 1 {
-            let path = self.from_the_file(path);
+            let path = self.at_the_top(path);
             self.module.paths.push(Mention { path, line });
         } else {
             self.module.words.entry(path.remove(0)).or_insert(line);
@@ -325,12 +325,12 @@ impl<'a> Reader<'a> {
             name = self.text(1).into();
             self.at += 2;
         }
-        let mention = Mention { path: self.from_the_file(path), line };
+        let mention = Mention { path: self.at_the_top(path), line };
         self.module.imports.push(Import { name, mention, is_public });
     }
 
     /// The path as it would be written at the top of the file.
-    fn from_the_file(&self, mut path: Vec<String>) -> Vec<String> {
+    fn at_the_top(&self, mut path: Vec<String>) -> Vec<String> {
         let supers = path.iter().take_while(|name| *name == "super").count();
         path.drain(..supers.min(self.inner.len()));
         if supers > 0 && supers <= self.inner.len() {
