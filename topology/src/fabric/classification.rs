@@ -1,7 +1,5 @@
-//! What kind of fabric a graph is, which ports share a rail, and what is odd about it.
+//! The answer: what kind of fabric a graph is, which ports share a rail, and what is odd about it.
 
-use super::Fabric;
-use super::verdict;
 use crate::certainty::{Certainty, Finding};
 
 /// The kinds of fabric that have a name.
@@ -106,12 +104,4 @@ pub struct Classification {
     pub crosses: Finding<bool>,
     /// What does not fit.
     pub oddities: Vec<Oddity>,
-}
-
-/// Classifies a fabric. Takes time and memory in proportion to the fabric.
-///
-/// A fabric that cannot be, as one with two switches of one identifier, is unknown.
-#[must_use]
-pub fn classify(fabric: &Fabric) -> Classification {
-    verdict::classify(fabric)
 }

@@ -1,10 +1,40 @@
-//! What a layout takes of an agreement.
+//! The answer, and what a layout takes of it.
 
-use super::{Agreement, Known, RankEvidence};
-use crate::certainty::Certainty;
+use super::known::{Known, RankEvidence};
+use crate::certainty::{Certainty, Finding};
 use crate::fabric::Place;
 use crate::machine::Network;
 use crate::{Path, RankReach, Reach};
+
+/// What all ranks agree on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agreement {
+    /// Hosts in fabric order. Where the order is unknown: by number, without groups.
+    pub hosts: Finding<Vec<AgreedHost>>,
+    /// Numbers of the rails, ascending; none if they are unknown.
+    pub rails: Finding<Vec<u16>>,
+    /// Numbers of the planes, ascending.
+    pub planes: Vec<u8>,
+    /// By index of evidence and of its port: where the port is, if that is certain.
+    pub labels: Vec<Vec<Option<Place>>>,
+    /// Whether ports on different rails reach each other, if that is certain.
+    pub crosses: Option<bool>,
+    /// Evidence that was ignored, and why, in sentences for people.
+    pub ignored: Vec<String>,
+}
+
+/// A host, and the groups around it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AgreedHost {
+    /// Its number.
+    pub host: u32,
+    /// The number of its machine.
+    pub machine: u32,
+    /// The number of its leaf group; nothing if that is unknown.
+    pub group: Option<u32>,
+    /// The number of its pod; nothing if that is unknown, or there are no pods.
+    pub pod: Option<u32>,
+}
 
 impl Agreement {
     /// By number of host: its path. Nothing if the order of hosts is not certain. A host whose
