@@ -30,7 +30,7 @@ impl Peer {
         settings: &Settings,
     ) {
         let Some(it) = self.paths.get(path).filter(|path| path.lives(life)) else { return };
-        let name = self.name(it.cable);
+        let name = self.name(it.cable());
         let silence = words::silence(settings.timeout, settings.retries);
         self.lose(path, &words::status(status, vendor, &name, silence));
     }
@@ -46,8 +46,7 @@ impl Peer {
         let Some(it) = self.paths.get_mut(path).filter(|path| !path.has_ended()) else { return };
         let had_carried = it.is_usable();
         it.end();
-        it.again = None;
-        let cable = it.cable;
+        let cable = it.cable();
         // Connections of a peer that has said its last word end with it.
         if self.is_done() {
             return;
@@ -110,7 +109,7 @@ impl Peer {
     pub(in crate::rdma) fn proven(&mut self, path: usize) {
         self.returns = None;
         let (rank, it) = (self.rank, &self.paths[path]);
-        let Cable { rail, name, .. } = &self.cables[it.cable];
+        let Cable { rail, name, .. } = &self.cables[it.cable()];
         let what = format!("path {path} to rank {rank} by {name} carries data");
         self.news.push(News::Carries { rail: *rail, what, again: !it.is_first() });
         if it.calls() {
@@ -125,12 +124,12 @@ impl Peer {
     /// Whether some path by a rail carries data.
     #[cfg(test)]
     pub(in crate::rdma) fn carries(&self, rail: usize) -> bool {
-        self.paths.iter().any(|path| path.is_usable() && self.cables[path.cable].rail == rail)
+        self.paths.iter().any(|path| path.is_usable() && self.cables[path.cable()].rail == rail)
     }
 
     /// Whether data has a way whose port is up.
     pub(super) fn has_way(&self, rails: &Rails) -> bool {
-        let is_up = |path: &Path| rails.0[self.cables[path.cable].rail].is_up;
+        let is_up = |path: &Path| rails.0[self.cables[path.cable()].rail].is_up;
         self.may_use_tcp || self.paths.iter().any(|path| path.is_usable() && is_up(path))
     }
 
@@ -152,7 +151,7 @@ impl Peer {
 
     /// The paths by a rail that are not over.
     pub(in crate::rdma) fn paths_by(&self, rail: usize) -> Vec<usize> {
-        let is_by = |path: &Path| !path.has_ended() && self.cables[path.cable].rail == rail;
+        let is_by = |path: &Path| !path.has_ended() && self.cables[path.cable()].rail == rail;
         (0..self.paths.len()).filter(|at| is_by(&self.paths[*at])).collect()
     }
 
@@ -165,15 +164,15 @@ impl Peer {
         by_rail.for_each(|cable| cable.disown(own));
         // It will not say any more what became of its work.
         let cables = &self.cables;
-        let is_by = |path: &&mut Path| path.has_ended() && cables[path.cable].rail == rail;
+        let is_by = |path: &&mut Path| path.has_ended() && cables[path.cable()].rail == rail;
         self.paths.iter_mut().filter(is_by).for_each(Path::destroy);
     }
 
     /// A rail has come back: what went by it is made again as soon as may be.
     pub(in crate::rdma) fn regain(&mut self, rail: usize) {
         for path in &mut self.paths {
-            if path.has_ended() && self.cables[path.cable].rail == rail {
-                path.again = Some(Instant::now());
+            if path.has_ended() && self.cables[path.cable()].rail == rail {
+                path.retry_now(Instant::now());
             }
         }
     }
@@ -185,7 +184,8 @@ impl Peer {
                 _ if self.fault.is_some() => return,
                 Ok(must_tell) => must_tell,
                 Err(error) => {
-                    let why = words::destruction(&self.cables[self.paths[path].cable].name, &error);
+                    let why =
+                        words::destruction(&self.cables[self.paths[path].cable()].name, &error);
                     return self
                         .end(Fault::Lost(format!("path {path} to rank {}: {why}", self.rank)));
                 }
@@ -210,8 +210,8 @@ impl Peer {
         if path.is_settled() {
             self.inbound.iter_mut().flatten().for_each(|inbound| inbound.forget(at));
         }
-        if path.is_settled() && path.again.is_none() && own.rank < self.rank {
-            path.again = Some(Instant::now() + path.pause());
+        if path.is_settled() && own.rank < self.rank {
+            path.retry_later(Instant::now());
         }
     }
 
@@ -247,14 +247,14 @@ impl Peer {
             }
             match it.stage() {
                 Stage::Connecting
-                    if it.may_yet_come(own.rails.0[self.cables[it.cable].rail].connected_at) => {}
+                    if it.may_yet_come(own.rails.0[self.cables[it.cable()].rail].connected_at) => {}
                 Stage::Connecting => {
                     let why = words::connection(&it.why_none());
                     self.lose(path, &format!("no connection in {HANDSHAKE_MS} ms: {why}"));
                 }
                 Stage::Proven => self.watch(path),
                 Stage::Proving => {
-                    let why = format!("no packet came through in {} ms", it.proof.as_millis());
+                    let why = format!("no packet came through in {} ms", it.proof().as_millis());
                     self.lose(path, &why);
                 }
                 _ if it.is_settled() => self.revive(path, own),
@@ -265,7 +265,7 @@ impl Peer {
 
     /// Listens for silence by a path.
     fn watch(&mut self, path: usize) {
-        let name = self.name(self.paths[path].cable);
+        let name = self.name(self.paths[path].cable());
         match self.paths[path].watch() {
             Ok(Ok(())) => {}
             Ok(Err(error)) => self.lose(path, &format!("a question was refused: {error}")),
@@ -276,15 +276,14 @@ impl Peer {
     /// Makes a path again, if that is possible now.
     fn revive(&mut self, path: usize, own: &mut Own<'_>) {
         let it = &mut self.paths[path];
-        it.again = None;
-        let Cable { rail, pd: Some(_), .. } = &self.cables[it.cable] else { return };
+        it.retried();
+        let Cable { rail, pd: Some(_), .. } = &self.cables[it.cable()] else { return };
         if !own.rails.0[*rail].look() {
             // It will say when it is.
             return;
         }
         if let Err(why) = self.make(path, own) {
             tracing::debug!("rdma: path {path} to rank {}: {why}", self.rank);
-            self.paths[path].end();
             self.paths[path].forget();
             self.settle(path, own);
         }

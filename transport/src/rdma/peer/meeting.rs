@@ -17,7 +17,7 @@ use crate::rdma::nameplate::Nameplate;
 use crate::rdma::outages::News;
 use crate::rdma::outbound::Outbound;
 use crate::rdma::pairing::choose;
-use crate::rdma::path::Path;
+use crate::rdma::path::{Making, Path};
 use crate::rdma::sys::{Inbox, Mr, Outbox, Pd, Target};
 use crate::rdma::words;
 
@@ -163,18 +163,19 @@ impl Peer {
     pub(super) fn make(&mut self, path: usize, own: &mut Own<'_>) -> Result<(), String> {
         let (rings, calls) = (self.rings(), own.rank > self.rank);
         let it = &mut self.paths[path];
-        let Cable { rail, pd, .. } = &self.cables[it.cable];
+        let Cable { rail, pd, .. } = &self.cables[it.cable()];
         it.begin();
         let Some(pd) = pd else { return Err("its device cannot reach our memory".to_owned()) };
         let rail = &mut own.rails.0[*rail];
         let proof = if self.may_use_tcp { RDMA_PROOF_MS } else { RDMA_LAST_PROOF_MS };
-        it.proof = Duration::from_millis(proof);
+        let mut proof = Duration::from_millis(proof);
         if !rail.is_iwarp() {
             // The first packet may be lost and have to be sent again.
             let again = words::retransmission(own.settings.timeout);
-            it.proof = it.proof.max(Duration::from_millis(RDMA_PROOF_MS) + again);
+            proof = proof.max(Duration::from_millis(RDMA_PROOF_MS) + again);
         }
-        it.make(rail, pd, (own.lanes, rings), calls, own.settings)
+        let (settings, lanes) = (own.settings, own.lanes);
+        it.make(Making { rail, pd, settings, lanes, rings, calls, proof })
             .map_err(|error| format!("no queue pair: {}", words::connection(&error)))?;
         let Some(target) = it.target(rail) else { return Ok(()) };
         let plate = Nameplate { host: own.settings.host.clone(), port: rail.name() };
@@ -184,7 +185,7 @@ impl Peer {
 
     /// A path that the peer knows of could not be made.
     fn refuse(&mut self, path: usize, why: &str) {
-        let Cable { rail, name, .. } = &self.cables[self.paths[path].cable];
+        let Cable { rail, name, .. } = &self.cables[self.paths[path].cable()];
         let what = format!("no path {path} to rank {} by {name}: {why}", self.rank);
         // Later ones are tried again and again.
         if self.paths[path].is_first() {
@@ -205,7 +206,7 @@ impl Peer {
         own: &mut Own<'_>,
     ) -> Result<(), Fault> {
         let it = self.path(path)?;
-        let (is_settled, cable) = (it.is_settled(), it.cable);
+        let (is_settled, cable) = (it.is_settled(), it.cable());
         if it.has_offer() && !it.has_ended() {
             return Err("a path was offered twice".into());
         }
@@ -265,7 +266,7 @@ impl Peer {
     fn give_up(&mut self, cable: usize, why: &str, own: &mut Own<'_>) {
         self.cables[cable].disown(own);
         for path in 0..self.paths.len() {
-            if self.paths[path].cable == cable {
+            if self.paths[path].cable() == cable {
                 self.lose(path, why);
             }
         }

@@ -33,7 +33,6 @@ use super::registry::Registry;
 use super::sys::Pd;
 use crate::contract::{Link, LinkFault};
 use crate::overflow::Overflow;
-pub(super) use streams::Arrived;
 
 /// See the module's head.
 #[derive(Debug)]

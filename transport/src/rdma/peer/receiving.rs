@@ -87,7 +87,7 @@ impl Peer {
         };
         let Some(inbound) = &mut self.inbound[lane] else { return };
         let theirs = inbound.mailbox();
-        if theirs.keys[self.paths[path].cable] == 0 {
+        if theirs.keys[self.paths[path].cable()] == 0 {
             return;
         }
         let mut to =
@@ -106,7 +106,7 @@ impl Peer {
         let number = Number::Invitation { lane, place, total: lap(inbound.total()) };
         inbound.said();
         let lines = &invitation.encode()[..bytes_for(self.cables.len())];
-        let key = theirs.keys[self.paths[path].cable];
+        let key = theirs.keys[self.paths[path].cable()];
         if let Err(error) = self.paths[path].invite(lines, (at, key), number) {
             self.lose(path, &format!("an invitation was refused: {error}"));
         }
@@ -155,7 +155,7 @@ impl Peer {
         if self.voice.filter(lives).is_none() {
             let rank = |at: &usize| {
                 let path = &self.paths[*at];
-                (!path.can_invite(), self.cables[path.cable].is_spare)
+                (!path.can_invite(), self.cables[path.cable()].is_spare)
             };
             self.voice = (0..self.paths.len()).filter(lives).min_by_key(rank);
         }

@@ -7,15 +7,8 @@ use crate::rdma::geometry::{Most, Number};
 use crate::rdma::inbound::Inbound;
 use crate::rdma::message::{Load, Message};
 use crate::rdma::outbound::{By, Ready};
-use crate::rdma::path::Path;
+use crate::rdma::path::{Arrived, Path};
 use crate::rdma::registry::{Loan, Place};
-
-/// What tells of a number: the completion, or over iWARP a message, which lies at a place.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::rdma) enum Arrived {
-    Number(u32),
-    Message { place: u32, bytes: u32 },
-}
 
 /// Instead of a path: by TCP.
 const BY_TCP: usize = PATHS_MAX;
@@ -142,7 +135,7 @@ impl Peer {
     /// Lends bytes to a path, if its completions say that they have arrived.
     fn lend<'a>(&self, way: usize, place: Place, own: &'a mut Own<'_>) -> Option<Loan<'a>> {
         let path = self.paths.get(way).filter(|path| !path.is_iwarp())?;
-        let pd = self.cables[path.cable].pd.as_ref()?;
+        let pd = self.cables[path.cable()].pd.as_ref()?;
         own.registry.lend(place, pd, own.budget)
     }
 
@@ -156,7 +149,7 @@ impl Peer {
 
     /// Whether a path carries no data, because its cable is a spare one and others carry it.
     fn is_idle(&self, path: usize) -> bool {
-        let is_spare = |path: &Path| self.cables[path.cable].is_spare;
+        let is_spare = |path: &Path| self.cables[path.cable()].is_spare;
         is_spare(&self.paths[path])
             && self.paths.iter().any(|path| path.is_usable() && !is_spare(path))
     }
@@ -164,13 +157,13 @@ impl Peer {
     /// The rail of the path whose turn it is.
     #[cfg(test)]
     pub(in crate::rdma) fn rail(&self) -> Option<usize> {
-        Some(self.cables[self.paths.get(self.way()?)?.cable].rail)
+        Some(self.cables[self.paths.get(self.way()?)?.cable()].rail)
     }
 
     /// The cable of that way, if its device can write where it is invited.
     fn cable(&self, path: usize) -> Option<usize> {
         let it = self.paths.get(path).filter(|path| !path.is_iwarp());
-        it.map(|path| path.cable)
+        it.map(|path| path.cable())
     }
 
     /// How much of a message of so many bytes one write takes at most.
@@ -300,15 +293,15 @@ impl Peer {
             if !self.paths[path].has_ended() {
                 self.paths[path].end();
             }
-            self.cables[self.paths[path].cable].recall(own);
+            self.cables[self.paths[path].cable()].recall(own);
         }
         // A device that keeps the memory reaches it by queue pairs only.
-        for path in self.paths.iter_mut().filter(|path| self.cables[path.cable].is_stuck) {
+        for path in self.paths.iter_mut().filter(|path| self.cables[path.cable()].is_stuck) {
             if !path.has_ended() {
                 path.end();
             }
             if let Err(error) = path.destroy_now() {
-                let name = &self.cables[path.cable].name;
+                let name = &self.cables[path.cable()].name;
                 tracing::error!("rdma: {name} may still write memory given back: {error}");
             }
         }
@@ -376,12 +369,7 @@ impl Peer {
         let it = self.paths.get_mut(path).filter(|path| path.lives(life));
         // We have told the peer that it did not arrive, so it comes again.
         let Some(it) = it else { return Ok(()) };
-        let number = match arrived {
-            Arrived::Number(number) => number,
-            Arrived::Message { place, bytes } => {
-                it.note(place, bytes).ok_or("a message that brings no number")?
-            }
-        };
+        let number = it.number(arrived).ok_or("a message that brings no number")?;
         if let Err(error) = it.arrived() {
             self.lose(path, &format!("a receive was refused: {error}"));
         }

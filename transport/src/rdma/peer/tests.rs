@@ -5,13 +5,13 @@ use std::time::Instant;
 use ringfold_types::Rank;
 use ringfold_types::limits::{LANES_MAX, LINK_BYTES_MIN, PATHS_MAX, RAILS_MAX};
 
-use super::{Arrived, Cable, Fault, Own, Peer};
+use super::{Cable, Fault, Own, Peer};
 use crate::rdma::Settings;
 use crate::rdma::budget::Budget;
 use crate::rdma::geometry::Number;
 use crate::rdma::message::{Grant, Heard, Load, Message, RailCard};
 use crate::rdma::nameplate::Nameplate;
-use crate::rdma::path::Path;
+use crate::rdma::path::{Arrived, Path};
 use crate::rdma::rail::Rails;
 use crate::rdma::registry::Registry;
 use crate::rdma::sys::{GidKind, Target};
