@@ -19,8 +19,8 @@ pub(in crate::rdma) enum Stage {
     Ended,
 }
 
-/// A path's life. A life that has ended is *settled* once both ends have reported the arrivals; only
-/// then does another begin.
+/// A path's life. A life that has ended is *settled* once both ends have reported the arrivals.
+/// Only then does another begin.
 #[derive(Debug)]
 pub(super) struct Life {
     stage: Stage,

@@ -102,6 +102,16 @@ impl Path {
         }
     }
 
+    /// One that carries data, without a device.
+    #[cfg(test)]
+    pub(super) fn carrying(peer: Rank, path: usize, cable: usize) -> Self {
+        let mut it = Self::new(peer, path, cable);
+        it.life.begin();
+        it.life.prove();
+        it.life.proven();
+        it
+    }
+
     /// Begins a life.
     pub(super) fn begin(&mut self) {
         self.life.begin();
