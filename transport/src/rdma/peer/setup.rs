@@ -1,12 +1,16 @@
-//! How two ranks come to have paths and rings: what either says, and what the other makes of it.
+//! Paths and rings come to be: the messages of either rank, and the other's answers.
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringfold_types::limits::{PATHS_MAX, RDMA_LAST_PROOF_MS, RDMA_PROOF_MS, RDMA_RING_BYTES};
 
-use super::{Cable, Fault, Own, Peer, Stage, Way};
+use super::Peer;
+use super::cable::Cable;
+use super::fault::Fault;
+use super::lanes::no_memory;
+use super::own::Own;
 use crate::rdma::address::Address;
 use crate::rdma::budget;
 use crate::rdma::geometry::Number;
@@ -17,7 +21,7 @@ use crate::rdma::nameplate::Nameplate;
 use crate::rdma::outages::News;
 use crate::rdma::outbound::Outbound;
 use crate::rdma::pairing::choose;
-use crate::rdma::path::Path;
+use crate::rdma::path::{Making, Path};
 use crate::rdma::sys::{Inbox, Mr, Outbox, Pd, Target};
 use crate::rdma::words;
 
@@ -25,26 +29,50 @@ use crate::rdma::words;
 const NO_OFFER: &str = "the peer has no rail for us; its log says whether RINGFOLD_IB_QPS_MAX or \
                         RINGFOLD_IB_BYTES_MAX is too small there";
 
+/// A path's other end, as the peer offers it.
+struct Offer {
+    path: usize,
+    target: Target,
+    rail: RailCard,
+    plate: Nameplate,
+}
+
 impl Peer {
+    /// Begins to find out how to reach the peer.
+    pub(in crate::rdma) fn greet(&mut self, own: &mut Own<'_>) {
+        if let Some(message) = self.greeting.greet(self.rank, own) {
+            self.control.say(message);
+        }
+    }
+
+    /// Asks for a ring, if there is none for the lane.
+    pub(in crate::rdma) fn want(&mut self, lane: usize) {
+        if self.greeting.has_met() && self.lanes.ask(lane) {
+            self.control.say(Message::Want { lane, mailbox: self.lanes.mailbox() });
+        }
+    }
+
+    /// Whether the lane's ring is there.
+    pub(in crate::rdma) fn is_open(&self, lane: usize) -> bool {
+        self.lanes.outbound(lane).is_some()
+    }
+
     /// Heeds what the peer says, up to its goodbye.
     pub(in crate::rdma) fn hear(
         &mut self,
         message: Message,
         own: &mut Own<'_>,
     ) -> Result<(), Fault> {
-        if self.promised.is_some() {
+        if self.ending.has_goodbye() {
             return Ok(());
         }
         match message {
             Message::Rails { rails, queue_pairs } => {
                 self.greet(own);
-                if self.stage != Stage::Greeting {
-                    return Err("rails were told twice".into());
-                }
                 self.pair(&rails, queue_pairs, own)
             }
             Message::Offer { path, target, rail, plate } => {
-                self.take_up(path, (rail, plate), target, own)
+                self.take_up(Offer { path, target, rail, plate }, own)
             }
             Message::Ready { path } => {
                 if let Err(error) = self.path(path)?.ready() {
@@ -55,7 +83,7 @@ impl Peer {
             Message::Without { path, returns } => {
                 self.path(path)?;
                 if returns {
-                    self.expect_return();
+                    self.fallback.expect_return(Instant::now());
                 }
                 self.lose(path, "the peer cannot use it; its log says why");
                 Ok(())
@@ -64,33 +92,18 @@ impl Peer {
                 if !self.path(path)?.heard() {
                     return Err("a path's end was told twice, or of one that is in use".into());
                 }
-                for (lane, heard) in self.outbound.iter_mut().zip(lanes) {
-                    if let Way::Open(outbound) = &mut lane.way {
-                        outbound.lose(path, heard)?;
-                    }
-                }
+                self.lanes.lose(path, lanes)?;
                 self.settle(path, own);
                 Ok(())
             }
             Message::Want { lane, mailbox } => self.grant(lane, mailbox, own),
             Message::Grant { lane, grant } => self.open(lane, grant, own),
             Message::Load(Load { lane, sequence, lines, .. }) => {
-                self.take(Number::Fragment { lane, sequence, lines })
+                self.lanes.take(Number::Fragment { lane, sequence, lines })
             }
-            Message::Credit { lane, total } => {
-                match self.outbound.get_mut(lane).map(|it| &mut it.way) {
-                    Some(Way::Open(outbound)) => Ok(outbound.credit_to(total)?),
-                    _ => Err("credit for a lane that has no ring".into()),
-                }
-            }
+            Message::Credit { lane, total } => self.lanes.credit_to(lane, total),
             Message::Bye { fragments } => {
-                for (inbound, fragments) in self.inbound.iter().zip(fragments) {
-                    match inbound {
-                        Some(inbound) => drop(inbound.lacks(fragments)?),
-                        None if fragments == 0 => {}
-                        None => return Err("fragments were promised without a ring".into()),
-                    }
-                }
+                self.lanes.check(&fragments)?;
                 self.dismiss(fragments);
                 Ok(())
             }
@@ -98,7 +111,7 @@ impl Peer {
     }
 
     fn path(&mut self, path: usize) -> Result<&mut Path, Fault> {
-        self.paths.get_mut(path).ok_or(Fault::Protocol("a path that is none"))
+        self.routes.paths_mut().get_mut(path).ok_or(Fault::Protocol("a path that is none"))
     }
 
     /// Makes a path or more of every two rails that reach each other.
@@ -108,14 +121,13 @@ impl Peer {
         queue_pairs: u8,
         own: &mut Own<'_>,
     ) -> Result<(), Fault> {
-        let share = self.share();
-        let told = std::mem::take(&mut self.told);
+        let told = self.greeting.meet().ok_or("rails were told twice")?;
+        let share = self.greeting.share();
         let mine: Vec<_> = told.iter().map(|(_, card)| *card).collect();
         let is_lower = own.rank < self.rank;
         let choice = if is_lower { choose(&mine, theirs) } else { choose(theirs, &mine) };
         let main = choice.main.into_iter().map(|pair| (pair, false));
         let pairs = main.chain(choice.spare.map(|pair| (pair, true)));
-        self.stage = Stage::Met;
         let each = usize::from(queue_pairs.min(share.each)).max(1);
         for ((low, high), is_spare) in pairs.take(PATHS_MAX / each) {
             let (mine, theirs) = if is_lower { (low, theirs[high]) } else { (high, theirs[low]) };
@@ -126,25 +138,26 @@ impl Peer {
                 let what = format!("{name} cannot be used: {}", words::connection(error));
                 self.news.push(News::Lost { rail, what });
             }
-            let (pd, plate) = (pd.ok(), Nameplate::default());
-            self.cables.push(Cable { rail, pd, is_spare, is_stuck: false, theirs, name, plate });
+            let cable = Cable::new(rail, name, pd.ok(), theirs, is_spare);
+            let cable = self.routes.add_cable(cable);
             for _ in 0..each {
-                let path = self.paths.len();
-                self.paths.push(Path::new(self.rank, path, self.cables.len() - 1));
+                let path = self.routes.paths().len();
+                self.routes.add_path(Path::new(self.rank, path, cable));
                 if let Err(why) = self.make(path, own) {
                     self.refuse(path, &why);
                 }
             }
         }
-        own.budget.settle(share, self.cables.len(), self.paths.len());
-        if !self.cables.is_empty() {
-            let domains = self.cables.iter().map(|cable| cable.pd.as_ref());
-            self.mailbox = Some(Mailbox::new(domains).map_err(no_memory)?);
+        let cables = self.routes.cables();
+        own.budget.settle(share, cables.len(), self.routes.paths().len());
+        if !cables.is_empty() {
+            let domains = cables.iter().map(Cable::pd);
+            self.lanes.set_mailbox(Mailbox::new(domains).map_err(no_memory)?);
         }
-        let why = match &self.share {
-            Err(why) => why.clone(),
-            Ok(_) if theirs.is_empty() => NO_OFFER.to_owned(),
-            Ok(_) => {
+        let why = match self.greeting.why_none() {
+            Some(why) => why.to_owned(),
+            None if theirs.is_empty() => NO_OFFER.to_owned(),
+            None => {
                 let [ours, theirs] =
                     [&mine, theirs].map(|rails| Vec::from_iter(rails.iter().map(|it| it.kind)));
                 format!("rails here and there {}", words::apart(&ours, &theirs))
@@ -152,7 +165,7 @@ impl Peer {
         };
         self.fall_back(&why);
         for lane in 0..own.lanes {
-            if !self.outbound[lane].held.is_empty() {
+            if self.lanes.holds(lane) {
                 self.want(lane);
             }
         }
@@ -161,51 +174,47 @@ impl Peer {
 
     /// Begins a path's life, or says why it cannot.
     pub(super) fn make(&mut self, path: usize, own: &mut Own<'_>) -> Result<(), String> {
-        let (rings, calls) = (self.rings(), own.rank > self.rank);
-        let it = &mut self.paths[path];
-        let Cable { rail, pd, .. } = &self.cables[it.cable];
+        let (rings, calls) = (self.lanes.rings(), own.rank > self.rank);
+        let (it, cable) = self.routes.path_mut(path);
         it.begin();
-        let Some(pd) = pd else { return Err("its device cannot reach our memory".to_owned()) };
-        let rail = &mut own.rails.0[*rail];
-        let proof = if self.may_use_tcp { RDMA_PROOF_MS } else { RDMA_LAST_PROOF_MS };
-        it.proof = Duration::from_millis(proof);
+        let pd = cable.pd().ok_or("its device cannot reach our memory")?;
+        let rail = &mut own.rails.0[cable.rail()];
+        let may_use_tcp = self.fallback.may_use_tcp();
+        let proof = if may_use_tcp { RDMA_PROOF_MS } else { RDMA_LAST_PROOF_MS };
+        let mut proof = Duration::from_millis(proof);
         if !rail.is_iwarp() {
             // The first packet may be lost and have to be sent again.
             let again = words::retransmission(own.settings.timeout);
-            it.proof = it.proof.max(Duration::from_millis(RDMA_PROOF_MS) + again);
+            proof = proof.max(Duration::from_millis(RDMA_PROOF_MS) + again);
         }
-        it.make(rail, pd, (own.lanes, rings), calls, own.settings)
+        let (settings, lanes) = (own.settings, own.lanes);
+        it.make(Making { rail, pd, settings, lanes, rings, calls, proof })
             .map_err(|error| format!("no queue pair: {}", words::connection(&error)))?;
         let Some(target) = it.target(rail) else { return Ok(()) };
         let plate = Nameplate { host: own.settings.host.clone(), port: rail.name() };
-        self.to_say.push_back(Message::Offer { path, target, rail: rail.card(), plate });
+        self.control.say(Message::Offer { path, target, rail: rail.card(), plate });
         Ok(())
     }
 
     /// A path that the peer knows of could not be made.
     fn refuse(&mut self, path: usize, why: &str) {
-        let Cable { rail, name, .. } = &self.cables[self.paths[path].cable];
-        let what = format!("no path {path} to rank {} by {name}: {why}", self.rank);
+        let (it, cable) = self.routes.path_mut(path);
+        let what = format!("no path {path} to rank {} by {}: {why}", self.rank, cable.name());
         // Later ones are tried again and again.
-        if self.paths[path].is_first() {
-            self.news.push(News::Lost { rail: *rail, what });
+        if it.is_first() {
+            self.news.push(News::Lost { rail: cable.rail(), what });
         } else {
             tracing::debug!("rdma: {what}");
         }
-        self.paths[path].end();
-        self.to_say.push_back(Message::Without { path, returns: self.returns.is_some() });
+        it.end();
+        self.control.say(Message::Without { path, returns: self.fallback.expects_return() });
     }
 
     /// Heeds the offer of a path's other end, be it of a new life.
-    fn take_up(
-        &mut self,
-        path: usize,
-        (theirs, plate): (RailCard, Nameplate),
-        target: Target,
-        own: &mut Own<'_>,
-    ) -> Result<(), Fault> {
+    fn take_up(&mut self, offer: Offer, own: &mut Own<'_>) -> Result<(), Fault> {
+        let Offer { path, target, rail: theirs, plate } = offer;
         let it = self.path(path)?;
-        let (is_settled, cable) = (it.is_settled(), it.cable);
+        let is_settled = it.is_settled();
         if it.has_offer() && !it.has_ended() {
             return Err("a path was offered twice".into());
         }
@@ -213,59 +222,65 @@ impl Peer {
             // It ended while the offer was on its way.
             return Ok(());
         }
-        if theirs.kind != self.cables[cable].theirs.kind {
+        if !self.routes.cable_of_mut(path).renew(theirs, plate) {
             return Err("a rail has become another".into());
         }
-        (self.cables[cable].theirs, self.cables[cable].plate) = (theirs, plate);
         if is_settled && let Err(why) = self.make(path, own) {
             self.refuse(path, &why);
             return Ok(());
         }
-        let is_up = own.rails.0[self.cables[cable].rail].look();
-        let rail = &own.rails.0[self.cables[cable].rail];
+        let rail = &mut own.rails.0[self.routes.cable_of(path).rail()];
+        let (is_up, name) = (rail.look(), rail.name());
         if !is_up && self.has_way(own.rails) {
             // To look for the peer's address would take the kernel a while.
-            self.lose(path, &format!("{} is down", rail.name()));
+            self.lose(path, &format!("{name} is down"));
             return Ok(());
         }
-        let (rank, whose, it) = (self.rank, self.name(cable), &mut self.paths[path]);
+        if let Err(why) = self.connect(path, &theirs, target, own) {
+            self.lose(path, &why);
+        }
+        Ok(())
+    }
+
+    /// Connects a path to the peer's end, or says why it cannot.
+    fn connect(
+        &mut self,
+        path: usize,
+        theirs: &RailCard,
+        target: Target,
+        own: &Own<'_>,
+    ) -> Result<(), String> {
+        let (it, cable) = self.routes.path_mut(path);
+        let rail = &own.rails.0[cable.rail()];
+        let (name, whose) = (rail.name(), cable.their_name(self.rank));
         if it.is_first()
             && !it.is_iwarp()
             && let Some(what) = words::different_mtus(rail.port.mtu, theirs.mtu)
         {
-            tracing::info!("rdma: path {path} to {whose} by {}: {what}", rail.name());
+            tracing::info!("rdma: path {path} to {whose} by {name}: {what}");
         }
-        let address = match Address::new(&rail.card(), &theirs) {
-            Ok(address) => address,
-            Err(why) => {
-                let why = why.tell(&rail.name(), &whose);
-                self.lose(path, &why);
-                return Ok(());
-            }
+        let address = Address::new(&rail.card(), theirs).map_err(|why| why.tell(&name, &whose))?;
+        let is_ready = it
+            .connect(rail, (theirs, address), own.settings, target)
+            .map_err(|error| words::connection(&error))?;
+        let to = target.number;
+        let what = match (is_ready, it.calls()) {
+            (true, _) => format!("queue pair to {to} of {}", cable.their_port()),
+            (false, true) => format!("connects to port {to}"),
+            (false, false) => "waits to be connected".to_owned(),
         };
-        match it.connect(rail, (&theirs, address), own.settings, target) {
-            Ok(is_ready) => {
-                let (name, to) = (rail.name(), target.number);
-                let what = match (is_ready, it.calls()) {
-                    (true, _) => format!("queue pair to {to} of {}", self.cables[cable].plate.port),
-                    (false, true) => format!("connects to port {to}"),
-                    (false, false) => "waits to be connected".to_owned(),
-                };
-                tracing::info!("rdma: path {path} to rank {rank}: {name}, {what}");
-                if is_ready {
-                    self.to_say.push_back(Message::Ready { path });
-                }
-            }
-            Err(error) => self.lose(path, &words::connection(&error)),
+        tracing::info!("rdma: path {path} to rank {}: {name}, {what}", self.rank);
+        if is_ready {
+            self.control.say(Message::Ready { path });
         }
         Ok(())
     }
 
     /// A cable of which a device cannot reach the memory is none.
     fn give_up(&mut self, cable: usize, why: &str, own: &mut Own<'_>) {
-        self.cables[cable].disown(own);
-        for path in 0..self.paths.len() {
-            if self.paths[path].cable == cable {
+        self.routes.cables_mut()[cable].disown(own.registry, own.budget);
+        for path in 0..self.routes.paths().len() {
+            if self.routes.paths()[path].cable() == cable {
                 self.lose(path, why);
             }
         }
@@ -277,9 +292,9 @@ impl Peer {
         own: &mut Own<'_>,
         right: impl Fn(&Arc<Pd>) -> io::Result<Mr>,
     ) -> Vec<Option<Mr>> {
-        let mut rights = Vec::with_capacity(self.cables.len());
-        for cable in 0..self.cables.len() {
-            let found = self.cables[cable].pd.as_ref().map(&right).transpose();
+        let mut rights = Vec::with_capacity(self.routes.cables().len());
+        for cable in 0..self.routes.cables().len() {
+            let found = self.routes.cables()[cable].pd().map(&right).transpose();
             rights.push(found.unwrap_or_else(|error| {
                 self.give_up(cable, &words::registration(&error, RDMA_RING_BYTES), own);
                 None
@@ -291,50 +306,47 @@ impl Peer {
     /// Sees to it that there are bytes left to register for one more ring, where there are as many
     /// of its kind already; else does without devices.
     fn pay_for_ring(&mut self, have: usize, own: &mut Own<'_>) {
+        let cables = self.routes.cables().len();
         if have >= budget::LANES
-            && let Err(why) = own.budget.register(self.cables.len() * RDMA_RING_BYTES)
+            && let Err(why) = own.budget.register(cables * RDMA_RING_BYTES)
         {
-            (0..self.cables.len()).for_each(|cable| self.give_up(cable, &why, own));
+            (0..cables).for_each(|cable| self.give_up(cable, &why, own));
         }
     }
 
     /// Makes a ring for a lane that the peer wants to send on.
     fn grant(&mut self, lane: usize, mailbox: Grant, own: &mut Own<'_>) -> Result<(), Fault> {
-        if lane >= own.lanes || self.stage != Stage::Met || self.inbound[lane].is_some() {
+        if !self.greeting.has_met() || !self.lanes.may_grant(lane) {
             return Err("a ring that it cannot have was asked for".into());
         }
-        self.pay_for_ring(self.rings(), own);
+        self.pay_for_ring(self.lanes.rings(), own);
         let ring = Inbox::new(RDMA_RING_BYTES).map_err(no_memory)?;
         let in_any_order = own.settings.relaxed_ordering;
         let rights = self.rights(own, |pd| ring.expose(pd, in_any_order));
-        for path in 0..self.paths.len() {
-            if !self.paths[path].has_ended()
-                && let Err(error) = self.paths[path].expect_lane()
+        for path in 0..self.routes.paths().len() {
+            let it = &mut self.routes.paths_mut()[path];
+            if !it.has_ended()
+                && let Err(error) = it.expect_lane()
             {
                 self.lose(path, &words::connection(&error));
             }
         }
         let inbound = Inbound::new(ring, rights, mailbox);
         let grant = inbound.grant();
-        self.inbound[lane] = Some(inbound);
-        self.to_say.push_back(Message::Grant { lane, grant });
+        self.lanes.grant(lane, inbound);
+        self.control.say(Message::Grant { lane, grant });
         Ok(())
     }
 
     /// Takes the ring that the peer made for us.
     fn open(&mut self, lane: usize, grant: Grant, own: &mut Own<'_>) -> Result<(), Fault> {
-        if lane >= own.lanes || !matches!(self.outbound[lane].way, Way::Asked) {
+        if !self.lanes.is_asked(lane) {
             return Err("a ring that nobody asked for".into());
         }
-        self.pay_for_ring(self.images(), own);
+        self.pay_for_ring(self.lanes.images(), own);
         let image = Outbox::new(RDMA_RING_BYTES).map_err(no_memory)?;
         let rights = self.rights(own, |pd| image.register(pd));
-        let outbound = Outbound::new(lane, grant, image, rights);
-        self.outbound[lane].way = Way::Open(Box::new(outbound));
+        self.lanes.open(lane, Outbound::new(lane, grant, image, rights));
         Ok(())
     }
-}
-
-fn no_memory(error: io::Error) -> Fault {
-    Fault::Lost(format!("no memory for a ring of {RDMA_RING_BYTES} bytes: {error}"))
 }

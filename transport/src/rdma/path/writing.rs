@@ -1,33 +1,26 @@
-//! What goes by a queue pair: fragments, credits, invitations and questions; and how far the device
-//! is with them.
+//! Fragments, credits, invitations and questions by a queue pair; and how far the device is with
+//! them.
 
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ringfold_types::limits::RDMA_ADAPTIVE_BYTES;
 
-use super::{Path, SENDS, SIGNAL_EVERY, Stage};
+use super::Path;
 use crate::rdma::geometry::{LINE_BYTES, Number};
 use crate::rdma::outbound::{Outbound, Ready};
 use crate::rdma::registry::Loan;
 use crate::rdma::sys::{Put, Qp};
 
-/// Sends that fragments leave to credits.
-const RESERVED: u32 = 8;
-
 impl Path {
-    pub(super) fn under_way(&self) -> u32 {
-        self.posted.wrapping_sub(self.done)
-    }
-
     /// Whether a fragment can be written.
     pub(in crate::rdma) fn takes_fragments(&self) -> bool {
-        self.is_usable() && self.under_way() < SENDS - RESERVED
+        self.is_usable() && self.sends.takes_fragments()
     }
 
     /// Whether credit can be given. A question may always be asked.
     pub(in crate::rdma) fn takes_credit(&self) -> bool {
-        self.is_usable() && self.under_way() < SENDS - 1
+        self.is_usable() && self.sends.takes_credit()
     }
 
     /// How long the payload of a fragment without a header may be, that brings the number itself.
@@ -65,17 +58,14 @@ impl Path {
             let range = (ready.at, if lent.is_some() { LINE_BYTES } else { ready.bytes });
             Put { from: image, range, lent, to, remote_key, placed }
         };
-        let was_idle = self.under_way() == 0;
-        self.gather(Some(put), ready.number, tells)?;
-        self.last_fragment = self.posted;
-        if tells {
-            self.asked = self.posted;
-        }
-        // Who lends waits for the completion anyway, and polls; but no NIC should idle.
-        if loan.is_none() || was_idle && !self.qp()?.is_soft() {
+        let was_idle = self.sends.under_way() == 0;
+        let number = self.gather(Some(put), ready.number, tells)?;
+        self.sends.mark_fragment(tells);
+        // A sender that lends waits for the completion anyway, and polls; but no NIC should idle.
+        if loan.is_none() || was_idle && !self.pair.get_mut()?.is_soft() {
             self.ring()?;
         }
-        Ok(self.posted)
+        Ok(number)
     }
 
     /// Gives credit.
@@ -86,22 +76,22 @@ impl Path {
 
     /// Whether `ring` would post something.
     pub(in crate::rdma) fn has_gathered(&self) -> bool {
-        self.qp.as_ref().is_some_and(Qp::has_gathered)
+        self.pair.get().is_some_and(Qp::has_gathered)
     }
 
     /// Lets the device have what was gathered.
     pub(in crate::rdma) fn ring(&mut self) -> io::Result<()> {
-        self.qp()?.ring()
+        self.pair.get_mut()?.ring()
     }
 
     /// Whether the peer can be invited by it,
     pub(in crate::rdma) fn takes_invitations(&self) -> bool {
-        self.is_usable() && self.under_way() < SENDS - 2 && self.can_invite()
+        self.is_usable() && self.sends.takes_invitations() && self.can_invite()
     }
 
     /// be it not now,
     pub(in crate::rdma) fn can_invite(&self) -> bool {
-        self.qp.as_ref().is_some_and(|qp| qp.can_tell(LINE_BYTES))
+        self.pair.get().is_some_and(|qp| qp.can_tell(LINE_BYTES))
     }
 
     /// and invites it, by one or two lines in its mailbox, once `ring` is called.
@@ -111,75 +101,73 @@ impl Path {
         to: (u64, u32),
         number: Number,
     ) -> io::Result<()> {
-        let requests = if lines.len() > LINE_BYTES { 2 } else { 1 };
-        let posted = self.posted.wrapping_add(requests);
-        let tells = posted / SIGNAL_EVERY != self.posted / SIGNAL_EVERY;
-        let id = self.id.encode(Some(posted));
-        self.qp()?.tell(id, lines, to, number.encode(), tells)?;
-        self.posted = posted;
+        let next = self.sends.next(if lines.len() > LINE_BYTES { 2 } else { 1 }, false);
+        let id = self.id.encode(Some(next.number));
+        self.pair.get_mut()?.tell(id, lines, to, number.encode(), next.tells)?;
+        self.sends.post(next);
         Ok(())
     }
 
-    fn gather(&mut self, put: Option<Put<'_>>, number: Number, tells: bool) -> io::Result<()> {
+    /// Gathers a write, if there is one, and the number that it brings; which of the sends it is.
+    fn gather(&mut self, put: Option<Put<'_>>, number: Number, tells: bool) -> io::Result<u32> {
         let is_placed = put.is_some_and(|put| put.placed.is_some());
         let requests = if is_placed || put.is_some() && self.is_iwarp() { 2 } else { 1 };
-        let posted = self.posted.wrapping_add(requests);
-        let tells = tells || posted / SIGNAL_EVERY != self.posted / SIGNAL_EVERY;
-        let id = self.id.encode(Some(posted));
-        self.qp()?.put(id, put, number.encode(), tells)?;
-        self.posted = posted;
-        Ok(())
+        let next = self.sends.next(requests, tells);
+        let id = self.id.encode(Some(next.number));
+        self.pair.get_mut()?.put(id, put, number.encode(), next.tells)?;
+        self.sends.post(next);
+        Ok(next.number)
     }
 
     /// Asks the peer's device whether all has arrived.
     pub(super) fn question(&mut self) -> io::Result<()> {
-        let posted = self.posted.wrapping_add(1);
-        let (id, target) = (self.id.encode(Some(posted)), self.theirs.unwrap_or_default());
-        self.qp()?.ask(id, &target)?;
+        let next = self.sends.next(1, true);
+        let (id, target) = (self.id.encode(Some(next.number)), self.handshake.theirs());
+        self.pair.get_mut()?.ask(id, &target)?;
         self.ring()?;
-        self.posted = posted;
-        self.asking = Some(Instant::now());
+        self.sends.post(next);
+        if let Some(watch) = &mut self.watch {
+            watch.asked(Instant::now());
+        }
         Ok(())
     }
 
     /// Whether the peer's device has all fragments.
     pub(in crate::rdma) fn is_drained(&self) -> bool {
-        let unsaid = self.posted.wrapping_sub(self.answered);
-        self.has_ended() || unsaid <= self.posted.wrapping_sub(self.last_fragment)
+        self.has_ended() || self.sends.has_arrived()
     }
 
     /// Asks the device to say when the last fragment is done, unless it was asked; and gives it
     /// what was gathered before.
     pub(in crate::rdma) fn ask(&mut self) -> io::Result<()> {
-        let is_new =
-            self.posted.wrapping_sub(self.last_fragment) < self.posted.wrapping_sub(self.asked);
-        let may = self.under_way() < SENDS && !(self.is_iwarp() && self.asking.is_some());
-        if is_new && may && !self.is_drained() {
-            self.asked = self.last_fragment;
+        let is_asking = self.watch.as_ref().is_some_and(|watch| watch.is_asking());
+        let may = self.sends.takes_questions() && !is_asking && !self.has_ended();
+        if may && self.sends.must_ask() {
+            self.sends.mark_asked();
             self.question()?;
         }
         Ok(())
     }
 
+    /// Asks whether the peer's device is there; or says how long it has not answered.
+    pub(in crate::rdma) fn watch(&mut self) -> Result<io::Result<()>, Duration> {
+        match &self.watch {
+            Some(watch) if watch.is_asking() => Err(watch.silence()),
+            _ => Ok(self.question()),
+        }
+    }
+
     /// The device says that it is done with all sends up to this one, and maybe that they have
     /// arrived. Whether that proves the path.
-    pub(in crate::rdma) fn done(&mut self, posted: u32, has_arrived: bool) -> bool {
-        // Answers may come after what was posted later.
-        if posted.wrapping_sub(self.done) <= self.under_way() {
-            self.done = posted;
+    pub(in crate::rdma) fn done(&mut self, number: u32, has_arrived: bool) -> bool {
+        self.sends.done(number);
+        if let Some(watch) = &mut self.watch {
+            if !has_arrived {
+                return false;
+            }
+            watch.answered(Instant::now());
         }
-        if !has_arrived && self.is_iwarp() {
-            return false;
-        }
-        (self.answered, self.asking) = (posted, None);
-        if self.is_iwarp() {
-            self.answered_at = Instant::now();
-        }
-        let is_news = self.stage == Stage::Proving;
-        if is_news {
-            self.stage = Stage::Proven;
-            self.failures = 0;
-        }
-        is_news
+        self.sends.answered(number);
+        self.life.proven()
     }
 }
