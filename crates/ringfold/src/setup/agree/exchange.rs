@@ -1,23 +1,22 @@
-//! Everyone's evidence, told over the control plane before the ranks connect.
+//! All ranks' evidence, exchanged over the control plane before the ranks connect.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
 
-use ringfold_bootstrap::{Control, ExchangeError};
 use ringfold_topology::Layout;
 use ringfold_topology::agree::{HostEvidence, Known, RankEvidence};
-use ringfold_topology::machine::{Machine, Network, Seat, gpu_of, share, storage};
+use ringfold_topology::machine::{Machine, Network, PciAddress, Seat, gpu_of, share, storage};
 use ringfold_types::Rank;
-use ringfold_types::limits::EVIDENCE_BYTES_MAX;
 
-use super::Own;
-use super::wire::{self, Statement, UnreadableEvidence};
-use crate::card::{Card, EvidenceCard};
 use crate::config::{Config, Filter};
-use crate::settings::digest;
+use crate::digest::digest;
+use crate::setup::discover::Discovered;
+use crate::setup::error::InitError;
+use crate::setup::members::{Members, unreadable};
+use crate::setup::peer_info::{EvidenceSummary, PeerInfo};
+use crate::setup::statement::{self, Statement};
 
-/// What all ranks know.
+/// The evidence of all ranks.
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(super) known: Known,
@@ -25,63 +24,66 @@ pub(crate) struct Told {
     pub(super) tcp: Vec<Vec<(u8, SocketAddr)>>,
 }
 
-/// Why the ranks do not know of each other's evidence.
-#[derive(Debug)]
-pub(crate) enum ExchangeFailed {
-    /// The exchange itself failed.
-    Control(ExchangeError),
-    /// A rank's evidence makes no sense.
-    Evidence(Rank, UnreadableEvidence),
-}
-
-/// Tells the others what this rank knows, and hears what they know. Nothing where no rank knows
-/// anything that could change how data moves; then nobody exchanges anything.
+/// Gives this rank's evidence to all ranks and returns everyone's. This rank listens for TCP at
+/// `listening`, in the order of its interfaces. If no rank has evidence that could change how data
+/// moves, there is no exchange and no result.
+///
+/// # Errors
+/// The exchange fails, or the evidence of a rank makes no sense.
 pub(crate) fn exchange(
     config: &Config,
-    control: &Control,
-    cards: &[Card],
-    own: &Own,
+    found: &Discovered,
     listening: &[SocketAddr],
-    deadline: Instant,
-) -> Result<Option<Told>, ExchangeFailed> {
-    let hosts: Vec<&str> = cards.iter().map(|card| card.host_id.as_str()).collect();
+    members: &Members,
+) -> Result<Option<Told>, InitError> {
+    let (rank, infos) = (members.rank(), &members.infos);
+    let hosts: Vec<&str> = infos.iter().map(|info| info.host_id.as_str()).collect();
     let layout = Layout::from_host_names(&hosts);
-    let is_of_use = cards.iter().filter_map(|card| card.evidence).any(|it| it.is_of_use);
+    let is_of_use = infos.iter().filter_map(|info| info.evidence).any(|it| it.is_of_use);
     if layout.hosts() < 2 || !is_of_use {
         return Ok(None);
     }
-    let (rank, host) = (control.rank(), layout.host(control.rank()));
-    let local = layout.ranks_on(host);
+    let local = layout.ranks_on(layout.host(rank));
     let place = local.iter().position(|it| *it == rank).unwrap_or(0);
     let visible = config.environment.get("CUDA_VISIBLE_DEVICES").map(String::as_str);
     let gpu = |machine: &Machine| gpu_of(machine, visible, place, local.len());
+    let own = &found.local;
     let statement = Statement {
-        gpu: own.machine.as_ref().and_then(gpu),
+        gpu: found.machine.as_ref().and_then(gpu),
         tcp: (own.rdma..).zip(listening).filter_map(told).collect(),
-        evidence: tells_for_others(cards, &layout, rank).then(|| own.evidence.clone()),
+        evidence: tells_for_others(infos, &layout, rank).then(|| own.evidence.clone()),
     };
-    let longest = cards.iter().filter_map(|card| card.evidence).map(|it| it.bytes).max();
-    let all = gather(control, &statement.encode(), longest.unwrap_or(0), deadline)?;
+    let longest = infos.iter().filter_map(|info| info.evidence).map(|it| it.bytes).max();
+    let all = members.exchange(&statement.encode(), longest.unwrap_or(0))?;
     let mut statements = Vec::with_capacity(all.len());
     for (rank, bytes) in all.iter().enumerate() {
-        let wrong = |e| ExchangeFailed::Evidence(Rank::at(rank), e);
+        let wrong = |_| unreadable(Rank::at(rank));
         statements.push(Statement::decode(bytes).map_err(wrong)?);
     }
     drop(all);
-    let seats: Vec<(&Card, &Statement)> =
-        local.iter().map(|it| (&cards[it.index()], &statements[it.index()])).collect();
-    let mut told = statements.iter().filter_map(|it| it.evidence.as_ref());
-    let have_choice = told.any(|it| it.ports.len() > 1);
-    let preferred = if have_choice { preferred(config, own, &seats, place) } else { 0 };
-    let mut told = assemble(cards, &layout, statements)?;
+    let seats: Vec<Seated<'_>> = local
+        .iter()
+        .map(|it| Seated { info: &infos[it.index()], gpu: statements[it.index()].gpu })
+        .collect();
+    let mut evidence = statements.iter().filter_map(|it| it.evidence.as_ref());
+    let have_choice = evidence.any(|it| it.ports.len() > 1);
+    let preferred = if have_choice { preferred(config, found, &seats, place) } else { 0 };
+    let mut told = all_told(infos, &layout, statements)?;
     if have_choice {
-        let all = gather(control, &preferred.to_le_bytes(), 4, deadline)?;
+        let all = members.exchange(&preferred.to_le_bytes(), 4)?;
         for (rank, (it, bytes)) in told.known.ranks.iter_mut().zip(all).enumerate() {
-            let wrong = |_| ExchangeFailed::Evidence(Rank::at(rank), UnreadableEvidence);
+            let wrong = |_| unreadable(Rank::at(rank));
             it.preferred = u32::from_le_bytes(bytes.try_into().map_err(wrong)?);
         }
     }
     Ok(Some(told))
+}
+
+/// The CPUs and the GPU of a rank on this host.
+#[derive(Clone, Copy, Debug)]
+struct Seated<'a> {
+    info: &'a PeerInfo,
+    gpu: Option<PciAddress>,
 }
 
 fn told((port, address): (usize, &SocketAddr)) -> Option<(u8, SocketAddr)> {
@@ -89,50 +91,25 @@ fn told((port, address): (usize, &SocketAddr)) -> Option<(u8, SocketAddr)> {
 }
 
 /// Whether a rank is the first of its host with its evidence.
-fn tells_for_others(cards: &[Card], layout: &Layout, rank: Rank) -> bool {
-    let of = |rank: Rank| cards[rank.index()].evidence.map(|it| it.digest);
+fn tells_for_others(infos: &[PeerInfo], layout: &Layout, rank: Rank) -> bool {
+    let of = |rank: Rank| infos[rank.index()].evidence.map(|it| it.digest);
     let mut local = layout.ranks_on(layout.host(rank)).iter();
     of(rank).is_some() && local.find(|it| of(**it) == of(rank)) == Some(&rank)
-}
-
-/// Every rank's bytes, of which none has more than `longest`. Where a message has no room for all
-/// of them, the ranks take turns.
-fn gather(
-    control: &Control,
-    bytes: &[u8],
-    longest: usize,
-    deadline: Instant,
-) -> Result<Vec<Vec<u8>>, ExchangeFailed> {
-    let share = Control::exchange_bytes_max(control.size()).max(1);
-    let mut all = vec![Vec::new(); control.size()];
-    for turn in 0..longest.div_ceil(share).max(1) {
-        let piece = bytes.iter().skip(turn * share).take(share).copied().collect();
-        let left = deadline.saturating_duration_since(Instant::now());
-        let pieces = control.exchange(piece, left.max(Duration::from_millis(1)));
-        for (rank, (all, piece)) in
-            all.iter_mut().zip(pieces.map_err(ExchangeFailed::Control)?).enumerate()
-        {
-            if all.len() + piece.len() > EVIDENCE_BYTES_MAX {
-                return Err(ExchangeFailed::Evidence(Rank::at(rank), UnreadableEvidence));
-            }
-            all.extend(piece);
-        }
-    }
-    Ok(all)
 }
 
 /// The ports that the rank at `place` of its host prefers, as a mask: those near its GPU or its
 /// CPUs, shared out among the host's ranks. None where it has no choice. Ports for storage are left
 /// out unless the user names devices.
-fn preferred(config: &Config, own: &Own, local: &[(&Card, &Statement)], place: usize) -> u32 {
+fn preferred(config: &Config, found: &Discovered, local: &[Seated<'_>], place: usize) -> u32 {
+    let own = &found.local;
     let (rdma, tcp) = own.evidence.ports.split_at(own.rdma);
     // Sharing out takes time by the cube of the ranks, so it must be of use.
-    let Some(machine) = own.machine.as_ref().filter(|_| rdma.len() > 1 || tcp.len() > 1) else {
+    let Some(machine) = found.machine.as_ref().filter(|_| rdma.len() > 1 || tcp.len() > 1) else {
         return 0;
     };
-    let seat = |(card, statement): &(&Card, &Statement)| {
-        let cpus: Vec<u16> = card.cpus.iter().collect();
-        Seat::new(machine, statement.gpu, &cpus)
+    let seat = |it: &Seated<'_>| {
+        let cpus: Vec<u16> = it.info.cpus.iter().collect();
+        Seat::new(machine, it.gpu, &cpus)
     };
     let seats: Vec<Seat> = local.iter().map(seat).collect();
     let mut mask = 0;
@@ -152,33 +129,33 @@ fn preferred(config: &Config, own: &Own, local: &[(&Card, &Statement)], place: u
     mask
 }
 
-/// What all statements say together.
-fn assemble(
-    cards: &[Card],
+/// Puts all statements together.
+fn all_told(
+    infos: &[PeerInfo],
     layout: &Layout,
     statements: Vec<Statement>,
-) -> Result<Told, ExchangeFailed> {
+) -> Result<Told, InitError> {
     let mut machines = BTreeMap::new();
     let mut known = Known::default();
     let mut found = BTreeMap::new();
-    let mut tcp = Vec::with_capacity(cards.len());
-    for (index, (card, statement)) in cards.iter().zip(statements).enumerate() {
+    let mut tcp = Vec::with_capacity(infos.len());
+    for (index, (info, statement)) in infos.iter().zip(statements).enumerate() {
         let rank = Rank::at(index);
         let host = layout.host(rank);
         let next = u32::try_from(machines.len()).unwrap_or(u32::MAX);
-        let machine = *machines.entry(card.machine()).or_insert(next);
+        let machine = *machines.entry(info.machine()).or_insert(next);
         if known.machines.len() == host as usize {
             known.machines.push(machine);
         }
-        let wrong = || ExchangeFailed::Evidence(rank, UnreadableEvidence);
-        let evidence = match card.evidence {
+        let wrong = || unreadable(rank);
+        let evidence = match info.evidence {
             None => None,
-            Some(EvidenceCard { digest: wanted, .. }) => {
+            Some(EvidenceSummary { digest: wanted, .. }) => {
                 let next = u32::try_from(known.evidence.len()).unwrap_or(u32::MAX);
                 let at = *found.entry((host, wanted)).or_insert(next);
                 if at == next {
                     let evidence = statement.evidence.ok_or_else(wrong)?;
-                    if digest(wire::encode(&evidence)) != wanted {
+                    if digest(statement::encode(&evidence)) != wanted {
                         return Err(wrong());
                     }
                     known.evidence.push(HostEvidence { host, evidence });
