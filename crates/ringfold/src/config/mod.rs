@@ -374,6 +374,10 @@ mod tests {
         assert_eq!(with("RINGFOLD_SHM_CMA", "0").unwrap().shm_cma, Offers::Never);
         assert_eq!(Config::default().shm_cma, Offers::Asked);
         assert!(!with("RINGFOLD_IB_PCI_RELAXED_ORDERING", "0").unwrap().ib_relaxed_ordering);
+        let devices = with("RINGFOLD_IB_HCA", "=mlx5_0:1:3:1,mlx5_1").unwrap().rdma().devices;
+        let [first, second] = [1, 2].map(|port| devices.place("mlx5_0", port));
+        assert_eq!((first.map(|it| (it.rail, it.plane)), second), (Some((3, 1)), None));
+        assert!(!devices.allows("mlx5_0", 2) && devices.allows("mlx5_1", 2), "of mlx5_0 port 1");
         let adaptive = |value| with("RINGFOLD_IB_ADAPTIVE_ROUTING", value).unwrap().rdma();
         assert_eq!(adaptive("1").adaptive_routing, Some(true));
         assert_eq!(adaptive("0").adaptive_routing, Some(false));

@@ -15,9 +15,7 @@ use super::members::Members;
 use super::peer_info::{EvidenceSummary, PeerInfo};
 use super::routes::Routes;
 use super::settings::Settings;
-use super::statement::{self, Statement};
 use crate::config::Config;
-use crate::digest::digest;
 use crate::router::Router;
 
 /// The parts of a communicator.
@@ -80,19 +78,108 @@ fn peer_info(config: &Config, found: &Discovered, endpoints: &Endpoints) -> Peer
         shm: endpoints.shm_address(),
         rdma: endpoints.rdma_networks(),
         may_use_tcp: config.transports.tcp,
-        evidence: summary(found, listening.len()),
+        evidence: EvidenceSummary::of(&found.local, listening.len()),
         tcp: listening.first().copied().into_iter().collect(),
     }
 }
 
-/// The summary of this rank's evidence, if it has some; its statement will have so many `addresses`.
-fn summary(found: &Discovered, addresses: usize) -> Option<EvidenceSummary> {
-    let local = &found.local;
-    let bytes = statement::encode(&local.evidence);
-    let has_some = !local.evidence.ports.is_empty() || local.evidence.path.is_some();
-    has_some.then(|| EvidenceSummary {
-        digest: digest(&bytes),
-        bytes: Statement::bytes(addresses) + bytes.len(),
-        is_of_use: local.is_of_use,
-    })
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::thread;
+    use std::time::Duration;
+
+    use ringfold_bootstrap::local::controls;
+    use ringfold_transport::Link;
+    use ringfold_types::Lane;
+
+    use super::*;
+
+    /// Long enough for a loaded machine.
+    const DEADLINE: Duration = Duration::from_secs(60);
+
+    /// This thread's part of the group that has this control plane and this key.
+    fn member(config: &Config, found: &mut Discovered, control: Control, key: u8) -> Parts {
+        let (rank, size) = (control.rank(), control.size());
+        let membership = Membership { rank, size, key: [key; 32] };
+        let meet = |info| {
+            let infos = control.exchange(info, DEADLINE);
+            let infos = infos.map_err(|source| InitError::Exchange { rank, source })?;
+            Ok((control, infos))
+        };
+        assemble(config, found, membership, meet).unwrap()
+    }
+
+    /// Every member sends `word` and its rank to every other one and hears the same from it.
+    fn greet(parts: &mut Parts, word: u8) {
+        let (rank, size) = (parts.control.rank(), parts.control.size());
+        let byte = |rank: Rank| [word + u8::try_from(rank.0).unwrap()];
+        let lane = Lane(0);
+        let peers = (0..size).map(Rank::at).filter(|peer| *peer != rank);
+        for link in peers.map(|peer| Link { peer, lane }) {
+            let begin = Instant::now();
+            let (mut sent, mut heard) = (0, false);
+            while sent == 0 || !heard {
+                if sent == 0 {
+                    sent = parts.router.to(link).send(link, 7, &byte(rank)).unwrap();
+                }
+                if let Some(fragment) = parts.router.readable(link).unwrap()
+                    && !heard
+                {
+                    assert_eq!((fragment.tag, fragment.bytes), (7, &byte(link.peer)[..]));
+                    parts.router.to(link).consume(link, 1);
+                    heard = true;
+                }
+                parts.router.poll().unwrap();
+                assert!(begin.elapsed() < DEADLINE, "rank {rank} hears nothing on {link:?}");
+            }
+        }
+        while !parts.router.is_flushed() {
+            parts.router.poll().unwrap();
+        }
+    }
+
+    /// Three threads assemble a group. Then the last two assemble another one from what they have
+    /// found for the first, where they have other ranks. Both groups work.
+    fn assemble_twice(transport: &str, hosts: [&str; 3]) {
+        let (wholes, mut pairs) = (controls(3).unwrap(), controls(2).unwrap());
+        thread::scope(|scope| {
+            for (control, host) in wholes.into_iter().zip(hosts).rev() {
+                let rank = control.rank();
+                let pair = if rank.0 > 0 { pairs.pop() } else { None };
+                scope.spawn(move || {
+                    let settings = [("TRANSPORT", transport), ("HOSTID", host)];
+                    let setting = |(name, value): (&str, &str)| {
+                        (format!("RINGFOLD_{name}"), value.to_owned())
+                    };
+                    let settings: BTreeMap<_, _> = settings.map(setting).into_iter().collect();
+                    let config = Config::from_map(settings).unwrap();
+                    let mut found = Discovered::look(&config, rank, true).unwrap();
+                    let mut whole = member(&config, &mut found, control, 1);
+                    assert_eq!(whole.layout.size(), 3);
+                    if let Some(pair) = pair {
+                        let mut pair = member(&config, &mut found, pair, 2);
+                        assert_eq!(pair.layout.size(), 2);
+                        assert_eq!(pair.router.name(Rank(2 - rank.0)), transport);
+                        greet(&mut pair, 100);
+                        pair.control.exchange(Vec::new(), DEADLINE).unwrap();
+                        pair.control.leave().unwrap();
+                    }
+                    greet(&mut whole, 0);
+                    whole.control.exchange(Vec::new(), DEADLINE).unwrap();
+                    whole.control.leave().unwrap();
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_process_assembles_a_second_group_by_shared_memory() {
+        assemble_twice("shm", ["", "", ""]);
+    }
+
+    #[test]
+    fn a_process_assembles_a_second_group_by_tcp() {
+        assemble_twice("tcp", ["h0", "h1", "h1"]);
+    }
 }

@@ -5,8 +5,11 @@ use std::net::SocketAddr;
 use ringfold_topology::discover::Cpus;
 use ringfold_types::limits::{CARD_BYTES_MAX, EVIDENCE_BYTES_MAX};
 
+use super::discover::LocalEvidence;
 use super::error::UnreadablePeerInfo;
 use super::settings::Settings;
+use super::statement::{self, Statement};
+use crate::digest::digest;
 
 /// The info of one rank. Every rank hears that of every rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -111,6 +114,18 @@ impl PeerInfo {
 }
 
 impl EvidenceSummary {
+    /// The summary of a rank's evidence, if it has some. Its statement will have so many
+    /// `addresses`.
+    pub(super) fn of(local: &LocalEvidence, addresses: usize) -> Option<Self> {
+        let bytes = statement::encode(&local.evidence);
+        let has_some = !local.evidence.ports.is_empty() || local.evidence.path.is_some();
+        has_some.then(|| Self {
+            digest: digest(&bytes),
+            bytes: Statement::bytes(addresses) + bytes.len(),
+            is_of_use: local.is_of_use,
+        })
+    }
+
     fn parse(text: &str) -> Result<Option<Self>, UnreadablePeerInfo> {
         if text.is_empty() {
             return Ok(None);

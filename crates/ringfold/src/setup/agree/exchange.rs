@@ -177,3 +177,149 @@ fn all_told(
     }
     Ok(Told { known, tcp })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use ringfold_bootstrap::Control;
+    use ringfold_bootstrap::local::controls;
+    use ringfold_topology::discover::Host;
+    use ringfold_topology::evidence::{Attached, Evidence, PortEvidence, Source};
+    use ringfold_topology::fabric::Place;
+    use ringfold_topology::machine::{Gpu, Interface, PciDevice};
+
+    use super::*;
+    use crate::setup::discover::LocalEvidence;
+
+    const fn address(bus: u8) -> PciAddress {
+        PciAddress { domain: 0, bus, device: 0, function: 0 }
+    }
+
+    /// Two NUMA nodes, with a GPU and an interface on each.
+    fn machine() -> Machine {
+        let mut machine = Machine::default();
+        for (node, bus) in [(0, 0x10), (1, 0x20)] {
+            for address in [address(bus), address(bus + 1)] {
+                let node = Some(node);
+                machine.devices.push(PciDevice { address, node, ..PciDevice::default() });
+            }
+            machine.gpus.push(Gpu { pci: address(bus), node: Some(node), domain: None });
+            let (name, pci) = (format!("eth{node}"), Some(address(bus + 1)));
+            machine.interfaces.push(Interface { name, pci, ..Interface::default() });
+        }
+        machine
+    }
+
+    /// A rank on a host with these interfaces, each declared a rail.
+    fn found(machine: Option<Machine>, interfaces: u16) -> Discovered {
+        let port = |rail| PortEvidence {
+            name: format!("eth{rail}"),
+            network: Network::Tcp,
+            gbps: 0,
+            attached: vec![Attached::Rail(Place { rail, plane: 0 }, Source::Declared)],
+        };
+        let ports = (0..interfaces).map(port).collect();
+        let evidence = Evidence { ports, ..Evidence::default() };
+        Discovered {
+            host: Host { id: String::new(), name: String::new() },
+            cpus: "0".parse().unwrap(),
+            cores: 1,
+            interface: None,
+            interfaces: Vec::new(),
+            machine,
+            local: LocalEvidence { evidence, is_of_use: true, ..LocalEvidence::default() },
+            rails: None,
+        }
+    }
+
+    /// A rank of the test: its host, its discovery, and its list of GPUs.
+    struct Member<'a> {
+        host: &'a str,
+        found: Discovered,
+        visible: Option<&'a str>,
+    }
+
+    /// Two ranks on host a, which has a choice of ports, and one on host b.
+    fn three(visible: [Option<&str>; 2]) -> [Member<'_>; 3] {
+        let [first, second] = visible.map(|visible| Member {
+            host: "a/1",
+            found: found(Some(machine()), 2),
+            visible,
+        });
+        [first, second, Member { host: "b/1", found: found(None, 1), visible: None }]
+    }
+
+    /// The outcome of each member's exchange. Member k listens on port k + 1 of each interface.
+    fn exchange_all(members: &[Member<'_>]) -> Vec<Result<Told, InitError>> {
+        let info = |Member { host, found, .. }: &Member<'_>| PeerInfo {
+            host_id: (*host).to_owned(),
+            evidence: EvidenceSummary::of(&found.local, found.local.evidence.ports.len()),
+            ..PeerInfo::default()
+        };
+        let infos: Vec<PeerInfo> = members.iter().map(info).collect();
+        let part = |control: Control, member: &Member<'_>| {
+            let port = u16::try_from(control.rank().index() + 1).unwrap();
+            let ports = member.found.local.evidence.ports.iter();
+            let listening: Vec<SocketAddr> =
+                ports.map(|_| SocketAddr::from(([10, 0, 0, 1], port))).collect();
+            let mut config = Config::default();
+            let visible = member.visible.map(str::to_owned);
+            let name = String::from("CUDA_VISIBLE_DEVICES");
+            config.environment.extend(visible.map(|visible| (name, visible)));
+            let deadline = Instant::now() + Duration::from_secs(60);
+            let members = Members { control, infos: infos.clone(), deadline };
+            let told = exchange(&config, &member.found, &listening, &members);
+            members.control.leave().unwrap();
+            told.map(Option::unwrap)
+        };
+        thread::scope(|scope| {
+            let part = &part;
+            let all = controls(members.len()).unwrap().into_iter().zip(members);
+            let all: Vec<_> = all.map(|(c, member)| scope.spawn(move || part(c, member))).collect();
+            all.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    fn preferred(visible: [Option<&str>; 2]) -> Vec<u32> {
+        let told = exchange_all(&three(visible)).remove(2).unwrap();
+        told.known.ranks.iter().map(|rank| rank.preferred).collect()
+    }
+
+    #[test]
+    fn ranks_prefer_the_ports_near_the_gpus_that_they_see() {
+        assert_eq!(preferred([None, None]), [0b01, 0b10, 0], "GPUs in turn");
+        assert_eq!(preferred([Some("1"), Some("0")]), [0b10, 0b01, 0], "one each");
+        assert_eq!(preferred([Some("1,0"), Some("1,0")]), [0b10, 0b01, 0], "one list for both");
+    }
+
+    #[test]
+    fn all_ranks_hear_the_evidence_of_every_host() {
+        for told in exchange_all(&three([None, None])) {
+            let Told { known, tcp } = told.unwrap();
+            let evidence: Vec<(u32, usize)> =
+                known.evidence.iter().map(|it| (it.host, it.evidence.ports.len())).collect();
+            assert_eq!(evidence, [(0, 2), (1, 1)]);
+            let of_ranks: Vec<Option<u32>> = known.ranks.iter().map(|it| it.evidence).collect();
+            assert_eq!(of_ranks, [Some(0), Some(0), Some(1)]);
+            assert_eq!(known.machines, [0, 1]);
+            let ports = |it: &Vec<(u8, SocketAddr)>| -> Vec<(u8, u16)> {
+                it.iter().map(|(port, address)| (*port, address.port())).collect()
+            };
+            let tcp: Vec<Vec<(u8, u16)>> = tcp.iter().map(ports).collect();
+            assert_eq!(tcp, [vec![(0, 1), (1, 1)], vec![(0, 2), (1, 2)], vec![(0, 3)]]);
+        }
+    }
+
+    #[test]
+    fn addresses_of_ports_that_are_not_there_are_refused() {
+        let mut members = three([None, None]);
+        // Its addresses are those of ports 1 and 2 now, and it has ports 0 and 1.
+        members[1].found.local.rdma = 1;
+        for told in exchange_all(&members) {
+            let error = told.unwrap_err().to_string();
+            assert!(error.starts_with("rank 1: its evidence of the fabric cannot be"), "{error}");
+        }
+    }
+}

@@ -150,7 +150,123 @@ impl Port {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
+    use ringfold_bootstrap::interface::{Choice, Reason};
+    use ringfold_topology::machine::Interface;
+
     use super::*;
+
+    /// Port `number` of `mlx5_0`, as `config` declares it, at address 10.0.0.`number`.
+    fn rdma(config: &Config, number: u8) -> OpenPort {
+        OpenPort {
+            name: format!("mlx5_0:{number}"),
+            network: Network::Roce,
+            gid: mapped(number),
+            prefix: Some(120),
+            id: PortId::Mac(number.into()),
+            gbps: 400,
+            interface: String::new(),
+            declared: config.ib_devices.place("mlx5_0", number),
+        }
+    }
+
+    fn mapped(last: u8) -> [u8; 16] {
+        Ipv4Addr::new(10, 0, 0, last).to_ipv6_mapped().octets()
+    }
+
+    /// `eth9` at address 10.0.0.9.
+    fn tcp(rail: Option<u16>) -> Listed {
+        let address = IpAddr::from([10, 0, 0, 9]);
+        let interface = "eth9".to_owned();
+        Listed { choice: Choice { interface, address, prefix: 24, reason: Reason::Named }, rail }
+    }
+
+    const fn rail(rail: u16, plane: u8, source: Source) -> Attached {
+        Attached::Rail(Place { rail, plane }, source)
+    }
+
+    /// A site where port 1 is on rail 0, port 2 on rail 5, and `eth9` on rail 7.
+    const SITE: &str = r#"{"ringfold-site": 1,
+ "kind": {"name": "rail-optimized", "certainty": "certain"},
+ "rails": {"value": 8, "certainty": "certain"},
+ "planes": {"value": 1, "certainty": "certain"},
+ "crosses": {"value": false, "certainty": "certain"},
+ "hosts": [
+  {"name": "a", "pod": 1, "group": 2, "order": 3, "ports": [
+    {"mac": "00:00:00:00:00:01", "rail": 0, "plane": 0, "certainty": "certain"},
+    {"mac": "00:00:00:00:00:02", "rail": 5, "plane": 0, "certainty": "certain"},
+    {"mac": "00:00:00:00:00:03", "rail": 6, "plane": 0, "certainty": "likely"},
+    {"address": "10.0.0.9", "rail": 7, "plane": 0, "certainty": "certain"}]}
+ ]}
+"#;
+
+    #[test]
+    fn a_port_has_the_place_that_each_source_gives_it() {
+        let file = std::env::temp_dir().join(format!("ringfold-site-{}", std::process::id()));
+        std::fs::write(&file, SITE).unwrap();
+        let config = Config {
+            ib_devices: "mlx5_0:1:3:1,mlx5_0".parse().unwrap(),
+            topology_file: Some(file.to_str().unwrap().to_owned()),
+            ..Config::default()
+        };
+        let ports: Vec<OpenPort> = (1..=4).map(|number| rdma(&config, number)).collect();
+        let look = |host: &str| LocalEvidence::look(&config, host, None, &ports, &[tcp(Some(1))]);
+        let found = look("a").unwrap();
+        let unnamed = look("elsewhere").unwrap();
+        std::fs::remove_file(&file).unwrap();
+        let subnet = |last| subnet::of_address(mapped(last), 120).unwrap();
+        let attached: Vec<_> = found.evidence.ports.iter().map(|port| &port.attached).collect();
+        assert_eq!(
+            attached,
+            [
+                &vec![rail(3, 1, Source::Declared), subnet(1), rail(0, 0, Source::Site)],
+                &vec![subnet(2), rail(5, 0, Source::Site)],
+                &vec![subnet(3)],
+                &vec![subnet(4)],
+                &vec![rail(1, 0, Source::Declared), subnet(9), rail(7, 0, Source::Site)],
+            ],
+            "port 3 is likely on rail 6, and nothing knows port 4"
+        );
+        assert_eq!((found.rdma, found.evidence.crosses), (4, Some(false)));
+        assert!(found.is_of_use && found.site.is_some());
+        let path = found.evidence.path.unwrap();
+        assert_eq!((path.groups, path.order), (vec!["1".to_owned(), "2".to_owned()], Some(3)));
+        assert_eq!(unnamed.evidence.path.map(|path| path.order), Some(Some(3)), "by its ports");
+    }
+
+    #[test]
+    fn evidence_is_of_use_if_it_names_a_place_or_leaves_a_choice() {
+        let is_of_use = |config: &Config, ports: u8, interfaces: &[Listed]| {
+            let ports: Vec<OpenPort> = (1..=ports).map(|number| rdma(config, number)).collect();
+            let found = LocalEvidence::look(config, "a", None, &ports, interfaces).unwrap();
+            assert_eq!(found.rdma, if config.topology { ports.len() } else { 0 });
+            found.is_of_use
+        };
+        let plain = Config::default();
+        assert!(!is_of_use(&plain, 0, &[tcp(None)]) && !is_of_use(&plain, 1, &[tcp(None)]));
+        assert!(is_of_use(&plain, 2, &[]) && is_of_use(&plain, 0, &[tcp(None), tcp(None)]));
+        assert!(is_of_use(&plain, 0, &[tcp(Some(0))]), "declared");
+        let declared = Config { ib_devices: "mlx5_0:1:0".parse().unwrap(), ..Config::default() };
+        assert!(is_of_use(&declared, 1, &[]));
+        assert!(!is_of_use(&Config { topology: false, ..declared }, 2, &[tcp(Some(0))]));
+    }
+
+    #[test]
+    fn ports_are_named_and_rated_as_the_host_shows_them() {
+        let config = Config::default();
+        let port = OpenPort { name: "x".repeat(1000), ..rdma(&config, 1) };
+        let interface = Interface { name: "eth9".to_owned(), gbps: 25, ..Interface::default() };
+        let machine = Machine { interfaces: vec![interface], ..Machine::default() };
+        let ports = vec![port; EVIDENCE_PORTS_MAX - 1];
+        let listed = [tcp(None), tcp(None)];
+        let found = LocalEvidence::look(&config, "a", Some(&machine), &ports, &listed).unwrap();
+        let ports = found.evidence.ports;
+        assert_eq!(ports.len(), EVIDENCE_PORTS_MAX, "no more than ranks tell each other");
+        assert_eq!((ports[0].name.len(), ports[0].gbps), (EVIDENCE_NAME_BYTES_MAX, 400));
+        let last = &ports[EVIDENCE_PORTS_MAX - 1];
+        assert_eq!((last.name.as_str(), last.gbps, last.network), ("eth9", 25, Network::Tcp));
+    }
 
     #[test]
     fn slurm_is_believed_about_this_host_only() {

@@ -115,12 +115,26 @@ pub(super) fn device<'a>(choice: &Choice, machine: Option<&'a Machine>) -> Optio
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::net::IpAddr;
 
     use ringfold_bootstrap::interface::Reason;
 
     use super::*;
+
+    fn choice(interface: &Interface) -> Choice {
+        Choice {
+            interface: interface.name.clone(),
+            address: IpAddr::from([10, 0, 0, 1]),
+            prefix: 24,
+            reason: Reason::Named,
+        }
+    }
+
+    /// The interfaces that are listed of these, all of which suit.
+    fn listed_of(config: &Config, interfaces: Vec<Interface>) -> Vec<Listed> {
+        let choices: Vec<Choice> = interfaces.iter().map(choice).collect();
+        listed(config, &choices, Some(&Machine { interfaces, ..Machine::default() }))
+    }
 
     /// Names of the interfaces that are taken of these, each with its PCI device and those below.
     fn taken(all: &[(&str, Option<u8>, &[&str])]) -> Vec<String> {
@@ -131,18 +145,45 @@ mod tests {
             below: below.iter().map(|it| (*it).to_owned()).collect(),
             ..Interface::default()
         };
-        let interfaces: Vec<Interface> = all.iter().map(interface).collect();
-        let choice = |it: &Interface| Choice {
-            interface: it.name.clone(),
-            address: IpAddr::from([10, 0, 0, 1]),
-            prefix: 24,
-            reason: Reason::Named,
-        };
-        let choices: Vec<Choice> = interfaces.iter().map(choice).collect();
-        let machine = Machine { interfaces, ..Machine::default() };
-        let config = Config::from_map(BTreeMap::new()).unwrap();
-        let listed = listed(&config, &choices, Some(&machine));
+        let listed = listed_of(&Config::default(), all.iter().map(interface).collect());
         listed.into_iter().map(|it| it.choice.interface).collect()
+    }
+
+    /// `eth0`, `eth1` and so on, with these rates.
+    fn with_rates(rates: &[u32]) -> Vec<Interface> {
+        let interface = |(at, gbps): (usize, &u32)| {
+            let name = format!("eth{at}");
+            Interface { name, gbps: *gbps, ..Interface::default() }
+        };
+        rates.iter().enumerate().map(interface).collect()
+    }
+
+    #[test]
+    fn interfaces_that_the_user_lists_are_rails_in_that_order() {
+        let rails = |names: &str, topology: bool| {
+            let socket_ifname = Some(names.to_owned());
+            let config = Config { socket_ifname, topology, ..Config::default() };
+            let listed = listed_of(&config, with_rates(&[10, 0, 25]));
+            listed.into_iter().map(|it| (it.choice.interface, it.rail)).collect::<Vec<_>>()
+        };
+        let rail = |name: &str, rail| (name.to_owned(), Some(rail));
+        let in_order = [rail("eth2", 0), rail("eth0", 1), rail("eth1", 2)];
+        assert_eq!(rails("eth2,eth0,eth1", true), in_order, "whatever their rates");
+        assert_eq!(rails("eth", true), [("eth0".to_owned(), None)], "one name for all");
+        assert_eq!(rails("^lo,docker", true), [("eth0".to_owned(), None)], "names of others");
+        assert_eq!(rails("eth2,eth0,eth1", false), [("eth0".to_owned(), None)], "no topology");
+    }
+
+    #[test]
+    fn interfaces_as_fast_as_the_best_are_listed() {
+        let names = |rates: &[u32]| {
+            let listed = listed_of(&Config::default(), with_rates(rates));
+            listed.into_iter().map(|it| it.choice.interface).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&[25, 10, 25, 100]), ["eth0", "eth2"]);
+        assert_eq!(names(&[0, 0, 10]), ["eth0"], "the rate of the first is unknown");
+        assert_eq!(names(&[10; LANES_MAX + 3]).len(), LANES_MAX);
+        assert!(names(&[]).is_empty());
     }
 
     #[test]
