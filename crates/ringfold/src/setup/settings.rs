@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use ringfold_bootstrap::RankList;
 use ringfold_types::Rank;
 
+use super::error::DifferentSettings;
 use crate::config::{ALIKE, Config};
+use crate::digest::digest;
 
 /// Their names, for people.
 const NAMES: [&str; COUNT] = {
@@ -15,7 +16,7 @@ const NAMES: [&str; COUNT] = {
     [algorithms, chunk, channels, plan, topology, site, "the version of ringfold"]
 };
 const COUNT: usize = 7;
-/// Bytes of a value that a card has room for; of a longer one the rest is left out.
+/// Bytes of a value that peers are told; of a longer one the rest is left out.
 const SHOWN_BYTES: usize = 32;
 
 /// One rank's settings, in the order of `NAMES`.
@@ -30,18 +31,6 @@ struct Setting {
     /// As much of it as there is room for; without spaces.
     shown: String,
 }
-
-/// Settings that must be the same on all ranks, and are not.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("ranks differ in {name}: {}; give all of them the same", Said(said))]
-pub struct DifferentSettings {
-    /// The variable.
-    pub name: &'static str,
-    /// Each value, and the ranks that have it.
-    pub said: Vec<(String, Vec<Rank>)>,
-}
-
-struct Said<'a>(&'a [(String, Vec<Rank>)]);
 
 impl Settings {
     /// `site` is as for `Config::alike`.
@@ -94,30 +83,12 @@ impl Setting {
     }
 }
 
-/// FNV-1a: ranks that differ by mistake shall notice, nobody means to deceive.
-pub(crate) fn digest(bytes: impl AsRef<[u8]>) -> u64 {
-    bytes.as_ref().iter().fold(0xcbf2_9ce4_8422_2325, |digest: u64, byte| {
-        (digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
-/// As a card has it.
+/// As peers are told them.
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, Setting { digest, shown }) in self.0.iter().enumerate() {
             let space = if index == 0 { "" } else { " " };
             write!(f, "{space}{digest:x}:{shown}")?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for Said<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (value, ranks)) in self.0.iter().enumerate() {
-            let comma = if index == 0 { "" } else { ", " };
-            let have = if ranks.len() == 1 { "has" } else { "have" };
-            write!(f, "{comma}{} {have} {value}", RankList(ranks))?;
         }
         Ok(())
     }

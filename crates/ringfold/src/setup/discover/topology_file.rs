@@ -9,12 +9,8 @@ use ringfold_topology::evidence::{Attached, HostPath, Source};
 use ringfold_topology::fabric::{PortId, classify};
 use ringfold_topology::site::{Site, SiteHost, SitePort};
 
-use crate::settings::digest;
-
-/// The file cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("RINGFOLD_TOPO_FILE: {0}; RINGFOLD_TOPO=off does without")]
-pub struct TopologyError(#[from] files::Error);
+use crate::digest::digest;
+use crate::setup::error::TopologyError;
 
 /// What the file says.
 #[derive(Debug)]

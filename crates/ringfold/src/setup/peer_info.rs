@@ -1,18 +1,19 @@
-//! What a rank says of itself when it joins, so that the others know how to reach it.
+//! The info of a rank: where it is, how its peers reach it, and the settings that it has.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use ringfold_topology::discover::Cpus;
 use ringfold_types::limits::{CARD_BYTES_MAX, EVIDENCE_BYTES_MAX};
 
-use ringfold_topology::Crowd;
-use ringfold_topology::discover::Cpus;
+use super::discover::LocalEvidence;
+use super::error::UnreadablePeerInfo;
+use super::settings::Settings;
+use super::statement::{self, Statement};
+use crate::digest::digest;
 
-use crate::settings::Settings;
-
-/// One rank's card. Every rank sees every card.
+/// The info of one rank. Every rank hears that of every rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Card {
+pub(crate) struct PeerInfo {
     /// `Host::id`: ranks with the same can share memory.
     pub(crate) host_id: String,
     /// Where its shared memory is to be had; empty if it offers none.
@@ -27,15 +28,15 @@ pub(crate) struct Card {
     pub(crate) rdma: String,
     /// Whether its data may go by TCP.
     pub(crate) may_use_tcp: bool,
-    /// The digest and size of its evidence of the fabric, which follows the cards.
-    pub(crate) evidence: Option<EvidenceCard>,
+    /// The digest and size of its evidence of the fabric, which ranks exchange later.
+    pub(crate) evidence: Option<EvidenceSummary>,
     /// Where it listens for TCP, which RDMA needs too; empty if it does not.
     pub(crate) tcp: Vec<SocketAddr>,
 }
 
-/// The part of a card about evidence of the fabric.
+/// A summary of a rank's evidence of the fabric, told before the ranks exchange evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct EvidenceCard {
+pub(crate) struct EvidenceSummary {
     /// The digest of the evidence: one rank of a host tells it for all with the same.
     pub(crate) digest: u64,
     /// Bytes of all that the rank may tell, at most `limits::EVIDENCE_BYTES_MAX`.
@@ -47,29 +48,24 @@ pub(crate) struct EvidenceCard {
 /// Begins the line of RDMA networks of a rank whose data may not go by TCP.
 const WITHOUT_TCP: char = '-';
 
-/// Bytes of a list of CPUs that a card has room for.
+/// The most bytes of a list of CPUs that peers are told.
 const CPUS_BYTES: usize = 64;
 
 /// No machine has so many cores.
 const CORES_END: usize = 1 << 16;
 
-/// A card that no ringfold rank writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("its card cannot be read; do all ranks run the same version of ringfold?")]
-pub struct UnreadableCard;
-
-impl Card {
+impl PeerInfo {
     /// Distinguishes the machine: its containers are different hosts, but share its CPUs.
     pub(crate) fn machine(&self) -> &str {
         self.host_id.split_once('/').map_or(&self.host_id, |(boot, _)| boot)
     }
 
-    /// The card as lines of text: host, shared memory, settings, CPUs, cores, RDMA
+    /// Lines of text: host, shared memory, settings, CPUs, cores, RDMA
     /// networks, evidence, TCP addresses. What would make it too long is left out.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let Self { host_id, shm, settings, cpus, cores, rdma, may_use_tcp, evidence, tcp: _ } =
             self;
-        let said = |it: &EvidenceCard| {
+        let said = |it: &EvidenceSummary| {
             let mark = if it.is_of_use { "+" } else { "" };
             format!("{:x}:{}{mark}", it.digest, it.bytes)
         };
@@ -93,68 +89,61 @@ impl Card {
     ///
     /// # Errors
     /// It is something else.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, UnreadableCard> {
-        let text = std::str::from_utf8(bytes).map_err(|_| UnreadableCard)?;
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, UnreadablePeerInfo> {
+        let text = std::str::from_utf8(bytes).map_err(|_| UnreadablePeerInfo)?;
         let mut lines = text.split('\n');
-        let mut line = || lines.next().ok_or(UnreadableCard);
+        let mut line = || lines.next().ok_or(UnreadablePeerInfo);
         let [host_id, shm, settings] = [line()?, line()?, line()?];
         let [cpus, cores, rdma, evidence, tcp] = [line()?, line()?, line()?, line()?, line()?];
         if lines.next().is_some() {
-            return Err(UnreadableCard);
+            return Err(UnreadablePeerInfo);
         }
         let tcp = tcp.split_whitespace().map(str::parse).collect::<Result<_, _>>();
         Ok(Self {
             host_id: host_id.to_owned(),
             shm: shm.to_owned(),
-            settings: Settings::parse(settings).ok_or(UnreadableCard)?,
-            cpus: cpus.parse().map_err(|_| UnreadableCard)?,
-            cores: cores.parse().ok().filter(|it| *it < CORES_END).ok_or(UnreadableCard)?,
+            settings: Settings::parse(settings).ok_or(UnreadablePeerInfo)?,
+            cpus: cpus.parse().map_err(|_| UnreadablePeerInfo)?,
+            cores: cores.parse().ok().filter(|it| *it < CORES_END).ok_or(UnreadablePeerInfo)?,
             rdma: rdma.trim_start_matches(WITHOUT_TCP).to_owned(),
             may_use_tcp: !rdma.starts_with(WITHOUT_TCP),
-            evidence: EvidenceCard::parse(evidence)?,
-            tcp: tcp.map_err(|_| UnreadableCard)?,
+            evidence: EvidenceSummary::parse(evidence)?,
+            tcp: tcp.map_err(|_| UnreadablePeerInfo)?,
         })
     }
 }
 
-impl EvidenceCard {
-    fn parse(text: &str) -> Result<Option<Self>, UnreadableCard> {
+impl EvidenceSummary {
+    /// The summary of a rank's evidence, if it has some. Its statement will have so many
+    /// `addresses`.
+    pub(super) fn of(local: &LocalEvidence, addresses: usize) -> Option<Self> {
+        let bytes = statement::encode(&local.evidence);
+        let has_some = !local.evidence.ports.is_empty() || local.evidence.path.is_some();
+        has_some.then(|| Self {
+            digest: digest(&bytes),
+            bytes: Statement::bytes(addresses) + bytes.len(),
+            is_of_use: local.is_of_use,
+        })
+    }
+
+    fn parse(text: &str) -> Result<Option<Self>, UnreadablePeerInfo> {
         if text.is_empty() {
             return Ok(None);
         }
-        let (digest, bytes) = text.split_once(':').ok_or(UnreadableCard)?;
-        let digest = u64::from_str_radix(digest, 16).map_err(|_| UnreadableCard)?;
+        let (digest, bytes) = text.split_once(':').ok_or(UnreadablePeerInfo)?;
+        let digest = u64::from_str_radix(digest, 16).map_err(|_| UnreadablePeerInfo)?;
         let is_of_use = bytes.ends_with('+');
         let bytes = bytes.strip_suffix('+').unwrap_or(bytes).parse().ok();
-        let bytes = bytes.filter(|bytes| *bytes <= EVIDENCE_BYTES_MAX).ok_or(UnreadableCard)?;
+        let bytes = bytes.filter(|bytes| *bytes <= EVIDENCE_BYTES_MAX).ok_or(UnreadablePeerInfo)?;
         Ok(Some(Self { digest, bytes, is_of_use }))
     }
-}
-
-/// The ranks of each machine, and the CPUs that they share: the same on every rank.
-pub(crate) fn crowds(cards: &[Card]) -> BTreeMap<&str, Crowd> {
-    let mut machines: BTreeMap<&str, Vec<&Card>> = BTreeMap::new();
-    for card in cards {
-        machines.entry(card.machine()).or_default().push(card);
-    }
-    machines.into_iter().map(|(machine, cards)| (machine, crowd(&cards))).collect()
-}
-
-/// Those of one machine.
-fn crowd(cards: &[&Card]) -> Crowd {
-    let mut cpus = Cpus::default();
-    cards.iter().for_each(|card| cpus.join(&card.cpus));
-    // Lists that are missing, or that a quota leaves less of, say too little.
-    let is_limited = cards.iter().any(|card| card.cores != card.cpus.len());
-    let least = cards.iter().map(|card| card.cores).min().unwrap_or(1);
-    Crowd { ranks: cards.len(), cpus: if is_limited { least } else { cpus.len() }.max(1) }
 }
 
 /// Whether the bytes are what a rank says of itself when it joins. For fuzzing.
 #[doc(hidden)]
 #[must_use]
-pub fn is_card(bytes: &[u8]) -> bool {
-    Card::decode(bytes).is_ok()
+pub fn is_peer_info(bytes: &[u8]) -> bool {
+    PeerInfo::decode(bytes).is_ok()
 }
 
 #[cfg(test)]
@@ -165,7 +154,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        let card = Card {
+        let info = PeerInfo {
             host_id: "boot/net:[1]".to_owned(),
             shm: "@ringfold-1".to_owned(),
             settings: Settings::of(&Config::default(), None),
@@ -173,38 +162,18 @@ mod tests {
             cores: 5,
             rdma: "ei".to_owned(),
             may_use_tcp: true,
-            evidence: Some(EvidenceCard {
+            evidence: Some(EvidenceSummary {
                 digest: u64::MAX,
                 bytes: EVIDENCE_BYTES_MAX,
                 is_of_use: true,
             }),
             tcp: vec![address(1), address(65535)],
         };
-        assert_eq!(Card::decode(&card.encode()), Ok(card));
-        assert_eq!(Card::decode(&Card::default().encode()), Ok(Card::default()));
-        let many = Card { tcp: vec![address(40000); 100], ..Card::default() };
+        assert_eq!(PeerInfo::decode(&info.encode()), Ok(info));
+        assert_eq!(PeerInfo::decode(&PeerInfo::default().encode()), Ok(PeerInfo::default()));
+        let many = PeerInfo { tcp: vec![address(40000); 100], ..PeerInfo::default() };
         assert!(many.encode().len() <= CARD_BYTES_MAX);
-        assert!(Card::decode(&many.encode()).is_ok());
-    }
-
-    #[test]
-    fn ranks_share_the_cpus_of_their_machine() {
-        let card = |host: &str, cpus: &str, cores| {
-            let (host_id, cpus) = (host.to_owned(), cpus.parse().unwrap_or_default());
-            Card { host_id, cpus, cores, ..Card::default() }
-        };
-        let of = |cards: &[Card]| {
-            let crowds = crowds(cards).into_iter();
-            let each =
-                crowds.map(|(machine, it)| format!("{machine}: {} on {}", it.ranks, it.cpus));
-            each.collect::<Vec<_>>().join(", ")
-        };
-        let containers = [card("a/1", "0-1", 2), card("a/2", "0-1", 2), card("b/1", "0-7", 8)];
-        assert_eq!(of(&containers), "a: 2 on 2, b: 1 on 8");
-        assert_eq!(of(&[card("a/1", "0", 1), card("a/1", "1", 1)]), "a: 2 on 2", "bound");
-        assert_eq!(of(&[card("a/1", "0-7", 2), card("a/1", "0-7", 2)]), "a: 2 on 2", "a quota");
-        assert_eq!(of(&[card("a/1", "", 64), card("a/1", "0", 1)]), "a: 2 on 1", "not listed");
-        assert_eq!(of(&[Card::default()]), ": 1 on 1", "nothing known");
+        assert!(PeerInfo::decode(&many.encode()).is_ok());
     }
 
     #[test]
@@ -219,9 +188,9 @@ mod tests {
             b"a\nb\n0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n1\n1.2.3.4:1",
             b"a\nb\n0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n1:9999\n1.2.3.4:1",
         ] {
-            assert_eq!(Card::decode(bytes), Err(UnreadableCard), "{bytes:?}");
+            assert_eq!(PeerInfo::decode(bytes), Err(UnreadablePeerInfo), "{bytes:?}");
         }
         let good = b"a\nb\n0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n1:8192\n1.2.3.4:1";
-        assert!(Card::decode(good).is_ok(), "the others lack one thing each");
+        assert!(PeerInfo::decode(good).is_ok(), "the others lack one thing each");
     }
 }

@@ -1,15 +1,13 @@
 //! Why ranks do not come together.
 
+use std::fmt;
 use std::io;
 
 use ringfold_bootstrap::interface::ChooseError;
-use ringfold_bootstrap::{DiscoverError, ExchangeError, JoinError, SecretError};
+use ringfold_bootstrap::{DiscoverError, ExchangeError, JoinError, RankList, SecretError};
+use ringfold_topology::discover::files;
 use ringfold_transport::{rdma, shm, tcp};
 use ringfold_types::Rank;
-
-use crate::card::UnreadableCard;
-use crate::settings::DifferentSettings;
-use crate::setup::{TopologyError, UnreadableEvidence};
 
 /// Why the ranks could not come together.
 #[derive(Debug, thiserror::Error)]
@@ -24,13 +22,13 @@ pub enum InitError {
     /// The ranks did not meet.
     #[error(transparent)]
     Join(#[from] JoinError),
-    /// A rank's card makes no sense.
+    /// The info of a rank makes no sense.
     #[error("rank {rank}: {source}")]
-    Card {
-        /// Whose card.
+    PeerInfo {
+        /// The rank that said it.
         rank: Rank,
         /// What is wrong with it.
-        source: UnreadableCard,
+        source: UnreadablePeerInfo,
     },
     /// The ranks have different settings where they must have the same.
     #[error(transparent)]
@@ -107,4 +105,44 @@ pub enum InitError {
     /// The system has no file descriptors left.
     #[error("no file descriptor left ({0}); raise the limit with `ulimit -n`")]
     Descriptors(io::Error),
+}
+
+/// These bytes are not the info of a rank of this version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("its card cannot be read; do all ranks run the same version of ringfold?")]
+pub struct UnreadablePeerInfo;
+
+/// These bytes are not the evidence of a rank of this version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "its evidence of the fabric cannot be read; do all ranks run the same version of ringfold?"
+)]
+pub struct UnreadableEvidence;
+
+/// The file that `RINGFOLD_TOPO_FILE` names cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("RINGFOLD_TOPO_FILE: {0}; RINGFOLD_TOPO=off does without")]
+pub struct TopologyError(#[from] files::Error);
+
+/// Settings that must be the same on all ranks, and are not.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("ranks differ in {name}: {}; give all of them the same", Said(said))]
+pub struct DifferentSettings {
+    /// The variable.
+    pub name: &'static str,
+    /// Each value, and the ranks that have it.
+    pub said: Vec<(String, Vec<Rank>)>,
+}
+
+struct Said<'a>(&'a [(String, Vec<Rank>)]);
+
+impl fmt::Display for Said<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (value, ranks)) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            let have = if ranks.len() == 1 { "has" } else { "have" };
+            write!(f, "{comma}{} {have} {value}", RankList(ranks))?;
+        }
+        Ok(())
+    }
 }

@@ -11,6 +11,8 @@ use ringfold_types::limits::{
     FABRIC_LEVELS_MAX,
 };
 
+use super::error::UnreadableEvidence;
+
 const VERSION: u8 = 1;
 
 /// Sources by the number that stands for them.
@@ -37,13 +39,6 @@ pub(crate) struct Statement {
     /// Its evidence, unless a rank of its host has told the same.
     pub(crate) evidence: Option<Evidence>,
 }
-
-/// Bytes that no ringfold rank of this version writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "its evidence of the fabric cannot be read; do all ranks run the same version of ringfold?"
-)]
-pub struct UnreadableEvidence;
 
 impl Statement {
     /// Bytes of a statement with so many addresses, without evidence.

@@ -1,10 +1,13 @@
-//! What follows from everyone's evidence: the layout, labels of ports, and addresses by rail.
+//! The conclusions from all ranks' evidence: the layout, labels of ports, addresses by rail, and a
+//! report for people.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
+use ringfold_bootstrap::RankList;
 use ringfold_topology::Layout;
 use ringfold_topology::agree::{Agreement, RankEvidence, agree};
+use ringfold_topology::certainty::Certainty;
 use ringfold_topology::evidence::PortEvidence;
 use ringfold_topology::fabric::Place;
 use ringfold_topology::machine::Network;
@@ -14,10 +17,13 @@ use ringfold_types::Rank;
 
 use super::exchange::Told;
 
-/// What the ranks agree on. Nothing of it is known where they had nothing to tell.
+/// Lines about ports of ranks; there are as many kinds of ranks as a person reads.
+const LINES_MAX: usize = 16;
+
+/// The fabric as the ranks agree on it; empty if no rank had evidence of use.
 #[derive(Debug, Default)]
-pub(crate) struct Agreed {
-    pub(super) answer: Option<(Told, Agreement)>,
+pub(crate) struct Fabric {
+    answer: Option<(Told, Agreement)>,
 }
 
 /// A port where a rank listens for TCP, with its place.
@@ -28,7 +34,7 @@ struct Door {
     is_preferred: bool,
 }
 
-impl Agreed {
+impl Fabric {
     pub(crate) fn of(told: Option<Told>) -> Self {
         let answer = told.map(|told| {
             let agreement = agree(&told.known);
@@ -102,6 +108,75 @@ impl Agreed {
         Ways { rails, others }
     }
 
+    /// Layout, evidence, and the rails and ports of each rank. Ranks that are alike share a line.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let Some((told, agreement)) = &self.answer else {
+            return vec!["topology: no rank knows more than which ranks share a host".to_owned()];
+        };
+        let hosts = &agreement.hosts;
+        let count = |of: BTreeSet<u32>, what: &str| match of.len() {
+            0 => String::new(),
+            1 => format!(", 1 {what}"),
+            many => format!(", {many} {what}s"),
+        };
+        let groups = count(hosts.value.iter().filter_map(|it| it.group).collect(), "leaf group");
+        let pods = count(hosts.value.iter().filter_map(|it| it.pod).collect(), "pod");
+        let order = match hosts.certainty {
+            Certainty::Certain => "in fabric order",
+            Certainty::Likely | Certainty::Unknown => "in the order of ranks",
+        };
+        let number = hosts.value.len();
+        let mut lines =
+            vec![format!("topology: {number} hosts {order}{groups}{pods}: {}", hosts.because)];
+        let crosses = match agreement.crosses {
+            Some(true) => ", which reach each other",
+            Some(false) => ", which do not reach each other",
+            None => "",
+        };
+        let rails: Vec<String> = agreement.rails.value.iter().map(ToString::to_string).collect();
+        lines.push(match rails.is_empty() {
+            true => format!("topology: rails unknown: {}", agreement.rails.because),
+            false => {
+                format!("topology: rails {}{crosses}: {}", rails.join(" "), agreement.rails.because)
+            }
+        });
+        let mut alike: BTreeMap<String, Vec<Rank>> = BTreeMap::new();
+        for rank in (0..told.known.ranks.len()).map(Rank::at) {
+            alike.entry(self.ports(rank)).or_default().push(rank);
+        }
+        let mut alike: Vec<(String, Vec<Rank>)> = alike.into_iter().collect();
+        alike.sort_by_key(|(_, ranks)| ranks.first().copied());
+        let more = alike.len().saturating_sub(LINES_MAX);
+        for (ports, ranks) in alike.into_iter().take(LINES_MAX) {
+            lines.push(format!("topology: {}: {ports}", RankList(&ranks)));
+        }
+        if more > 0 {
+            lines.push(format!("topology: and {more} kinds of ranks more"));
+        }
+        let ignored = agreement.ignored.iter();
+        lines.extend(ignored.map(|what| format!("topology: ignored: {what}")));
+        lines
+    }
+
+    /// The ports that a rank prefers, or all of them, each with its place.
+    fn ports(&self, rank: Rank) -> String {
+        let Some((told, agreement)) = &self.answer else { return String::new() };
+        let RankEvidence { evidence, preferred, .. } = told.known.ranks[rank.index()];
+        let Some(index) = evidence.map(|index| index as usize) else {
+            return "no port is known".to_owned();
+        };
+        let ports = &told.known.evidence[index].evidence.ports;
+        let is_used = |at: usize| preferred == 0 || preferred >> at & 1 != 0;
+        let used = ports.iter().zip(&agreement.labels[index]).enumerate();
+        let texts = used.filter(|(at, _)| is_used(*at)).map(|(_, (port, label))| match label {
+            Some(Place { rail, plane: 0 }) => format!("{} on rail {rail}", port.name),
+            Some(Place { rail, plane }) => format!("{} on rail {rail}, plane {plane}", port.name),
+            None => format!("{} on no known rail", port.name),
+        });
+        let texts: Vec<String> = texts.collect();
+        if texts.is_empty() { "no port is known".to_owned() } else { texts.join("; ") }
+    }
+
     fn doors(&self, rank: Rank) -> Vec<Door> {
         let Some((told, agreement)) = &self.answer else { return Vec::new() };
         let RankEvidence { evidence, preferred, .. } = told.known.ranks[rank.index()];
@@ -132,7 +207,7 @@ mod tests {
     }
 
     /// One rank for each host, with an interface on each of these rails, and the ports it prefers.
-    fn agreed(ranks: &[(&[u16], u32)]) -> Agreed {
+    fn agreed(ranks: &[(&[u16], u32)]) -> Fabric {
         let (mut known, mut tcp) = (Known::default(), Vec::new());
         for (host, (rails, preferred)) in (0..).zip(ranks) {
             let port = |(at, rail): (usize, &u16)| PortEvidence {
@@ -150,11 +225,11 @@ mod tests {
             let address = |at| SocketAddr::from(([10, at, 0, u8::try_from(host).unwrap()], 1));
             tcp.push((0..ports).map(|at| (at, address(at))).collect());
         }
-        Agreed::of(Some(Told { known, tcp }))
+        Fabric::of(Some(Told { known, tcp }))
     }
 
     /// Second bytes of the addresses: which interface of the peer.
-    fn ways(agreed: &Agreed, rank: u32, peer: u32) -> [Vec<u8>; 2] {
+    fn ways(agreed: &Fabric, rank: u32, peer: u32) -> [Vec<u8>; 2] {
         let found = agreed.ways(Rank(rank), Rank(peer));
         let second = |route: Route| match route.to {
             SocketAddr::V4(address) => address.ip().octets()[1],
@@ -170,7 +245,7 @@ mod tests {
         assert_eq!(ways(&all, 1, 0), [vec![0, 2], vec![]], "the same, in the same order");
         assert_eq!((ways(&all, 0, 2), all.tcp_rails()), ([vec![], vec![]], 0));
         assert_eq!(agreed(&[(&[0, 1, 2], 0), (&[2, 0], 0)]).tcp_rails(), 2);
-        assert_eq!(Agreed::default().ways(Rank(0), Rank(1)), Ways::default());
+        assert_eq!(Fabric::default().ways(Rank(0), Rank(1)), Ways::default());
     }
 
     #[test]
@@ -200,6 +275,6 @@ mod tests {
         assert_eq!(layout.reach(Rank(0)).prefers.to_string(), "0");
         assert!(layout.path(0).is_none() && !layout.rails_cross());
         assert!(!all.layout(plain.clone().with_rdma(true)).has_fabric(), "rails of TCP only");
-        assert_eq!(Agreed::default().layout(plain.clone()), plain);
+        assert_eq!(Fabric::default().layout(plain.clone()), plain);
     }
 }
