@@ -6,6 +6,7 @@ import unittest
 import xml.etree.ElementTree as xml
 
 import figures
+import gate
 import processes
 import sizes
 import svg
@@ -44,6 +45,47 @@ class Figures(unittest.TestCase):
         self.assertAlmostEqual(figures.bus_bandwidth("all_reduce", 4, 1000, 1.0), 1.5)
         self.assertAlmostEqual(figures.bus_bandwidth("all_gather", 4, 1000, 1.0), 0.75)
         self.assertAlmostEqual(figures.bus_bandwidth("broadcast", 4, 1000, 1.0), 1.0)
+
+
+class Gate(unittest.TestCase):
+    """When a second build counts as slower."""
+
+    def test_five_percent_are_allowed(self):
+        self.assertFalse(gate.Run(100, 104.9, 100).is_slower())
+        self.assertTrue(gate.Run(100, 105.1, 100).is_slower())
+        self.assertFalse(gate.Run(100, 105.1, 100).is_slower(allowed=0.06))
+
+    def test_the_difference_of_a_and_a_is_allowed_beside_it(self):
+        for again in (93, 107):
+            self.assertFalse(gate.Run(100, 111.9, again).is_slower())
+            self.assertTrue(gate.Run(100, 112.1, again).is_slower())
+
+    def test_a_cell_fails_if_it_is_slower_in_all_runs(self):
+        slow, good = gate.Run(1, 2, 1), gate.Run(1, 1, 1)
+        self.assertTrue(gate.fails([slow] * gate.RUNS))
+        self.assertFalse(gate.fails([slow] * (gate.RUNS - 1)))
+        self.assertFalse(gate.fails([slow, slow, good]))
+
+    def test_only_slow_cells_run_again(self):
+        slow, good = gate.Run(1, 2, 1), gate.Run(1, 1, 1)
+        self.assertTrue(gate.needs_more([slow]))
+        self.assertFalse(gate.needs_more([good]))
+        self.assertFalse(gate.needs_more([slow, good]))
+        self.assertFalse(gate.needs_more([slow] * gate.RUNS))
+
+    def test_the_mean_may_be_above_one_by_as_much_as_noise_moves_it(self):
+        quiet = gate.mean([gate.Run(1, 1.02, 1)] * 9)
+        self.assertAlmostEqual(quiet.ratio, 1.02)
+        self.assertTrue(quiet.is_slower)
+        noisy = gate.mean([gate.Run(1, 1.02, 1.2), gate.Run(1.2, 1.224, 1)])
+        self.assertFalse(noisy.is_slower)
+        self.assertFalse(gate.mean([gate.Run(1, 1, 1)]).is_slower)
+        self.assertIsNone(gate.mean([]))
+
+    def test_a_and_a_count_alike_in_the_mean(self):
+        first, second = gate.Run(1, 1.5, 4), gate.Run(4, 1.5, 1)
+        self.assertAlmostEqual(gate.mean([first]).ratio, 0.75)
+        self.assertAlmostEqual(gate.mean([second]).ratio, 0.75)
 
 
 class Sizes(unittest.TestCase):
