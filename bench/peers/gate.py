@@ -32,6 +32,11 @@ class Run:
         """A' over A; 1 on a machine without noise."""
         return self.again / self.before
 
+    @property
+    def is_noisy(self):
+        """Whether the first build differs from itself by more than the second one may."""
+        return abs(self.again - self.before) > ALLOWED * self.before
+
     def is_slower(self, allowed=ALLOWED):
         """Whether B takes longer than is allowed and than noise explains."""
         return self.after > (1 + allowed) * self.before + abs(self.again - self.before)

@@ -10,7 +10,7 @@ import network  # from ../peers
 from install import Missing
 from network import run
 
-# What ranks log, with the moment, when they begin and when they can reach another rank.
+# The log lines of a rank that begins, and of one that can reach another.
 STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+)Z.* INFO.*?: (rank .*|ringfold .*)")
 BEGUN = re.compile(r"ringfold \S+: rank \d+ of \d+,")
 JOINED = re.compile(r"rank \d+: rank \d+ by ")
