@@ -66,18 +66,21 @@ class Comparison:
     def all(self, series, folder):
         """Measures and repeats all series, each a label, three libraries and a job, and prints and
         writes the outcome. Returns the exit status."""
-        self._foretell([job for _, _, job in series])
-        for label, libraries, job in series:
+        cells = [len(job.cells) * len(job.places.split(",")) for _, _, job in series]
+        self._foretell(sum(cells), len(series))
+        start = time.monotonic()
+        for done, (label, libraries, job) in enumerate(series, 1):
             self.measure(label, libraries, job)
             self.write(folder)
+            left = (time.monotonic() - start) * sum(cells[done:]) / sum(cells[:done])
+            self.say(f"{label}, {job.collective} x {job.ranks}: about {left / 60:.1f} min left")
         self.repeat()
         self.write(folder)
         print(self.markdown(), end="")
         return int(not self.passes())
 
-    def _foretell(self, jobs):
-        cells = sum(len(job.cells) * len(job.places.split(",")) for job in jobs)
-        one = cells * self.seconds + len(jobs) * START_SECONDS
+    def _foretell(self, cells, series):
+        one = cells * self.seconds + series * START_SECONDS
         minutes = math.ceil(len(NAMES) * self.rounds * one / 60)
         self.say(f"{cells} cells: about {minutes} min, and more for those that seem slower")
 
@@ -100,6 +103,7 @@ class Comparison:
                 slow = {key: cell for key, cell in cells.items() if cell.needs_more}
                 some = tuple(cell for cell in job.cells if cell[0] in {size for _, size in slow})
                 if some:
+                    self.say(f"again: {job.collective} x {job.ranks}, {len(slow)} cells")
                     self._run(dataclasses.replace(job, cells=some), libraries, slow)
 
     def _with_calls(self, job, library):
@@ -124,7 +128,6 @@ class Comparison:
         return max(1, min(CALLS_MAX, int(self.seconds * 1e6 / BATCHES / microseconds)))
 
     def _run(self, job, libraries, cells):
-        start = time.monotonic()
         series = measure.Series(job, self.say, self.patience)
         series.measure(libraries, self.rounds)
         reasons = {size: f"{name}: {why}" for (name, size), why in series.failures.items()}
@@ -134,9 +137,6 @@ class Comparison:
                 cell.failure = reasons.get(size, "no time")
             else:
                 cell.runs.append(gate.Run(*times))
-        label = next(iter(cells.values())).label
-        took = time.monotonic() - start
-        self.say(f"{label}, {job.collective} x {job.ranks}: {took:.0f} s")
 
     @property
     def cells(self):
