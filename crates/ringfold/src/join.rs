@@ -10,7 +10,6 @@ use ringfold_bootstrap::{Control, Identity, Options, Rendezvous, discover};
 use ringfold_lend::placement;
 use ringfold_topology::evidence::Evidence;
 use ringfold_topology::{Crowd, Layout, discover as machine};
-use ringfold_transport::Transport;
 use ringfold_transport::rdma::{self, Rails, Rdma};
 use ringfold_transport::shm::{self, Shm};
 use ringfold_transport::tcp::{self, Route};
@@ -24,7 +23,7 @@ use crate::config::{Config, Transports};
 use crate::engine::Engine;
 use crate::init_error::InitError;
 use crate::plans::Plans;
-use crate::router::Router;
+use crate::router::{Router, Via};
 use crate::settings::Settings;
 use crate::setup::{self, Agreed, ExchangeFailed, Own};
 use crate::wait::Patience;
@@ -378,20 +377,25 @@ fn connect(
         let count = strangers.len();
         tracing::info!("rank {rank}: {count} ranks by tcp for want of a common rdma: {first}");
     }
-    let mut transports: Vec<Box<dyn Transport>> = Vec::new();
+    let mut transports = Vec::new();
     let mut route = vec![0; cards.len()];
     if let Some(shm) = doors.shm.filter(|_| !by_shm.is_empty()) {
         by_shm.iter().for_each(|(peer, _)| route[peer.index()] = transports.len());
         let shm = shm.connect(&by_shm, deadline);
-        transports.push(Box::new(shm.map_err(|source| InitError::Shm { rank, source })?));
+        let shm = shm.map_err(|source| InitError::Shm { rank, source })?;
+        transports.push(Via::Memory(Box::new(shm)));
     }
     if let Some(tcp) = doors.tcp.filter(|_| !by_tcp.is_empty()) {
         by_tcp.iter().for_each(|(peer, _)| route[peer.index()] = transports.len());
         let tcp = tcp.connect_by_rail(by_tcp)?;
-        transports.push(match doors.rails.filter(|_| rdma.reaches.contains(&true)) {
-            Some(rails) => Box::new(Rdma::new(rails, tcp, rdma).map_err(InitError::Descriptors)?),
-            None => Box::new(tcp),
-        });
+        transports.push(Via::Messages(
+            match doors.rails.filter(|_| rdma.reaches.contains(&true)) {
+                Some(rails) => {
+                    Box::new(Rdma::new(rails, tcp, rdma).map_err(InitError::Descriptors)?)
+                }
+                None => Box::new(tcp),
+            },
+        ));
     }
     Ok(Router::new(transports, route, names))
 }

@@ -14,7 +14,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::init_error::InitError;
 use crate::plans::Plans;
-use crate::router::Router;
+use crate::router::{Router, Via};
 use crate::wait::Patience;
 
 /// Runs `rank_main` on `size` threads, each with its rank of one communicator, and returns what
@@ -95,7 +95,7 @@ pub(crate) fn communicators_over(
     let channels = config.channels.map_or(1, |channels| channels.clamp(1, CHANNELS_MAX));
     let layout = Layout::one_host(size).with_crowd(crowd).with_channels(channels.into());
     let communicator = |(end, control): (Box<dyn Transport>, _)| {
-        let router = Router::new(vec![end], vec![0; size], vec!["local"; size]);
+        let router = Router::new(vec![Via::Messages(end)], vec![0; size], vec!["local"; size]);
         let patience = Patience::new(crowd, router.shares_memory());
         Communicator::new(Parts {
             layout: layout.clone(),
