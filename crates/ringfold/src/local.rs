@@ -11,7 +11,7 @@ use ringfold_types::limits::CHANNELS_MAX;
 use crate::communicator::Communicator;
 use crate::config::Config;
 use crate::error::Error;
-use crate::router::Router;
+use crate::router::{Router, Via};
 use crate::setup::{InitError, Parts};
 
 /// Runs `rank_main` on `size` threads, each with its rank of one communicator, and returns what
@@ -92,7 +92,7 @@ pub(crate) fn communicators_over(
     let channels = config.channels.map_or(1, |channels| channels.clamp(1, CHANNELS_MAX));
     let layout = Layout::one_host(size).with_crowd(crowd).with_channels(channels.into());
     let communicator = |(end, control): (Box<dyn Transport>, _)| {
-        let router = Router::new(vec![end], vec![0; size], vec!["local"; size]);
+        let router = Router::new(vec![Via::Messages(end)], vec![0; size], vec!["local"; size]);
         let parts = Parts { layout: layout.clone(), crowd, router, control, interface: None };
         Communicator::new(config, parts)
     };

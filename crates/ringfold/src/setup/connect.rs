@@ -4,7 +4,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use ringfold_lend::placement;
-use ringfold_transport::Transport;
 use ringfold_transport::rdma::{self, Rails, Rdma};
 use ringfold_transport::shm::{self, Shm};
 use ringfold_transport::tcp::{self, Tcp};
@@ -15,7 +14,7 @@ use super::discover::Listed;
 use super::error::InitError;
 use super::routes::Routes;
 use crate::config::Config;
-use crate::router::Router;
+use crate::router::{Router, Via};
 
 /// This rank's membership in a group.
 #[derive(Clone, Copy)]
@@ -84,17 +83,18 @@ impl Endpoints {
     ) -> Result<Router, InitError> {
         let names = routes.names();
         let Routes { shm: by_shm, tcp: by_tcp, has_rdma, may_use_tcp } = routes;
-        let mut transports: Vec<Box<dyn Transport>> = Vec::new();
+        let mut transports = Vec::new();
         let mut route = vec![0; size];
         if let Some(shm) = self.shm.filter(|_| !by_shm.is_empty()) {
             by_shm.iter().for_each(|(peer, _)| route[peer.index()] = transports.len());
             let shm = shm.connect(&by_shm, deadline);
-            transports.push(Box::new(shm.map_err(|source| InitError::Shm { rank, source })?));
+            let shm = shm.map_err(|source| InitError::Shm { rank, source })?;
+            transports.push(Via::Memory(Box::new(shm)));
         }
         if let Some(tcp) = self.tcp.filter(|_| !by_tcp.is_empty()) {
             by_tcp.iter().for_each(|(peer, _)| route[peer.index()] = transports.len());
             let tcp = tcp.connect_by_rail(by_tcp)?;
-            transports.push(match self.rails.filter(|_| has_rdma.contains(&true)) {
+            transports.push(Via::Messages(match self.rails.filter(|_| has_rdma.contains(&true)) {
                 Some(rails) => {
                     let mut settings = config.rdma();
                     host.clone_into(&mut settings.host);
@@ -110,7 +110,7 @@ impl Endpoints {
                     Box::new(Rdma::new(rails, tcp, config).map_err(InitError::Descriptors)?)
                 }
                 None => Box::new(tcp),
-            });
+            }));
         }
         Ok(Router::new(transports, route, names))
     }

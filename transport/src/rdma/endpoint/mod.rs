@@ -24,7 +24,9 @@ use super::rail::{Rail, Rails};
 use super::registry::Registry;
 use super::sys::{Completion, Pages, Placement};
 use super::talk::Between;
-use crate::contract::{Capabilities, Fragment, Link, LinkError, Transport};
+use crate::contract::{
+    Capabilities, Fragment, Link, LinkError, Received, RegisteredMemory, Transport,
+};
 use crate::sys::Bell;
 use crate::tcp::Tcp;
 use crate::tcp::proof::JobKey;
@@ -405,7 +407,7 @@ impl Transport for Rdma {
         link: Link,
         tag: u32,
         dst: &mut [u8],
-    ) -> Result<Option<(u32, usize)>, LinkError> {
+    ) -> Result<Option<Received>, LinkError> {
         if self.is_by_tcp(link.peer) {
             return self.tcp.recv(link, tag, dst);
         }
@@ -427,10 +429,9 @@ impl Transport for Rdma {
         self.tcp.withdraw();
     }
 
-    fn pages(&mut self, bytes: usize) -> Option<io::Result<Pages>> {
+    fn registered_memory(&mut self) -> Option<&mut dyn RegisteredMemory> {
         let is_possible = self.rails.0.iter().any(|rail| !rail.is_gone && !rail.is_iwarp());
-        let may_reuse = !self.is_inviting();
-        is_possible.then(|| self.registry.make(bytes, may_reuse, &mut self.budget))
+        is_possible.then_some(self as &mut dyn RegisteredMemory)
     }
 
     fn poll(&mut self) -> Result<bool, LinkError> {
@@ -491,5 +492,12 @@ impl Transport for Rdma {
         if std::mem::take(&mut self.is_rung) {
             self.bell.silence();
         }
+    }
+}
+
+impl RegisteredMemory for Rdma {
+    fn pages(&mut self, bytes: usize) -> io::Result<Pages> {
+        let may_reuse = !self.is_inviting();
+        self.registry.make(bytes, may_reuse, &mut self.budget)
     }
 }

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ringfold_types::Rank;
 
-use crate::sys::{Mapping, copy_bytes};
+use super::copy::copy_bytes;
+use super::memory::Mapping;
 
 /// A buffer of every rank of a host, of the same length on all, zeroed when made. It frees itself:
 /// a rank's part exists until nobody has it mapped, so dropping a window takes nothing from the
@@ -25,7 +26,7 @@ pub struct Window {
 
 impl Window {
     /// A window of mapped parts; `peers` by rank.
-    pub(super) const fn new(memory: Mapping, peers: Vec<Option<Mapping>>) -> Self {
+    pub(crate) const fn new(memory: Mapping, peers: Vec<Option<Mapping>>) -> Self {
         let own = OwnPart { memory, is_lost: AtomicBool::new(false) };
         Self { own, peers: PeerParts(peers) }
     }

@@ -1,47 +1,13 @@
-//! What every transport promises.
-//!
-//! A *link* is one lane between this rank and a peer; its two directions are independent, ordered,
-//! reliable streams of tagged fragments with flow control. A transport polls and never blocks:
-//! every method returns at once with what could be done. It lends out arrived bytes where they lie
-//! (`readable`), so that a reduction can read them without a copy, and takes outgoing bytes from
-//! where they lie (`send`).
-//!
-//! Putting, registered memory and credits live *below* this line, in the transports: memory that
-//! hardware writes on its own cannot be lent in safe Rust, and the caller has no use for knowing.
-//! There are two exceptions, each behind an `unsafe` promise. Windows are memory of the transport's
-//! own that all peers have mapped, to be used in an `Exposure`. `Pages` are memory that peers may
-//! write after `recv` has returned, if the transport was given a `Placement`.
+//! The core of the contract, which every transport implements.
 
 use std::fmt;
-use std::io;
 use std::os::fd::BorrowedFd;
 
-use ringfold_types::{Lane, Rank};
-
+use super::error::LinkError;
+use super::link::{Fragment, Link, Received};
+use super::registered::RegisteredMemory;
+use super::rendezvous::Rendezvous;
 use crate::sys::copy;
-
-use crate::rdma::Pages;
-use crate::shm::Window;
-
-/// One stream each way between this rank and a peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Link {
-    /// The rank at the other end.
-    pub peer: Rank,
-    /// Which of the parallel streams to it.
-    pub lane: Lane,
-}
-
-/// Bytes that have arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fragment<'a> {
-    /// What the sender said the bytes belong to. The receiver compares it with what it expects
-    /// before it uses the bytes.
-    pub tag: u32,
-    /// Never empty. A multiple of `limits::FRAGMENT_ALIGN` long, or up to the end of what one
-    /// `send` sequence offered.
-    pub bytes: &'a [u8],
-}
 
 /// Room for what an exchange brings; longer messages are none.
 pub const EXCHANGE_BYTES: usize = 64;
@@ -96,25 +62,6 @@ pub trait Transport: Send + fmt::Debug {
     /// The link is unusable from now on; the error names the peer.
     fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError>;
 
-    /// As `send`, for a message that its receiver may copy from where it lies, if this transport
-    /// does such things: then nothing is accepted before it was taken.
-    ///
-    /// # Errors
-    /// As `send`.
-    fn offer(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
-        self.send(link, tag, bytes)
-    }
-
-    /// Whether what is offered would be copied by its receiver, and what peers offer by this one.
-    fn takes_offers(&self) -> bool {
-        false
-    }
-
-    /// Whether something that was offered is not taken yet: a peer may be at it, and done soon.
-    fn is_offering(&self) -> bool {
-        false
-    }
-
     /// Sends `own` and receives as many bytes to the front of `theirs`, both short messages
     /// marked `tag`, as `send` and `recv` do but in fewer instructions; looks up to `tries`
     /// times more for what the peer sends. Says how far it got: `send` and `recv` do the rest,
@@ -162,15 +109,15 @@ pub trait Transport: Send + fmt::Debug {
         link: Link,
         tag: u32,
         dst: &mut [u8],
-    ) -> Result<Option<(u32, usize)>, LinkError> {
+    ) -> Result<Option<Received>, LinkError> {
         let Some(fragment) = self.readable(link)? else { return Ok(None) };
         if fragment.tag != tag {
-            return Ok(Some((fragment.tag, 0)));
+            return Ok(Some(Received { tag: fragment.tag, bytes: 0 }));
         }
         let bytes = fragment.bytes.len().min(dst.len());
         copy(&mut dst[..bytes], &fragment.bytes[..bytes]);
         self.consume(link, bytes);
-        Ok(Some((tag, bytes)))
+        Ok(Some(Received { tag, bytes }))
     }
 
     /// Gives up what `send` was offered and has not accepted, and what `recv` waits for, on all
@@ -202,87 +149,13 @@ pub trait Transport: Send + fmt::Debug {
     /// Withdraws what `arm` asked and clears `wake_fd`, which means nothing until the next `arm`.
     fn disarm(&mut self);
 
-    /// Makes memory of `bytes` (not 0) zeroed bytes, where `send` may let a device read long
-    /// messages, if this transport does such things. That `send` accepts bytes when the device is
-    /// done with them. With a `Placement`, `recv` may let a device write long messages there. The
-    /// first such `send` to each peer, and the first such `recv`, take as long as the system needs
-    /// to pin all of the pages.
-    fn pages(&mut self, _bytes: usize) -> Option<io::Result<Pages>> {
+    /// Returns this transport as one that can send by rendezvous, if it can.
+    fn rendezvous(&mut self) -> Option<&mut dyn Rendezvous> {
         None
     }
 
-    /// Tells all peers at once, under a tag, that this rank has come so far: who hears of it sees
-    /// all that this rank did before, in windows too. The caller sees to it that none of them has
-    /// more than `limits::TELLS_MAX` tells left to hear. Only of a transport that has windows.
-    fn tell(&mut self, _tag: u32) {
-        unreachable!("a transport without windows has nothing to tell of");
-    }
-
-    /// The tag of the first tell of `peer` that was not `heard`, if there is one.
-    ///
-    /// # Errors
-    /// As `readable`.
-    fn told(&self, _peer: Rank) -> Result<Option<u32>, LinkError> {
-        Ok(None)
-    }
-
-    /// Goes on to the next tell of `peer`, after `told` has said that there was one.
-    fn heard(&mut self, _peer: Rank) {}
-
-    /// The maker of windows, if this transport has them.
-    fn windows(&mut self) -> Option<&mut dyn Windows> {
+    /// Returns this transport as one that makes registered memory, if it can do so now.
+    fn registered_memory(&mut self) -> Option<&mut dyn RegisteredMemory> {
         None
     }
-}
-
-/// Makes buffers that every peer of a transport has mapped. All make the same, in the same order,
-/// one after the other. Like a transport it never blocks.
-pub trait Windows {
-    /// Begins a window in which every rank has `bytes` bytes, at least 1: makes this rank's part,
-    /// with all its pages, and hands it to the peers.
-    ///
-    /// # Errors
-    /// A peer is gone.
-    fn begin(&mut self, bytes: usize) -> Result<(), LinkError>;
-
-    /// The window, once all peers have handed over their parts; or why it cannot be, after which
-    /// others can: some rank, maybe this one, lacks memory for it.
-    ///
-    /// # Errors
-    /// A peer is gone, or handed over something else.
-    fn finish(&mut self) -> Result<Option<io::Result<Window>>, LinkError>;
-}
-
-/// A link that is unusable, and why.
-#[derive(Debug, thiserror::Error)]
-#[error("{transport} link to rank {} (lane {}): {fault}", link.peer, link.lane)]
-pub struct LinkError {
-    /// Which link; lane 0 where all lanes to the peer are concerned.
-    pub link: Link,
-    /// The transport's name.
-    pub transport: &'static str,
-    /// What happened.
-    #[source]
-    pub fault: LinkFault,
-}
-
-/// What can happen to a link.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LinkFault {
-    /// The peer closed it, or its process ended.
-    #[error("the peer closed the connection or its process ended")]
-    Closed,
-    /// The peer cannot be reached.
-    #[error("cannot connect: {0}")]
-    Unreachable(io::Error),
-    /// The peer does not know the job's secret, or is not who it says.
-    #[error("the peer did not prove that it belongs to this job")]
-    Unproven,
-    /// What the peer wrote is not what a ringfold rank writes.
-    #[error("the peer broke the protocol: {0}")]
-    Protocol(&'static str),
-    /// The operating system said so.
-    #[error("{0}")]
-    Io(#[from] io::Error),
 }
