@@ -1,10 +1,11 @@
 //! The facts that an algorithm states in its file. All else that others ask of it follows from
 //! them: no code goes by an algorithm's name.
 
+use alloc::vec::Vec;
 use core::fmt;
 
 use ringfold_topology::Layout;
-use ringfold_types::{Call, Collective};
+use ringfold_types::{Call, Collective, Rank};
 
 use crate::crossing::{Crossing, Messages};
 use crate::schedule::Schedule;
@@ -110,7 +111,7 @@ pub struct Algorithm {
     pub stated: fn(&Call, &Layout) -> Stated,
     /// States the elements that the busiest rank moves if it sends `sent`.
     pub(crate) moved: fn(&Call, &Layout, sent: usize) -> Moved,
-    /// States its messages. None where ranks reach into each other's memory, on one host.
+    /// States its messages, or signals where ranks reach into each other's memory, on one host.
     pub(crate) messages: fn(&mut Messages<'_>),
 }
 
@@ -160,6 +161,15 @@ impl Algorithm {
         let mut messages = Messages::new(call, layout);
         (self.messages)(&mut messages);
         messages.crossing()
+    }
+
+    /// By rank, those that it exchanges messages or signals with in `call`, in rank order, as the
+    /// algorithm states them: exact where counts divide evenly.
+    #[must_use]
+    pub fn peers(&self, call: &Call, layout: &Layout) -> Vec<Vec<Rank>> {
+        let mut messages = Messages::with_peers(call, layout);
+        (self.messages)(&mut messages);
+        messages.into_peers()
     }
 }
 

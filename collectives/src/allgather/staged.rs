@@ -25,7 +25,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved,
-    messages: |_| {},
+    messages: |messages| messages.all_signal(),
 };
 
 fn stated(call: &Call, layout: &Layout) -> Stated {

@@ -35,7 +35,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved,
-    messages: |_| {},
+    messages: |messages| messages.all_signal(),
 };
 
 /// Parts of a chunk: sources and result of a part are together in the first or second cache.

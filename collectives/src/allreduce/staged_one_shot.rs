@@ -28,7 +28,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved,
-    messages: |_| {},
+    messages: |messages| messages.all_signal(),
 };
 
 fn stated(_: &Call, layout: &Layout) -> Stated {
