@@ -66,7 +66,6 @@ pub use examine::{Examined, Finding, Port, State, examine};
 pub use filter::{Filter, InvalidFilter};
 pub use ports::OpenPort;
 pub use rail::{Rails, Unusable};
-pub use sys::{Pages, Placement};
 
 use ringfold_types::limits::{RDMA_BYTES, RDMA_QUEUE_PAIRS};
 

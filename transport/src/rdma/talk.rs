@@ -1,10 +1,11 @@
 //! What is being said to a peer, and heard from it, over the TCP connection.
 
-use ringfold_types::Rank;
+use ringfold_types::limits::LINK_BYTES_MIN;
+use ringfold_types::{Lane, Rank};
 
 use super::message::{BadMessage, Context, Load, MESSAGE_BYTES, Message};
-use super::peer::{Fault, Peer, messages_to};
-use crate::contract::{LinkFault, Transport as _};
+use super::peer::{Fault, Peer};
+use crate::contract::{Link, LinkFault, Received, Transport as _};
 use crate::tcp::Tcp;
 use crate::tcp::proof::JobKey;
 
@@ -106,7 +107,7 @@ impl Talk {
                 let rest = &mut self.partial[self.arrived..];
                 match tcp.recv(messages_to(from), TAG, rest) {
                     Ok(None) => return Ok(None),
-                    Ok(Some((TAG, bytes))) => self.arrived += bytes,
+                    Ok(Some(Received { tag: TAG, bytes })) => self.arrived += bytes,
                     Ok(Some(_)) => return Err("data where a message should be".into()),
                     Err(error) => return Err(fault(error.fault)),
                 }
@@ -138,7 +139,7 @@ impl Talk {
         while let Some((load, landed)) = &mut self.landing {
             let most = bytes.len().min(load.bytes - *landed);
             let taken = match tcp.recv(messages_to(from), LOAD_TAG, &mut bytes[..most]) {
-                Ok(Some((LOAD_TAG, taken))) => taken,
+                Ok(Some(Received { tag: LOAD_TAG, bytes })) => bytes,
                 Ok(Some(_)) => return Err("a message where a fragment should be".into()),
                 Ok(None) => return Ok(None),
                 Err(error) => return Err(fault(error.fault)),
@@ -152,6 +153,13 @@ impl Talk {
         Ok(None)
     }
 }
+
+/// The lane on which messages go.
+const fn messages_to(peer: Rank) -> Link {
+    Link { peer, lane: Lane(0) }
+}
+
+const _: () = assert!(MESSAGE_BYTES < LINK_BYTES_MIN);
 
 fn fault(fault: LinkFault) -> Fault {
     match fault {

@@ -24,7 +24,9 @@ use super::rail::{Rail, Rails};
 use super::registry::Registry;
 use super::sys::{Completion, Pages, Placement};
 use super::talk::Between;
-use crate::contract::{Capabilities, Fragment, Link, LinkError, Transport};
+use crate::contract::{
+    Capabilities, Fragment, Link, LinkError, Received, RegisteredMemory, Transport,
+};
 use crate::sys::Bell;
 use crate::tcp::Tcp;
 use crate::tcp::proof::JobKey;
@@ -192,7 +194,7 @@ impl Rdma {
         let result = change(peer, &mut own);
         peer.leave_down(own.rails);
         peer.tell(&own);
-        for news in peer.news.drain(..) {
+        for news in peer.take_news() {
             let name = |rail: usize| self.rails.0[rail].name();
             log(self.outages.line(rank, news, name, Instant::now()));
         }
@@ -327,9 +329,9 @@ impl Rdma {
 
     /// Says once that bytes to a living peer were lost, be it that nobody uses the link again.
     fn say_what_is_lost(&mut self) -> Result<(), LinkError> {
-        let lost = self.lost.take().and_then(|rank| self.contacts[rank.index()].as_ref());
-        match lost.and_then(|contact| Some((contact.peer.rank, contact.peer.fault()?))) {
-            Some((peer, fault)) => Err(Self::error(Link { peer, lane: Lane(0) }, fault)),
+        let Some(peer) = self.lost.take() else { return Ok(()) };
+        match self.contacts[peer.index()].as_ref().and_then(|contact| contact.peer.fault()) {
+            Some(fault) => Err(Self::error(Link { peer, lane: Lane(0) }, fault)),
             None => Ok(()),
         }
     }
@@ -405,7 +407,7 @@ impl Transport for Rdma {
         link: Link,
         tag: u32,
         dst: &mut [u8],
-    ) -> Result<Option<(u32, usize)>, LinkError> {
+    ) -> Result<Option<Received>, LinkError> {
         if self.is_by_tcp(link.peer) {
             return self.tcp.recv(link, tag, dst);
         }
@@ -417,7 +419,7 @@ impl Transport for Rdma {
         let Config { rank, lanes, settings, .. } = &self.config;
         let mut own = Own { rank: *rank, lanes: *lanes, settings, rails, budget, registry };
         let received = peer.recv(lane, tag, dst, &mut own);
-        self.is_busy |= peer.owes() || !peer.to_say.is_empty();
+        self.is_busy |= peer.owes() || peer.has_messages();
         self.ring_later(index);
         received.map_err(|fault| Self::error(link, &fault))
     }
@@ -427,10 +429,9 @@ impl Transport for Rdma {
         self.tcp.withdraw();
     }
 
-    fn pages(&mut self, bytes: usize) -> Option<io::Result<Pages>> {
+    fn registered_memory(&mut self) -> Option<&mut dyn RegisteredMemory> {
         let is_possible = self.rails.0.iter().any(|rail| !rail.is_gone && !rail.is_iwarp());
-        let may_reuse = !self.is_inviting();
-        is_possible.then(|| self.registry.make(bytes, may_reuse, &mut self.budget))
+        is_possible.then_some(self as &mut dyn RegisteredMemory)
     }
 
     fn poll(&mut self) -> Result<bool, LinkError> {
@@ -491,5 +492,12 @@ impl Transport for Rdma {
         if std::mem::take(&mut self.is_rung) {
             self.bell.silence();
         }
+    }
+}
+
+impl RegisteredMemory for Rdma {
+    fn pages(&mut self, bytes: usize) -> io::Result<Pages> {
+        let may_reuse = !self.is_inviting();
+        self.registry.make(bytes, may_reuse, &mut self.budget)
     }
 }
