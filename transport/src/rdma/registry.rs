@@ -231,7 +231,7 @@ fn register(pages: &Known, purpose: Use, pd: &Arc<Pd>, budget: &mut Budget) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rdma::Settings;
+    use crate::rdma::settings::Settings;
 
     fn registry() -> (Registry, Budget) {
         (Registry::default(), Budget::new(&Settings::default()))

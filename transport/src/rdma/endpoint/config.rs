@@ -2,10 +2,10 @@
 
 use ringfold_types::Rank;
 
-use crate::rdma::Settings;
+use crate::rdma::settings::Settings;
 use crate::rdma::sys::Placement;
 
-/// What an endpoint must know.
+/// The facts that an endpoint must know.
 #[derive(Debug)]
 pub struct Config {
     /// The secret that the ranks of the job share.

@@ -1,4 +1,4 @@
-//! All peers with which something was said, and what of them concerns the rank as a whole.
+//! All peers with which something was said, and counts of those that need attention.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ pub(super) struct Contact {
     counted: State,
 }
 
-/// What is counted of a contact.
+/// The facts that are counted of a contact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct State {
     is_settled: bool,

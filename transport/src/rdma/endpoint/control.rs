@@ -1,4 +1,4 @@
-//! The TCP connections: what peers say of queue pairs and memory, and data where there is no rail.
+//! The TCP connections: the talk about queue pairs and memory, and data where there is no rail.
 
 use ringfold_types::Rank;
 

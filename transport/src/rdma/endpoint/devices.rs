@@ -14,7 +14,7 @@ use crate::rdma::sys::{Completion, Pages};
 /// More completions than come together as a rule: calls that repeat allocate nothing.
 const COMPLETIONS: usize = 1024;
 
-/// The rails with what is shared out of them.
+/// The rails, and the shares of peers and callers in them.
 #[derive(Debug)]
 pub(super) struct Devices {
     rails: Rails,

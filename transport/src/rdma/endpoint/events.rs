@@ -6,11 +6,11 @@ use ringfold_types::Rank;
 
 use super::Rdma;
 use super::contacts::Contact;
-use crate::rdma::Settings;
 use crate::rdma::outages::log;
 use crate::rdma::path::{Arrived, Id, Work};
 use crate::rdma::peer::Peer;
 use crate::rdma::rail::{Rails, Seen};
+use crate::rdma::settings::Settings;
 use crate::rdma::sys::{About, Completion, Event, Outcome};
 use crate::rdma::words::{self, FLUSHED};
 

@@ -1,4 +1,4 @@
-//! The descriptor by which a parked caller wakes, and what rings it.
+//! The descriptor by which a parked caller wakes, and its bells.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use super::destruction::Destruction;
 use super::send_queue::SENDS;
-use crate::rdma::geometry::LINE_BYTES;
 use crate::rdma::rail::Rail;
+use crate::rdma::ring::geometry::LINE_BYTES;
 use crate::rdma::sys::{Connection, Cq, Pd, Qp, Sizes};
 
 /// Receives that may have been used before others are posted.

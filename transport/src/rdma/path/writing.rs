@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use ringfold_types::limits::RDMA_ADAPTIVE_BYTES;
 
 use super::Path;
-use crate::rdma::geometry::{LINE_BYTES, Number};
-use crate::rdma::outbound::{Outbound, Ready};
 use crate::rdma::registry::Loan;
+use crate::rdma::ring::geometry::{LINE_BYTES, Number};
+use crate::rdma::ring::outbound::{Outbound, Ready};
 use crate::rdma::sys::{Put, Qp};
 
 impl Path {

@@ -39,8 +39,8 @@ use self::lanes::Lanes;
 use self::routes::Routes;
 use super::message::Message;
 use super::outages::News;
-use super::outbound::Outbound;
 use super::path::Path;
+use super::ring::outbound::Outbound;
 
 pub(super) use self::fault::Fault;
 pub(super) use self::own::Own;

@@ -6,12 +6,12 @@ use super::Peer;
 use super::fault::Fault;
 use super::own::Own;
 use super::routes::BY_TCP;
-use crate::rdma::geometry::Most;
-use crate::rdma::inbound::Inbound;
 use crate::rdma::message::Load;
-use crate::rdma::outbound::{By, Outbound, Ready};
 use crate::rdma::path::Path;
 use crate::rdma::registry::{Loan, Place};
+use crate::rdma::ring::geometry::Most;
+use crate::rdma::ring::inbound::Inbound;
+use crate::rdma::ring::outbound::{By, Outbound, Ready};
 
 impl Peer {
     /// Offers bytes to the peer; how many were accepted. A caller that `is_patient` tries again
