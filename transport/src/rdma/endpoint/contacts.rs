@@ -67,8 +67,6 @@ pub(super) struct Contacts {
     lost: Option<Rank>,
     /// When some peer must be looked after though nothing happens.
     alarm: Option<Instant>,
-    /// Peers whose gathered work devices do not have yet.
-    unrung: Vec<usize>,
 }
 
 impl Contacts {
@@ -82,7 +80,6 @@ impl Contacts {
             is_busy: false,
             lost: None,
             alarm: None,
-            unrung: Vec::new(),
         }
     }
 
@@ -175,20 +172,6 @@ impl Contacts {
     /// Takes the alarm if it is time, to be set anew; whether it was.
     pub(super) fn take_alarm(&mut self) -> bool {
         self.alarm.is_some() && self.alarm.take_if(|alarm| *alarm <= Instant::now()).is_some()
-    }
-
-    /// Notes that work of a peer was gathered, if so.
-    pub(super) fn note_gathered(&mut self, rank: Rank) {
-        let index = rank.index();
-        let has_gathered = self.get(rank).is_some_and(|contact| contact.peer.has_gathered());
-        if has_gathered && !self.unrung.contains(&index) {
-            self.unrung.push(index);
-        }
-    }
-
-    /// The next contact whose gathered work devices do not have yet.
-    pub(super) fn next_gathered(&mut self) -> Option<Rank> {
-        self.unrung.pop().map(Rank::at)
     }
 
     /// Whether some peer may be writing to pages.

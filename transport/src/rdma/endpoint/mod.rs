@@ -2,7 +2,7 @@
 //!
 //! * `control`: the TCP connections; `contacts`: the peers; `devices`: rails, memory and shares;
 //! * `waker`: the descriptor to park on; `cadence`: how often to look at more than completions;
-//! * `events`: the devices' reports; `connections`: those over iWARP; `doorbells`: gathered work;
+//! * `events`: the devices' reports; `connections`: those over iWARP;
 //! * `leaving`: the end.
 
 mod cadence;
@@ -11,7 +11,6 @@ mod connections;
 mod contacts;
 mod control;
 mod devices;
-mod doorbells;
 mod events;
 mod leaving;
 mod waker;
@@ -189,7 +188,6 @@ impl Rdma {
 
     /// Does what is to be done; with a look at the connections if that may be worth it.
     fn work(&mut self) -> Result<bool, LinkError> {
-        self.ring_all();
         let mut moved = self.drain();
         if self.contacts.is_busy() {
             moved |= self.flush();
@@ -202,6 +200,15 @@ impl Rdma {
             moved |= looked;
         }
         Ok(moved)
+    }
+
+    /// Takes note of a call for one peer, which may have become busy, or has messages to be told. An
+    /// armed caller must not sleep on those.
+    fn heed_use(&mut self, is_busy: bool, has_messages: bool) {
+        self.contacts.busy(is_busy);
+        if has_messages && self.waker.is_armed() {
+            self.waker.ring();
+        }
     }
 
     /// Whether something is expected on the connections, so that they are worth a look.
@@ -273,9 +280,8 @@ impl Transport for Rdma {
         let Some(Contact { peer, .. }) = self.contacts.get_mut(rank) else { return Ok(0) };
         let mut own = self.devices.own(&self.config);
         let sent = peer.send(lane, tag, bytes, is_patient, &mut own);
-        let is_busy = !peer.is_flushed();
-        self.contacts.busy(is_busy);
-        self.ring_later(rank);
+        let (is_busy, has_messages) = (!peer.is_flushed(), peer.has_messages());
+        self.heed_use(is_busy, has_messages);
         sent.map_err(|fault| Self::error(link, &fault))
     }
 
@@ -314,9 +320,8 @@ impl Transport for Rdma {
         let Some(Contact { peer, .. }) = self.contacts.get_mut(link.peer) else { return Ok(None) };
         let mut own = self.devices.own(&self.config);
         let received = peer.recv(link.lane.index(), tag, dst, &mut own);
-        let is_busy = peer.owes() || peer.has_messages();
-        self.contacts.busy(is_busy);
-        self.ring_later(link.peer);
+        let (owes, has_messages) = (peer.owes(), peer.has_messages());
+        self.heed_use(owes || has_messages, has_messages);
         received.map_err(|fault| Self::error(link, &fault))
     }
 
@@ -350,7 +355,6 @@ impl Transport for Rdma {
     /// yet matters only where it brings data, or peers have not settled everything.
     fn arm(&mut self) {
         self.waker.arm();
-        self.ring_all();
         // Nobody should sleep until something that will not be told.
         if self.devices.notify().is_err() || self.contacts.has_lost() {
             self.waker.ring();

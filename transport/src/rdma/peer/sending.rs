@@ -170,23 +170,6 @@ impl Peer {
         self.ending.is_done() || self.routes.paths().iter().all(Path::is_drained)
     }
 
-    /// Whether devices wait for `ring`.
-    pub(in crate::rdma) fn has_gathered(&self) -> bool {
-        self.routes.paths().iter().any(Path::has_gathered)
-    }
-
-    /// Lets devices have what was gathered for them. A path that refuses is lost.
-    pub(in crate::rdma) fn ring(&mut self) {
-        for path in 0..self.routes.paths().len() {
-            let (it, _) = self.routes.path_mut(path);
-            if it.has_gathered()
-                && let Err(error) = it.ring()
-            {
-                self.lose(path, &format!("writes were refused: {error}"));
-            }
-        }
-    }
-
     /// Writes what was lost with a path again; whether anything was.
     fn repeat(&mut self, lane: usize) -> bool {
         let mut moved = false;
