@@ -69,7 +69,11 @@ impl End for Ours {
     fn recv(&mut self, bytes: &mut [u8]) {
         let mut got = 0;
         while got < bytes.len() {
-            let count = self.0.recv(self.1, 7, &mut bytes[got..]).unwrap().map_or(0, |it| it.1);
+            let count = self
+                .0
+                .recv(self.1, 7, &mut bytes[got..])
+                .unwrap()
+                .map_or(0, |received| received.bytes);
             got += count;
             if count == 0 {
                 self.0.poll().unwrap();

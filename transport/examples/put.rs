@@ -56,9 +56,10 @@ fn main() -> Result<(), Failure> {
     let mut end = End::meet(rank, devices, address.parse()?, port.parse()?)?;
     let longest = cells.iter().map(|(bytes, _)| *bytes).max().unwrap_or(1);
     for _ in 0..DEPTH {
-        let pages =
-            end.transport.pages(longest).ok_or("no device can write to registered memory")?;
-        end.memory.push(pages?);
+        let by = end.transport.registered_memory();
+        let by = by.ok_or("no device can write to registered memory")?;
+        let pages = by.pages(longest)?;
+        end.memory.push(pages);
     }
     for (bytes, calls) in cells {
         let wrong = end.check(bytes)?;
@@ -165,8 +166,8 @@ impl End {
                     let moved = match sends {
                         true => transport.send(link, tag, rest)?,
                         false => match transport.recv(link, tag, rest)? {
-                            Some((found, _)) if found != tag => return Err("another one".into()),
-                            found => found.map_or(0, |(_, moved)| moved),
+                            Some(found) if found.tag != tag => return Err("another one".into()),
+                            found => found.map_or(0, |found| found.bytes),
                         },
                     };
                     it.moved += moved;

@@ -1,6 +1,8 @@
 //! How bytes move between two ranks: one contract, several ways.
 //!
-//! * `contract`: the `Transport` trait and its vocabulary, which everything above sees;
+//! * `contract`: the `Transport` trait, its extensions and their values, which everything above
+//!   sees;
+//! * `sys`: the edge to the operating system, and memory that the contract hands out;
 //! * `local`: ranks are threads of one process;
 //! * `shm`: ranks are processes of one host;
 //! * `tcp`: ranks have a network between them;
@@ -20,11 +22,12 @@ pub mod tcp;
 pub mod trial;
 
 pub use contract::{
-    Capabilities, EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, LinkFault, Transport,
-    Windows,
+    Capabilities, EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, LinkFault, Received,
+    RegisteredMemory, Rendezvous, SharedMemory, Transport,
 };
-pub use rdma::Pages;
-pub use shm::{Exposure, OwnPart, PeerParts, ReadExposure, Window};
 #[doc(hidden)]
 pub use sys::fork_for_test;
-pub use sys::{Process, close_in_children, copy, copy_past, hand_over};
+pub use sys::{
+    Exposure, OwnPart, Pages, PeerParts, Placement, Process, ReadExposure, Window,
+    close_in_children, copy, copy_past, hand_over,
+};

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::contract::{Link, LinkError, LinkFault, Transport};
-use crate::rdma::Pages;
+use crate::contract::{Link, LinkError, LinkFault, Received, Transport};
+use crate::sys::Pages;
 
 /// What a link did.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -122,7 +122,7 @@ enum Memory {
 
 impl Memory {
     fn new(transport: &mut dyn Transport, bytes: usize) -> Self {
-        match transport.pages(bytes) {
+        match transport.registered_memory().map(|by| by.pages(bytes)) {
             Some(Ok(pages)) => Self::Devices(pages),
             // A limit does not make the link a bad one.
             Some(Err(_)) | None => Self::Own(vec![0; bytes]),
@@ -259,7 +259,7 @@ impl End<'_> {
             let before = *left;
             end.until(|transport, link| {
                 match transport.recv(link, TAG, &mut into[len - *left..])? {
-                    Some((TAG, bytes)) => *left -= bytes,
+                    Some(Received { tag: TAG, bytes }) => *left -= bytes,
                     Some(_) => return Err(Fault::Wrong),
                     None => {}
                 }

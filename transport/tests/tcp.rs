@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use ringfold_transport::tcp::{Config, Listening, Liveness, Route, Tcp, Ways};
-use ringfold_transport::{Link, LinkError, LinkFault, Transport};
+use ringfold_transport::{Link, LinkError, LinkFault, Received, Transport};
 use ringfold_types::limits::{FRAME_BYTES_MAX, HANDSHAKES_MAX, LINK_BYTES_MIN};
 use ringfold_types::{Lane, Rank};
 
@@ -70,7 +70,7 @@ fn the_window_is_there_before_the_connection() {
     let mut got = vec![0; data.len()];
     let mut at = 0;
     until(&mut zero, &mut one, |_, one| {
-        at += one.recv(to(0), 5, &mut got[at..]).unwrap().map_or(0, |(_, bytes)| bytes);
+        at += one.recv(to(0), 5, &mut got[at..]).unwrap().map_or(0, |received| received.bytes);
         (at == data.len()).then_some(())
     });
     assert_eq!(got, data);
@@ -114,7 +114,7 @@ fn long_messages_arrive_by_either_way_of_receiving() {
                     got.extend_from_slice(fragment.bytes);
                     one.consume(to(0), bytes);
                 }
-            } else if let Some((tag, bytes)) = one.recv(to(0), 9, &mut buffer).unwrap() {
+            } else if let Some(Received { tag, bytes }) = one.recv(to(0), 9, &mut buffer).unwrap() {
                 assert_eq!(tag, 9);
                 got.extend_from_slice(&buffer[..bytes]);
             }
@@ -131,7 +131,7 @@ fn bytes_of_another_tag_are_not_written() {
     assert_eq!(zero.send(to(1), 3, &data).unwrap(), data.len());
     let mut buffer = vec![0; 8000];
     let found = until(&mut zero, &mut one, |_, one| one.recv(to(0), 4, &mut buffer).unwrap());
-    assert_eq!(found, (3, 0));
+    assert_eq!(found, Received { tag: 3, bytes: 0 });
     assert_eq!(buffer, vec![0; 8000]);
 }
 

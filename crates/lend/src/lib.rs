@@ -14,8 +14,7 @@
 #![allow(unsafe_code)]
 
 use ringfold_collectives::Schedule;
-use ringfold_transport::rdma::Placement;
-use ringfold_transport::{Exposure, ReadExposure, Window};
+use ringfold_transport::{Exposure, Placement, ReadExposure, Window};
 
 /// Exposes `window` for a call that `_by` performs.
 #[must_use]

@@ -63,7 +63,7 @@ impl Communicator {
         // This exchange finds out a rank that is in another call. All ranks have come then, so that
         // each can try to read the others' memory.
         self.do_all_say_yes(tag, true)?;
-        let takes_offers = self.engine.router().takes_offers();
+        let takes_offers = self.engine.router_mut().takes_offers();
         if !self.do_all_say_yes(tag, takes_offers)? {
             self.plans.end_contests();
             return Ok(0);

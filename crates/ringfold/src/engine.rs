@@ -231,11 +231,11 @@ fn perform(
     let link = |peer| link(peer, lane);
     match *action {
         Action::Send { to, src } => {
-            let (via, bytes) = (router.to(link(to)), memory.read(src));
+            let bytes = memory.read(src);
             let sent = if task.offers {
-                via.offer(link(to), task.tag, bytes)?
+                router.offer(link(to), task.tag, bytes)?
             } else {
-                via.send(link(to), task.tag, bytes)?
+                router.to(link(to)).send(link(to), task.tag, bytes)?
             };
             Ok(sent >> memory.shift(Form::of(src.buffer)))
         }
@@ -248,8 +248,8 @@ fn perform(
             let received = router.to(link(from)).recv(link(from), task.tag, memory.write(dst))?;
             match received {
                 None => Ok(0),
-                Some((tag, received)) if tag == task.tag => {
-                    Ok(received >> memory.shift(Form::of(dst.buffer)))
+                Some(received) if received.tag == task.tag => {
+                    Ok(received.bytes >> memory.shift(Form::of(dst.buffer)))
                 }
                 Some(_) => Err(Trouble::Stranger(from)),
             }

@@ -1,6 +1,5 @@
 //! The state that a panic inside a call leaves behind.
 
-use std::io;
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -8,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use ringfold_transport::local::Local;
-use ringfold_transport::{Capabilities, Fragment, Link, LinkError, Pages, Transport};
+use ringfold_transport::{Capabilities, Fragment, Link, LinkError, Transport};
 use ringfold_types::{Rank, ReduceOp};
 
 use crate::config::Config;
@@ -71,10 +70,6 @@ impl Transport for Panicking {
 
     fn disarm(&mut self) {
         self.inner.disarm();
-    }
-
-    fn pages(&mut self, bytes: usize) -> Option<io::Result<Pages>> {
-        self.inner.pages(bytes)
     }
 }
 

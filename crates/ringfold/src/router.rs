@@ -1,15 +1,18 @@
 //! Which transport leads to which peer.
 
 use std::io;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
 
-use ringfold_transport::{Fragment, Link, LinkError, Pages, Process, Transport, Windows};
+use ringfold_transport::{
+    Fragment, Link, LinkError, Pages, Process, Rendezvous, SharedMemory, Transport,
+};
 use ringfold_types::Rank;
 
 /// The transports of a communicator. A rank reaches each peer by one of them.
 #[derive(Debug)]
 pub(crate) struct Router {
-    transports: Vec<Box<dyn Transport>>,
+    transports: Vec<Via>,
     /// By peer; meaningless for the rank itself.
     route: Vec<usize>,
     /// What carries the data, by peer.
@@ -18,17 +21,44 @@ pub(crate) struct Router {
     process: Process,
 }
 
+/// A transport, with as much of it as the router uses.
+#[derive(Debug)]
+pub(crate) enum Via {
+    /// Its peers share memory with this rank.
+    Memory(Box<dyn SharedMemory>),
+    /// It carries messages only, or nobody needs more of it.
+    Messages(Box<dyn Transport>),
+}
+
+impl Deref for Via {
+    type Target = dyn Transport;
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::Memory(via) => &**via,
+            Self::Messages(via) => &**via,
+        }
+    }
+}
+
+impl DerefMut for Via {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        match self {
+            Self::Memory(via) => &mut **via,
+            Self::Messages(via) => &mut **via,
+        }
+    }
+}
+
 /// Transports that one communicator uses at once.
 pub(crate) const TRANSPORTS_MAX: usize = 4;
 
 impl Router {
     /// `route` says, for each rank, the index of the transport that leads to it, and `names` what
     /// carries the data there.
-    pub(crate) fn new(
-        transports: Vec<Box<dyn Transport>>,
-        route: Vec<usize>,
-        names: Vec<&'static str>,
-    ) -> Self {
+    pub(crate) fn new(transports: Vec<Via>, route: Vec<usize>, names: Vec<&'static str>) -> Self {
         debug_assert!(transports.len() <= TRANSPORTS_MAX, "room in the wait set");
         debug_assert!(route.iter().all(|via| *via < transports.len().max(1)), "routes exist");
         Self { transports, route, names, process: Process::this() }
@@ -51,20 +81,31 @@ impl Router {
         self.transports.iter().all(|via| via.capabilities().shares_memory)
     }
 
-    /// Whether what is offered would be copied by its receiver, whoever that is.
-    pub(crate) fn takes_offers(&self) -> bool {
-        self.transports.iter().all(|via| via.as_ref().takes_offers())
+    /// Whether every peer would copy what this rank offers.
+    pub(crate) fn takes_offers(&mut self) -> bool {
+        let takes = |by: &mut dyn Rendezvous| by.takes_offers();
+        self.transports.iter_mut().all(|via| via.rendezvous().is_some_and(takes))
     }
 
     /// Whether a peer may be copying what was offered to it.
-    pub(crate) fn is_offering(&self) -> bool {
-        self.transports.iter().any(|via| via.as_ref().is_offering())
+    pub(crate) fn is_offering(&mut self) -> bool {
+        let offers = |by: &mut dyn Rendezvous| by.is_offering();
+        self.transports.iter_mut().any(|via| via.rendezvous().is_some_and(offers))
     }
 
-    /// The maker of windows that all peers share, if there is one transport to all and it has them.
-    pub(crate) fn windows(&mut self) -> Option<&mut dyn Windows> {
+    /// Sends by rendezvous where the transport can, and else as `send`.
+    pub(crate) fn offer(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
+        let via = self.to(link);
+        match via.rendezvous() {
+            Some(by) => by.offer(link, tag, bytes),
+            None => via.send(link, tag, bytes),
+        }
+    }
+
+    /// The maker of windows, if all peers share memory by one transport.
+    pub(crate) fn windows(&mut self) -> Option<&mut dyn SharedMemory> {
         match self.transports.as_mut_slice() {
-            [only] => only.windows(),
+            [Via::Memory(only)] => Some(&mut **only),
             _ => None,
         }
     }
@@ -74,36 +115,48 @@ impl Router {
         &mut *self.transports[self.route[link.peer.index()]]
     }
 
-    /// Tells all peers, to which one transport leads, where there are windows.
+    /// Signals all peers, to which one transport leads. They share memory with this rank: only then
+    /// does a schedule have signals.
     #[inline]
     pub(crate) fn tell(&mut self, tag: u32) {
-        self.transports[0].as_mut().tell(tag);
+        match self.transports.first_mut() {
+            Some(Via::Memory(via)) => via.signal(tag),
+            _ => unreachable!("ranks that do not share memory send messages"),
+        }
     }
 
+    /// The tag of the oldest signal of `peer` that this rank has not taken.
     #[inline]
     pub(crate) fn told(&self, peer: Rank) -> Result<Option<u32>, LinkError> {
-        self.transports[self.route[peer.index()]].as_ref().told(peer)
+        match &self.transports[self.route[peer.index()]] {
+            Via::Memory(via) => via.signalled(peer),
+            Via::Messages(_) => Ok(None),
+        }
     }
 
+    /// Takes the signal that `told` has returned.
     #[inline]
     pub(crate) fn heard(&mut self, peer: Rank) {
-        self.transports[self.route[peer.index()]].as_mut().heard(peer);
+        if let Via::Memory(via) = &mut self.transports[self.route[peer.index()]] {
+            via.take_signal(peer);
+        }
     }
 
     #[inline]
     pub(crate) fn readable(&self, link: Link) -> Result<Option<Fragment<'_>>, LinkError> {
-        self.transports[self.route[link.peer.index()]].as_ref().readable(link)
+        self.transports[self.route[link.peer.index()]].readable(link)
     }
 
     /// Polls every transport; whether anything happened.
     pub(crate) fn poll(&mut self) -> Result<bool, LinkError> {
-        self.transports.iter_mut().try_fold(false, |moved, via| Ok(via.as_mut().poll()? || moved))
+        self.transports.iter_mut().try_fold(false, |moved, via| Ok(via.poll()? || moved))
     }
 
     /// Memory of which some transport may read messages where they lie, if there is one that does
     /// such things.
     pub(crate) fn pages(&mut self, bytes: usize) -> Option<io::Result<Pages>> {
-        self.transports.iter_mut().find_map(|via| via.pages(bytes))
+        let maker = self.transports.iter_mut().find_map(|via| via.registered_memory());
+        maker.map(|by| by.pages(bytes))
     }
 
     pub(crate) fn withdraw(&mut self) {
@@ -111,7 +164,7 @@ impl Router {
     }
 
     pub(crate) fn is_flushed(&self) -> bool {
-        self.transports.iter().all(|via| via.as_ref().is_flushed())
+        self.transports.iter().all(|via| via.is_flushed())
     }
 
     pub(crate) fn arm(&mut self) {

@@ -202,10 +202,10 @@ impl Communicator {
             unreachable!("every rank has just said that it has them")
         };
         let deadline = Instant::now() + self.timeout;
-        windows.begin(bytes)?;
+        windows.begin_window(bytes)?;
         let mut glance = GLANCE;
         loop {
-            if let Some(made) = windows.finish()? {
+            if let Some(made) = windows.finish_window()? {
                 return Ok(made);
             }
             if let Some(verdict) = control.verdict() {

@@ -1,13 +1,14 @@
 //! Makes a transport as bad as the contract allows, and then worse, to shake what drives it.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::os::fd::BorrowedFd;
 
 use ringfold_types::limits::{FRAGMENT_ALIGN, LINK_BYTES_MIN};
 
-use crate::contract::{Capabilities, Fragment, Link, LinkError, LinkFault, Transport};
-use crate::rdma::Pages;
+use crate::contract::{
+    Capabilities, Fragment, Link, LinkError, LinkFault, Received, RegisteredMemory, Rendezvous,
+    Transport,
+};
 
 /// Polls that what has arrived may stay hidden for.
 const HIDDEN_POLLS_MAX: u64 = 8;
@@ -197,7 +198,7 @@ impl<T: Transport> Transport for Fault<T> {
         link: Link,
         tag: u32,
         dst: &mut [u8],
-    ) -> Result<Option<(u32, usize)>, LinkError> {
+    ) -> Result<Option<Received>, LinkError> {
         match self.ended(link) {
             Some(How::Cut) => return Err(self.closed(link)),
             Some(How::Silent) => return Ok(None),
@@ -206,22 +207,14 @@ impl<T: Transport> Transport for Fault<T> {
         }
         let room = self.shortened(dst.len());
         let received = self.inner.recv(link, tag, &mut dst[..room])?;
-        if let Some((_, bytes @ 1..)) = received {
+        if let Some(Received { bytes: bytes @ 1.., .. }) = received {
             self.consumed(link, bytes);
         }
         Ok(received)
     }
 
-    fn is_offering(&self) -> bool {
-        self.inner.is_offering()
-    }
-
     fn withdraw(&mut self) {
         self.inner.withdraw();
-    }
-
-    fn pages(&mut self, bytes: usize) -> Option<io::Result<Pages>> {
-        self.inner.pages(bytes)
     }
 
     fn poll(&mut self) -> Result<bool, LinkError> {
@@ -245,5 +238,13 @@ impl<T: Transport> Transport for Fault<T> {
     fn disarm(&mut self) {
         self.armed = false;
         self.inner.disarm();
+    }
+
+    fn rendezvous(&mut self) -> Option<&mut dyn Rendezvous> {
+        self.inner.rendezvous()
+    }
+
+    fn registered_memory(&mut self) -> Option<&mut dyn RegisteredMemory> {
+        self.inner.registered_memory()
     }
 }

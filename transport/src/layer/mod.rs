@@ -1,19 +1,18 @@
 //! Transports around a transport: what is wrong with it, what goes through it, how fast it may be.
 //!
 //! They are wrappers, so that no transport has a flag for them and all transports have them. They
-//! hide a transport's windows, what goes through which they could not see.
+//! hide that a transport shares memory, and messages sent by rendezvous pass them by.
 
 mod fault;
 mod throttle;
 mod trace;
 
-use std::io;
 use std::os::fd::BorrowedFd;
 
-use ringfold_types::Rank;
-
-use crate::contract::{Capabilities, Fragment, Link, LinkError, Transport, Windows};
-use crate::rdma::Pages;
+use crate::contract::{
+    Capabilities, EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, Received, RegisteredMemory,
+    Rendezvous, Transport,
+};
 
 pub use fault::{End, Fault, How, Plan};
 pub use throttle::{Rate, Throttle};
@@ -33,16 +32,15 @@ impl Transport for Box<dyn Transport> {
         (**self).send(link, tag, bytes)
     }
 
-    fn offer(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
-        (**self).offer(link, tag, bytes)
-    }
-
-    fn takes_offers(&self) -> bool {
-        (**self).takes_offers()
-    }
-
-    fn is_offering(&self) -> bool {
-        (**self).is_offering()
+    fn exchange(
+        &mut self,
+        link: Link,
+        tag: u32,
+        own: &[u8],
+        theirs: &mut [u8; EXCHANGE_BYTES],
+        tries: u32,
+    ) -> Exchanged {
+        (**self).exchange(link, tag, own, theirs, tries)
     }
 
     fn readable(&self, link: Link) -> Result<Option<Fragment<'_>>, LinkError> {
@@ -58,16 +56,12 @@ impl Transport for Box<dyn Transport> {
         link: Link,
         tag: u32,
         dst: &mut [u8],
-    ) -> Result<Option<(u32, usize)>, LinkError> {
+    ) -> Result<Option<Received>, LinkError> {
         (**self).recv(link, tag, dst)
     }
 
     fn withdraw(&mut self) {
         (**self).withdraw();
-    }
-
-    fn pages(&mut self, bytes: usize) -> Option<io::Result<Pages>> {
-        (**self).pages(bytes)
     }
 
     fn poll(&mut self) -> Result<bool, LinkError> {
@@ -90,20 +84,12 @@ impl Transport for Box<dyn Transport> {
         (**self).disarm();
     }
 
-    fn tell(&mut self, tag: u32) {
-        (**self).tell(tag);
+    fn rendezvous(&mut self) -> Option<&mut dyn Rendezvous> {
+        (**self).rendezvous()
     }
 
-    fn told(&self, peer: Rank) -> Result<Option<u32>, LinkError> {
-        (**self).told(peer)
-    }
-
-    fn heard(&mut self, peer: Rank) {
-        (**self).heard(peer);
-    }
-
-    fn windows(&mut self) -> Option<&mut dyn Windows> {
-        (**self).windows()
+    fn registered_memory(&mut self) -> Option<&mut dyn RegisteredMemory> {
+        (**self).registered_memory()
     }
 }
 

@@ -8,7 +8,7 @@ use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{Lane, Rank};
 
 use super::*;
-use crate::contract::LinkFault;
+use crate::contract::{LinkFault, Received};
 use crate::local::Local;
 
 fn pair() -> (Local, Local) {
@@ -28,7 +28,7 @@ fn trace_counts() {
     assert_eq!(zero.send(to(1), 1, &[0; 48]).unwrap(), 48);
     one.poll().unwrap();
     one.consume(to(0), 16);
-    assert_eq!(one.recv(to(0), 1, &mut [0; 48]).unwrap(), Some((1, 32)));
+    assert_eq!(one.recv(to(0), 1, &mut [0; 48]).unwrap(), Some(Received { tag: 1, bytes: 32 }));
     let sent = Counts { sends: 1, sent_bytes: 48, ..Counts::default() };
     assert_eq!(zero.counts(to(1)), sent);
     let received = Counts { receives: 2, received_bytes: 48, ..Counts::default() };

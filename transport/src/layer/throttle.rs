@@ -13,8 +13,9 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use crate::contract::{Capabilities, Fragment, Link, LinkError, Transport};
-use crate::rdma::Pages;
+use crate::contract::{
+    Capabilities, Fragment, Link, LinkError, Received, RegisteredMemory, Rendezvous, Transport,
+};
 
 /// How much each link may carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,20 +133,12 @@ impl<T: Transport> Transport for Throttle<T> {
         link: Link,
         tag: u32,
         dst: &mut [u8],
-    ) -> Result<Option<(u32, usize)>, LinkError> {
+    ) -> Result<Option<Received>, LinkError> {
         self.inner.recv(link, tag, dst)
-    }
-
-    fn is_offering(&self) -> bool {
-        self.inner.is_offering()
     }
 
     fn withdraw(&mut self) {
         self.inner.withdraw();
-    }
-
-    fn pages(&mut self, bytes: usize) -> Option<io::Result<Pages>> {
-        self.inner.pages(bytes)
     }
 
     fn poll(&mut self) -> Result<bool, LinkError> {
@@ -167,6 +160,14 @@ impl<T: Transport> Transport for Throttle<T> {
     fn disarm(&mut self) {
         self.wake_in(Duration::ZERO);
         self.inner.disarm();
+    }
+
+    fn rendezvous(&mut self) -> Option<&mut dyn Rendezvous> {
+        self.inner.rendezvous()
+    }
+
+    fn registered_memory(&mut self) -> Option<&mut dyn RegisteredMemory> {
+        self.inner.registered_memory()
     }
 }
 

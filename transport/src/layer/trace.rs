@@ -1,11 +1,11 @@
 //! Says what goes through a transport, to the log and in numbers.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::os::fd::BorrowedFd;
 
-use crate::contract::{Capabilities, Fragment, Link, LinkError, Transport};
-use crate::rdma::Pages;
+use crate::contract::{
+    Capabilities, Fragment, Link, LinkError, Received, RegisteredMemory, Rendezvous, Transport,
+};
 
 /// A transport whose traffic is logged at the level `TRACE`, and counted.
 #[derive(Debug)]
@@ -90,9 +90,9 @@ impl<T: Transport> Transport for Trace<T> {
         link: Link,
         tag: u32,
         dst: &mut [u8],
-    ) -> Result<Option<(u32, usize)>, LinkError> {
+    ) -> Result<Option<Received>, LinkError> {
         let result = self.inner.recv(link, tag, dst);
-        if let Ok(Some((found, bytes))) = &result {
+        if let Ok(Some(Received { tag: found, bytes })) = &result {
             let (peer, lane) = (link.peer.0, link.lane.0);
             tracing::trace!(peer, lane, tag, found, bytes, room = dst.len(), "recv");
             if *bytes > 0 {
@@ -102,16 +102,8 @@ impl<T: Transport> Transport for Trace<T> {
         result
     }
 
-    fn is_offering(&self) -> bool {
-        self.inner.is_offering()
-    }
-
     fn withdraw(&mut self) {
         self.inner.withdraw();
-    }
-
-    fn pages(&mut self, bytes: usize) -> Option<io::Result<Pages>> {
-        self.inner.pages(bytes)
     }
 
     fn poll(&mut self) -> Result<bool, LinkError> {
@@ -132,5 +124,13 @@ impl<T: Transport> Transport for Trace<T> {
 
     fn disarm(&mut self) {
         self.inner.disarm();
+    }
+
+    fn rendezvous(&mut self) -> Option<&mut dyn Rendezvous> {
+        self.inner.rendezvous()
+    }
+
+    fn registered_memory(&mut self) -> Option<&mut dyn RegisteredMemory> {
+        self.inner.registered_memory()
     }
 }

@@ -60,4 +60,3 @@ pub use filter::{Filter, InvalidFilter};
 pub use ports::OpenPort;
 pub use rail::{Rails, Unusable};
 pub use settings::Settings;
-pub use sys::{Pages, Placement};

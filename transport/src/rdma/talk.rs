@@ -5,7 +5,7 @@ use ringfold_types::{Lane, Rank};
 
 use super::message::{BadMessage, Context, Load, MESSAGE_BYTES, Message};
 use super::peer::{Fault, Peer};
-use crate::contract::{Link, LinkFault, Transport as _};
+use crate::contract::{Link, LinkFault, Received, Transport as _};
 use crate::tcp::Tcp;
 use crate::tcp::proof::JobKey;
 
@@ -107,7 +107,7 @@ impl Talk {
                 let rest = &mut self.partial[self.arrived..];
                 match tcp.recv(messages_to(from), TAG, rest) {
                     Ok(None) => return Ok(None),
-                    Ok(Some((TAG, bytes))) => self.arrived += bytes,
+                    Ok(Some(Received { tag: TAG, bytes })) => self.arrived += bytes,
                     Ok(Some(_)) => return Err("data where a message should be".into()),
                     Err(error) => return Err(fault(error.fault)),
                 }
@@ -139,7 +139,7 @@ impl Talk {
         while let Some((load, landed)) = &mut self.landing {
             let most = bytes.len().min(load.bytes - *landed);
             let taken = match tcp.recv(messages_to(from), LOAD_TAG, &mut bytes[..most]) {
-                Ok(Some((LOAD_TAG, taken))) => taken,
+                Ok(Some(Received { tag: LOAD_TAG, bytes })) => bytes,
                 Ok(Some(_)) => return Err("a message where a fragment should be".into()),
                 Ok(None) => return Ok(None),
                 Err(error) => return Err(fault(error.fault)),

@@ -33,7 +33,6 @@ mod tell;
 mod tell_tests;
 #[cfg(test)]
 mod tests;
-mod window;
 #[cfg(test)]
 mod window_tests;
 
@@ -49,18 +48,17 @@ use rustix::net::SocketAddrUnix;
 pub use address::same_host;
 pub use connect::{Config, Offers, Pending};
 pub use error::ConnectError;
-pub use window::{Exposure, OwnPart, PeerParts, ReadExposure, Window};
 
 use self::attach::Namespace;
-use self::error::{broken, error, unknown};
+use self::error::{broken, error};
 use self::opening::{Arena, Opening};
 use self::ring::{Consumer, DATA_BYTES, INLINE_BYTES, Producer};
 use self::segment::Segment;
 use self::slot::Slot;
 use self::tell::{Hearer, Teller};
 use crate::contract::{
-    Capabilities, EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, LinkFault, Transport,
-    Windows,
+    Capabilities, EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, LinkFault, Received,
+    Rendezvous, Transport,
 };
 use crate::sys::{Mapping, NamedBell, copy};
 
@@ -265,18 +263,6 @@ impl Transport for Shm {
         self.send_long(link, tag, bytes, false)
     }
 
-    fn offer(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
-        self.send_long(link, tag, bytes, true)
-    }
-
-    fn takes_offers(&self) -> bool {
-        self.offers != Offers::Never && *self.reads_all.get_or_init(|| self.can_read_all())
-    }
-
-    fn is_offering(&self) -> bool {
-        self.ends.iter().any(|end| end.producer.is_offering())
-    }
-
     #[inline]
     fn exchange(
         &mut self,
@@ -333,24 +319,24 @@ impl Transport for Shm {
         link: Link,
         tag: u32,
         dst: &mut [u8],
-    ) -> Result<Option<(u32, usize)>, LinkError> {
+    ) -> Result<Option<Received>, LinkError> {
         let Some(at) = self.place(link) else { return self.unused(link).map(|_| None) };
         let consumer = &self.ends[at].consumer;
         if let (Ok(None), Some(offered)) = (consumer.front(), consumer.offered()) {
             if offered != tag {
-                return Ok(Some((offered, 0)));
+                return Ok(Some(Received { tag: offered, bytes: 0 }));
             }
             let bytes = self.read(link, at, dst)?;
-            return Ok((bytes > 0).then_some((tag, bytes)));
+            return Ok((bytes > 0).then_some(Received { tag, bytes }));
         }
         let Some(fragment) = self.readable(link)? else { return Ok(None) };
         if fragment.tag != tag {
-            return Ok(Some((fragment.tag, 0)));
+            return Ok(Some(Received { tag: fragment.tag, bytes: 0 }));
         }
         let bytes = fragment.bytes.len().min(dst.len());
         copy(&mut dst[..bytes], &fragment.bytes[..bytes]);
         self.consume(link, bytes);
-        Ok(Some((tag, bytes)))
+        Ok(Some(Received { tag, bytes }))
     }
 
     fn withdraw(&mut self) {
@@ -388,33 +374,22 @@ impl Transport for Shm {
         self.look();
     }
 
-    #[inline]
-    fn tell(&mut self, tag: u32) {
-        self.teller.tell(tag);
-        self.notify_all();
-    }
-
-    #[inline]
-    fn told(&self, peer: Rank) -> Result<Option<u32>, LinkError> {
-        let link = Link { peer, lane: Lane(0) };
-        let Some(slot) = self.slot_of(peer) else { return Err(unknown(link)) };
-        let peer = &self.peers[slot];
-        match peer.hearer.told(&peer.slot) {
-            // As in `readable`.
-            Ok(None) if peer.has_ended => Err(error(link, LinkFault::Closed)),
-            told => told.map_err(|why| broken(link, why)),
-        }
-    }
-
-    #[inline]
-    fn heard(&mut self, peer: Rank) {
-        if let Some(slot) = self.slot_of(peer) {
-            self.peers[slot].hearer.heard();
-        }
-    }
-
-    fn windows(&mut self) -> Option<&mut dyn Windows> {
+    fn rendezvous(&mut self) -> Option<&mut dyn Rendezvous> {
         Some(self)
+    }
+}
+
+impl Rendezvous for Shm {
+    fn offer(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
+        self.send_long(link, tag, bytes, true)
+    }
+
+    fn takes_offers(&self) -> bool {
+        self.offers != Offers::Never && *self.reads_all.get_or_init(|| self.can_read_all())
+    }
+
+    fn is_offering(&self) -> bool {
+        self.ends.iter().any(|end| end.producer.is_offering())
     }
 }
 

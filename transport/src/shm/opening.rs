@@ -13,14 +13,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ringfold_types::Lane;
+use ringfold_types::{Lane, Rank};
 
 use super::Shm;
+use super::error::{broken, error, unknown};
 use super::segment::{PART_BYTES, Segment, WINDOWS_BYTES};
 use super::slot::Made;
-use super::window::Window;
-use crate::contract::{Link, LinkError, LinkFault, Windows};
-use crate::sys::{Lease, Mapping};
+use crate::contract::{Link, LinkError, LinkFault, SharedMemory};
+use crate::sys::{Lease, Mapping, Window};
 
 /// Bytes of a large page; parts that are as long begin where one can.
 const LARGE_BYTES: u64 = 2 * 1024 * 1024;
@@ -99,8 +99,8 @@ impl Place {
     }
 }
 
-impl Windows for Shm {
-    fn begin(&mut self, bytes: usize) -> Result<(), LinkError> {
+impl SharedMemory for Shm {
+    fn begin_window(&mut self, bytes: usize) -> Result<(), LinkError> {
         self.windows += 1;
         let place = self.arena.reserve(bytes, self.peers.len());
         let memory = self.map(place, bytes);
@@ -110,7 +110,7 @@ impl Windows for Shm {
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<Option<io::Result<Window>>, LinkError> {
+    fn finish_window(&mut self) -> Result<Option<io::Result<Window>>, LinkError> {
         let Some(mut opening) = self.opening.take() else { return Ok(None) };
         opening.are_made[self.own] = Some(opening.memory.is_ok());
         self.look();
@@ -125,6 +125,31 @@ impl Windows for Shm {
             return Ok(None);
         }
         Ok(Some(self.assembled(opening)))
+    }
+
+    #[inline]
+    fn signal(&mut self, tag: u32) {
+        self.teller.tell(tag);
+        self.notify_all();
+    }
+
+    #[inline]
+    fn signalled(&self, peer: Rank) -> Result<Option<u32>, LinkError> {
+        let link = Link { peer, lane: Lane(0) };
+        let Some(slot) = self.slot_of(peer) else { return Err(unknown(link)) };
+        let peer = &self.peers[slot];
+        match peer.hearer.told(&peer.slot) {
+            // As in `readable`.
+            Ok(None) if peer.has_ended => Err(error(link, LinkFault::Closed)),
+            told => told.map_err(|why| broken(link, why)),
+        }
+    }
+
+    #[inline]
+    fn take_signal(&mut self, peer: Rank) {
+        if let Some(slot) = self.slot_of(peer) {
+            self.peers[slot].hearer.heard();
+        }
     }
 }
 
@@ -189,7 +214,7 @@ impl Shm {
     }
 
     fn fault(&self, slot: usize, fault: LinkFault) -> LinkError {
-        super::error(Link { peer: self.peers[slot].rank, lane: Lane(0) }, fault)
+        error(Link { peer: self.peers[slot].rank, lane: Lane(0) }, fault)
     }
 }
 

@@ -9,14 +9,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::Shm;
 use super::tests::meet_all;
-use crate::contract::{LinkError, LinkFault, Transport as _};
+use crate::contract::{LinkError, LinkFault, SharedMemory as _, Transport as _};
 
 /// Hears of `peer` as far as there is something to hear.
 fn heard(end: &mut Shm, peer: usize) -> Vec<u32> {
     let mut tags = Vec::new();
-    while let Some(tag) = end.told(Rank::at(peer)).unwrap() {
+    while let Some(tag) = end.signalled(Rank::at(peer)).unwrap() {
         tags.push(tag);
-        end.heard(Rank::at(peer));
+        end.take_signal(Rank::at(peer));
     }
     tags
 }
@@ -35,7 +35,7 @@ fn all_hear_every_tell_in_order() {
             }
         }
         let tags: Vec<u32> = (tag..tag + lead).collect();
-        tags.iter().for_each(|tag| ends[1].tell(*tag));
+        tags.iter().for_each(|tag| ends[1].signal(*tag));
         assert_eq!(heard(&mut ends[0], 1), tags);
         assert_eq!(heard(&mut ends[2], 1), tags);
         assert_eq!(heard(&mut ends[1], 0), [0_u32; 0], "nobody else has told");
@@ -52,20 +52,20 @@ fn what_was_stored_before_a_tell_is_seen_by_who_hears_it() {
         scope.spawn(|| {
             for turn in 0..20_000 {
                 said.store(turn, Ordering::Relaxed);
-                first.tell(turn);
-                while first.told(Rank(1)).unwrap().is_none() {
+                first.signal(turn);
+                while first.signalled(Rank(1)).unwrap().is_none() {
                     std::hint::spin_loop();
                 }
-                first.heard(Rank(1));
+                first.take_signal(Rank(1));
             }
         });
         for turn in 0..20_000 {
-            while second.told(Rank(0)).unwrap() != Some(turn) {
+            while second.signalled(Rank(0)).unwrap() != Some(turn) {
                 std::thread::yield_now();
             }
-            second.heard(Rank(0));
+            second.take_signal(Rank(0));
             assert_eq!(said.load(Ordering::Relaxed), turn);
-            second.tell(turn);
+            second.signal(turn);
         }
     });
 }
@@ -83,7 +83,7 @@ fn a_tell_wakes_who_sleeps() {
             ends[sleeper].arm();
             assert!(!rings(&ends[sleeper], Duration::ZERO));
         }
-        ends[2].tell(tag);
+        ends[2].signal(tag);
         for sleeper in [1, 3] {
             assert!(rings(&ends[sleeper], Duration::from_millis(900)), "rank {sleeper}, {tag}");
             ends[sleeper].disarm();
@@ -96,14 +96,14 @@ fn a_tell_wakes_who_sleeps() {
 #[test]
 fn who_is_gone_is_told_of_once_all_it_told_is_heard() {
     let mut ends = meet_all(3);
-    ends[1].tell(7);
+    ends[1].signal(7);
     drop(ends.remove(1));
     let end = &mut ends[0];
     end.arm();
     end.disarm();
-    assert_eq!(end.told(Rank(1)).unwrap(), Some(7));
-    end.heard(Rank(1));
-    let told = end.told(Rank(1));
+    assert_eq!(end.signalled(Rank(1)).unwrap(), Some(7));
+    end.take_signal(Rank(1));
+    let told = end.signalled(Rank(1));
     assert!(matches!(told, Err(LinkError { fault: LinkFault::Closed, .. })), "{told:?}");
 }
 
@@ -111,14 +111,14 @@ fn who_is_gone_is_told_of_once_all_it_told_is_heard() {
 fn a_liar_costs_an_error() {
     for number in [3, 5, 9, u32::MAX, u32::MAX - 8, u32::MAX - 6] {
         let mut ends = meet_all(2);
-        ends[0].tell(1);
+        ends[0].signal(1);
         assert_eq!(heard(&mut ends[1], 0), [1]);
         ends[0].teller.write(2, number);
-        let told = ends[1].told(Rank(0));
+        let told = ends[1].signalled(Rank(0));
         let fault = told.map_err(|error| error.fault);
         assert!(matches!(fault, Err(LinkFault::Protocol(_))), "{number}: {fault:?}");
     }
     // Ranks that are none.
     let ends = meet_all(2);
-    assert!(ends[0].told(Rank(0)).is_err() && ends[0].told(Rank(2)).is_err());
+    assert!(ends[0].signalled(Rank(0)).is_err() && ends[0].signalled(Rank(2)).is_err());
 }

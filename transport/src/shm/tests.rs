@@ -13,7 +13,7 @@ use super::address::Address;
 use super::proof::Hello;
 use super::segment::{Geometry, Segment};
 use super::{Config, ConnectError, Offers, Pending, Shm};
-use crate::contract::{Link, LinkFault, Transport};
+use crate::contract::{Link, LinkFault, Received, Rendezvous, SharedMemory as _, Transport as _};
 use crate::sys::sealed_memory;
 
 const KEY: [u8; 32] = [5; 32];
@@ -155,10 +155,13 @@ fn a_link_costs_nothing_before_it_is_used() {
         let next = (rank + 1) % RANKS;
         assert_eq!(ends[rank].send(to(next), 7, b"hello").unwrap(), 5);
         ends[next].poll().unwrap();
-        assert_eq!(ends[next].recv(to(rank), 7, &mut [0; 5]).unwrap(), Some((7, 5)));
+        assert_eq!(
+            ends[next].recv(to(rank), 7, &mut [0; 5]).unwrap(),
+            Some(Received { tag: 7, bytes: 5 })
+        );
         // Telling all takes no link.
-        ends[rank].tell(3);
-        assert_eq!(ends[next].told(Rank::at(rank)).unwrap(), Some(3));
+        ends[rank].signal(3);
+        assert_eq!(ends[next].signalled(Rank::at(rank)).unwrap(), Some(3));
     }
     assert!(ends.iter().all(|end| end.ends.len() == 2), "one to each neighbour");
 }
@@ -241,7 +244,7 @@ fn introduce(ends: &mut [Shm; 2]) {
     assert_eq!(from.send(to(1), 1, b"first").unwrap(), 5);
     assert!(into.readable(to(0)).unwrap().is_none(), "who has not polled knows no link");
     assert!(into.poll().unwrap());
-    assert_eq!(into.recv(to(0), 1, &mut [0; 5]).unwrap(), Some((1, 5)));
+    assert_eq!(into.recv(to(0), 1, &mut [0; 5]).unwrap(), Some(Received { tag: 1, bytes: 5 }));
     from.poll().unwrap();
 }
 
@@ -256,7 +259,9 @@ fn carry([from, into]: &mut [Shm; 2], bytes: usize, asked: bool) -> bool {
         if sent < bytes {
             sent += from.send(to(1), 9, &message[sent..]).unwrap();
         }
-        if let Some((tag, now)) = into.recv(to(0), 9, &mut received[arrived..]).unwrap() {
+        if let Some(Received { tag, bytes: now }) =
+            into.recv(to(0), 9, &mut received[arrived..]).unwrap()
+        {
             assert_eq!(tag, 9);
             arrived += now;
         }
@@ -288,7 +293,7 @@ fn messages_are_offered_where_both_want_it() {
         }
         assert!(!carry(&mut ends, 40_000, false));
         assert!(!carry(&mut ends, LINK_BYTES_MIN, true), "so much is accepted whatever happens");
-        let takes = ends.each_ref().map(Transport::takes_offers);
+        let takes = ends.each_ref().map(Rendezvous::takes_offers);
         assert_eq!(takes, wishes.map(|wish| wish != Offers::Never), "{wishes:?}");
     }
 }
@@ -305,7 +310,7 @@ fn what_a_rank_offered_ends_with_it() {
         let (mut received, mut arrived) = (vec![0; 700_000], 0);
         while arrived < 200_000 {
             let now = into.recv(to(0), 9, &mut received[arrived..]).unwrap();
-            arrived += now.map_or(0, |(_, now)| now);
+            arrived += now.map_or(0, |received| received.bytes);
         }
         sent += from.send(to(1), 9, &message[sent..]).unwrap();
         assert_eq!(sent, arrived);

@@ -9,14 +9,14 @@ use ringfold_types::{Lane, Rank};
 
 use super::Shm;
 use super::tests::meet_all;
-use super::window::{Exposure, Window};
-use crate::contract::{LinkError, LinkFault, Transport as _, Windows as _};
+use crate::contract::{LinkError, LinkFault, SharedMemory as _, Transport as _};
+use crate::sys::{Exposure, Window};
 
 /// Polls until there is an outcome.
 fn finished(end: &mut Shm) -> Result<io::Result<Window>, LinkError> {
     let until = Instant::now() + Duration::from_secs(30);
     loop {
-        if let Some(made) = end.finish().transpose() {
+        if let Some(made) = end.finish_window().transpose() {
             return made;
         }
         assert!(Instant::now() < until, "no window in time");
@@ -26,7 +26,7 @@ fn finished(end: &mut Shm) -> Result<io::Result<Window>, LinkError> {
 
 /// A window of `bytes` bytes on every end.
 fn windows(ends: &mut [Shm], bytes: usize) -> Vec<Window> {
-    ends.iter_mut().for_each(|end| end.begin(bytes).unwrap());
+    ends.iter_mut().for_each(|end| end.begin_window(bytes).unwrap());
     ends.iter_mut().map(|end| finished(end).unwrap().unwrap()).collect()
 }
 
@@ -130,10 +130,12 @@ fn a_window_is_read_while_it_is_taken_from_peers() {
 #[test]
 fn a_window_waits_for_all() {
     let mut ends = meet_all(3);
-    ends[0].begin(100).unwrap();
-    ends[2].begin(100).unwrap();
-    assert!(ends[0].finish().unwrap().is_none() && ends[2].finish().unwrap().is_none());
-    ends[1].begin(100).unwrap();
+    ends[0].begin_window(100).unwrap();
+    ends[2].begin_window(100).unwrap();
+    assert!(
+        ends[0].finish_window().unwrap().is_none() && ends[2].finish_window().unwrap().is_none()
+    );
+    ends[1].begin_window(100).unwrap();
     assert!(ends.iter_mut().all(|end| finished(end).unwrap().is_ok()));
     // Windows and messages do not disturb each other.
     let link = |peer| crate::contract::Link { peer: Rank(peer), lane: Lane(0) };
@@ -166,7 +168,7 @@ fn what_is_no_window_is_refused() {
     {
         let mut ends = meet_all(2);
         ends[1].slot.say_made(number, bytes, is_made);
-        ends[0].begin(4096).unwrap();
+        ends[0].begin_window(4096).unwrap();
         let error = finished(&mut ends[0]).unwrap_err();
         assert_eq!(error.link.peer, Rank(1));
         assert!(matches!(error.fault, LinkFault::Protocol(_)), "{error}");
@@ -180,7 +182,7 @@ fn who_is_ahead_has_said_what_became_of_the_last_window() {
         let mut ends = meet_all(2);
         ends[1].slot.say_made(1, 4096, is_made);
         ends[1].slot.say_made(2, 100, true);
-        ends[0].begin(4096).unwrap();
+        ends[0].begin_window(4096).unwrap();
         assert_eq!(finished(&mut ends[0]).unwrap().is_ok(), is_made);
     }
 }
@@ -209,7 +211,7 @@ fn the_last_that_drops_a_window_frees_it() {
 fn a_rank_without_memory_says_so_and_the_next_window_is_made() {
     let mut ends = meet_all(3);
     // More than any address space holds.
-    ends.iter_mut().for_each(|end| end.begin(1 << 60).unwrap());
+    ends.iter_mut().for_each(|end| end.begin_window(1 << 60).unwrap());
     assert!(ends.iter_mut().all(|end| finished(end).unwrap().is_err()));
     assert_eq!(windows(&mut ends, 10).len(), 3);
 }
@@ -217,8 +219,8 @@ fn a_rank_without_memory_says_so_and_the_next_window_is_made() {
 #[test]
 fn a_peer_that_ends_breaks_the_making() {
     let mut ends = meet_all(3);
-    ends[0].begin(100).unwrap();
-    ends[1].begin(100).unwrap();
+    ends[0].begin_window(100).unwrap();
+    ends[1].begin_window(100).unwrap();
     drop(ends.pop());
     let error = finished(&mut ends[0]).unwrap_err();
     assert_eq!((error.link.peer, error.to_string().contains("closed")), (Rank(2), true));

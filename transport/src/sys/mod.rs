@@ -1,6 +1,7 @@
 //! The edge to the operating system: what the transports need of it, as types that cannot be
-//! misused. Mapped memory, that of other processes, long copies and questions about sockets are the
-//! only parts that need `unsafe`.
+//! misused. Here is also the memory that the contract hands out: `Window` and `Pages`. Mapped
+//! memory, that of other processes, long copies and questions about sockets are the only parts that
+//! need `unsafe`.
 
 mod attach;
 mod bell;
@@ -11,7 +12,9 @@ mod fork;
 mod handover;
 mod memory;
 mod outgoing;
+mod pages;
 mod port;
+mod window;
 
 pub(crate) use attach::read_process;
 pub(crate) use bell::{Bell, NamedBell};
@@ -24,4 +27,7 @@ pub use fork::{Process, close_in_children, fork_for_test};
 pub(crate) use handover::Handover;
 pub(crate) use memory::{Lease, Mapping, sealed_memory};
 pub(crate) use outgoing::outgoing;
+pub(crate) use pages::{Known, Region};
+pub use pages::{Pages, Placement};
 pub(crate) use port::choose_port_late;
+pub use window::{Exposure, OwnPart, PeerParts, ReadExposure, Window};

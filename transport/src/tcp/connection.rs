@@ -14,7 +14,7 @@ use super::reader::Reader;
 use super::route::Route;
 use super::socket::{Read, has_ended, read};
 use super::writer::Writer;
-use crate::contract::Fragment;
+use crate::contract::{Fragment, Received};
 use crate::sys::outgoing;
 
 /// See the module's head.
@@ -129,11 +129,7 @@ impl Connection {
     }
 
     /// As `Transport::recv`.
-    pub(super) fn recv(
-        &mut self,
-        tag: u32,
-        dst: &mut [u8],
-    ) -> Result<Option<(u32, usize)>, Broken> {
+    pub(super) fn recv(&mut self, tag: u32, dst: &mut [u8]) -> Result<Option<Received>, Broken> {
         match &self.stage {
             Stage::Open(socket) => {
                 let result = self.reader.recv(socket, tag, dst);

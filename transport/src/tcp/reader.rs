@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use super::broken::Broken;
 use super::socket::{Read, read, read_both};
 use super::staging::Staging;
-use crate::contract::Fragment;
+use crate::contract::{Fragment, Received};
 use crate::sys::copy;
 
 /// Bytes that wait here for the receiver; the rest waits in the kernel.
@@ -100,14 +100,14 @@ impl Reader {
         socket: &OwnedFd,
         tag: u32,
         dst: &mut [u8],
-    ) -> Result<Option<(u32, usize)>, Broken> {
+    ) -> Result<Option<Received>, Broken> {
         self.lends.set(false);
         if self.staging.frame().is_none() {
             self.read_ahead(socket, AHEAD_BYTES);
         }
         let Some(frame) = self.staging.frame() else { return self.nothing().map(|()| None) };
         if frame.tag != tag {
-            return Ok(Some((frame.tag, 0)));
+            return Ok(Some(Received { tag: frame.tag, bytes: 0 }));
         }
         let mut moved = self.copy(dst);
         if moved < dst.len() && moved < frame.left && self.ready {
@@ -121,7 +121,7 @@ impl Reader {
         }
         match moved {
             0 => self.nothing().map(|()| None),
-            _ => Ok(Some((tag, moved))),
+            bytes => Ok(Some(Received { tag, bytes })),
         }
     }
 

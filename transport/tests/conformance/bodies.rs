@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringfold_transport::{EXCHANGE_BYTES, Exchanged, Transport};
+use ringfold_transport::{EXCHANGE_BYTES, Exchanged, Received, Transport};
 use ringfold_types::limits::{FRAGMENT_ALIGN, LINK_BYTES_MIN};
 
 use crate::world::{
@@ -41,6 +41,11 @@ pub(crate) fn fill(
     total
 }
 
+/// Whether `end` has offered a message that its receiver has not copied.
+fn is_offering(end: &mut dyn Transport) -> bool {
+    end.rendezvous().is_some_and(|by| by.is_offering())
+}
+
 /// Consumes the `sent` bytes that `fill` sent, checking them, and the rest of the last message:
 /// what was begun must be sent to its end.
 fn drain(
@@ -52,7 +57,7 @@ fn drain(
     mut sent: usize,
 ) {
     let mut arrived = 0;
-    let begun = sent + usize::from(a.is_offering());
+    let begun = sent + usize::from(is_offering(a));
     let total = begun.next_multiple_of(expected.len());
     until("all that was accepted arrives", || {
         a.poll().unwrap();
@@ -117,9 +122,9 @@ pub(crate) fn exchanges_mix_with_messages(make: &Constructor) {
                 }
                 if *arrived < len {
                     let received = end.recv(*link, tag, &mut theirs[*arrived..]).unwrap();
-                    *arrived += received.map_or(0, |(of, bytes)| {
-                        assert_eq!(of, tag);
-                        bytes
+                    *arrived += received.map_or(0, |received| {
+                        assert_eq!(received.tag, tag);
+                        received.bytes
                     });
                 }
             }
@@ -217,7 +222,7 @@ pub(crate) fn flow_control(make: &Constructor) {
         let chunk = message(tag, CHUNK_BYTES);
         let total = fill(&mut *a, &mut *b, 0, tag, &chunk);
         // What stays where it is is accepted as it is taken; a layer may have sent some before it.
-        assert!(total >= LINK_BYTES_MIN || a.is_offering(), "{total}");
+        assert!(total >= LINK_BYTES_MIN || is_offering(&mut *a), "{total}");
         drain(&mut *a, &mut *b, 0, tag, &chunk, total);
     }
 }
@@ -268,7 +273,7 @@ pub(crate) fn recv_moves_only_its_tag(make: &Constructor) {
             b.recv(link(0, 0), tag + 1000, &mut dst).unwrap()
         });
         for _ in 0..2 {
-            assert_eq!(stranger, (tag, 0));
+            assert_eq!(stranger, Received { tag, bytes: 0 });
             assert!(dst.iter().all(|byte| *byte == 0xee), "a stranger's bytes were moved");
             stranger = b.recv(link(0, 0), tag + 1000, &mut dst).unwrap().expect("still there");
         }
@@ -281,7 +286,8 @@ pub(crate) fn recv_moves_only_its_tag(make: &Constructor) {
             }
             // A destination shorter than what arrived must not lose the rest.
             let end = len.min(arrived + 7 * FRAGMENT_ALIGN);
-            if let Some((found, bytes)) = b.recv(link(0, 0), tag, &mut dst[arrived..end]).unwrap() {
+            if let Some(received) = b.recv(link(0, 0), tag, &mut dst[arrived..end]).unwrap() {
+                let Received { tag: found, bytes } = received;
                 assert_eq!(found, tag);
                 assert!(bytes > 0 && bytes <= end - arrived, "{bytes} bytes");
                 arrived += bytes;

@@ -1,7 +1,7 @@
 //! Two ranks in two threads, both directions and several lanes at once, random sizes, tags, partial
 //! reads and parks, by a seed that is printed.
 
-use ringfold_transport::{Link, Transport};
+use ringfold_transport::{Link, Received, Transport};
 
 use crate::parking::parked;
 use crate::world::{Constructor, Incoming, Outgoing, Random, byte_at, link, pair, until};
@@ -133,7 +133,7 @@ fn receive(expecting: &mut Incoming, end: &mut dyn Transport) -> usize {
     let room = dst.len().min(expecting.len - expecting.arrived);
     match end.recv(expecting.link, expecting.tag, &mut dst[..room]).unwrap() {
         None => 0,
-        Some((tag, bytes)) => {
+        Some(Received { tag, bytes }) => {
             assert_eq!(tag, expecting.tag);
             for (at, byte) in dst[..bytes].iter().enumerate() {
                 assert_eq!(*byte, byte_at(tag, expecting.arrived + at));

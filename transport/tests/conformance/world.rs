@@ -125,8 +125,8 @@ impl DerefMut for Memory {
 impl Memory {
     /// In pages, if the transport makes some; zeros.
     fn registered(of: &mut dyn Transport, len: usize) -> Self {
-        let Some(pages) = of.pages(len) else { return Self::Own(vec![0; len]) };
-        let bytes = Self::Registered(pages.unwrap(), len);
+        let Some(of) = of.registered_memory() else { return Self::Own(vec![0; len]) };
+        let bytes = Self::Registered(of.pages(len).unwrap(), len);
         assert!(bytes.iter().all(|byte| *byte == 0), "pages that are not zero");
         bytes
     }
@@ -227,11 +227,10 @@ impl Landing {
     /// Receives into what lies before byte `end`, once.
     pub(crate) fn take(&mut self, at: &mut dyn Transport, end: usize) -> Result<(), LinkError> {
         let end = end.min(self.bytes.len());
-        if let Some((tag, bytes)) =
-            at.recv(self.link, self.tag, &mut self.bytes[self.arrived..end])?
-        {
-            assert_eq!(tag, self.tag, "tag, {} bytes into a message", self.arrived);
-            self.arrived += bytes;
+        let rest = &mut self.bytes[self.arrived..end];
+        if let Some(received) = at.recv(self.link, self.tag, rest)? {
+            assert_eq!(received.tag, self.tag, "tag, {} bytes into a message", self.arrived);
+            self.arrived += received.bytes;
         }
         Ok(())
     }

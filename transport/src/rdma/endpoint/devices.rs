@@ -88,10 +88,14 @@ impl Devices {
         self.living().fold(false, |rang, rail| rang | rail.silence())
     }
 
-    /// Makes pages for a caller, where devices can write to them.
-    pub(super) fn pages(&mut self, bytes: usize, may_reuse: bool) -> Option<io::Result<Pages>> {
-        let is_possible = self.living().any(|rail| !rail.is_iwarp());
-        is_possible.then(|| self.registry.make(bytes, may_reuse, &mut self.budget))
+    /// Whether some device can reach callers' memory.
+    pub(super) fn can_share(&mut self) -> bool {
+        self.living().any(|rail| !rail.is_iwarp())
+    }
+
+    /// Makes pages for a caller, that devices can reach.
+    pub(super) fn pages(&mut self, bytes: usize, may_reuse: bool) -> io::Result<Pages> {
+        self.registry.make(bytes, may_reuse, &mut self.budget)
     }
 
     /// Gives back to the system what idle pages are too many.

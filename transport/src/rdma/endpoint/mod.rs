@@ -32,7 +32,9 @@ use super::peer::{Fault, Own, Peer};
 use super::rail::Rails;
 use super::ring::geometry::SHORT_BYTES;
 use super::sys::Pages;
-use crate::contract::{Capabilities, Fragment, Link, LinkError, Transport};
+use crate::contract::{
+    Capabilities, Fragment, Link, LinkError, Received, RegisteredMemory, Transport,
+};
 use crate::tcp::Tcp;
 
 pub use self::config::Config;
@@ -313,7 +315,7 @@ impl Transport for Rdma {
         link: Link,
         tag: u32,
         dst: &mut [u8],
-    ) -> Result<Option<(u32, usize)>, LinkError> {
+    ) -> Result<Option<Received>, LinkError> {
         if self.is_by_tcp(link.peer) {
             return self.control.tcp_mut().recv(link, tag, dst);
         }
@@ -330,9 +332,8 @@ impl Transport for Rdma {
         self.control.tcp_mut().withdraw();
     }
 
-    fn pages(&mut self, bytes: usize) -> Option<io::Result<Pages>> {
-        let may_reuse = !self.contacts.is_inviting();
-        self.devices.pages(bytes, may_reuse)
+    fn registered_memory(&mut self) -> Option<&mut dyn RegisteredMemory> {
+        self.devices.can_share().then_some(self as &mut dyn RegisteredMemory)
     }
 
     fn poll(&mut self) -> Result<bool, LinkError> {
@@ -382,5 +383,12 @@ impl Transport for Rdma {
         } else if self.devices.has_iwarp() {
             self.heed_connections();
         }
+    }
+}
+
+impl RegisteredMemory for Rdma {
+    fn pages(&mut self, bytes: usize) -> io::Result<Pages> {
+        let may_reuse = !self.contacts.is_inviting();
+        self.devices.pages(bytes, may_reuse)
     }
 }

@@ -9,7 +9,7 @@ use ringfold_types::limits::RDMA_LEND_BYTES;
 use super::Peer;
 use super::fault::Fault;
 use super::own::Own;
-use crate::contract::Fragment;
+use crate::contract::{Fragment, Received};
 use crate::rdma::message::{Grant, Load, Message};
 use crate::rdma::path::Arrived;
 use crate::rdma::ring::geometry::{Number, lap};
@@ -48,7 +48,7 @@ impl Peer {
         tag: u32,
         dst: &mut [u8],
         own: &mut Own<'_>,
-    ) -> Result<Option<(u32, usize)>, Fault> {
+    ) -> Result<Option<Received>, Fault> {
         let placed = match self.lanes.inbound(lane) {
             Some(inbound) => inbound.placed(tag, dst)?,
             None => None,
@@ -73,7 +73,7 @@ impl Peer {
             },
         };
         self.consume(lane, bytes);
-        Ok(Some((found, bytes)))
+        Ok(Some(Received { tag: found, bytes }))
     }
 
     /// Invites the peer to write what comes next on a lane to `dst`, if that is long, in pages, and

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::abi;
 use super::library::{find, open};
-use super::memory::Placement;
+use crate::sys::Placement;
 
 /// The address and the flags of a device's port.
 #[derive(Clone, Copy, Debug)]

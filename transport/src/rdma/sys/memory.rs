@@ -3,30 +3,18 @@
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
-
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::abi;
 use super::device::{Context, check};
-
-/// The smallest pages there are.
-const PAGE_BYTES: usize = 4096;
+use crate::sys::{Known, Region};
 
 /// A protection domain: queue pairs reach only memory of their own. Every peer gets one, so that no
 /// other peer's keys are worth anything to it.
 pub(in crate::rdma) struct Pd {
     raw: NonNull<abi::Pd>,
     context: Context,
-}
-
-/// Pages of our own that devices may reach once they are registered.
-#[derive(Debug)]
-pub(super) struct Region {
-    base: NonNull<u8>,
-    bytes: usize,
 }
 
 /// Memory that a peer writes and we read.
@@ -36,20 +24,6 @@ pub(in crate::rdma) struct Inbox(Arc<Region>);
 /// Memory that we write and the device reads.
 #[derive(Debug)]
 pub(in crate::rdma) struct Outbox(Arc<Region>);
-
-/// Memory of this rank's own, used like a boxed slice, where devices may read what is sent and
-/// write what is received. A child process made by `fork` does not have it.
-#[derive(Debug)]
-pub struct Pages(Arc<Region>);
-
-/// A promise about a transport: its callers allow peers to write messages straight into `Pages`.
-/// Without it `recv` copies, and no peer gets the right to write there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Placement(());
-
-/// Pages that were made, as the transport knows them, whoever has them.
-#[derive(Debug)]
-pub(in crate::rdma) struct Known(Arc<Region>);
 
 /// The right of one protection domain to a region.
 pub(in crate::rdma) struct Mr {
@@ -65,11 +39,6 @@ pub(in crate::rdma) struct Mr {
 unsafe impl Send for Pd {}
 // SAFETY: as above.
 unsafe impl Sync for Pd {}
-// SAFETY: the pages belong to the process; who uses them is the borrow checker's matter.
-unsafe impl Send for Region {}
-// SAFETY: shared references give out nothing but addresses; `Inbox`, `Outbox` and `Pages` are each
-// the only one of their region.
-unsafe impl Sync for Region {}
 // SAFETY: as for the domain.
 unsafe impl Send for Mr {}
 // SAFETY: as above.
@@ -105,48 +74,6 @@ impl fmt::Debug for Pd {
     }
 }
 
-impl Region {
-    /// Zeroed pages. They are not passed on to children, which could take them from the device.
-    fn new(bytes: usize) -> io::Result<Arc<Self>> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing.
-        let base =
-            unsafe { mmap_anonymous(ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) }?;
-        let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let region = Self { base, bytes };
-        // SAFETY: the range is the mapping, and the advice does not change what it holds.
-        unsafe { madvise(base.as_ptr().cast(), bytes, Advice::LinuxDontFork) }?;
-        Ok(Arc::new(region))
-    }
-
-    /// The same, of which all pages are there now, so that the first messages need not wait for
-    /// them.
-    fn touched(bytes: usize) -> io::Result<Arc<Self>> {
-        let region = Self::new(bytes)?;
-        for at in (0..bytes).step_by(PAGE_BYTES) {
-            // SAFETY: within the mapping, of which nobody else knows yet.
-            unsafe { region.base.as_ptr().add(at).write_volatile(0) };
-        }
-        Ok(region)
-    }
-
-    /// Asks for large pages, of which a device remembers fewer.
-    fn prefer_large_pages(&self) {
-        // SAFETY: the range is the mapping, and the advice does not change what it holds.
-        unsafe { madvise(self.base.as_ptr().cast(), self.bytes, Advice::LinuxHugepage) }.ok();
-    }
-
-    /// Where byte `at` lies, as the device knows it.
-    pub(super) fn address(&self, at: usize) -> u64 {
-        assert!(at <= self.bytes, "byte {at} of {}", self.bytes);
-        (self.base.as_ptr().addr() + at) as u64
-    }
-
-    pub(super) const fn bytes(&self) -> usize {
-        self.bytes
-    }
-}
-
 impl Inbox {
     pub(in crate::rdma) fn new(bytes: usize) -> io::Result<Self> {
         Region::touched(bytes).map(Self)
@@ -174,28 +101,28 @@ impl Inbox {
 
     /// What lies there now: read once, whatever the peer does.
     pub(in crate::rdma) fn read<const N: usize>(&self, at: usize) -> [u8; N] {
-        assert!(at <= self.0.bytes && N <= self.0.bytes - at, "{N} bytes at {at}");
+        assert!(at <= self.0.bytes() && N <= self.0.bytes() - at, "{N} bytes at {at}");
         // SAFETY: within the mapping, which lives as long as `self`; every value is one for bytes,
         // and volatile, so that the compiler does not come back to read it again.
-        unsafe { self.0.base.as_ptr().add(at).cast::<[u8; N]>().read_volatile() }
+        unsafe { self.0.base().as_ptr().add(at).cast::<[u8; N]>().read_volatile() }
     }
 
     /// Puts bytes at byte `at`, as a device would.
     pub(in crate::rdma) fn store(&mut self, at: usize, from: &[u8]) {
         let end = at.checked_add(from.len());
-        assert!(end.is_some_and(|end| end <= self.0.bytes), "{} bytes at {at}", from.len());
+        assert!(end.is_some_and(|end| end <= self.0.bytes()), "{} bytes at {at}", from.len());
         // SAFETY: within the mapping by the assertion, of which nothing is lent while `self` is
         // borrowed uniquely, so that `from` is no part of it.
-        unsafe { crate::sys::copy_bytes(from.as_ptr(), self.0.base.as_ptr().add(at), from.len()) }
+        unsafe { crate::sys::copy_bytes(from.as_ptr(), self.0.base().as_ptr().add(at), from.len()) }
     }
 
     /// What lies in the range. The peer that may write there was told when it may; if it does so at
     /// other times it changes bytes that are only ever read as bytes, as in `shm`.
     pub(in crate::rdma) fn lend(&self, range: Range<usize>) -> &[u8] {
-        assert!(range.start <= range.end && range.end <= self.0.bytes, "{range:?}");
+        assert!(range.start <= range.end && range.end <= self.0.bytes(), "{range:?}");
         // SAFETY: within the mapping, which lives as long as `self`; we never write to it, all of
         // it is readable, and every value is one for a byte.
-        unsafe { std::slice::from_raw_parts(self.0.base.as_ptr().add(range.start), range.len()) }
+        unsafe { std::slice::from_raw_parts(self.0.base().as_ptr().add(range.start), range.len()) }
     }
 }
 
@@ -211,108 +138,34 @@ impl Outbox {
 
     /// What lies in the range, as the device reads it.
     pub(in crate::rdma) fn lend(&self, range: Range<usize>) -> &[u8] {
-        assert!(range.start <= range.end && range.end <= self.0.bytes, "{range:?}");
+        assert!(range.start <= range.end && range.end <= self.0.bytes(), "{range:?}");
         // SAFETY: within the mapping, which lives as long as `self` and is written by unique
         // borrows of `self` only; every value is one for a byte.
-        unsafe { std::slice::from_raw_parts(self.0.base.as_ptr().add(range.start), range.len()) }
+        unsafe { std::slice::from_raw_parts(self.0.base().as_ptr().add(range.start), range.len()) }
     }
 
     /// Copies `from` to byte `at`. The device may be reading there only if it no longer matters
     /// what it reads.
     pub(in crate::rdma) fn write(&mut self, at: usize, from: &[u8]) {
         let end = at.checked_add(from.len());
-        assert!(end.is_some_and(|end| end <= self.0.bytes), "{} bytes at {at}", from.len());
+        assert!(end.is_some_and(|end| end <= self.0.bytes()), "{} bytes at {at}", from.len());
         // SAFETY: within the mapping by the assertion. Nothing of it is lent while `self` is
         // borrowed uniquely, so that `from` is no part of it, and `self` is the only way to write.
-        unsafe { crate::sys::copy_bytes(from.as_ptr(), self.0.base.as_ptr().add(at), from.len()) }
-    }
-}
-
-impl Placement {
-    /// Makes the promise.
-    ///
-    /// # Safety
-    /// All callers of `recv` of this transport keep to this, where `dst` lies in `Pages`: Once
-    /// `recv` was called, nobody accesses bytes of `dst` before `recv` says that they have arrived,
-    /// or `withdraw` has returned. A caller that panics keeps the promise too. To drop the pages
-    /// meanwhile is allowed: nobody else gets them.
-    #[must_use]
-    pub const unsafe fn new() -> Self {
-        Self(())
-    }
-}
-
-impl Pages {
-    /// Zeroed memory, and the transport's knowledge of it.
-    pub(in crate::rdma) fn new(bytes: usize) -> io::Result<(Self, Known)> {
-        let region = Region::new(bytes)?;
-        region.prefer_large_pages();
-        Ok((Self(Arc::clone(&region)), Known(region)))
-    }
-
-    /// The first `bytes` bytes.
-    ///
-    /// # Panics
-    /// If there are fewer.
-    #[must_use]
-    pub fn front(&self, bytes: usize) -> &[u8] {
-        assert!(bytes <= self.0.bytes, "{bytes} bytes of {}", self.0.bytes);
-        // SAFETY: within the mapping, which lives as long as `self`, and which only unique borrows
-        // of `self` write, and devices of peers. They get the right to only where a `Placement`
-        // promises that nobody accesses what they were invited to write. A peer that knows the
-        // job's secret and breaks the protocol changes bytes that are only ever read as bytes.
-        unsafe { std::slice::from_raw_parts(self.0.base.as_ptr(), bytes) }
-    }
-
-    /// Likewise, to be written.
-    ///
-    /// # Panics
-    /// As `front`.
-    pub fn front_mut(&mut self, bytes: usize) -> &mut [u8] {
-        assert!(bytes <= self.0.bytes, "{bytes} bytes of {}", self.0.bytes);
-        // SAFETY: as above, and `self` is borrowed uniquely.
-        unsafe { std::slice::from_raw_parts_mut(self.0.base.as_ptr(), bytes) }
+        unsafe { crate::sys::copy_bytes(from.as_ptr(), self.0.base().as_ptr().add(at), from.len()) }
     }
 }
 
 impl Known {
-    pub(in crate::rdma) fn bytes(&self) -> usize {
-        self.0.bytes
-    }
-
-    /// Where they begin.
-    pub(in crate::rdma) fn begin(&self) -> usize {
-        self.0.base.as_ptr().addr()
-    }
-
     /// Lets the device read them for the domain's queue pairs. Pins them.
     pub(in crate::rdma) fn register(&self, pd: &Arc<Pd>) -> io::Result<Mr> {
-        Mr::new(pd, &self.0, 0)
+        Mr::new(pd, self.region(), 0)
     }
 
     /// Lets the peers of the domain's queue pairs write to all of them, as `Inbox::expose` does.
     /// Peers are told where only while the pages' owner waits in `recv`, which a `Placement`
     /// promises; a peer that writes at other times breaks the protocol. Pins them.
     pub(in crate::rdma) fn expose(&self, pd: &Arc<Pd>, in_any_order: bool) -> io::Result<Mr> {
-        Mr::new(pd, &self.0, write_access(pd, in_any_order))
-    }
-
-    /// The pages again, all zero, if nobody has them any more and there are only these `rights` to
-    /// them.
-    pub(in crate::rdma) fn again(&mut self, rights: usize) -> Option<Pages> {
-        if !self.is_idle(rights) {
-            return None;
-        }
-        // Whoever had them wrote to them before giving them up, maybe in another thread.
-        fence(Ordering::Acquire);
-        let mut pages = Pages(Arc::clone(&self.0));
-        pages.front_mut(self.0.bytes).fill(0);
-        Some(pages)
-    }
-
-    /// Whether nobody has them any more, where there are only these `rights` to them.
-    pub(in crate::rdma) fn is_idle(&self, rights: usize) -> bool {
-        Arc::strong_count(&self.0) == 1 + rights
+        Mr::new(pd, self.region(), write_access(pd, in_any_order))
     }
 }
 
@@ -323,20 +176,12 @@ fn write_access(pd: &Arc<Pd>, in_any_order: bool) -> i32 {
     abi::ACCESS_LOCAL_WRITE | abi::ACCESS_REMOTE_WRITE | relaxed
 }
 
-impl Drop for Region {
-    fn drop(&mut self) {
-        // SAFETY: made by `new`; whoever registered it held it.
-        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
-        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
-    }
-}
-
 impl Mr {
     fn new(pd: &Arc<Pd>, region: &Arc<Region>, access: i32) -> io::Result<Self> {
-        let (base, at) = (region.base.as_ptr().cast(), region.address(0));
+        let (base, at) = (region.base().as_ptr().cast(), region.address(0));
         let (register, access) = (pd.context.library().reg_mr, access.cast_unsigned());
         // SAFETY: the domain lives, and the range is mapped until after the right is taken away.
-        let raw = unsafe { register(pd.raw(), base, region.bytes, at, access) };
+        let raw = unsafe { register(pd.raw(), base, region.bytes(), at, access) };
         let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
         Ok(Self { raw, pd: Arc::clone(pd), region: Arc::clone(region), is_gone: false })
     }

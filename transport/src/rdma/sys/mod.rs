@@ -28,6 +28,7 @@ mod request;
 pub(super) use completion::{Channel, Completion, Cq, Outcome};
 pub(super) use connection::{Connection, Connector, Ticket, Turn};
 pub(super) use device::{About, Context, DEVICES, Event, Gid, GidKind, LinkLayer, Port, devices};
-pub(super) use memory::{Inbox, Known, Mr, Outbox, Pd};
-pub use memory::{Pages, Placement};
+pub(super) use memory::{Inbox, Mr, Outbox, Pd};
+
+pub(super) use crate::sys::{Known, Pages, Placement};
 pub(super) use queue_pair::{Put, Qp, Route, Sizes, Target};

@@ -1,7 +1,7 @@
 //! Bytes travel by the fake devices, and nothing of them is left afterwards.
 
 use super::{Settings, TAG, World, fake_test, roce};
-use crate::contract::Transport as _;
+use crate::contract::{RegisteredMemory as _, Transport as _};
 use crate::rdma::sys::fake::{Count, count};
 
 fake_test! {
@@ -13,16 +13,16 @@ fake_test! {
             let mut world = World::new(ports, &Settings::default(), false);
             world.meet();
             let bytes: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
-            let mut sent = world.ends[0].pages(bytes.len()).unwrap().unwrap();
+            let mut sent = world.ends[0].pages(bytes.len()).unwrap();
             sent.front_mut(bytes.len()).copy_from_slice(&bytes);
-            let mut found = world.ends[1].pages(bytes.len()).unwrap().unwrap();
+            let mut found = world.ends[1].pages(bytes.len()).unwrap();
             let (mut gone, mut here) = (0, 0);
             world.until("arrived", |world| {
                 let rest = &sent.front(bytes.len())[gone..];
                 gone += world.ends[0].send(World::link(0), TAG, rest).unwrap();
                 let room = &mut found.front_mut(bytes.len())[here..];
                 let some = world.ends[1].recv(World::link(1), TAG, room).unwrap();
-                here += some.map_or(0, |(_, some)| some);
+                here += some.map_or(0, |some| some.bytes);
                 here == bytes.len() && gone == bytes.len()
             });
             assert!(found.front(bytes.len()) == bytes);

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{TAG, World};
-use crate::contract::Transport as _;
+use crate::contract::{RegisteredMemory as _, Transport as _};
 use crate::rdma::sys::Pages;
 use crate::rdma::sys::fake::Hook;
 
@@ -22,9 +22,9 @@ pub(super) struct Long {
 
 impl Long {
     pub(super) fn new(world: &mut World, bytes: usize) -> Self {
-        let mut sent = world.ends[0].pages(bytes).unwrap().unwrap();
+        let mut sent = world.ends[0].pages(bytes).unwrap();
         sent.front_mut(bytes).copy_from_slice(&pattern(bytes));
-        let found = world.ends[1].pages(bytes).unwrap().unwrap();
+        let found = world.ends[1].pages(bytes).unwrap();
         Self { sent, found, bytes, gone: 0, here: 0 }
     }
 
@@ -50,7 +50,7 @@ impl Long {
         let room = &mut self.found.front_mut(self.bytes)[self.here..];
         if !room.is_empty() {
             let some = world.ends[1].recv(World::link(1), TAG, room).unwrap();
-            self.here += some.map_or(0, |(_, some)| some);
+            self.here += some.map_or(0, |some| some.bytes);
         }
     }
 

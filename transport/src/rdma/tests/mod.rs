@@ -22,8 +22,9 @@ use std::time::{Duration, Instant};
 use ringfold_types::{Lane, Rank};
 
 use super::rail::{Rail, Rails};
+use super::sys::Placement;
 use super::sys::fake::{Device, Like, placement};
-use super::{Config, Placement, Rdma, Settings};
+use super::{Config, Rdma, Settings};
 use crate::contract::{Link, LinkError, Transport};
 use crate::tcp::{self, Liveness, Tcp};
 
@@ -235,7 +236,7 @@ impl World {
         let mut arrived = 0;
         self.until("arrived", |world| {
             let some = world.ends[1].recv(Self::link(1), TAG, &mut found[arrived..]).unwrap();
-            arrived += some.map_or(0, |(_, some)| some);
+            arrived += some.map_or(0, |some| some.bytes);
             arrived == bytes.len()
         });
         assert!(found == bytes, "other bytes arrived");

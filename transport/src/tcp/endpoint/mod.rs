@@ -13,7 +13,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
-use crate::contract::{Capabilities, Fragment, Link, LinkError, Transport};
+use crate::contract::{Capabilities, Fragment, Link, LinkError, Received, Transport};
 use crate::tcp::Liveness;
 use crate::tcp::bell::Bell;
 use crate::tcp::broken::Broken;
@@ -420,7 +420,7 @@ impl Transport for Tcp {
         link: Link,
         tag: u32,
         dst: &mut [u8],
-    ) -> Result<Option<(u32, usize)>, LinkError> {
+    ) -> Result<Option<Received>, LinkError> {
         let slot = self.slot(link);
         let result = match self.change(slot, |connection, _| connection.recv(tag, dst)) {
             Some(result) => result,
