@@ -3,7 +3,7 @@
 //!
 //! Who sends from registered memory asks with its fragments where what comes next is wanted: the
 //! rest of a long message, which is kept back after its first piece, or the next message, with
-//! which it then waits for a moment (`outbound`, `restraint`). A receiver that waits for that in
+//! which it then waits for a moment (`rtr`, `backoff`). A receiver that waits for that in
 //! registered memory writes an invitation into the sender's mailbox. Whether that is made use of is
 //! the sender's matter, which may have gone on by the ring: bytes are counted from the beginning of
 //! the stream, so that what is sent after the invitation has come still finds its place. Later
@@ -16,16 +16,16 @@ use std::sync::Arc;
 use ringfold_types::limits::{LANES_MAX, RAILS_MAX};
 
 use super::geometry::LINE_BYTES;
-use super::message::Grant;
-use super::sys::{Inbox, Mr, Pd};
+use crate::rdma::message::Grant;
+use crate::rdma::sys::{Inbox, Mr, Pd};
 
 /// Places of a lane in a mailbox: one may be about to be read while the next is written.
-pub(super) const PLACES: usize = 2;
+pub(in crate::rdma) const PLACES: usize = 2;
 /// Bytes of a mailbox, a page.
-pub(super) const MAILBOX_BYTES: usize = 4096;
+pub(in crate::rdma) const MAILBOX_BYTES: usize = 4096;
 
 /// Bytes of a place: a line that every invitation has, and a line for the keys of further cables.
-pub(super) const PLACE_BYTES: usize = 2 * LINE_BYTES;
+pub(in crate::rdma) const PLACE_BYTES: usize = 2 * LINE_BYTES;
 /// Where the keys begin.
 const KEYS_AT: usize = 32;
 
@@ -34,20 +34,20 @@ const _: () = assert!(LANES_MAX * PLACES * PLACE_BYTES <= MAILBOX_BYTES);
 
 /// See the module's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Invitation {
+pub(in crate::rdma) struct Invitation {
     /// Counted by lane, from 1.
-    pub(super) number: u32,
+    pub(in crate::rdma) number: u32,
     /// Only bytes under this tag are invited.
-    pub(super) tag: u32,
+    pub(in crate::rdma) tag: u32,
     /// The byte of the stream from which on, and how many.
-    pub(super) from: u64,
-    pub(super) bytes: u64,
+    pub(in crate::rdma) from: u64,
+    pub(in crate::rdma) bytes: u64,
     /// Where they go, with the keys to it by cable; 0 for none.
-    pub(super) to: Grant,
+    pub(in crate::rdma) to: Grant,
 }
 
 impl Invitation {
-    pub(super) fn encode(&self) -> [u8; PLACE_BYTES] {
+    pub(in crate::rdma) fn encode(&self) -> [u8; PLACE_BYTES] {
         let mut line = [0; PLACE_BYTES];
         line[..4].copy_from_slice(&self.number.to_le_bytes());
         line[4..8].copy_from_slice(&self.tag.to_le_bytes());
@@ -57,7 +57,7 @@ impl Invitation {
         line
     }
 
-    pub(super) fn decode(line: &[u8; PLACE_BYTES]) -> Self {
+    pub(in crate::rdma) fn decode(line: &[u8; PLACE_BYTES]) -> Self {
         let word =
             |at: usize| u32::from_le_bytes([line[at], line[at + 1], line[at + 2], line[at + 3]]);
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
@@ -66,36 +66,36 @@ impl Invitation {
     }
 
     /// How far on in it the byte `at` of the stream is, if that is invited.
-    pub(super) fn reaches(&self, at: u64) -> Option<u64> {
+    pub(in crate::rdma) fn reaches(&self, at: u64) -> Option<u64> {
         at.checked_sub(self.from).filter(|skipped| *skipped < self.bytes)
     }
 }
 
 /// The last invitation that a sender has seen in each place, modulo 2^16.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen([u16; PLACES]);
+pub(in crate::rdma) struct Seen([u16; PLACES]);
 
 impl Seen {
-    pub(super) const fn saw(&mut self, number: u32, place: usize) {
+    pub(in crate::rdma) const fn saw(&mut self, number: u32, place: usize) {
         self.0[place % PLACES] = low(number);
     }
 
-    pub(super) const fn is_last(self, number: u32, place: usize) -> bool {
+    pub(in crate::rdma) const fn is_last(self, number: u32, place: usize) -> bool {
         self.0[place % PLACES] == low(number)
     }
 
     /// Whether nothing is on its way up to that invitation.
-    pub(super) fn has_all(self, number: u32) -> bool {
+    pub(in crate::rdma) fn has_all(self, number: u32) -> bool {
         let mut latest = (0..).take(PLACES).map(|back| number.wrapping_sub(back));
         latest.all(|number| self.is_last(number, place_of(number)))
     }
 
-    pub(super) const fn encode(self) -> u32 {
+    pub(in crate::rdma) const fn encode(self) -> u32 {
         let [first, second] = self.0;
         first as u32 | (second as u32) << 16
     }
 
-    pub(super) const fn decode(bits: u32) -> Self {
+    pub(in crate::rdma) const fn decode(bits: u32) -> Self {
         Self([low(bits), low(bits >> 16)])
     }
 }
@@ -106,24 +106,24 @@ const fn low(bits: u32) -> u16 {
 }
 
 /// Where an invitation lies.
-pub(super) const fn place_of(number: u32) -> usize {
+pub(in crate::rdma) const fn place_of(number: u32) -> usize {
     number as usize % PLACES
 }
 
 /// The bytes of an invitation to a peer with so many cables. Both lines are written whenever there
 /// are keys for the second, so that no key of an earlier invitation stays there.
-pub(super) const fn bytes_for(cables: usize) -> usize {
+pub(in crate::rdma) const fn bytes_for(cables: usize) -> usize {
     if KEYS_AT + 4 * cables <= LINE_BYTES { LINE_BYTES } else { PLACE_BYTES }
 }
 
 /// The byte of a mailbox at which a place of a lane begins.
-pub(super) const fn place_at(lane: usize, place: usize) -> usize {
+pub(in crate::rdma) const fn place_at(lane: usize, place: usize) -> usize {
     (lane * PLACES + place % PLACES) * PLACE_BYTES
 }
 
 /// Where a peer writes its invitations.
 #[derive(Debug)]
-pub(super) struct Mailbox {
+pub(in crate::rdma) struct Mailbox {
     memory: Inbox,
     /// What lets it, by cable; none where it may not.
     rights: Vec<Option<Mr>>,
@@ -131,7 +131,9 @@ pub(super) struct Mailbox {
 
 impl Mailbox {
     /// One that is written by the queue pairs of these domains, where they can.
-    pub(super) fn new<'a>(domains: impl Iterator<Item = Option<&'a Arc<Pd>>>) -> io::Result<Self> {
+    pub(in crate::rdma) fn new<'a>(
+        domains: impl Iterator<Item = Option<&'a Arc<Pd>>>,
+    ) -> io::Result<Self> {
         let memory = Inbox::new(MAILBOX_BYTES)?;
         let right = |pd: Option<&Arc<Pd>>| memory.expose(pd?, false).ok();
         let rights = domains.map(right).collect();
@@ -139,17 +141,17 @@ impl Mailbox {
     }
 
     /// How the peer finds it.
-    pub(super) fn grant(&self) -> Grant {
+    pub(in crate::rdma) fn grant(&self) -> Grant {
         Grant::new(self.memory.address(), self.rights.iter().map(Option::as_ref))
     }
 
     /// What lies there.
-    pub(super) fn read(&self, lane: usize, place: usize) -> Invitation {
+    pub(in crate::rdma) fn read(&self, lane: usize, place: usize) -> Invitation {
         Invitation::decode(&self.memory.read(place_at(lane, place)))
     }
 
     /// Registrations that there are.
-    pub(super) fn rights(&self) -> usize {
+    pub(in crate::rdma) fn rights(&self) -> usize {
         self.rights.iter().flatten().count()
     }
 }

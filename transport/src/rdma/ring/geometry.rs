@@ -27,31 +27,31 @@ use ringfold_types::limits::{
 };
 
 /// Bytes of a line,
-pub(super) const LINE_BYTES: usize = 64;
+pub(in crate::rdma) const LINE_BYTES: usize = 64;
 /// and of the header at the start of a fragment: tag, length, flags, and the last invitations that
 /// the sender has seen.
-pub(super) const HEADER_BYTES: usize = 16;
+pub(in crate::rdma) const HEADER_BYTES: usize = 16;
 /// What parts of a message are multiples of.
 const STRIPE_ALIGN: usize = 128;
 /// The longest payload that shares its header's line.
-pub(super) const SHORT_BYTES: usize = LINE_BYTES - HEADER_BYTES;
+pub(in crate::rdma) const SHORT_BYTES: usize = LINE_BYTES - HEADER_BYTES;
 /// Lines of a ring.
-pub(super) const RING_LINES: u32 = (RDMA_RING_BYTES / LINE_BYTES) as u32;
+pub(in crate::rdma) const RING_LINES: u32 = (RDMA_RING_BYTES / LINE_BYTES) as u32;
 /// The shortest rest of a ring that is worth a fragment of its own, where the message is longer.
-pub(super) const SPLINTER_LINES: u32 = 65;
+pub(in crate::rdma) const SPLINTER_LINES: u32 = 65;
 /// Lines that the receiver may be done with before it says so: fewer than the longest fragment has,
-pub(super) const CREDIT_LINES: u32 = RING_LINES / 8 * 3;
+pub(in crate::rdma) const CREDIT_LINES: u32 = RING_LINES / 8 * 3;
 /// and fragments.
-pub(super) const CREDIT_FRAGMENTS: u32 = (RDMA_CELLS / 4) as u32;
+pub(in crate::rdma) const CREDIT_FRAGMENTS: u32 = (RDMA_CELLS / 4) as u32;
 
 /// Where the flags are,
-pub(super) const FLAGS_AT: usize = 8;
+pub(in crate::rdma) const FLAGS_AT: usize = 8;
 /// that the payload is where it was invited,
-pub(super) const PLACED: u32 = 1;
+pub(in crate::rdma) const PLACED: u32 = 1;
 /// and that the sender asks where what comes next is wanted, and may wait for that, for a while;
-pub(super) const AWAITS: u32 = 2;
+pub(in crate::rdma) const AWAITS: u32 = 2;
 /// and where what the sender has seen.
-pub(super) const SEEN_AT: usize = 12;
+pub(in crate::rdma) const SEEN_AT: usize = 12;
 
 const CREDIT: u32 = 1 << 31;
 const INVITATION: u32 = 1 << 26;
@@ -70,14 +70,14 @@ const _: () = assert!(CREDIT_LINES < lines(RDMA_PLACED_BYTES));
 const _: () = assert!(2 * lines(RDMA_PLACED_BYTES) <= RING_LINES);
 
 /// Lines of a fragment with a payload of `bytes`.
-pub(super) const fn lines(bytes: usize) -> u32 {
+pub(in crate::rdma) const fn lines(bytes: usize) -> u32 {
     debug_assert!(bytes <= RDMA_RING_BYTES);
     let rest = if bytes <= SHORT_BYTES { 0 } else { bytes.div_ceil(LINE_BYTES) };
     1 + rest as u32
 }
 
 /// The longest payload of a fragment of `lines` lines.
-pub(super) const fn capacity(lines: u32) -> usize {
+pub(in crate::rdma) const fn capacity(lines: u32) -> usize {
     match lines {
         0 => 0,
         1 => SHORT_BYTES,
@@ -87,15 +87,15 @@ pub(super) const fn capacity(lines: u32) -> usize {
 
 /// How many bytes of a message one write takes at most: where they are invited, and by the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Most {
-    pub(super) invited: usize,
-    pub(super) by_ring: usize,
+pub(in crate::rdma) struct Most {
+    pub(in crate::rdma) invited: usize,
+    pub(in crate::rdma) by_ring: usize,
 }
 
 impl Most {
     /// Of a message of so many bytes, for so many paths (not 0): as much by each, in whole pairs of
     /// cache lines, unless that is not worth a write of its own.
-    pub(super) fn of(bytes: usize, paths: usize) -> Self {
+    pub(in crate::rdma) fn of(bytes: usize, paths: usize) -> Self {
         let even = bytes.div_ceil(paths).next_multiple_of(STRIPE_ALIGN).max(RDMA_STRIPE_BYTES);
         let share = RDMA_PLACED_BYTES / paths / STRIPE_ALIGN * STRIPE_ALIGN;
         let (invited, by_ring) = (share.max(RDMA_PIECE_BYTES), RDMA_PIECE_BYTES);
@@ -104,13 +104,13 @@ impl Most {
 }
 
 /// Where the payload begins within the fragment.
-pub(super) const fn payload_at(bytes: usize) -> usize {
+pub(in crate::rdma) const fn payload_at(bytes: usize) -> usize {
     if bytes <= SHORT_BYTES { HEADER_BYTES } else { LINE_BYTES }
 }
 
 /// What a write is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Number {
+pub(in crate::rdma) enum Number {
     /// It brings a fragment.
     Fragment { lane: usize, sequence: u8, lines: u32 },
     /// It brings one that is bare.
@@ -124,18 +124,18 @@ pub(super) enum Number {
 
 /// A fragment without a header, of which the payload fills all lines but the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Bare {
-    pub(super) lines: u32,
-    pub(super) asks: bool,
+pub(in crate::rdma) struct Bare {
+    pub(in crate::rdma) lines: u32,
+    pub(in crate::rdma) asks: bool,
     /// It is in the ring, under a tag that is so much higher than that of the one before; or else
     /// where it was invited last, as is its tag.
-    pub(super) ahead: Option<u32>,
+    pub(in crate::rdma) ahead: Option<u32>,
 }
 
 impl Bare {
     /// Whether there is a number for it: where it was invited, 16 bits are for the lines; in the
     /// ring 12, and 4 for how much higher the tag is.
-    pub(super) fn has_number(self) -> bool {
+    pub(in crate::rdma) fn has_number(self) -> bool {
         self.lines > 1 && Self::decode(self.encode()) == self
     }
 
@@ -157,15 +157,15 @@ impl Bare {
 }
 
 /// What totals of lines are counted modulo of: many laps of a ring.
-pub(super) const LAPS_LINES: u32 = 1 << SEQUENCE_SHIFT;
+pub(in crate::rdma) const LAPS_LINES: u32 = 1 << SEQUENCE_SHIFT;
 
 /// A total of lines as numbers say it.
-pub(super) const fn lap(total: u64) -> u32 {
+pub(in crate::rdma) const fn lap(total: u64) -> u32 {
     (total % LAPS_LINES as u64) as u32
 }
 
 impl Number {
-    pub(super) const fn encode(self) -> u32 {
+    pub(in crate::rdma) const fn encode(self) -> u32 {
         match self {
             Self::Fragment { lane, sequence, lines } => {
                 (lane as u32) << LANE_SHIFT | (sequence as u32) << SEQUENCE_SHIFT | lines
@@ -184,7 +184,7 @@ impl Number {
     }
 
     /// The number of a fragment that is bare no more.
-    pub(super) const fn with_header(self) -> Self {
+    pub(in crate::rdma) const fn with_header(self) -> Self {
         match self {
             Self::Bare { lane, sequence, bare: Bare { lines, .. } } => {
                 Self::Fragment { lane, sequence, lines }
@@ -193,7 +193,7 @@ impl Number {
         }
     }
 
-    pub(super) const fn decode(bits: u32) -> Self {
+    pub(in crate::rdma) const fn decode(bits: u32) -> Self {
         let lane = (bits >> LANE_SHIFT & 0xf) as usize;
         let total = bits % LAPS_LINES;
         if bits & (CREDIT | INVITATION) == CREDIT | INVITATION {

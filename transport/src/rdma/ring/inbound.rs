@@ -12,15 +12,15 @@ use super::geometry::{
     RING_LINES, SEEN_AT, capacity, lines, payload_at,
 };
 use super::invitation::{Invitation, PLACES, Seen, place_of};
-use super::message::{Grant, Heard};
-use super::sys::{Inbox, Mr};
 use crate::contract::Fragment;
+use crate::rdma::message::{Grant, Heard};
+use crate::rdma::sys::{Inbox, Mr};
 
 const _: () = assert!(RDMA_CELLS <= 64, "a bit for each");
 
 /// See the module's head.
 #[derive(Debug)]
-pub(super) struct Inbound {
+pub(in crate::rdma) struct Inbound {
     ring: Inbox,
     /// What lets the peer write, by cable; none where it may not.
     rights: Vec<Option<Mr>>,
@@ -110,7 +110,7 @@ struct Unseen {
 }
 
 impl Inbound {
-    pub(super) fn new(ring: Inbox, rights: Vec<Option<Mr>>, mailbox: Grant) -> Self {
+    pub(in crate::rdma) fn new(ring: Inbox, rights: Vec<Option<Mr>>, mailbox: Grant) -> Self {
         Self {
             ring,
             rights,
@@ -137,22 +137,26 @@ impl Inbound {
     }
 
     /// Where the peer finds the ring.
-    pub(super) fn grant(&self) -> Grant {
+    pub(in crate::rdma) fn grant(&self) -> Grant {
         Grant::new(self.ring.address(), self.rights.iter().map(Option::as_ref))
     }
 
     /// Where the peer finds invitations.
-    pub(super) const fn mailbox(&self) -> Grant {
+    pub(in crate::rdma) const fn mailbox(&self) -> Grant {
         self.mailbox
     }
 
     /// Takes note of a fragment that is there.
-    pub(super) fn arrive(&mut self, sequence: u8, lines: u32) -> Result<(), &'static str> {
+    pub(in crate::rdma) fn arrive(&mut self, sequence: u8, lines: u32) -> Result<(), &'static str> {
         self.hear(sequence, Told { lines, bare: None })
     }
 
     /// Takes note of one that is there and bare.
-    pub(super) fn arrive_bare(&mut self, sequence: u8, bare: Bare) -> Result<(), &'static str> {
+    pub(in crate::rdma) fn arrive_bare(
+        &mut self,
+        sequence: u8,
+        bare: Bare,
+    ) -> Result<(), &'static str> {
         self.hear(sequence, Told { lines: bare.lines, bare: Some(bare) })
     }
 
@@ -179,12 +183,12 @@ impl Inbound {
     }
 
     /// Puts in place what came by another way than a device's writing.
-    pub(super) fn load(&mut self, at: usize, bytes: &[u8]) {
+    pub(in crate::rdma) fn load(&mut self, at: usize, bytes: &[u8]) {
         self.ring.store(at, bytes);
     }
 
     /// Whether fragments are missing of so many in all; no peer has more under way than fit.
-    pub(super) fn lacks(&self, fragments: u64) -> Result<bool, &'static str> {
+    pub(in crate::rdma) fn lacks(&self, fragments: u64) -> Result<bool, &'static str> {
         match fragments.checked_sub(self.sequence) {
             Some(missing) if missing <= RDMA_CELLS as u64 => Ok(missing > 0),
             _ => Err("other fragments were promised than can be"),
@@ -276,20 +280,20 @@ impl Inbound {
     }
 
     /// Whether somebody waits for bytes where they were invited.
-    pub(super) fn is_inviting(&self) -> bool {
+    pub(in crate::rdma) fn is_inviting(&self) -> bool {
         let waiting = self.arrived.iter().map(|it| it.bytes as u64).sum::<u64>();
         let received = self.lined_up + self.consumed as u64 - waiting;
         self.invited.is_some_and(|it| received < it.end)
     }
 
     /// Nobody waits where the peer was invited, and it can write there no more.
-    pub(super) const fn give_up(&mut self) {
+    pub(in crate::rdma) const fn give_up(&mut self) {
         self.invited = None;
     }
 
     /// Whether the next bytes should be invited: the peer has asked, and there is room in the
     /// mailbox.
-    pub(super) fn may_invite(&self) -> bool {
+    pub(in crate::rdma) fn may_invite(&self) -> bool {
         let is_awaited = self.is_awaited && !self.is_inviting();
         is_awaited && self.arrived.is_empty() && self.next_place().is_some()
     }
@@ -302,7 +306,7 @@ impl Inbound {
 
     /// Invites the next `bytes` bytes to `to`, by `path`: what to write to the peer, and in which
     /// place of its mailbox; nothing if there is none.
-    pub(super) fn invite(
+    pub(in crate::rdma) fn invite(
         &mut self,
         tag: u32,
         bytes: usize,
@@ -320,7 +324,7 @@ impl Inbound {
     }
 
     /// What went by `path` is either seen or lost, and will not be written any more.
-    pub(super) fn forget(&mut self, path: usize) {
+    pub(in crate::rdma) fn forget(&mut self, path: usize) {
         for place in &mut self.unseen {
             *place = place.filter(|it| it.path != path);
         }
@@ -328,7 +332,7 @@ impl Inbound {
 
     /// What is at the front. Not if that lies where `invite` said: whoever began to wait for it
     /// there must go on so.
-    pub(super) fn front(&self) -> Result<Option<Fragment<'_>>, &'static str> {
+    pub(in crate::rdma) fn front(&self) -> Result<Option<Fragment<'_>>, &'static str> {
         let Some(front) = self.arrived.front() else { return Ok(None) };
         let Place::Ring(at) = front.place else { return Err(ELSEWHERE) };
         let bytes = self.ring.lend(at + self.consumed..at + front.bytes);
@@ -338,7 +342,7 @@ impl Inbound {
     /// The tag of the front, and how much of it lies at the front of `dst` because it was invited
     /// there, which is nothing under another `tag`; none if it is in the ring. Not if it was
     /// invited elsewhere.
-    pub(super) fn placed(
+    pub(in crate::rdma) fn placed(
         &self,
         tag: u32,
         dst: &[u8],
@@ -355,7 +359,7 @@ impl Inbound {
     }
 
     /// Gives back the first `bytes` of the front; whether credit is due.
-    pub(super) fn consume(&mut self, bytes: usize) -> bool {
+    pub(in crate::rdma) fn consume(&mut self, bytes: usize) -> bool {
         if bytes == 0 {
             return false;
         }
@@ -372,19 +376,19 @@ impl Inbound {
     }
 
     /// Whether credit is due.
-    pub(super) const fn owes(&self) -> bool {
+    pub(in crate::rdma) const fn owes(&self) -> bool {
         self.must_repeat
             || self.unsaid_lines >= CREDIT_LINES
             || self.unsaid_fragments >= CREDIT_FRAGMENTS
     }
 
     /// Lines to give credit for, in all.
-    pub(super) const fn total(&self) -> u64 {
+    pub(in crate::rdma) const fn total(&self) -> u64 {
         self.given + self.unsaid_lines as u64
     }
 
     /// The peer will be told.
-    pub(super) const fn said(&mut self) {
+    pub(in crate::rdma) const fn said(&mut self) {
         self.given = self.total();
         self.has_given = true;
         self.busy -= self.unsaid_lines;
@@ -394,13 +398,13 @@ impl Inbound {
     }
 
     /// What was said last may be lost.
-    pub(super) const fn repeat(&mut self) {
+    pub(in crate::rdma) const fn repeat(&mut self) {
         self.must_repeat = self.has_given;
     }
 
     /// What has arrived: all fragments before this one in order, and the others whose bits are set,
     /// counted from it.
-    pub(super) fn state(&self) -> Heard {
+    pub(in crate::rdma) fn state(&self) -> Heard {
         let ahead = (0..RDMA_CELLS).filter(|ahead| self.early[self.early_at(*ahead)].is_some());
         Heard { next: self.sequence, early: ahead.fold(0, |bits, ahead| bits | 1 << ahead) }
     }

@@ -12,21 +12,17 @@
 //! A long fragment goes where the receiver has invited it, if it has; it too keeps its room in both
 //! rings, and takes it when it must be sent again.
 
-mod losing;
-
 use std::collections::VecDeque;
 
-use ringfold_types::limits::{
-    LINK_BYTES_MIN, RDMA_ASK_BYTES, RDMA_CELLS, RDMA_LEND_BYTES, RDMA_RING_BYTES,
-};
+use ringfold_types::limits::{LINK_BYTES_MIN, RDMA_CELLS, RDMA_LEND_BYTES, RDMA_RING_BYTES};
 
-use crate::rdma::geometry::{
+use super::geometry::{
     AWAITS, Bare, CREDIT_FRAGMENTS, CREDIT_LINES, FLAGS_AT, HEADER_BYTES, LAPS_LINES, LINE_BYTES,
     Most, Number, PLACED, RING_LINES, SEEN_AT, SPLINTER_LINES, capacity, lines, payload_at,
 };
-use crate::rdma::invitation::{Invitation, Seen};
-use crate::rdma::message::Grant;
-use crate::rdma::restraint::Restraint;
+use super::invitation::Invitation;
+use super::rtr::Rtr;
+use crate::rdma::message::{Grant, Heard};
 use crate::rdma::sys::{Mr, Outbox};
 
 /// See the module's head.
@@ -42,15 +38,8 @@ pub(in crate::rdma) struct Outbound {
     sent: u64,
     /// Of the last one.
     tag: u32,
-    /// The latest invitation of the peer's,
-    invitation: Option<Invitation>,
-    /// which we have seen,
-    seen: Seen,
-    /// of which we have told,
-    told: Seen,
-    /// and whether to wait for more, if the last fragment has asked.
-    restraint: Restraint,
-    has_asked: bool,
+    /// Where the peer wants the next bytes.
+    rtr: Rtr,
     /// The line at which the next fragment begins, unless it does not fit.
     line: u32,
     /// What the peer is not done with, oldest first.
@@ -134,12 +123,8 @@ impl Outbound {
             rights,
             sequence: 0,
             sent: 0,
-            invitation: None,
-            seen: Seen::default(),
-            told: Seen::default(),
+            rtr: Rtr::default(),
             tag: 0,
-            restraint: Restraint::default(),
-            has_asked: false,
             line: 0,
             in_flight: VecDeque::with_capacity(RDMA_CELLS),
             busy: 0,
@@ -160,35 +145,21 @@ impl Outbound {
         if it.from > self.sent {
             return Err("an invitation for what comes after bytes that were never sent");
         }
-        self.seen.saw(it.number, place);
-        let is_latest = |than: &Invitation| it.number.wrapping_sub(than.number).cast_signed() > 0;
-        if self.invitation.as_ref().is_none_or(is_latest) {
-            self.invitation = Some(it);
-        }
+        self.rtr.invite(it, place);
         Ok(())
-    }
-
-    /// Where a device on that cable can write the next bytes under `tag`, with the key to it, and
-    /// how many.
-    fn invited(&self, tag: u32, cable: Option<usize>) -> Option<(u64, u32, u64)> {
-        let it = self.invitation.as_ref().filter(|it| it.tag == tag)?;
-        let (skipped, key) = (it.reaches(self.sent)?, it.to.keys[cable?]);
-        (key != 0).then_some((it.to.address.wrapping_add(skipped), key, it.bytes - skipped))
     }
 
     /// Whether the rest of a lent message is kept back, until the receiver says where it wants it
     /// or the device is done with what is on its way, of which it tells. So that is not for long.
     pub(in crate::rdma) fn is_kept_back(&self, tag: u32, cable: Option<usize>) -> bool {
         let is_lent = |it: &Piece| matches!(it.payload, Payload::Lent(_));
-        self.restraint.is_asking()
-            && self.invited(tag, cable).is_none()
+        self.rtr.is_missing(tag, self.sent, cable)
             && self.untold().any(|it| is_lent(it) && it.ready.placed.is_none())
     }
 
     /// Whether nothing of a message was sent, and the peer was asked where it wants it.
     pub(in crate::rdma) const fn is_asking(&self) -> bool {
-        let is_begun = self.restraint.is_begun() || self.untold_bytes > 0;
-        self.has_asked && self.restraint.is_asking() && !is_begun
+        self.untold_bytes == 0 && self.rtr.is_asking()
     }
 
     /// Whether to wait for the answer before such a message is lent: it is on its way if the peer
@@ -199,14 +170,13 @@ impl Outbound {
         cable: Option<usize>,
         is_patient: bool,
     ) -> bool {
-        let latest = self.invitation.as_ref().filter(|it| it.tag == tag);
-        let is_answered = latest.is_some_and(|it| it.reaches(self.sent).is_some());
-        cable.is_some() && self.is_asking() && !is_answered && self.restraint.waits(is_patient)
+        let may_wait = cable.is_some() && self.is_asking();
+        may_wait && self.rtr.waits(tag, self.sent, is_patient)
     }
 
     /// All of a lent message is on its way.
     pub(in crate::rdma) fn end_message(&mut self) {
-        self.restraint.learn();
+        self.rtr.end_message();
     }
 
     /// Puts as much of `bytes` (not empty) as fits one fragment into the image, or its header only
@@ -228,11 +198,12 @@ impl Outbound {
                 whole(invited.min(by.most.invited))
             }
         };
-        let invited = self.invited(tag, by.cable).filter(|_| is_lent);
-        let invited = invited.map(|(to, key, most)| (to, key, wanted(most)));
-        let invited = invited.filter(|(.., bytes)| *bytes >= RDMA_LEND_BYTES);
-        let wanted = invited.map_or_else(|| bytes.len().min(by.most.by_ring), |(.., bytes)| bytes);
-        let placed = invited.map(|(to, key, _)| (to, key));
+        let invited = self.rtr.target(tag, self.sent, by.cable).filter(|_| is_lent);
+        let invited = invited.map(|it| (wanted(it.bytes), (it.address, it.key)));
+        let (wanted, placed) = match invited.filter(|(bytes, _)| *bytes >= RDMA_LEND_BYTES) {
+            Some((bytes, to)) => (bytes, Some(to)),
+            None => (bytes.len().min(by.most.by_ring), None),
+        };
         let room = self.room(wanted)?;
         let begin = if room.skipped > 0 { 0 } else { self.line };
         let (at, count) = (begin as usize * LINE_BYTES, lines(room.bytes));
@@ -240,16 +211,12 @@ impl Outbound {
         header[..4].copy_from_slice(&tag.to_le_bytes());
         let length = u32::try_from(room.bytes).unwrap_or(u32::MAX);
         header[4..8].copy_from_slice(&length.to_le_bytes());
-        if bytes.len() >= RDMA_LEND_BYTES {
-            self.restraint.begin(is_lent, bytes.len() >= RDMA_ASK_BYTES);
-        }
-        let is_asking = self.restraint.is_asking();
-        self.has_asked = is_asking;
+        let is_asking = self.rtr.asks(bytes.len(), is_lent);
         let is_kept_back = is_lent && is_asking && bytes.len() - room.bytes >= RDMA_LEND_BYTES;
         let flags = [(placed.is_some(), PLACED), (is_asking, AWAITS)];
         let flags: u32 = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum();
         header[FLAGS_AT..SEEN_AT].copy_from_slice(&flags.to_le_bytes());
-        header[SEEN_AT..].copy_from_slice(&self.seen.encode().to_le_bytes());
+        header[SEEN_AT..].copy_from_slice(&self.rtr.seen().encode().to_le_bytes());
         self.image.write(at, &header);
         if !is_lent {
             self.image.write(at + payload_at(room.bytes), &bytes[..room.bytes]);
@@ -260,10 +227,10 @@ impl Outbound {
         let bare = Bare { lines: count, asks: is_asking, ahead };
         let is_bare =
             room.bytes <= by.bare_most && capacity(count) == room.bytes && bare.has_number();
-        let number = if is_bare && self.has_told_seen(ahead.is_none()) {
+        let number = if is_bare && self.rtr.has_told(placed.is_some()) {
             Number::Bare { lane, sequence, bare }
         } else {
-            self.told = self.seen;
+            self.rtr.tell();
             Number::Fragment { lane, sequence, lines: count }
         };
         self.tag = tag;
@@ -272,25 +239,12 @@ impl Outbound {
         self.line = (begin + count) % RING_LINES;
         self.busy += room.skipped + count;
         let ready = Ready { at, bytes: payload_at(room.bytes) + room.bytes, number, placed };
-        self.restraint.note(is_kept_back, placed.is_some());
+        self.rtr.note(is_kept_back, placed.is_some());
         let (lines, bytes) = (room.skipped + count, room.bytes);
         let payload = if is_lent { Payload::Lent(None) } else { Payload::Image };
         self.in_flight.push_back(Piece { lines, bytes, ready, path: Some(by.path), payload });
         self.untold_bytes += bytes;
         Some((bytes, ready))
-    }
-
-    /// Whether the peer knows what was seen without a header; a bare fragment that is where it was
-    /// invited says that all was.
-    fn has_told_seen(&mut self, is_placed: bool) -> bool {
-        if !is_placed {
-            return self.told == self.seen;
-        }
-        let has_all = self.seen.has_all(self.invitation.map_or(0, |it| it.number));
-        if has_all {
-            self.told = self.seen;
-        }
-        has_all
     }
 
     /// The last fragment is lent, and its path will be done with it when it is done with so many
@@ -418,6 +372,85 @@ impl Outbound {
             }
         }
         Ok(())
+    }
+
+    /// Takes what was lent and went down with its path from `bytes`, which is all that is untold,
+    /// into the image.
+    pub(in crate::rdma) fn take_back(&mut self, bytes: &[u8]) {
+        if self.lost == 0 || self.untold_bytes == 0 {
+            return;
+        }
+        // Those that are no longer in flight are at the front.
+        let in_flight: usize = self.untold().map(|piece| piece.bytes).sum();
+        let mut at = self.untold_bytes - in_flight;
+        let first = self.in_flight.len() - self.untold().count();
+        for piece in self.in_flight.iter_mut().skip(first) {
+            let payload = bytes.get(at..at + piece.bytes);
+            at += piece.bytes;
+            if piece.path.is_none()
+                && let (Payload::Lent(_), Some(payload)) = (piece.payload, payload)
+            {
+                self.image.write(piece.ready.at + payload_at(piece.bytes), payload);
+                piece.payload = Payload::Image;
+            }
+        }
+    }
+
+    /// Takes the peer's word on what has arrived of all that took `path`, which is gone.
+    pub(in crate::rdma) fn lose(&mut self, path: usize, heard: Heard) -> Result<(), &'static str> {
+        if heard.next > self.sequence {
+            return Err("fragments have arrived that were never sent");
+        }
+        let first = self.sequence - self.in_flight.len() as u64;
+        for (piece, at) in self.in_flight.iter_mut().zip(first..) {
+            let has_arrived = match at.checked_sub(heard.next) {
+                None => true,
+                Some(ahead) => ahead < 64 && heard.early >> ahead & 1 != 0,
+            };
+            if piece.path != Some(path) {
+                continue;
+            }
+            match (has_arrived, piece.payload) {
+                (true, Payload::Lent(_)) => piece.payload = Payload::Arrived,
+                (true, _) => {}
+                (false, Payload::Arrived) => {
+                    return Err("fragments have not arrived of which its device said so");
+                }
+                (false, _) => {
+                    piece.path = None;
+                    self.lost += 1;
+                    // Whichever way it goes now, the image has its header.
+                    piece.ready.number = piece.ready.number.with_header();
+                    if piece.ready.placed.take().is_some() {
+                        // Its own room in the ring is surely there. It does not ask any more.
+                        self.rtr.unask();
+                        self.image.write(piece.ready.at + FLAGS_AT, &[0]);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it matters what has arrived by `path`.
+    pub(in crate::rdma) fn waits_for(&self, path: usize) -> bool {
+        self.in_flight.iter().any(|piece| piece.path == Some(path))
+    }
+
+    /// A fragment in the image that must be written again, and its place among those in flight.
+    pub(in crate::rdma) fn lost(&self) -> Option<(usize, Ready)> {
+        if self.lost == 0 {
+            return None;
+        }
+        let is_lost = |it: &Piece| it.path.is_none() && it.payload == Payload::Image;
+        let place = self.in_flight.iter().position(is_lost)?;
+        Some((place, self.in_flight[place].ready))
+    }
+
+    /// It is on its way again.
+    pub(in crate::rdma) fn repeated(&mut self, place: usize, path: usize) {
+        self.in_flight[place].path = Some(path);
+        self.lost -= 1;
     }
 
     /// Fragments that there ever were.

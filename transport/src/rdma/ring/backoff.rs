@@ -1,11 +1,12 @@
-//! Whether a sender asks where a message is wanted, and waits for the answer.
+//! The pauses in which a sender does not ask where a message is wanted, and does not wait for the
+//! answer.
 //!
-//! Not every receiver has use for that: it may read messages in the ring. After one that waited in
-//! vain, twice as many as the last time do not ask.
+//! Not every receiver has use for questions: it may read messages in the ring. After a message that
+//! waited in vain, twice as many as the last time do not ask.
 
-/// See the module's head.
+/// The state of a sender that asks and waits, or pauses.
 #[derive(Debug, Default)]
-pub(super) struct Restraint {
+pub(super) struct Backoff {
     /// Some of a message was lent, and not all.
     is_begun: bool,
     /// Whether the last message that was not short was worth asking for.
@@ -19,7 +20,7 @@ pub(super) struct Restraint {
     left: u32,
 }
 
-impl Restraint {
+impl Backoff {
     const PAUSE_MOST: u32 = 64;
     /// Enough for the answer to come if it is on its way, and few enough for a caller that never
     /// sleeps.
@@ -77,14 +78,14 @@ mod tests {
     use super::*;
 
     /// Messages of which none is begun at once, as far as that goes; which of them asked.
-    fn asking(restraint: &mut Restraint, messages: usize, is_placed: bool) -> Vec<bool> {
+    fn asking(backoff: &mut Backoff, messages: usize, is_placed: bool) -> Vec<bool> {
         let mut message = || {
-            let is_asking = restraint.is_asking();
-            assert!(!is_asking || restraint.waits(true));
-            assert!(!is_asking || is_placed || !restraint.waits(false), "its caller sleeps");
-            restraint.begin(true, true);
-            restraint.note(false, is_placed);
-            restraint.learn();
+            let is_asking = backoff.is_asking();
+            assert!(!is_asking || backoff.waits(true));
+            assert!(!is_asking || is_placed || !backoff.waits(false), "its caller sleeps");
+            backoff.begin(true, true);
+            backoff.note(false, is_placed);
+            backoff.learn();
             is_asking
         };
         (0..messages).map(|_| message()).collect()
@@ -92,30 +93,30 @@ mod tests {
 
     #[test]
     fn who_waits_in_vain_asks_ever_more_rarely() {
-        let mut restraint = Restraint::default();
-        assert!(!restraint.is_asking(), "nothing was ever lent");
-        restraint.begin(true, true);
-        assert!(asking(&mut restraint, 5, true).iter().all(|it| *it));
-        let asked = asking(&mut restraint, 12, false);
+        let mut backoff = Backoff::default();
+        assert!(!backoff.is_asking(), "nothing was ever lent");
+        backoff.begin(true, true);
+        assert!(asking(&mut backoff, 5, true).iter().all(|it| *it));
+        let asked = asking(&mut backoff, 12, false);
         assert_eq!(asked, [1, 0, 1, 0, 0, 1, 0, 0, 0, 0, 1, 0].map(|it| it == 1));
-        let asked = asking(&mut restraint, 1000, false).iter().filter(|it| **it).count();
+        let asked = asking(&mut backoff, 1000, false).iter().filter(|it| **it).count();
         assert!((14..20).contains(&asked), "{asked}, once in 64 at last");
-        let asked = asking(&mut restraint, 100, true).iter().filter(|it| **it).count();
+        let asked = asking(&mut backoff, 100, true).iter().filter(|it| **it).count();
         assert!(asked > 35, "{asked}, and again as before once it is of use");
-        restraint.begin(true, true);
-        restraint.begin(true, false);
-        assert!(restraint.is_asking(), "the end of a long one is short");
-        restraint.begin(false, true);
-        assert!(!restraint.is_asking(), "this one is not lent");
+        backoff.begin(true, true);
+        backoff.begin(true, false);
+        assert!(backoff.is_asking(), "the end of a long one is short");
+        backoff.begin(false, true);
+        assert!(!backoff.is_asking(), "this one is not lent");
     }
 
     #[test]
     fn nobody_waits_for_ever() {
-        let mut restraint = Restraint::default();
-        restraint.begin(true, true);
-        let offers = (0..1000).take_while(|_| restraint.waits(true)).count();
+        let mut backoff = Backoff::default();
+        backoff.begin(true, true);
+        let offers = (0..1000).take_while(|_| backoff.waits(true)).count();
         assert_eq!(offers, 64);
-        restraint.learn();
-        assert!(!restraint.is_asking(), "that was in vain");
+        backoff.learn();
+        assert!(!backoff.is_asking(), "that was in vain");
     }
 }
