@@ -348,7 +348,8 @@ impl Communicator {
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         let Some(compiled) = self.cache.latest(&request) else { unreachable!("it has begun") };
         let (layout, rank, is_flipped) = (&self.layout, self.rank, self.is_staging_flipped);
-        let call = RunCall { compiled, layout, rank, tag, exchanged: stepped(exchanged) };
+        let op = request.call.op;
+        let call = RunCall { compiled, op, layout, rank, tag, exchanged: stepped(exchanged) };
         let memory = RunMemory {
             user: user.again(),
             scratch: &mut self.scratch,

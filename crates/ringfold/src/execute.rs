@@ -188,6 +188,8 @@ pub(crate) struct Run<'c> {
 #[derive(Clone, Copy)]
 pub(crate) struct RunCall<'c> {
     pub(crate) compiled: &'c CompiledCall,
+    /// The operation, with its scale.
+    pub(crate) op: ReduceOp,
     pub(crate) layout: &'c Layout,
     pub(crate) rank: Rank,
     /// Marks the bytes of the call.
@@ -349,7 +351,7 @@ impl<'c> Steps<'c> {
         let buffers = BufferMap::new(
             &compiled.program,
             compiled.in_windows,
-            user.prescaled(&compiled.call, call.rank, scaled),
+            user.prescaled(&Call { op: call.op, ..compiled.call }, call.rank, scaled),
             scratch,
             staging,
             is_flipped,
