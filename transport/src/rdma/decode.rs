@@ -11,7 +11,7 @@ use super::inbound::Inbound;
 use super::invitation::{self, Invitation};
 use super::message::{self, Context, Grant, Message};
 use super::sys::Inbox;
-use crate::tcp::proof::JobKey;
+use crate::proof::JobKey;
 
 /// Bytes of a message.
 pub const MESSAGE_BYTES: usize = message::MESSAGE_BYTES;

@@ -28,7 +28,7 @@ use super::geometry::{HEADER_BYTES, Number};
 use super::nameplate::{Nameplate, PLATE_BYTES};
 use super::ports::Label;
 use super::sys::{GidKind, Mr, Target, Ticket};
-use crate::tcp::proof::JobKey;
+use crate::proof::JobKey;
 
 /// Bytes of a message,
 pub(super) const MESSAGE_BYTES: usize = 512;

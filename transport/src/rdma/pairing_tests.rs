@@ -5,9 +5,9 @@ use ringfold_types::Rank;
 use ringfold_types::limits::RAILS_MAX;
 
 use super::*;
+use crate::proof::JobKey;
 use crate::rdma::message::{Context, Message};
 use crate::rdma::ports::{Label, digest};
-use crate::tcp::proof::JobKey;
 
 fn roce(third: u8, last: u8) -> RailCard {
     let mut gid = [0; 16];

@@ -7,6 +7,8 @@ use std::os::unix::fs::MetadataExt as _;
 use rustix::net::SocketAddrUnix;
 use sha2::{Digest as _, Sha256};
 
+use crate::sys::random;
+
 /// Bytes of either half of an address, before they are written as hexadecimal digits.
 const HALF_BYTES: usize = 16;
 
@@ -39,8 +41,7 @@ fn halves(address: &str) -> Option<(&str, &str)> {
 impl Address {
     /// A fresh address of this process.
     pub(super) fn fresh() -> io::Result<Self> {
-        let mut name = [0; HALF_BYTES];
-        getrandom::fill(&mut name).map_err(|error| io::Error::other(error.to_string()))?;
+        let name: [u8; HALF_BYTES] = random()?;
         Ok(Self { host: this_host(), name: hexadecimal(&name) })
     }
 

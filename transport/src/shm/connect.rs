@@ -18,8 +18,8 @@ use super::Shm;
 use super::address::Address;
 use super::error::ConnectError;
 use super::handshake::{Flaw, Handshake, Host, Outcome};
-use super::proof::JobKey;
 use super::segment::{Geometry, Segment};
+use crate::proof::JobKey;
 use crate::sys::NamedBell;
 
 /// Connections that the kernel keeps for us before we take them.

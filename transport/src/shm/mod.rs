@@ -2,7 +2,7 @@
 //!
 //! All ranks of a host share one file in memory without a name (`segment`). The lowest rank makes
 //! it and hands it to the others over a Unix socket, after each has proven that it knows the job's
-//! secret (`connect`, `handshake`, `proof`). It has a slot for each rank (`slot`), and for each
+//! secret (`connect`, `handshake`, `crate::proof`). It has a slot for each rank (`slot`), and for each
 //! pair of ranks and lane a place for a ring each way (`ring`), which has pages once the link is
 //! first used (`links`). Sending is a copy into a ring; receiving is reading one. Neither makes a
 //! system call, unless the peer is parked.
@@ -24,7 +24,6 @@ mod handshake;
 mod links;
 mod long;
 mod opening;
-mod proof;
 mod ring;
 mod segment;
 mod slot;

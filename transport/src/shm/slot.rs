@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use ringfold_types::limits::{LANES_MAX, TELLS_MAX};
 
 use super::attach::{Namespace, Token};
-use crate::sys::Mapping;
+use crate::sys::{Mapping, random};
 
 /// Bytes of a slot, without one for each peer.
 pub(super) const SLOT_BYTES_MIN: usize = INTRODUCED_AT;
@@ -99,8 +99,7 @@ impl Slot {
     /// Says which process this is, and in which namespace its number means something; and draws a
     /// token.
     pub(super) fn sign(&self, namespace: Namespace) -> io::Result<()> {
-        let mut value = [0; 16];
-        getrandom::fill(&mut value).map_err(|error| io::Error::other(error.to_string()))?;
+        let value: [u8; 16] = random()?;
         let places = self.value();
         places.iter().zip(value).for_each(|(byte, value)| byte.store(value, Ordering::Relaxed));
         let at = places.as_ptr().expose_provenance() as u64;

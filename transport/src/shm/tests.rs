@@ -10,10 +10,11 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, connect, send, socket_with};
 
 use super::address::Address;
-use super::proof::Hello;
+use super::handshake::PROTOCOL;
 use super::segment::{Geometry, Segment};
 use super::{Config, ConnectError, Offers, Pending, Shm};
 use crate::contract::{Link, LinkFault, Received, Rendezvous, SharedMemory as _, Transport as _};
+use crate::proof::Hello;
 use crate::sys::sealed_memory;
 
 const KEY: [u8; 32] = [5; 32];
@@ -210,8 +211,7 @@ fn other_lanes_are_refused() {
 fn strangers_cost_nothing() {
     let ends = vec![listen(0, KEY, 1), listen(1, KEY, 1)];
     let address = ends[0].address();
-    let hello =
-        |from, to| Hello { from: Rank(from), to: Rank(to), lanes: 1, ranks: 2, nonce: [0; 32] };
+    let hello = |from, to| Hello::new(PROTOCOL, Rank(from), Rank(to), [1, 2]).unwrap();
     let words: Vec<Vec<u8>> = vec![
         vec![],
         vec![0xff; 1],

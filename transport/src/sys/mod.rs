@@ -14,6 +14,7 @@ mod memory;
 mod outgoing;
 mod pages;
 mod port;
+mod random;
 mod window;
 
 pub(crate) use attach::read_process;
@@ -30,4 +31,5 @@ pub(crate) use outgoing::outgoing;
 pub(crate) use pages::{Known, Region};
 pub use pages::{Pages, Placement};
 pub(crate) use port::choose_port_late;
+pub(crate) use random::random;
 pub use window::{Exposure, OwnPart, PeerParts, ReadExposure, Window};

@@ -10,9 +10,9 @@ use ringfold_types::limits::{LANES_MAX, RANKS_MAX};
 use rustix::io::Errno;
 
 use super::endpoint::{Me, Tcp};
-use super::proof::JobKey;
 use super::route::{Route, Ways};
 use super::{Liveness, socket};
+use crate::proof::JobKey;
 
 /// What an endpoint must know before it can say where it listens.
 pub struct Config {

@@ -6,7 +6,8 @@
 //! is sent before that is settled. A peer with several lanes has several connections, which
 //! schedules use side by side; nothing is striped in here.
 //!
-//! * `proof`: how the two ends convince each other; `greeting`: those that have not yet;
+//! * `hello`: what a connection says of itself, to be proven as `crate::proof` has it; `greeting`:
+//!   connections that have not proven it yet;
 //! * `route`: the ways to a peer, by rail where the ranks agree on rails;
 //! * `frame`, `staging`: the bytes on the wire, decoded without a socket;
 //! * `connection`: a link, of a `dial`, a `reader` and a `writer`; `endpoint`: all of them, and
@@ -29,8 +30,8 @@ mod dial;
 mod endpoint;
 pub mod frame;
 mod greeting;
+mod hello;
 mod listening;
-pub mod proof;
 mod reader;
 mod route;
 mod socket;
@@ -41,9 +42,6 @@ mod token;
 mod writer;
 
 use std::time::Duration;
-
-use broken::Broken;
-use rustix::io::Errno;
 
 pub use endpoint::Tcp;
 pub use listening::{Config, ConnectError, ListenError, Listening};
@@ -66,11 +64,4 @@ impl Default for Liveness {
     fn default() -> Self {
         Self { idle: Some(Duration::from_secs(30)), unanswered: None }
     }
-}
-
-/// Bytes that nobody can guess.
-fn random<const N: usize>() -> Result<[u8; N], Broken> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(|_| Broken::Os(Errno::IO))?;
-    Ok(bytes)
 }

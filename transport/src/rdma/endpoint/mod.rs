@@ -27,9 +27,9 @@ use super::talk::Between;
 use crate::contract::{
     Capabilities, Fragment, Link, LinkError, Received, RegisteredMemory, Transport,
 };
+use crate::proof::JobKey;
 use crate::sys::Bell;
 use crate::tcp::Tcp;
-use crate::tcp::proof::JobKey;
 use crate::tcp::ticker::Ticker;
 
 const NAME: &str = "rdma";
