@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import builds
 import network
 import install
 import libraries
@@ -28,6 +29,9 @@ def arguments(words):
     numbers = lambda text: [int(word) for word in text.split(",")]  # noqa: E731
     some_sizes = lambda text: [sizes.parse(word) for word in text.split(",")]  # noqa: E731
     add = parser.add_argument
+    add("--builds", nargs=2, type=Path, metavar=("BEFORE", "AFTER"),
+        help="only: whether the second of two builds is slower; folders of their binaries")
+    add("--time", type=float, default=5.0, help="with --builds: seconds of a cell (default: 5)")
     add("--quick", action="store_true", help="5 sizes, 2 ranks, 3 rounds, buffers apart")
     add("--collectives", type=listed, default=COLLECTIVES, help="names with commas")
     add("--ranks", type=numbers, help="default: 2,4,8")
@@ -43,7 +47,7 @@ def arguments(words):
     add("--patience", type=float, default=60.0, help="seconds without a result that are too many")
     add("--peers", type=listed, default=["openmpi", "mpich", "impi"], help="names with commas")
     add("--gloo", action="store_true", help="with Gloo too: installs PyTorch, 5 GB")
-    add("--transport", choices=["shm", "tcp"], default="shm", help="one host, or several")
+    add("--transport", choices=["shm", "tcp"], help="one host, or several; --builds takes both")
     add("--shape", metavar="RATE", help="with tcp: what each host's link carries, as in 1gbit")
     add("--per-connection", metavar="RATE", help="with tcp: what each connection gets of it at most")
     add("--mtu", type=int, default=1500, help="with tcp: of the hosts' links")
@@ -63,6 +67,10 @@ def arguments(words):
     for name in [*args.collectives, *args.peers]:
         if name not in [*COLLECTIVES, *libraries.PEERS]:
             parser.error(f"there is no {name}")
+    args.transports = [args.transport] if args.transport else ["shm", "tcp"]
+    args.transport = args.transport or "shm"
+    if args.builds:
+        args.sizes, args.place = args.sizes or builds.SIZES, args.place or "out"
     args.ranks = args.ranks or ([2] if args.quick else [2, 4, 8])
     args.sizes = args.sizes or (sizes.QUICK if args.quick else sizes.ALL)
     args.place = args.place or ("out" if args.quick else "out,in")
@@ -86,7 +94,7 @@ def main(words):
     if args.wait:
         return wait_check()
     try:
-        return compare(args)
+        return compare_builds(args) if args.builds else compare(args)
     except install.Missing as error:
         say(f"error: {error}")
         return 1
@@ -114,7 +122,7 @@ def compare(args):
             say(f"{name}: left out: {error}")
     with contextlib.ExitStack() as stack:
         limit = libraries.Limit(install.own_program("limit", args.cache))
-        about = describe(args, limit)
+        about = about_machine(args) | describe(args, limit)
         hosts = line_rate = None
         if args.transport == "tcp":
             limit = libraries.Wire(install.own_program("wire", args.cache))
@@ -136,6 +144,29 @@ def compare(args):
     return 0
 
 
+def compare_builds(args):
+    """Ours alone, by two builds; windows too, where they can be."""
+    folders = [install.with_programs(it, "ringrun", "peer-timing") for it in args.builds]
+    plain = builds.three(libraries.Ringfold, *folders)
+    windows = builds.three(lambda folder: libraries.Ringfold(folder, windows=True), *folders)
+    comparison = builds.Comparison(
+        about_machine(args), args.rounds, args.time, args.patience, say
+    )
+    series = []
+    with contextlib.ExitStack() as stack:
+        for transport in args.transports:
+            hosts = None
+            if transport == "tcp":
+                shapes = args.shape, args.per_connection
+                hosts = stack.enter_context(network.Hosts(max(args.ranks), *shapes, args.mtu))
+            for ranks in args.ranks:
+                for collective in args.collectives:
+                    one = job(args, collective, ranks, hosts)
+                    labels = (transport, plain), (f"{transport}, windows", windows)
+                    series += [(name, of, one) for name, of in labels if of[0].runs(one)]
+        return comparison.all(series, args.out)
+
+
 def job(args, collective, ranks, hosts):
     """What all libraries have to do, the same for each."""
     cores = len(os.sched_getaffinity(0))
@@ -150,7 +181,7 @@ def job(args, collective, ranks, hosts):
 
 
 def describe(args, limit):
-    """The machine, for the head of the report."""
+    """What the machine can do, for the head of the report."""
     measured = []
     known = {"handover": "ns from core to core", "exchange": "ns to exchange a line",
              "reduce": "GB/s reduced, 2 ranks", "copy": "GB/s copied"}
@@ -161,14 +192,20 @@ def describe(args, limit):
             measured.append(f"{value} {known[key]}")
 
     processes.run([limit.program, "machine"], dict(os.environ), args.patience, read)
+    return {
+        "transport": args.transport + (f" at {args.shape} per host" if args.shape else ""),
+        "limits": "; ".join(measured),
+    }
+
+
+def about_machine(args):
+    """What every report begins with."""
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     now = datetime.datetime.now(datetime.timezone.utc)
     return {
         "taken": now.strftime("%Y-%m-%d %H:%M UTC"),
-        "transport": args.transport + (f" at {args.shape} per host" if args.shape else ""),
         "machine": f"{_processor()}, {len(os.sched_getaffinity(0))} cores, {platform.release()}",
         "load before": load,
-        "limits": "; ".join(measured),
         "rounds": args.rounds,
         "command": "bench/peers/run " + " ".join(sys.argv[1:]),
     }

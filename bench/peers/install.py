@@ -87,10 +87,15 @@ def ringfold(build):
         command = ["cargo", "build", "--release", "-p", "ringfold-bench", "-p", "ringfold-launcher"]
         if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
             raise Missing("cargo build failed")
-    folder = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "release"
-    for name in ("ringrun", "peer-timing"):
+    target = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
+    return with_programs(target / "release", "ringrun", "peer-timing")
+
+
+def with_programs(folder, *names):
+    """The folder, if it has these programs."""
+    for name in names:
         if not (folder / name).exists():
-            raise Missing(f"no {name} in {folder}; run without --no-build")
+            raise Missing(f"no {name} in {folder}")
     return folder.resolve()
 
 

@@ -1,4 +1,4 @@
-"""Several hosts on one machine: network namespaces, each with an eth0 on a switch of their own."""
+"""Several hosts on one machine: network namespaces, and links between them."""
 
 import contextlib
 import os
@@ -37,15 +37,66 @@ exec {folder}/enter "$host" sh -c "$*"
 CLASSES = 256
 
 
-class Hosts:
-    """To be used in a `with`; what it makes is gone afterwards."""
+class Spaces:
+    """A `with` makes the namespaces that `_make` names, and removes all of them at its end."""
+
+    # Programs that `_make` starts.
+    tools = ("ip",)
+
+    def __init__(self):
+        self.clean_up = contextlib.ExitStack()
+
+    def __enter__(self):
+        if os.geteuid() != 0:
+            raise Missing("hosts are network namespaces, which only root may make")
+        for tool in self.tools:
+            if shutil.which(tool) is None:
+                raise Missing(f"hosts need the program {tool}")
+        try:
+            self._make()
+        except BaseException:
+            self.clean_up.close()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.clean_up.close()
+
+    def _make(self):
+        raise NotImplementedError
+
+    def _add(self, space):
+        run(f"ip netns add {space}")
+        self.clean_up.callback(run, f"ip netns del {space}")
+
+    def _add_switch(self, space):
+        self._add(space)
+        run(f"ip -n {space} link add switch type bridge")
+        run(f"ip -n {space} link set switch up")
+
+    def _plug(self, host, interface, switch, port, mtu=1500, rate=None):
+        """Links an interface of a host to a port of a switch; neither sends faster than `rate`."""
+        run(f"ip -n {host} link add {interface} type veth peer name {port} netns {switch}")
+        for space, link in ((host, interface), (switch, port)):
+            run(f"ip -n {space} link set {link} mtu {mtu} up")
+            if rate:
+                # 256 KiB lets whole segments of 64 KiB through, and is 2 ms at 1 Gbit/s.
+                limits = f"tbf rate {rate} burst 256kb latency 50ms"
+                run(f"tc -n {space} qdisc add dev {link} root {limits}")
+        run(f"ip -n {switch} link set {port} master switch")
+
+
+class Hosts(Spaces):
+    """Hosts with an eth0 each, on one switch, with names that programs on them can look up."""
 
     def __init__(self, count, shape=None, per_connection=None, mtu=1500):
+        super().__init__()
         self.count, self.mtu = count, mtu
         self.shape, self.per_connection = shape, per_connection
+        shaping = ["tc", "nft"] if self.per_connection else ["tc"] if self.shape else []
+        self.tools = ("ip", "unshare", *shaping)
         self.prefix = f"rfp{os.getpid()}"
         self.folder = None
-        self.clean_up = contextlib.ExitStack()
 
     def names(self, count):
         """What the first hosts are called."""
@@ -72,65 +123,35 @@ class Hosts:
     def _space(self, number):
         return f"{self.prefix}-{number + 1}"
 
-    def __enter__(self):
-        if os.geteuid() != 0:
-            raise Missing("hosts are network namespaces, which only root may make")
-        shaping = ["tc", "nft"] if self.per_connection else ["tc"] if self.shape else []
-        for tool in ("ip", "unshare", *shaping):
-            if shutil.which(tool) is None:
-                raise Missing(f"hosts need the program {tool}")
-        try:
-            self._make()
-        except BaseException:
-            self.clean_up.close()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        self.clean_up.close()
-
     def _make(self):
         self.folder = Path(self.clean_up.enter_context(tempfile.TemporaryDirectory()))
         self.folder.chmod(0o755)
         self._write_programs()
         switch = f"{self.prefix}-switch"
-        self._add(switch)
-        _run(f"ip -n {switch} link add switch type bridge")
-        _run(f"ip -n {switch} link set switch up")
+        self._add_switch(switch)
         for number in range(self.count):
             space, port = self._space(number), f"port{number + 1}"
             self._add(space)
-            _run(f"ip -n {space} link add eth0 type veth peer name {port} netns {switch}")
-            _run(f"ip -n {space} addr add {self.address(number)}/24 dev eth0")
-            for inside, link in ((space, "eth0"), (switch, port)):
-                _run(f"ip -n {inside} link set {link} mtu {self.mtu} up")
-                if self.shape:
-                    # 256 KiB lets whole segments of 64 KiB through, and is 2 ms at 1 Gbit/s.
-                    limits = f"tbf rate {self.shape} burst 256kb latency 50ms"
-                    _run(f"tc -n {inside} qdisc add dev {link} root {limits}")
+            self._plug(space, "eth0", switch, port, self.mtu, self.shape)
+            run(f"ip -n {space} addr add {self.address(number)}/24 dev eth0")
             if self.per_connection:
                 self._limit_connections(space)
-            _run(f"ip -n {space} link set lo up")
-            _run(f"ip -n {switch} link set {port} master switch")
-        self._wait_for_carrier()
+            run(f"ip -n {space} link set lo up")
+        wait_for_carrier((self._space(number), "eth0") for number in range(self.count))
 
     def _limit_connections(self, space):
         """Connections are dealt to classes by their ports, as networks deal them to paths; seldom
         two to one class."""
         classes = {number: f"1:{number + 16:x}" for number in range(CLASSES)}
-        _run(f"tc -n {space} qdisc add dev eth0 root handle 1: htb")
+        run(f"tc -n {space} qdisc add dev eth0 root handle 1: htb")
         for name in classes.values():
             limits = f"rate {self.per_connection} burst 256kb cburst 256kb quantum 65536"
-            _run(f"tc -n {space} class add dev eth0 parent 1: classid {name} htb {limits}")
+            run(f"tc -n {space} class add dev eth0 parent 1: classid {name} htb {limits}")
         table = ", ".join(f"{number} : {name}" for number, name in classes.items())
         place = f"jhash tcp sport . tcp dport mod {CLASSES}"
         rule = f"ip protocol tcp meta priority set {place} map {{ {table} }};"
         chain = f"chain out {{ type filter hook output priority 0; {rule} }}"
-        _run(f"ip netns exec {space} nft -f -", f"table ip paths {{ {chain}; }}")
-
-    def _add(self, space):
-        _run(f"ip netns add {space}")
-        self.clean_up.callback(_run, f"ip netns del {space}")
+        run(f"ip netns exec {space} nft -f -", f"table ip paths {{ {chain}; }}")
 
     def _write_programs(self):
         names = self.names(self.count)
@@ -143,16 +164,19 @@ class Hosts:
             (self.folder / name).write_text(text, encoding="utf-8")
             (self.folder / name).chmod(0o755)
 
-    def _wait_for_carrier(self):
-        until = time.monotonic() + 10
-        for number in range(1, self.count):
-            while " state UP " not in _run(f"ip -n {self._space(number)} link show eth0"):
-                if time.monotonic() > until:
-                    raise Missing(f"the link of host {number + 1} stays dead")
-                time.sleep(0.01)
+
+def wait_for_carrier(links):
+    """Waits until each link, which is a namespace and an interface, is up."""
+    until = time.monotonic() + 10
+    for space, link in links:
+        while " state UP " not in run(f"ip -n {space} link show {link}"):
+            if time.monotonic() > until:
+                raise Missing(f"{link} of {space} stays down")
+            time.sleep(0.01)
 
 
-def _run(line, text=None):
+def run(line, text=None):
+    """What a program prints, or `Missing`."""
     done = subprocess.run(line.split(), input=text, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise Missing(f"{line}: {done.stderr.strip()}")

@@ -1,11 +1,19 @@
 """`python3 -m unittest` in this folder: what needs no peers, no network and no time."""
 
+import contextlib
+import io
+import json
 import os
 import sys
+import tempfile
 import unittest
 import xml.etree.ElementTree as xml
+from pathlib import Path
 
+import builds
 import figures
+import gate
+import libraries
 import processes
 import sizes
 import svg
@@ -44,6 +52,128 @@ class Figures(unittest.TestCase):
         self.assertAlmostEqual(figures.bus_bandwidth("all_reduce", 4, 1000, 1.0), 1.5)
         self.assertAlmostEqual(figures.bus_bandwidth("all_gather", 4, 1000, 1.0), 0.75)
         self.assertAlmostEqual(figures.bus_bandwidth("broadcast", 4, 1000, 1.0), 1.0)
+
+
+class Gate(unittest.TestCase):
+    """When a second build counts as slower."""
+
+    def test_five_percent_are_allowed(self):
+        self.assertFalse(gate.Run(100, 104.9, 100).is_slower())
+        self.assertTrue(gate.Run(100, 105.1, 100).is_slower())
+        self.assertFalse(gate.Run(100, 105.1, 100).is_slower(allowed=0.06))
+
+    def test_the_difference_of_a_and_a_is_allowed_beside_it(self):
+        for again in (93, 107):
+            self.assertFalse(gate.Run(100, 111.9, again).is_slower())
+            self.assertTrue(gate.Run(100, 112.1, again).is_slower())
+
+    def test_noise_is_a_difference_above_what_is_allowed(self):
+        self.assertTrue(gate.Run(100, 100, 94).is_noisy)
+        self.assertFalse(gate.Run(100, 100, 104).is_noisy)
+
+    def test_a_cell_fails_if_it_is_slower_in_all_runs(self):
+        slow, good = gate.Run(1, 2, 1), gate.Run(1, 1, 1)
+        self.assertTrue(gate.fails([slow] * gate.RUNS))
+        self.assertFalse(gate.fails([slow] * (gate.RUNS - 1)))
+        self.assertFalse(gate.fails([slow, slow, good]))
+
+    def test_only_slow_cells_run_again(self):
+        slow, good = gate.Run(1, 2, 1), gate.Run(1, 1, 1)
+        self.assertTrue(gate.needs_more([slow]))
+        self.assertFalse(gate.needs_more([good]))
+        self.assertFalse(gate.needs_more([slow, good]))
+        self.assertFalse(gate.needs_more([slow] * gate.RUNS))
+
+    def test_the_mean_may_be_above_one_by_as_much_as_noise_moves_it(self):
+        quiet = gate.mean([gate.Run(1, 1.02, 1)] * 9)
+        self.assertAlmostEqual(quiet.ratio, 1.02)
+        self.assertTrue(quiet.is_slower)
+        noisy = gate.mean([gate.Run(1, 1.02, 1.2), gate.Run(1.2, 1.224, 1)])
+        self.assertFalse(noisy.is_slower)
+        self.assertFalse(gate.mean([gate.Run(1, 1, 1)]).is_slower)
+        self.assertIsNone(gate.mean([]))
+
+    def test_a_and_a_count_alike_in_the_mean(self):
+        first, second = gate.Run(1, 1.5, 4), gate.Run(4, 1.5, 1)
+        self.assertAlmostEqual(gate.mean([first]).ratio, 0.75)
+        self.assertAlmostEqual(gate.mean([second]).ratio, 0.75)
+
+
+class Printer(libraries.Library):
+    """A build that prints its times. `by_start` are the microseconds that each start prints for 8
+    bytes, the last one for ever; `long` are those of 1024 bytes."""
+
+    def __init__(self, folder, by_start, long):
+        super().__init__("", "", "ours", folder)
+        self.by_start, self.long, self.jobs = list(by_start), long, []
+
+    def command(self, job, setting):
+        self.jobs.append(job)
+        time = self.by_start[min(len(self.jobs), len(self.by_start)) - 1]
+        times = {8: time, 1024: self.long}
+        lines = [f"cell out {size} {size} 1 1 {times[size]} 0" for size, _ in job.cells if time]
+        return ["echo", "\n".join(lines)]
+
+
+class Builds(unittest.TestCase):
+    """Two builds in turn, played by programs that print times."""
+
+    ROUNDS = 3
+
+    def compare(self, before, after, long_after=1000):
+        """The comparison, the exit status, and the libraries that played A, B and A'."""
+        self.said = []
+        made = {"a": (before, 1000), "b": (after, long_after)}
+        three = builds.three(lambda folder: Printer(folder, *made[folder]), "a", "b")
+        comparison = builds.Comparison({}, self.ROUNDS, 9.0, 10, self.said.append)
+        job = libraries.Job("all_reduce", 2, "out", ((8, 1), (1024, 1)), 1, 1, 2)
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+            status = comparison.all([("shm", three, job)], Path(folder))
+            self.json = json.loads((Path(folder) / "builds.json").read_text(encoding="utf-8"))
+        return comparison, status, three
+
+    def test_the_same_build_passes_in_one_run(self):
+        comparison, status, three = self.compare([10], [10])
+        self.assertEqual(status, 0)
+        self.assertEqual([len(cell.runs) for cell in comparison.cells], [1, 1])
+        self.assertEqual([len(library.jobs) for library in three], [4, 3, 3])
+        self.assertTrue(self.json["passes"])
+
+    def test_a_slow_build_fails_after_three_runs_of_the_slow_cell(self):
+        comparison, status, three = self.compare([10], [12], long_after=500)
+        self.assertFalse(comparison.mean().is_slower)
+        self.assertEqual(status, 1)
+        self.assertEqual([len(cell.runs) for cell in comparison.cells], [3, 1])
+        self.assertEqual([cell["fails"] for cell in self.json["cells"]], [True, False])
+        repeated = three[1].jobs[self.ROUNDS :]
+        self.assertEqual([[size for size, _ in job.cells] for job in repeated], [[8]] * 6)
+
+    def test_a_cell_that_is_slow_once_passes(self):
+        slow_once = [12] * self.ROUNDS + [10]
+        comparison, _, _ = self.compare([10], slow_once)
+        self.assertEqual([len(cell.runs) for cell in comparison.cells], [2, 1])
+        self.assertFalse(comparison.cells[0].fails)
+
+    def test_a_cell_without_times_fails(self):
+        comparison, status, _ = self.compare([10], [0])
+        self.assertEqual(status, 1)
+        self.assertTrue(all(cell.fails for cell in comparison.cells))
+        self.assertIn("FAILED: after: ", comparison.markdown())
+
+    def test_a_mean_that_is_slower_fails_though_no_cell_does(self):
+        comparison, status, _ = self.compare([10], [10.4])
+        self.assertFalse(any(cell.fails for cell in comparison.cells))
+        self.assertEqual(status, 1)
+
+    def test_calls_fill_the_time(self):
+        _, _, three = self.compare([10], [10])
+        # A second for each build and round, in five batches: of 10 us, and of 1000.
+        self.assertEqual(three[0].jobs[1].cells, ((8, 20_000), (1024, 200)))
+        self.assertEqual(three[0].jobs[1].cells, three[1].jobs[0].cells)
+
+    def test_the_time_is_foretold(self):
+        self.compare([10], [10])
+        self.assertEqual(self.said[0].split(",")[0], "2 cells: about 1 min")
 
 
 class Sizes(unittest.TestCase):

@@ -1,81 +1,53 @@
 """Hosts with several interfaces, each on a switch of its own: network namespaces."""
 
-import contextlib
+import datetime
 import os
-import shutil
-import subprocess
+import re
 import tempfile
-import time
 from pathlib import Path
 
+import network  # from ../peers
 from install import Missing
+from network import run
+
+# The log lines of a rank that begins, and of one that can reach another.
+STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+)Z.* INFO.*?: (rank .*|ringfold .*)")
+BEGUN = re.compile(r"ringfold \S+: rank \d+ of \d+,")
+JOINED = re.compile(r"rank \d+: rank \d+ by ")
 
 
-class Hosts:
-    """To be used in a `with`; everything that it makes is gone afterwards."""
+class NoTimes(Exception):
+    """A job failed, or logged no times."""
+
+
+class Hosts(network.Spaces):
+    """Hosts with the interfaces eth0, eth1 and so on, each with an address and a rate."""
+
+    tools = ("ip", "tc")
 
     def __init__(self, count, rails, rate):
+        super().__init__()
         self.count, self.rails, self.rate = count, rails, rate
         self.names = [f"rfr{os.getpid()}-{number}" for number in range(count)]
         self.home = None
-        self.clean_up = contextlib.ExitStack()
 
     def address(self, number, rail):
         """Of a host on a rail, both counted from 0."""
         return f"10.78.{rail}.{number + 1}"
 
-    def __enter__(self):
-        if os.geteuid() != 0:
-            raise Missing("hosts are network namespaces, which only root may make")
-        for tool in ("ip", "tc"):
-            if shutil.which(tool) is None:
-                raise Missing(f"hosts need the program {tool}")
-        try:
-            self._make()
-        except BaseException:
-            self.clean_up.close()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        self.clean_up.close()
-
     def _make(self):
         self.home = Path(self.clean_up.enter_context(tempfile.TemporaryDirectory()))
         for name in self.names:
             self._add(name)
-            _run(f"ip -n {name} link set lo up")
+            run(f"ip -n {name} link set lo up")
         for rail in range(self.rails):
             switch = f"rfr{os.getpid()}-s{rail}"
-            self._add(switch)
-            _run(f"ip -n {switch} link add switch type bridge")
-            _run(f"ip -n {switch} link set switch up")
+            self._add_switch(switch)
             for number, name in enumerate(self.names):
-                self._join(name, f"eth{rail}", switch, f"port{number}")
-                _run(f"ip -n {name} addr add {self.address(number, rail)}/24 dev eth{rail}")
-        self._wait_for_carrier()
-
-    def _join(self, host, interface, switch, port):
-        _run(f"ip -n {host} link add {interface} type veth peer name {port} netns {switch}")
-        for inside, link in ((host, interface), (switch, port)):
-            _run(f"ip -n {inside} link set {link} up")
-            # 256 KiB lets whole segments of 64 KiB through.
-            limits = f"tbf rate {self.rate} burst 256kb latency 50ms"
-            _run(f"tc -n {inside} qdisc add dev {link} root {limits}")
-        _run(f"ip -n {switch} link set {port} master switch")
-
-    def _add(self, space):
-        _run(f"ip netns add {space}")
-        self.clean_up.callback(_run, f"ip netns del {space}")
-
-    def _wait_for_carrier(self):
-        until = time.monotonic() + 10
-        for name in self.names:
-            for rail in range(self.rails):
-                while " state UP " not in _run(f"ip -n {name} link show eth{rail}"):
-                    if time.monotonic() > until:
-                        raise Missing(f"eth{rail} of {name} stays down")
-                    time.sleep(0.01)
+                self._plug(name, f"eth{rail}", switch, f"port{number}", rate=self.rate)
+                run(f"ip -n {name} addr add {self.address(number, rail)}/24 dev eth{rail}")
+        rails = range(self.rails)
+        network.wait_for_carrier((name, f"eth{rail}") for name in self.names for rail in rails)
 
 
 def microseconds(output):
@@ -86,8 +58,14 @@ def microseconds(output):
     return float(rows[0][5])
 
 
-def _run(line):
-    done = subprocess.run(line.split(), capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise Missing(f"{line}: {done.stderr.strip()}")
-    return done.stdout
+def milliseconds_of_joining(log):
+    """From when the last rank began to when the last one could reach all others."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", log)
+    found = [match.groups() for match in map(STAMP.search, plain.splitlines()) if match]
+    times = []
+    for line in (BEGUN, JOINED):
+        stamps = [datetime.datetime.fromisoformat(at) for at, text in found if line.match(text)]
+        if not stamps:
+            raise NoTimes(f"no rank said when it joined: {plain[-2000:]}")
+        times.append(max(stamps))
+    return (times[1] - times[0]).total_seconds() * 1e3

@@ -10,6 +10,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "peers"))
 
 # From ../peers.
+import builds  # noqa: E402
+import command  # noqa: E402
 import libraries  # noqa: E402
 import measure  # noqa: E402
 import processes  # noqa: E402
@@ -20,7 +22,8 @@ import yardsticks  # noqa: E402
 PUT = [64 << 10 << step for step in range(7)]
 ROUND_TRIP = [4 << 10]
 # Calls of a batch at most.
-CALLS = {"put": 2000, "broadcast": 2000, "round_trip": 1000, "all_reduce": 500}
+CALLS_MOST = 500
+CALLS = {"put": 2000, "broadcast": 2000, "round_trip": 1000}
 
 
 def say(message):
@@ -48,21 +51,42 @@ def compared(plan):
 
 def jobs(plan):
     """What is measured, in this order."""
-    wanted = [("put", 2, PUT), ("broadcast", 2, PUT), ("round_trip", 2, ROUND_TRIP)]
-    wanted += [("all_reduce", hosts, plan["sizes"]) for hosts in plan["hosts"]]
+    if plan["builds"]:
+        wanted, collectives = [("put", 2, PUT[::3])], command.COLLECTIVES
+    else:
+        wanted, collectives = [("put", 2, PUT), ("broadcast", 2, PUT)], ["all_reduce"]
+    wanted += [("round_trip", 2, ROUND_TRIP)]
+    wanted += [(what, hosts, plan["sizes"]) for hosts in plan["hosts"] for what in collectives]
     cores = len(os.sched_getaffinity(0))
     for what, ranks, some in wanted:
         if what in plan["what"]:
-            cells = tuple((size, sizes.calls(size, CALLS[what])) for size in some)
+            some = some[:1] if what == "barrier" else some
+            cells = tuple((size, sizes.calls(size, CALLS.get(what, CALLS_MOST))) for size in some)
             yield libraries.Job(what, ranks, "out", cells, plan["seconds"], 5, cores)
+
+
+def compare_builds(plan):
+    """The exit status: 0 if the second build is not slower."""
+    make = lambda folder: yardsticks.Ringfold("rdma", folder, folder / "put", plan["rails"])  # noqa: E731
+    three = builds.three(make, *map(Path, plan["builds"]))
+    comparison = builds.Comparison(
+        about(plan), plan["rounds"], plan["time"], plan["patience"], say
+    )
+    return comparison.all([("rdma", three, job) for job in jobs(plan)], Path(plan["out"]))
+
+
+def about(plan):
+    """The head of the report."""
+    cores = len(os.sched_getaffinity(0))
+    return plan["about"] | {"guest": f"{platform.release()}, {cores} cores"}
 
 
 def main(plan):
     """The exit status: 0 if everything that was measured was measured in full."""
     processes.adopt_orphans()
+    if plan["builds"]:
+        return compare_builds(plan)
     everything = compared(plan)
-    cores = len(os.sched_getaffinity(0))
-    about = plan["about"] | {"guest": f"{platform.release()}, {cores} cores"}
     all_series, text = [], ""
     for job in jobs(plan):
         if not any(library.runs(job) for library in everything):
@@ -70,7 +94,7 @@ def main(plan):
         series = measure.Series(job, say, plan["patience"])
         series.measure(everything, plan["rounds"])
         all_series.append(series)
-        written = report.Report(about, everything, all_series)
+        written = report.Report(about(plan), everything, all_series)
         written.write(Path(plan["out"]))
         text = written.markdown()
         say(f"{job.collective} x {job.ranks}: done")

@@ -19,7 +19,10 @@ class Ringfold(libraries.Library):
     CALLS = {
         "broadcast": ("broadcast", ["--registered"], {}),
         "round_trip": ("all_reduce", [], {"RINGFOLD_ALGO": "allreduce:tree"}),
-        "all_reduce": ("all_reduce", [], {}),
+        **{
+            name: (name, [], {})
+            for name in ("all_reduce", "all_gather", "reduce_scatter", "reduce", "barrier")
+        },
     }
     # Where the two ranks of a put meet, which know no launcher.
     PLACE = ["127.0.0.1", 29533]

@@ -1,87 +1,17 @@
-//! The algorithms there are, and what each is made from.
+//! The facts that an algorithm states in its file. All else that others ask of it follows from
+//! them: no code goes by an algorithm's name.
 
 use core::fmt;
 
-use ringfold_topology::{Layout, Order};
-use ringfold_types::{Call, Collective, Rank};
+use ringfold_topology::Layout;
+use ringfold_types::{Call, Collective};
 
-use crate::crossing::Messages;
-use crate::schedule::{Form, Schedule};
-use crate::{allgather, allreduce, barrier, broadcast, reduce, reduce_scatter};
+use crate::crossing::{Crossing, Messages};
+use crate::schedule::Schedule;
 
-/// What one rank makes its schedule from. All ranks use the same call, layout and chunk.
-#[derive(Clone, Copy, Debug)]
-pub struct Plan<'a> {
-    /// What to perform.
-    pub call: Call,
-    /// Where the ranks are.
-    pub layout: &'a Layout,
-    /// Whose schedule is wanted.
-    pub rank: Rank,
-    /// Elements that are passed on at a time by algorithms that pipeline; at least 1.
-    pub chunk: usize,
-    /// Bytes that every link accepts before its receiver takes any, at least 16: what may be sent
-    /// and then overwritten without waiting for anyone. `limits::LINK_BYTES_MIN` but in proofs.
-    pub window_bytes: usize,
-}
+pub use crate::plan::Plan;
 
-impl Plan<'_> {
-    /// Elements, in either form, that are surely accepted by a link on which nothing is under way.
-    #[must_use]
-    pub fn eager(&self) -> usize {
-        self.window_bytes / Form::Accumulator.data_type(&self.call).bytes()
-    }
-
-    /// This rank in the order for rings.
-    pub(crate) fn in_ring(&self) -> Member {
-        self.member(self.layout.ring().clone())
-    }
-
-    /// This rank in the order for chains that begin at the root.
-    pub(crate) fn in_chain_from_root(&self) -> Member {
-        self.member(self.layout.chain_from(self.call.root))
-    }
-
-    /// This rank in the order for chains that end at the root.
-    pub(crate) fn in_chain_to_root(&self) -> Member {
-        self.member(self.layout.chain_to(self.call.root))
-    }
-
-    /// This rank in the order for cubes.
-    pub(crate) fn in_cube(&self) -> Member {
-        self.member(self.layout.aligned().clone())
-    }
-
-    fn member(&self, order: Order) -> Member {
-        let place = |rank| Rank::at(order.place(rank));
-        Member { place: place(self.rank), root: place(self.call.root), order }
-    }
-
-    /// Number of ranks.
-    #[must_use]
-    pub fn size(&self) -> usize {
-        self.layout.size()
-    }
-
-    /// The lanes that so many rounds of a pipeline take in turn, which do not wait for each other.
-    #[must_use]
-    pub fn lanes(&self, rounds: usize) -> usize {
-        rounds.clamp(1, self.layout.channels())
-    }
-}
-
-/// A rank in an order of all ranks. Patterns name ranks by their places there, and
-/// `Builder::in_order` translates.
-#[derive(Clone, Debug)]
-pub(crate) struct Member {
-    /// This rank's place.
-    pub(crate) place: Rank,
-    /// The place of the call's root.
-    pub(crate) root: Rank,
-    pub(crate) order: Order,
-}
-
-/// What an algorithm costs, as the head of its file states it and `check` measures it.
+/// The cost of a call, as the head of an algorithm's file states it and `check` measures it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stated {
     /// Length of the longest chain of messages of which each waits for the one before, when all
@@ -92,79 +22,144 @@ pub struct Stated {
     pub sent: usize,
 }
 
+/// The means that an algorithm needs to move data from rank to rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// Links, wherever the ranks are.
+    Links,
+    /// Links whose receivers may take an offered message from its sender's memory.
+    Rendezvous,
+    /// A stage of each rank, which all ranks have mapped.
+    Stage,
+    /// Buffers that all ranks have mapped.
+    Windows,
+}
+
+/// The way in which data moves, by which `cost` prices it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Way {
+    /// Blocks go around a ring.
+    Ring,
+    /// Chunks follow each other along so many chains or trees, each of which has an equal share.
+    Pipelines(usize),
+    /// Partners near and far exchange ever more, or ever less.
+    Exchange,
+    /// Every rank sends to every other, or reads its memory.
+    Direct,
+    /// The root sends to every other rank.
+    FromRoot,
+    /// Levels of hosts have a way each. The function prices a call on ranks that are there, in
+    /// picoseconds, if pipelines pass on `chunk` elements at a time.
+    Levels(fn(&Call, &Layout, chunk: usize) -> u128),
+}
+
+impl Way {
+    /// Whether all but the first and the last of consecutive ranks talk only to one another, or
+    /// nearly so.
+    pub(crate) const fn is_local(self) -> bool {
+        matches!(self, Self::Ring | Self::Pipelines(_))
+    }
+
+    /// Whether a rank sends to all its receivers at once.
+    pub(crate) const fn is_at_once(self) -> bool {
+        matches!(self, Self::Direct | Self::FromRoot)
+    }
+}
+
+/// The elements that the busiest rank moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moved {
+    /// Sent or taken, whichever is more; through stages, copied there and taken.
+    pub(crate) moved: usize,
+    /// The part of these that are inputs and partial sums rather than results. Through stages, all
+    /// elements that are read to be combined, this rank's own too.
+    pub(crate) summed: usize,
+}
+
+impl Moved {
+    /// All sent elements are results, or inputs that no rank combines.
+    pub(crate) fn results(_: &Call, _: &Layout, sent: usize) -> Self {
+        Self { moved: sent, summed: 0 }
+    }
+
+    /// All sent elements are combined.
+    pub(crate) fn sums(_: &Call, _: &Layout, sent: usize) -> Self {
+        Self { moved: sent, summed: sent }
+    }
+
+    /// Half of the sent elements is combined, and the other half are results.
+    pub(crate) fn sums_then_results(_: &Call, _: &Layout, sent: usize) -> Self {
+        Self { moved: sent, summed: sent / 2 }
+    }
+}
+
 /// One way to perform a collective.
 #[derive(Clone, Copy)]
 pub struct Algorithm {
-    /// What it performs.
+    /// The collective that it performs.
     pub collective: Collective,
     /// Its name: that of its file.
     pub name: &'static str,
+    /// The means without which it cannot be had.
+    pub(crate) needs: Needs,
+    /// The way in which its data moves.
+    pub(crate) way: Way,
     /// Makes one rank's schedule.
     pub schedule: fn(&Plan<'_>) -> Schedule,
-    /// What it costs for a call on ranks that are there.
+    /// States the cost of a call on ranks that are there.
     pub stated: fn(&Call, &Layout) -> Stated,
-    /// States its messages: `crossing::stated` says what they cross. None where ranks reach into
-    /// each other's memory, on one host.
-    pub messages: fn(&mut Messages<'_>),
+    /// States the elements that the busiest rank moves if it sends `sent`.
+    pub(crate) moved: fn(&Call, &Layout, sent: usize) -> Moved,
+    /// States its messages. None where ranks reach into each other's memory, on one host.
+    pub(crate) messages: fn(&mut Messages<'_>),
 }
 
 impl Algorithm {
-    /// Every algorithm of a collective.
-    #[must_use]
-    pub const fn of(collective: Collective) -> &'static [Self] {
-        match collective {
-            Collective::AllReduce => allreduce::ALGORITHMS,
-            Collective::AllGather => allgather::ALGORITHMS,
-            Collective::ReduceScatter => reduce_scatter::ALGORITHMS,
-            Collective::Broadcast => broadcast::ALGORITHMS,
-            Collective::Reduce => reduce::ALGORITHMS,
-            Collective::Barrier => barrier::ALGORITHMS,
-        }
-    }
-
     /// Whether it is for buffers that every rank has mapped, and for no others: its schedules reach
     /// into other ranks' memory.
     #[must_use]
     pub fn needs_windows(&self) -> bool {
-        self.name == "window"
+        self.needs == Needs::Windows
     }
 
     /// Whether it passes ordinary buffers through stages: memory that every rank has mapped.
     #[must_use]
     pub fn needs_stage(&self) -> bool {
-        matches!(self.name, "staged" | "staged_one_shot")
+        self.needs == Needs::Stage
     }
 
     /// Whether its messages are offered, so that their receivers may take them from their senders'
-    /// memory. What that costs no estimate knows: it is chosen where it was tried.
+    /// memory. No estimate knows the cost of that: it is chosen where it was tried.
     #[must_use]
     pub fn is_attached(&self) -> bool {
-        self.name == "attached"
-    }
-
-    /// Whether it goes by which ranks share a host, and so costs what the layout says.
-    #[must_use]
-    pub fn is_hierarchical(&self) -> bool {
-        self.name == "hierarchical"
-    }
-
-    /// Whether every rank sends to every other.
-    #[must_use]
-    pub fn is_direct(&self) -> bool {
-        let is_attached_gather = self.is_attached() && self.collective == Collective::AllGather;
-        matches!(self.name, "one_shot" | "two_shot" | "direct") || is_attached_gather
+        self.needs == Needs::Rendezvous
     }
 
     /// Whether it works on ordinary buffers wherever the ranks are.
     #[must_use]
     pub fn works_anywhere(&self) -> bool {
-        !self.needs_windows() && !self.needs_stage()
+        matches!(self.needs, Needs::Links | Needs::Rendezvous)
     }
 
-    /// The algorithm of `collective` named `name`.
+    /// Whether it goes by which ranks share a host, and so costs what the layout says.
     #[must_use]
-    pub fn named(collective: Collective, name: &str) -> Option<&'static Self> {
-        Self::of(collective).iter().find(|algorithm| algorithm.name == name)
+    pub fn is_hierarchical(&self) -> bool {
+        matches!(self.way, Way::Levels(_))
+    }
+
+    /// Whether every rank has a link to every other.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        matches!(self.way, Way::Direct) && self.works_anywhere()
+    }
+
+    /// The messages that it states for `call`, by the levels that they cross: exact where counts
+    /// divide evenly and all fits one chunk.
+    #[must_use]
+    pub fn crossing(&self, call: &Call, layout: &Layout) -> Crossing {
+        let mut messages = Messages::new(call, layout);
+        (self.messages)(&mut messages);
+        messages.crossing()
     }
 }
 

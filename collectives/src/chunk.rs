@@ -4,9 +4,20 @@ use core::ops::Range;
 
 use ringfold_types::{Buffer, Slice};
 
+use crate::plan::Plan;
+use crate::schedule::Form;
+
 /// Elements that block borders are rounded to, where blocks are large enough for it not to matter:
 /// a cache line of `f32`.
 const GRAIN: usize = 16;
+
+impl Plan<'_> {
+    /// Elements, in either form, that are surely accepted by a link on which nothing is under way.
+    #[must_use]
+    pub fn eager(&self) -> usize {
+        self.window_bytes / Form::Accumulator.data_type(&self.call).bytes()
+    }
+}
 
 /// Block `index` when `count` elements of `buffer` are cut into `parts` blocks in order, whose
 /// sizes differ by at most one grain. Blocks may be empty.

@@ -1,7 +1,7 @@
-//! What a call moves across each level of a fabric: within hosts, within leaf groups, across spines
-//! and across pods, and how much of it changes rails.
+//! The messages and bytes of a call that cross each level of a fabric: within hosts, within leaf
+//! groups, across spines and across pods. Those that change rails are counted too.
 //!
-//! Every algorithm states its messages (`Algorithm::messages`), and `measured` counts those of
+//! Every algorithm states its messages (`Algorithm::crossing`), and `measured` counts those of
 //! schedules.
 
 use alloc::collections::BTreeMap;
@@ -10,7 +10,6 @@ use alloc::vec::Vec;
 use ringfold_topology::{Layout, Level, Order, Path, RankReach, Reach};
 use ringfold_types::{Call, Rank};
 
-use crate::algorithm::Algorithm;
 use crate::schedule::{Form, Schedule, Step};
 
 /// Some messages, and their bytes.
@@ -84,17 +83,9 @@ pub fn measured(schedules: &[Schedule], layout: &Layout) -> Crossing {
     crossing
 }
 
-/// What `algorithm` states for `call`: exact where counts divide evenly and all fits one chunk.
-#[must_use]
-pub fn stated(algorithm: &Algorithm, call: &Call, layout: &Layout) -> Crossing {
-    let mut messages = Messages::new(call, layout);
-    (algorithm.messages)(&mut messages);
-    messages.crossing()
-}
-
 /// The messages of all ranks in one call, as an algorithm states them.
 #[derive(Debug)]
-pub struct Messages<'a> {
+pub(crate) struct Messages<'a> {
     pub(crate) call: &'a Call,
     pub(crate) layout: &'a Layout,
     /// The ranks that are called by their place here; all by their own numbers if it is empty.

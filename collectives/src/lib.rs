@@ -2,15 +2,17 @@
 //!
 //! A *schedule* is everything one rank does in one call: per lane a list of steps over slices of
 //! three buffers. It is made from (call, layout, rank, chunk) alone, so every rank makes its own
-//! and they fit together. `check` proves that they do, for all ranks at once; `machine` executes
-//! one rank's schedule without I/O: the caller asks what to do next and reports what it could do.
+//! and they fit together. `lower` turns a schedule into a *program*, which picks fast forms, and a
+//! `Stepper` runs one rank's program without I/O. `check` proves that the programs of all ranks do
+//! what their call promises.
 //!
 //! * `schedule`: the language; `chunk`: the only place that divides counts;
-//! * `check`: proofs; `machine`: execution;
+//! * `program`: what is executed; `stepper`: execution; `check`: proofs;
 //! * `crossing`: what a call moves across each level of a fabric;
 //! * `pattern`: who talks to whom, integers only;
 //! * `allreduce`, `allgather`, `reduce_scatter`, `broadcast`, `reduce`, `barrier`: one file per
-//!   algorithm; `algorithm` lists them; `cost` and `select` choose.
+//!   algorithm, which states the facts of `algorithm`; `catalog` lists them; `cost` and `select`
+//!   choose.
 //!
 //! Nothing here knows that transports, clocks or environments exist.
 #![no_std]
@@ -23,13 +25,15 @@ mod allgather;
 mod allreduce;
 mod barrier;
 mod broadcast;
+mod catalog;
 pub mod check;
 pub mod chunk;
 pub mod cost;
 pub mod crossing;
-pub mod machine;
 mod pattern;
+mod plan;
 mod printed;
+pub mod program;
 mod reduce;
 mod reduce_scatter;
 pub mod schedule;
@@ -37,7 +41,9 @@ pub mod schedule;
 mod schedule_tests;
 pub mod select;
 mod stage;
+pub mod stepper;
 
 pub use algorithm::{Algorithm, Plan, Stated};
-pub use machine::{Action, Machine, Waiting};
+pub use program::{Op, Program, Stores, Target, lower};
 pub use schedule::{Builder, Form, Schedule, Source, Step};
+pub use stepper::{Exchanged, Ports, Progress, Reduction, Stepper, Waiting};

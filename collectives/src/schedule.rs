@@ -26,7 +26,7 @@ use core::ops::Range;
 
 use ringfold_topology::Order;
 use ringfold_types::limits::{LANES_MAX, SOURCES_MAX, STEPS_MAX};
-use ringfold_types::{Buffer, Call, DataType, Rank, Slice};
+use ringfold_types::{Buffer, Call, Collective, DataType, Rank, Slice};
 
 use crate::algorithm::Plan;
 
@@ -187,6 +187,22 @@ impl Schedule {
     #[inline]
     pub fn sources(&self, range: &Range<u32>) -> &[Source] {
         &self.sources[range.start as usize..range.end as usize]
+    }
+
+    /// The sources of all reduce steps, one after the other.
+    pub(crate) fn all_sources(&self) -> &[Source] {
+        &self.sources
+    }
+
+    /// Where `Output` begins in `Input`, in elements, when it is performed in place.
+    #[must_use]
+    pub fn overlay(&self) -> isize {
+        let own = (self.rank.index() * self.call.count).cast_signed();
+        match self.call.collective {
+            Collective::AllGather => -own,
+            Collective::ReduceScatter => own,
+            _ => 0,
+        }
     }
 
     /// The ranks to which it sends or from which it receives, in rank order: those that this rank

@@ -3,7 +3,7 @@
 
 use rayon::prelude::*;
 use ringfold_collectives::check::{Conditions, check};
-use ringfold_collectives::crossing::{Crossing, measured, stated};
+use ringfold_collectives::crossing::{Crossing, measured};
 use ringfold_collectives::select::{Constraints, Measurements, select};
 use ringfold_collectives::{Algorithm, Plan, Schedule, Stated};
 use ringfold_topology::fabric::Place;
@@ -240,7 +240,7 @@ fn what_crosses_is_as_stated() {
             let pipeline = Pipeline { chunk: count, window_bytes: 8 * count * layout.size() };
             let schedules = schedules(algorithm, call, &layout, pipeline);
             let [measured, stated] =
-                [measured(&schedules, &layout), stated(algorithm, &call, &layout)];
+                [measured(&schedules, &layout), algorithm.crossing(&call, &layout)];
             assert_eq!(measured, stated, "{algorithm}, {call}, {layout:?}: measured, stated");
         }
     }
@@ -392,7 +392,7 @@ fn nothing_chosen_leaves_its_rail_where_rails_are_apart() {
             let chosen = |layout: &Layout| {
                 select(&call, layout, &Constraints::default(), &Measurements::default())
             };
-            let leaves = |it: &Algorithm| stated(it, &call, &layout).off_rail.messages > 0;
+            let leaves = |it: &Algorithm| it.crossing(&call, &layout).off_rail.messages > 0;
             let mut all = collectives().filter(|it| it.collective == call.collective);
             let can_stay = all.any(|it| !leaves(it));
             let layout_across = layout.clone().with_crossing_rails(true);

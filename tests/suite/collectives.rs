@@ -326,6 +326,8 @@ fn who_offers_waits_for_its_reader() {
     let settings = [("RINGFOLD_ALGO", "broadcast:attached")];
     let spent = Via::ShmTried.run(2, &settings, |comm| {
         let mut buffer = vec![0_u8; 200_000];
+        // A peer that has just been met may not know yet that it can read this process.
+        comm.broadcast(&mut buffer, Rank(0)).unwrap();
         comm.barrier().unwrap();
         let begin = std::time::Instant::now();
         if comm.rank() != Rank(0) {

@@ -173,10 +173,25 @@ pub(crate) fn packages(metadata: &Value) -> Vec<(&str, &str)> {
     packages.map(|package| (folder(metadata, package), text(&package["name"]))).collect()
 }
 
+/// Folder of every crate, and the first file of each of its targets.
+pub(crate) fn targets(metadata: &Value) -> Vec<(&str, Vec<&str>)> {
+    let mut found = Vec::new();
+    for package in list(&metadata["packages"]) {
+        let targets = list(&package["targets"]).iter();
+        let roots = targets.map(|target| in_workspace(metadata, text(&target["src_path"])));
+        found.push((folder(metadata, package), roots.collect()));
+    }
+    found
+}
+
 fn folder<'a>(metadata: &Value, package: &'a Value) -> &'a str {
-    let manifest = text(&package["manifest_path"]);
-    let path = manifest.strip_prefix(text(&metadata["workspace_root"])).unwrap_or(manifest);
-    path.trim_start_matches('/').trim_end_matches("/Cargo.toml")
+    in_workspace(metadata, text(&package["manifest_path"])).trim_end_matches("/Cargo.toml")
+}
+
+/// A path from the root of the workspace.
+fn in_workspace<'a>(metadata: &Value, path: &'a str) -> &'a str {
+    let inside = path.strip_prefix(text(&metadata["workspace_root"])).unwrap_or(path);
+    inside.trim_start_matches('/')
 }
 
 fn list(value: &Value) -> &[Value] {

@@ -91,6 +91,121 @@ fn raw(rest: &[char]) -> Option<usize> {
     Some(found.map_or(rest.len(), |at| start + at + end.len()))
 }
 
+/// A name, a number, a lifetime, `::` or a single mark, and the line that it stands on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Token<'a> {
+    pub(crate) text: &'a str,
+    /// Counted from 1.
+    pub(crate) line: usize,
+}
+
+/// The tokens of code that `blanked` has rid of comments and strings.
+pub(crate) fn tokens(code: &str) -> Vec<Token<'_>> {
+    let mut tokens = Vec::new();
+    for (index, mut rest) in code.lines().enumerate() {
+        while let Some(first) = rest.chars().next() {
+            let after = &rest[first.len_utf8()..];
+            let length = if is_word(first) || first == '\'' {
+                first.len_utf8() + after.find(|c| !is_word(c)).unwrap_or(after.len())
+            } else if rest.starts_with("::") {
+                2
+            } else {
+                first.len_utf8()
+            };
+            if !first.is_whitespace() {
+                tokens.push(Token { text: &rest[..length], line: index + 1 });
+            }
+            rest = &rest[length..];
+        }
+    }
+    tokens
+}
+
+/// The tokens without items of tests: those under `#[test]` and under `#[cfg(..)]` that asks for
+/// `test`.
+pub(crate) fn without_tests<'a>(tokens: &[Token<'a>]) -> Vec<Token<'a>> {
+    let mut kept = Vec::new();
+    let mut at = 0;
+    while at < tokens.len() {
+        let attribute = attribute(&tokens[at..]);
+        if is_of_tests(&tokens[at..at + attribute]) {
+            at += attribute;
+            at += item(&tokens[at..]);
+        } else {
+            let taken = attribute.max(1);
+            kept.extend_from_slice(&tokens[at..at + taken]);
+            at += taken;
+        }
+    }
+    kept
+}
+
+/// How many tokens the attribute has that begins here; 0 where none does.
+fn attribute(tokens: &[Token<'_>]) -> usize {
+    match tokens {
+        [hash, bracket, ..] if (hash.text, bracket.text) == ("#", "[") => 1 + group(&tokens[1..]),
+        _ => 0,
+    }
+}
+
+fn is_of_tests(attribute: &[Token<'_>]) -> bool {
+    let words: Vec<_> = attribute.iter().map(|token| token.text).collect();
+    matches!(
+        words[..],
+        ["#", "[", "test", "]"]
+            | ["#", "[", "cfg", "(", "test", ..]
+            | ["#", "[", "cfg", "(", "all", "(", "test", ..]
+    )
+}
+
+/// How many tokens the group has that the first one opens.
+fn group(tokens: &[Token<'_>]) -> usize {
+    let mut depth = 0_usize;
+    for (index, token) in tokens.iter().enumerate() {
+        match token.text {
+            "(" | "[" | "{" => depth += 1,
+            ")" | "]" | "}" => depth = depth.saturating_sub(1),
+            _ => (),
+        }
+        if depth == 0 {
+            return index + 1;
+        }
+    }
+    tokens.len()
+}
+
+/// How many tokens the item, statement, field or variant has that begins here.
+fn item(tokens: &[Token<'_>]) -> usize {
+    /// Items that end with their block, or with a semicolon where they have none.
+    const BLOCKS: &[&str] =
+        &["fn", "mod", "struct", "enum", "union", "impl", "trait", "macro_rules"];
+    /// Items whose values may have blocks of their own.
+    const VALUES: &[&str] = &["use", "const", "static", "type", "let"];
+    let mut at = 0;
+    let mut kind = "";
+    while at < tokens.len() {
+        let text = tokens[at].text;
+        if kind.is_empty() && (BLOCKS.contains(&text) || VALUES.contains(&text)) || kind == "const"
+        {
+            kind = if text == "fn" || kind != "const" { text } else { "value" };
+        }
+        match text {
+            ")" | "]" | "}" => return at,
+            "(" | "[" => at += group(&tokens[at..]),
+            "{" => {
+                at += group(&tokens[at..]);
+                if BLOCKS.contains(&kind) {
+                    return at;
+                }
+            }
+            ";" => return at + 1,
+            "," if kind.is_empty() => return at + 1,
+            _ => at += 1,
+        }
+    }
+    at
+}
+
 /// Whether `c` can be part of a name.
 pub(crate) fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
@@ -126,4 +241,35 @@ fn words_end_where_names_end() {
     assert!(has_word("an unsafe block", "unsafe"));
     assert!(has_word("(unsafe)", "unsafe"));
     assert!(!has_word("forbid(unsafe_code)", "unsafe"));
+}
+
+#[test]
+fn tokens_are_names_paths_and_marks() {
+    let texts = |code| tokens(code).into_iter().map(|token| token.text).collect::<Vec<_>>();
+    assert_eq!(texts("a::b1 <'c>\n;"), ["a", "::", "b1", "<", "'c", ">", ";"]);
+    assert_eq!(tokens("a\n\n b")[1], Token { text: "b", line: 3 });
+}
+
+#[test]
+fn items_of_tests_are_left_out() {
+    let left = |code: &str| {
+        let kept = without_tests(&tokens(code)).into_iter().map(|token| token.text.to_owned());
+        kept.collect::<Vec<_>>().join("")
+    };
+    for gone in [
+        "#[cfg(test)] mod tests { use a; fn f() {} }",
+        "#[cfg(test)] #[path = x] mod tests;",
+        "#[cfg(all(test, not(miri)))] use a::{b, c};",
+        "#[cfg(test)] pub(crate) fn f<A, B>(a: [A; 2]) -> B { g(); }",
+        "#[cfg(test)] pub(crate) const fn f() {}",
+        "#[cfg(test)] const A: B = B { c: 1 };",
+        "#[cfg(test)] impl A { fn b() {} }",
+        "#[cfg(test)] a: (B, C),",
+        "#[test] fn a() { b::c() }",
+    ] {
+        assert_eq!(left(&format!("{gone} z")), "z", "{gone}");
+    }
+    assert_eq!(left("struct A { #[cfg(test)] b: C } z"), "structA{}z");
+    let kept = "#[cfg(not(test))] mod a; #[cfg(feature)] mod b; z";
+    assert_eq!(left(kept), kept.replace(' ', ""));
 }

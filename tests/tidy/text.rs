@@ -1,20 +1,11 @@
-//! Sizes and words of the files themselves.
+//! Lines and words of the files themselves.
 
 use crate::Offence;
 use crate::rust::has_word;
-use crate::tree::{File, Tree};
+use crate::tree::Tree;
 
-/// Lines of a source file.
-const FILE_LINES_MAX: usize = 500;
-
-/// Lines of tests within a source file; more go into `tests.rs` beside it.
-const INLINE_TEST_LINES_MAX: usize = 100;
-
-/// Characters of a line.
+/// Characters of a line, as in `rustfmt.toml`; rustfmt leaves comments and strings alone.
 const LINE_CHARS_MAX: usize = 100;
-
-/// Files that are longer than they should be. May only shrink: one that became short must go.
-const LONG: &[&str] = &[];
 
 /// Words that say that something is not finished, or is there twice. Written in halves, as this
 /// file is read too.
@@ -39,36 +30,16 @@ const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 pub(crate) fn offences(tree: &Tree) -> Vec<Offence> {
     let mut offences = lockfile("Cargo.lock", tree.text("Cargo.lock"));
-    offences.extend(lengths(tree, LONG));
     for file in &tree.0 {
         let path = &file.path;
         if file.is_rust() && !file.text.starts_with("//!") {
             offences.push(format!("{path}:1: does not begin with `//!` and why it exists"));
-        }
-        if file.is_rust() && inline_tests(&file.text) > INLINE_TEST_LINES_MAX {
-            offences.push(format!("{path}: more than {INLINE_TEST_LINES_MAX} lines of tests"));
         }
         for (index, line) in file.text.lines().enumerate() {
             let complaints = complaints(path, line);
             offences.extend(complaints.map(|what| format!("{path}:{}: {what}", index + 1)));
         }
     }
-    offences
-}
-
-fn lengths(tree: &Tree, long: &[&str]) -> Vec<Offence> {
-    let mut offences = Vec::new();
-    for file in tree.rust() {
-        let (path, lines) = (&file.path, file.text.lines().count());
-        match (lines > FILE_LINES_MAX, long.contains(&path.as_str())) {
-            (true, false) => offences.push(format!("{path}: {lines} lines; split it")),
-            (false, true) => offences.push(format!("{path}: is short now; remove it from LONG")),
-            _ => (),
-        }
-    }
-    let exists = |path: &&&str| tree.0.iter().any(|file: &File| file.path == ***path);
-    let gone = long.iter().filter(|path| !exists(path));
-    offences.extend(gone.map(|path| format!("{path}: is gone; remove it from LONG")));
     offences
 }
 
@@ -96,10 +67,6 @@ fn complaints(path: &str, line: &str) -> impl Iterator<Item = String> {
 fn ends_a_name(line: &str, ending: &str) -> bool {
     line.match_indices(ending)
         .any(|(at, _)| !line[at + ending.len()..].chars().next().is_some_and(crate::rust::is_word))
-}
-
-fn inline_tests(text: &str) -> usize {
-    text.lines().skip_while(|line| *line != "mod tests {").count()
 }
 
 fn lockfile(path: &str, text: &str) -> Vec<Offence> {
@@ -143,20 +110,5 @@ mod tests {
         }
         let lock = format!("source = \"{REGISTRY}\"\nsource = \"registry+https://mirror/\"\n");
         assert_eq!(lockfile("Cargo.lock", &lock).len(), 1);
-    }
-
-    #[test]
-    fn long_files_are_found_and_the_list_of_them_shrinks() {
-        let (short, long) = ("x\n".repeat(500), "x\n".repeat(501));
-        let tree = Tree::of(&[("short.rs", &short), ("long.rs", &long)]);
-        assert_eq!(lengths(&tree, &[]).len(), 1);
-        assert_eq!(lengths(&tree, &["long.rs"]).len(), 0);
-        assert_eq!(lengths(&tree, &["long.rs", "short.rs", "gone.rs"]).len(), 2);
-    }
-
-    #[test]
-    fn tests_at_the_end_are_counted() {
-        assert_eq!(inline_tests("fn f() {}\n\n#[cfg(test)]\nmod tests {\n    x\n}\n"), 3);
-        assert_eq!(inline_tests("#[cfg(test)]\nmod tests;\n"), 0);
     }
 }

@@ -74,3 +74,17 @@ pub enum Attached {
     /// A rail and plane, as declared, or as a site file or the fabric's graph says.
     Rail(Place, Source),
 }
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Nothing => "nothing",
+            Self::Subnets => "subnets",
+            Self::Slurm => "Slurm",
+            Self::Lldp => "LLDP",
+            Self::Fabric => "the fabric file",
+            Self::Site => "the site file",
+            Self::Declared => "the user",
+        })
+    }
+}

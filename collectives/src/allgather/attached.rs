@@ -6,12 +6,15 @@
 use ringfold_types::Collective;
 
 use super::direct::{messages, named, stated};
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Moved, Needs, Way};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllGather,
     name: "attached",
+    needs: Needs::Rendezvous,
+    way: Way::Direct,
     schedule: |plan| named(ALGORITHM.name, plan),
     stated,
+    moved: Moved::results,
     messages,
 };

@@ -15,14 +15,22 @@
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
-use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::crossing::Messages;
 use crate::pattern::dissemination::{distances, rounds};
 use crate::pattern::ring;
 use crate::schedule::{Builder, Form, Schedule};
 
-pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::AllGather, name: "bruck", schedule, stated, messages };
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    collective: Collective::AllGather,
+    name: "bruck",
+    needs: Needs::Links,
+    way: Way::Exchange,
+    schedule,
+    stated,
+    moved: Moved::results,
+    messages,
+};
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();

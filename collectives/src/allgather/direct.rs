@@ -12,13 +12,21 @@ use ringfold_topology::Layout;
 use ringfold_types::limits::POSTED_MAX;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::crossing::Messages;
 use crate::pattern::ring;
 use crate::schedule::{Builder, Schedule};
 
-pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::AllGather, name: "direct", schedule, stated, messages };
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    collective: Collective::AllGather,
+    name: "direct",
+    needs: Needs::Links,
+    way: Way::Direct,
+    schedule,
+    stated,
+    moved: Moved::results,
+    messages,
+};
 
 pub(super) fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();

@@ -21,7 +21,7 @@ use core::ops::Range;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::crossing::Messages;
 use crate::pattern::halves::{halvings, longest_chain};
 use crate::schedule::{Builder, Form, Schedule};
@@ -29,8 +29,11 @@ use crate::schedule::{Builder, Form, Schedule};
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllGather,
     name: "recursive_doubling",
+    needs: Needs::Links,
+    way: Way::Exchange,
     schedule,
     stated,
+    moved: Moved::results,
     messages,
 };
 

@@ -15,14 +15,22 @@
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::part;
 use crate::crossing::Messages;
 use crate::pattern::ring;
 use crate::schedule::{Builder, Form, Schedule};
 
-pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::AllGather, name: "ring", schedule, stated, messages };
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    collective: Collective::AllGather,
+    name: "ring",
+    needs: Needs::Links,
+    way: Way::Ring,
+    schedule,
+    stated,
+    moved: Moved::results,
+    messages,
+};
 
 /// Chunks of a block that go around together, as one message.
 const TOGETHER: usize = 4;

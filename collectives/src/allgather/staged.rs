@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::chunks;
 use crate::schedule::{Builder, Schedule};
 use crate::stage::{Stage, piece_len};
@@ -20,8 +20,11 @@ use crate::stage::{Stage, piece_len};
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllGather,
     name: "staged",
+    needs: Needs::Stage,
+    way: Way::Direct,
     schedule,
     stated,
+    moved,
     messages: |_| {},
 };
 
@@ -30,6 +33,10 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
     let others = size - 1;
     let steps = others.min(1);
     Stated { steps, sent: call.count * others + steps }
+}
+
+fn moved(call: &Call, layout: &Layout, _: usize) -> Moved {
+    Moved { moved: call.count * layout.size(), summed: 0 }
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {

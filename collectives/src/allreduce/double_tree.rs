@@ -17,7 +17,7 @@ use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank};
 
 use super::tree::{edges, stated_of, up_and_down};
-use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::block;
 use crate::crossing::Messages;
 use crate::pattern::double_tree::{self, TREES};
@@ -28,8 +28,11 @@ use crate::schedule::{Builder, Schedule};
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllReduce,
     name: "double_tree",
+    needs: Needs::Links,
+    way: Way::Pipelines(TREES),
     schedule,
     stated,
+    moved: Moved::sums_then_results,
     messages,
 };
 

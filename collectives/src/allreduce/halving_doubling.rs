@@ -11,10 +11,13 @@
 //!
 //! Rabenseifner, "Optimization of collective reduction operations", 2004.
 
+use alloc::boxed::Box;
+
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Plan, Stated};
+use super::flat::{Flat, Reducer, Seat};
+use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::{blocks_of, chunks};
 use crate::crossing::Messages;
 use crate::pattern::hypercube::{Cube, Role, is_lower, neighbour};
@@ -23,9 +26,24 @@ use crate::schedule::{Builder, Form, Schedule, Source};
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllReduce,
     name: "halving_doubling",
+    needs: Needs::Links,
+    way: Way::Exchange,
     schedule,
     stated,
+    moved: Moved::sums_then_results,
     messages,
+};
+
+pub(super) const FLAT: Flat = Flat {
+    algorithm: &ALGORITHM,
+    section,
+    messages: exchanges,
+    overwrites: false,
+    prepare: |steps, &Seat { rank, size, longest, sums, .. }| {
+        // Sums are halved where they are.
+        let sums = if sums.len > 0 { sums } else { steps.scratch(longest) };
+        Box::new(Halves::new(rank, size, sums))
+    },
 };
 
 /// Chunks that are halved together: more of them make the last halves long, but need more scratch.
@@ -45,22 +63,12 @@ fn messages(messages: &mut Messages<'_>) {
 }
 
 /// States the messages of `size` ranks that have `count` elements in `own` form.
-pub(super) fn exchanges(messages: &mut Messages<'_>, size: usize, count: usize, own: Form) {
-    let cube = Cube::of(size);
-    for corner in 0..cube.corners() {
-        let rank = cube.rank(corner);
-        if let Role::Corner(_, Some(folded)) = cube.role(rank) {
-            messages.send(folded, rank, own, count);
-            messages.send(rank, folded, Form::Element, count);
-        }
-        for round in 0..cube.dimensions {
-            let is_own = round == 0 && !cube.stands_for_two(corner);
-            let form = if is_own { own } else { Form::Accumulator };
-            let (other, half) = (cube.rank(neighbour(corner, round)), count >> (round + 1));
-            messages.send(rank, other, form, half);
-            messages.send(rank, other, Form::Element, half);
-        }
-    }
+fn exchanges(messages: &mut Messages<'_>, size: usize, count: usize, own: Form) {
+    Cube::of(size).state(messages, count, own, |messages, [from, to], sums, round| {
+        let half = count >> (round + 1);
+        messages.send(from, to, sums, half);
+        messages.send(from, to, Form::Element, half);
+    });
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
@@ -77,12 +85,12 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
 }
 
 /// Elements that are halved together.
-pub(super) fn section(size: usize, chunk: usize) -> usize {
+fn section(size: usize, chunk: usize) -> usize {
     chunk * Cube::of(size).corners().min(CHUNKS_TOGETHER)
 }
 
 /// A rank that halves and doubles.
-pub(super) struct Halves {
+struct Halves {
     cube: Cube,
     role: Role,
     sums: Slice,
@@ -90,16 +98,16 @@ pub(super) struct Halves {
 
 impl Halves {
     /// For sections of up to the length of `sums`, which may be where this rank's own are.
-    pub(super) fn new(rank: Rank, size: usize, sums: Slice) -> Self {
+    fn new(rank: Rank, size: usize, sums: Slice) -> Self {
         let cube = Cube::of(size);
         Self { cube, role: cube.role(rank), sums }
     }
+}
 
-    /// Reduces `own` of all ranks to `result` of all.
-    ///
+impl Reducer for Halves {
     /// Nothing is overwritten before its receiver must have taken it: the halves that were sent
     /// come back only as results of their receivers.
-    pub(super) fn piece(&self, steps: &mut Builder, own: Slice, result: Slice) {
+    fn piece(&self, steps: &mut Builder, own: Slice, result: Slice) {
         let Some((corner, folded)) = self.role.stands(steps, own, result) else { return };
         let (cube, sums) = (self.cube, self.sums.take(own.len));
         let within = |all, kept| blocks_of(all, cube.corners(), kept);

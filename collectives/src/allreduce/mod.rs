@@ -3,8 +3,9 @@
 //! ranks have the same bits.
 
 mod double_tree;
+mod flat;
 mod halving_doubling;
-pub(crate) mod hierarchical;
+mod hierarchical;
 mod one_shot;
 mod recursive_doubling;
 mod ring;

@@ -10,14 +10,22 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::chunks;
 use crate::crossing::Messages;
 use crate::pattern::ring;
 use crate::schedule::{Builder, Form, Schedule, Source};
 
-pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::AllReduce, name: "one_shot", schedule, stated, messages };
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    collective: Collective::AllReduce,
+    name: "one_shot",
+    needs: Needs::Links,
+    way: Way::Direct,
+    schedule,
+    stated,
+    moved: Moved::sums,
+    messages,
+};
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
@@ -44,7 +52,7 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
     steps.build()
 }
 
-/// What all ranks have, in equal forms; this one has `own`.
+/// The inputs of all ranks, all in the form of `own`, which is this rank's.
 pub(super) fn in_rank_order(own: Slice, rank: Rank, size: usize) -> Vec<Source> {
     let source = |from| match from {
         _ if from == rank => Source::Local(own),

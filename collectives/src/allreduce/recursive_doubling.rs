@@ -12,10 +12,13 @@
 //! Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
 //! 2005.
 
+use alloc::boxed::Box;
+
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Plan, Stated};
+use super::flat::{Flat, Reducer, Seat};
+use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::chunks;
 use crate::crossing::Messages;
 use crate::pattern::hypercube::{Cube, Role, is_lower, neighbour};
@@ -24,9 +27,22 @@ use crate::schedule::{Builder, Form, Schedule, Source};
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllReduce,
     name: "recursive_doubling",
+    needs: Needs::Links,
+    way: Way::Exchange,
     schedule,
     stated,
+    moved: Moved::sums,
     messages,
+};
+
+pub(super) const FLAT: Flat = Flat {
+    algorithm: &ALGORITHM,
+    section: |_, chunk| chunk,
+    messages: exchanges,
+    overwrites: true,
+    prepare: |steps, &Seat { rank, size, longest, .. }| {
+        Box::new(Doubling::new(steps, rank, size, longest))
+    },
 };
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
@@ -43,20 +59,10 @@ fn messages(messages: &mut Messages<'_>) {
 }
 
 /// States the messages of `size` ranks that have `count` elements in `own` form.
-pub(super) fn exchanges(messages: &mut Messages<'_>, size: usize, count: usize, own: Form) {
-    let cube = Cube::of(size);
-    for corner in 0..cube.corners() {
-        let rank = cube.rank(corner);
-        if let Role::Corner(_, Some(folded)) = cube.role(rank) {
-            messages.send(folded, rank, own, count);
-            messages.send(rank, folded, Form::Element, count);
-        }
-        for round in 0..cube.dimensions {
-            let is_own = round == 0 && !cube.stands_for_two(corner);
-            let form = if is_own { own } else { Form::Accumulator };
-            messages.send(rank, cube.rank(neighbour(corner, round)), form, count);
-        }
-    }
+fn exchanges(messages: &mut Messages<'_>, size: usize, count: usize, own: Form) {
+    Cube::of(size).state(messages, count, own, |messages, [from, to], sums, _| {
+        messages.send(from, to, sums, count);
+    });
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
@@ -75,7 +81,7 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
 }
 
 /// A rank that doubles what it knows.
-pub(super) struct Doubling {
+struct Doubling {
     cube: Cube,
     role: Role,
     sums: [Slice; 2],
@@ -83,16 +89,17 @@ pub(super) struct Doubling {
 
 impl Doubling {
     /// For pieces of up to `longest` elements.
-    pub(super) fn new(steps: &mut Builder, rank: Rank, size: usize, longest: usize) -> Self {
+    fn new(steps: &mut Builder, rank: Rank, size: usize, longest: usize) -> Self {
         let cube = Cube::of(size);
         let role = cube.role(rank);
         let needs_sums = matches!(role, Role::Corner(..));
         let len = if needs_sums { longest } else { 0 };
         Self { cube, role, sums: [steps.scratch(len), steps.scratch(len)] }
     }
+}
 
-    /// Reduces `own` of all ranks to `result` of all.
-    pub(super) fn piece(&self, steps: &mut Builder, own: Slice, result: Slice) {
+impl Reducer for Doubling {
+    fn piece(&self, steps: &mut Builder, own: Slice, result: Slice) {
         let Some((corner, folded)) = self.role.stands(steps, own, result) else { return };
         let cube = self.cube;
         let sum = |round: u32| match round {

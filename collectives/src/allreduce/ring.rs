@@ -9,19 +9,40 @@
 //! Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
 //! 2009.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Plan, Stated};
+use super::flat::{Flat, Reducer, Seat};
+use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::{block, blocks_of, chunks, part};
 use crate::crossing::Messages;
 use crate::pattern::ring;
 use crate::schedule::{Builder, Form, Schedule, Source};
 
-pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::AllReduce, name: "ring", schedule, stated, messages };
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    collective: Collective::AllReduce,
+    name: "ring",
+    needs: Needs::Links,
+    way: Way::Ring,
+    schedule,
+    stated,
+    moved: Moved::sums_then_results,
+    messages,
+};
+
+pub(super) const FLAT: Flat = Flat {
+    algorithm: &ALGORITHM,
+    section,
+    messages: around,
+    overwrites: false,
+    prepare: |steps, &Seat { rank, size, chunk, longest, .. }| {
+        let longest = block(Buffer::Input, longest, size, 0).len;
+        Box::new(Ring::new(steps, rank, size, chunk, longest))
+    },
+};
 
 /// Chunks of a block that are on their way at once.
 const IN_FLIGHT: usize = 4;
@@ -37,7 +58,7 @@ fn messages(messages: &mut Messages<'_>) {
 }
 
 /// States the messages of a ring whose ranks have `count` elements in `own` form.
-pub(super) fn around(messages: &mut Messages<'_>, size: usize, count: usize, own: Form) {
+fn around(messages: &mut Messages<'_>, size: usize, count: usize, own: Form) {
     for rank in (0..size).map(Rank::at).filter(|_| size > 1) {
         let (next, block) = (ring::after(rank, 1, size), count / size);
         messages.send(rank, next, own, block);
@@ -66,12 +87,12 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
 }
 
 /// Elements that go around together.
-pub(super) const fn section(size: usize, chunk: usize) -> usize {
+const fn section(size: usize, chunk: usize) -> usize {
     size * IN_FLIGHT * chunk
 }
 
 /// A rank of a ring.
-pub(super) struct Ring {
+struct Ring {
     rank: Rank,
     size: usize,
     chunk: usize,
@@ -81,20 +102,8 @@ pub(super) struct Ring {
 
 impl Ring {
     /// For `longest` elements of a block together.
-    pub(super) fn new(
-        steps: &mut Builder,
-        rank: Rank,
-        size: usize,
-        chunk: usize,
-        longest: usize,
-    ) -> Self {
+    fn new(steps: &mut Builder, rank: Rank, size: usize, chunk: usize, longest: usize) -> Self {
         Self { rank, size, chunk, sums: [steps.scratch(longest), steps.scratch(longest)] }
-    }
-
-    /// Reduces `own` of all ranks to `result` of all, block by block.
-    pub(super) fn piece(&self, steps: &mut Builder, own: Slice, result: Slice) {
-        let block = |all, at| blocks_of(all, self.size, at..at + 1);
-        self.around(steps, |at| block(own, at), |at| block(result, at));
     }
 
     /// Lets `own` of every block, by its number, go around, and then `result`.
@@ -137,5 +146,12 @@ impl Ring {
                 }
             }
         }
+    }
+}
+
+impl Reducer for Ring {
+    fn piece(&self, steps: &mut Builder, own: Slice, result: Slice) {
+        let block = |all, at| blocks_of(all, self.size, at..at + 1);
+        self.around(steps, |at| block(own, at), |at| block(result, at));
     }
 }

@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::{block_of_grains, chunks};
 use crate::schedule::{Builder, Schedule, Source};
 use crate::stage::{Stage, grain, piece_len};
@@ -30,8 +30,11 @@ use crate::stage::{Stage, grain, piece_len};
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllReduce,
     name: "staged",
+    needs: Needs::Stage,
+    way: Way::Direct,
     schedule,
     stated,
+    moved,
     messages: |_| {},
 };
 
@@ -43,6 +46,12 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
     let others = size - 1;
     let steps = 2 * others.min(1);
     Stated { steps, sent: call.count / size * others + steps }
+}
+
+/// Others' blocks, and in the end everyone's, go through a stage.
+fn moved(call: &Call, layout: &Layout, _: usize) -> Moved {
+    let moved = 2 * call.count - call.count / layout.size();
+    Moved { moved, summed: call.count }
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {

@@ -14,15 +14,23 @@
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::part;
 use crate::crossing::Messages;
 use crate::pattern::host_tree::ShardTree;
 use crate::pattern::tree::{self, Child, Place};
 use crate::schedule::{Builder, Form, Schedule, Source};
 
-pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::AllReduce, name: "tree", schedule, stated, messages };
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    collective: Collective::AllReduce,
+    name: "tree",
+    needs: Needs::Links,
+    way: Way::Pipelines(1),
+    schedule,
+    stated,
+    moved: Moved::sums_then_results,
+    messages,
+};
 
 /// Partial sums that a rank keeps: one leaves while the next is made. Also the turns that a rank is
 /// behind its parent on the way down.
@@ -133,7 +141,7 @@ fn sources(place: &Place, own: Slice) -> alloc::vec::Vec<Source> {
     core::iter::once(Source::Local(own)).chain(below).collect()
 }
 
-/// What a child sends up.
+/// The form in which a child sends its sums up: a leaf has only its input.
 const fn form_of(child: &Child) -> Form {
     if child.is_leaf { Form::Element } else { Form::Accumulator }
 }

@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::{block_of_grains, chunks};
 use crate::pattern::ring;
 use crate::schedule::{Builder, Schedule, Source};
@@ -26,8 +26,11 @@ use crate::stage::Word;
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllReduce,
     name: "window",
+    needs: Needs::Windows,
+    way: Way::Direct,
     schedule,
     stated,
+    moved: Moved::sums_then_results,
     messages: |_| {},
 };
 

@@ -11,7 +11,7 @@
 use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective};
 
-use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::crossing::Messages;
 use crate::pattern::dissemination::{distances, rounds};
 use crate::pattern::ring;
@@ -20,8 +20,11 @@ use crate::schedule::{Builder, Form, Schedule};
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Barrier,
     name: "dissemination",
+    needs: Needs::Links,
+    way: Way::Exchange,
     schedule,
     stated,
+    moved: Moved::results,
     messages,
 };
 

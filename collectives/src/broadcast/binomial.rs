@@ -1,12 +1,13 @@
-//! Binomial tree: whoever has a chunk passes it on to all its children, the largest subtree first.
+//! Binomial tree: a rank that has a chunk passes it on to all its children, the largest subtree
+//! first.
 //!
 //! Ranks wait only for their parent to send and for their children to take, never in a circle.
 //!
 //! Steps: floor(log2 n). Sent by the root: ceil(log2 n) times the buffer. Pipelined in chunks; for
 //! messages so short that the number of steps counts.
 //!
-//! Where the fabric is known, the tree is one of hosts, with a tree of ranks below each. Steps, and
-//! what the busiest rank sends, are then those of both trees together.
+//! Where the fabric is known, the tree is one of hosts, with a tree of ranks below each. The steps
+//! and the bytes of the busiest rank are then those of both trees together.
 //!
 //! Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
 //! 2005.
@@ -14,14 +15,22 @@
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
-use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::chunks;
 use crate::crossing::Messages;
 use crate::pattern::host_tree::RootedTree;
 use crate::schedule::{Builder, Form, Schedule};
 
-pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::Broadcast, name: "binomial", schedule, stated, messages };
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    collective: Collective::Broadcast,
+    name: "binomial",
+    needs: Needs::Links,
+    way: Way::Pipelines(1),
+    schedule,
+    stated,
+    moved: Moved::results,
+    messages,
+};
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let (steps, children) = RootedTree::new(layout, call.root).extent();

@@ -10,14 +10,22 @@
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::{chunks, part};
 use crate::crossing::Messages;
 use crate::pattern::ring;
 use crate::schedule::{Builder, Form, Schedule};
 
-pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::Broadcast, name: "chain", schedule, stated, messages };
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    collective: Collective::Broadcast,
+    name: "chain",
+    needs: Needs::Links,
+    way: Way::Pipelines(1),
+    schedule,
+    stated,
+    moved: Moved::results,
+    messages,
+};
 
 /// Chunks in a row that take the same lane.
 const TOGETHER: usize = 4;

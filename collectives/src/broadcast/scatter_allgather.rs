@@ -21,17 +21,21 @@ use core::ops::Range;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Member, Plan, Stated};
+use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::{blocks, chunks, part};
 use crate::crossing::Messages;
 use crate::pattern::{ring, tree};
+use crate::plan::Member;
 use crate::schedule::{Builder, Form, Schedule};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Broadcast,
     name: "scatter_allgather",
+    needs: Needs::Links,
+    way: Way::Ring,
     schedule,
     stated,
+    moved: Moved::results,
     messages,
 };
 

@@ -5,11 +5,11 @@ use alloc::vec::Vec;
 use ringfold_types::limits::{STAGE_BYTES, STAGE_HALF_BYTES};
 use ringfold_types::{Buffer, Collective, Rank, Slice};
 
+use super::Flaw;
 use super::fold::Fold;
 use super::memory::{Ranks, Run, Value};
 use super::races::Race;
 use super::world::World;
-use super::{Flaw, overlay};
 
 impl World<'_> {
     /// Where that lies which a rank takes for memory of `of`.
@@ -78,7 +78,7 @@ impl World<'_> {
 
     /// Whether no part of this input was overwritten by the output, which is the same memory.
     fn is_intact(&self, index: usize, slice: Slice) -> bool {
-        let at = overlay(&self.schedules[index]);
+        let at = self.schedules[index].overlay();
         let start = slice.offset.cast_signed() - at;
         let end = (start + slice.len.cast_signed()).max(0).cast_unsigned();
         let start = start.max(0).cast_unsigned();

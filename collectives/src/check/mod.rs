@@ -1,7 +1,8 @@
 //! Proves that the schedules of all ranks, run together, do what their call promises.
 //!
-//! A *proof* is one symbolic run. Each rank's schedule runs on the real `machine`, over memory that
-//! holds symbols in place of numbers. A symbol is the set of inputs that went into an element, and
+//! A *proof* is one symbolic run. Each rank's schedule is lowered to the program that a call would
+//! run, fast forms included. The real `stepper` runs it, over memory that holds symbols in place of
+//! numbers. A symbol is the set of inputs that went into an element, and
 //! the order in which they were combined. So one run covers all input values. The sections below
 //! say why it also covers every timing.
 //!
@@ -63,8 +64,8 @@
 //! * **Links** keep order, deliver what they accept, and accept `window_bytes` before the receiver
 //!   takes any. The conformance suite of `transport` tests this.
 //! * **Memory.** The receiver of a message or a signal sees what its sender stored before.
-//! * **The engine** does what the machine says. Its fast paths bypass the machine for short calls;
-//!   `tests/suite` compares their results and bits with an oracle and with each other.
+//! * **Ports** do what an operation says. `tests/suite` compares results and bits on every transport
+//!   with an oracle.
 //! * **Other calls** keep the same rules about stages.
 //!
 //! `collectives/tests/proofs.rs` runs proofs for all numbers of ranks up to 64 and for some up to
@@ -83,7 +84,7 @@ mod world;
 use alloc::vec::Vec;
 use core::fmt;
 
-use ringfold_types::{Collective, Rank, Slice};
+use ringfold_types::{Rank, Slice};
 
 use crate::algorithm::Stated;
 use crate::schedule::Schedule;
@@ -114,24 +115,13 @@ pub fn check(schedules: &[Schedule], conditions: Conditions) -> Result<Stated, F
     World::new(schedules, conditions).run()
 }
 
-/// Where `Output` begins in `Input` when `schedule` runs in place.
-#[must_use]
-pub fn overlay(schedule: &Schedule) -> isize {
-    let own = (schedule.rank().index() * schedule.call().count).cast_signed();
-    match schedule.call().collective {
-        Collective::AllGather => -own,
-        Collective::ReduceScatter => own,
-        _ => 0,
-    }
-}
-
 /// What is wrong with a set of schedules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Flaw {
     /// These ranks wait for ever.
     Deadlock {
-        /// Rank, lane and index of the step it is at.
+        /// Rank, lane and index of the operation of its program that it is at.
         waiting: Vec<(Rank, usize, usize)>,
     },
     /// A rank expected elements in another form than they were sent in.
@@ -233,7 +223,7 @@ impl fmt::Display for Flaw {
             Self::Deadlock { waiting } => {
                 write!(f, "these wait for ever:")?;
                 waiting.iter().take(8).try_for_each(|(rank, lane, step)| {
-                    write!(f, " rank {rank} lane {lane} step {step};")
+                    write!(f, " rank {rank} lane {lane} operation {step};")
                 })
             }
             Self::Form { rank, from } => write!(f, "rank {rank} expects another form from {from}"),

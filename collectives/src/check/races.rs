@@ -20,7 +20,6 @@ use ringfold_types::Buffer;
 use ringfold_types::limits::STAGE_HALF_BYTES;
 
 use super::memory::Memory;
-use super::overlay;
 use crate::schedule::Schedule;
 
 /// A lane of a rank, and how far it had come.
@@ -94,7 +93,7 @@ impl Races {
             Thread { clock: Rc::new(counts), told: false }
         };
         let buffers = |(rank, schedule): (usize, &Schedule)| {
-            let at = overlay(schedule);
+            let at = schedule.overlay();
             let (call, size) = (schedule.call(), schedule.size());
             let (input_len, output_len) = (call.input_len(size), call.output_len(size));
             let together = (at.min(0).unsigned_abs(), at.max(0).unsigned_abs());

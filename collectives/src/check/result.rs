@@ -2,10 +2,10 @@
 
 use ringfold_types::{Collective, Rank};
 
+use super::Flaw;
 use super::fold::Fold;
 use super::memory::{Ranks, Value};
 use super::world::World;
-use super::{Flaw, overlay};
 
 impl World<'_> {
     /// Whether the output of a rank is what its call promises.
@@ -26,7 +26,7 @@ impl World<'_> {
             let wrong = Err(Flaw::Result { rank, index: position });
             // In place, what was never written is the input that was there.
             let untouched = Value {
-                shift: overlay(&self.schedules[index]),
+                shift: self.schedules[index].overlay(),
                 from: Ranks::only(index, size),
                 fold: Fold::input(index),
                 finished: false,

@@ -106,7 +106,8 @@ fn a_message_beyond_the_window_cannot_be_overwritten_by_both() {
     });
     let bytes = COUNT * DataType::Bf16.bytes();
     let narrow = |in_place| Conditions { in_place, window_bytes: bytes - 1, offers: false };
-    let waiting = [(Rank(0), 0, 1), (Rank(1), 0, 1)].into();
+    // The sum is the third operation: an exchange of both is tried first.
+    let waiting = [(Rank(0), 0, 2), (Rank(1), 0, 2)].into();
     assert_flaw(&schedules, narrow(true), &Flaw::Deadlock { waiting });
     assert!(check(&schedules, narrow(false)).is_ok(), "nothing is overwritten");
     let wide = Conditions { in_place: true, window_bytes: bytes, offers: false };

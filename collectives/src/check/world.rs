@@ -1,4 +1,4 @@
-//! All ranks of a communicator at once, each a machine with symbolic memory, joined by links.
+//! All ranks of a communicator at once, each a stepper with symbolic memory, joined by links.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -9,13 +9,15 @@ use super::memory::{Memory, Ranks, Run, combine, cut, shifted};
 use super::races::Races;
 use super::stream::Stream;
 use super::tells::Tells;
-use super::{Conditions, Flaw, overlay};
+use super::{Conditions, Flaw};
 use crate::algorithm::Stated;
-use crate::machine::{Action, Machine};
+use crate::program::{Program, Stores, Target, lower};
 use crate::schedule::{Form, Schedule, Source};
+use crate::stepper::{Exchanged, Ports, Progress, Reduction, Stepper};
 
 pub(super) struct World<'s> {
     pub(super) schedules: &'s [Schedule],
+    programs: Vec<Program>,
     pub(super) conditions: Conditions,
     pub(super) nodes: Vec<Node>,
     /// Which lane of which rank knows of which step, where ranks reach into each other's memory.
@@ -25,8 +27,14 @@ pub(super) struct World<'s> {
     pub(super) tells: Option<Tells>,
 }
 
+/// The ports of one rank.
+struct PortsOf<'w, 's> {
+    world: &'w mut World<'s>,
+    index: usize,
+}
+
 pub(super) struct Node {
-    machine: Machine,
+    stepper: Stepper,
     /// What is on the wire to it, by sender and lane.
     links: BTreeMap<(usize, usize), Stream>,
     /// Whether it moved, or someone it talks to did, since it could not go on.
@@ -47,14 +55,18 @@ pub(super) struct Node {
 
 impl<'s> World<'s> {
     pub(super) fn new(schedules: &'s [Schedule], conditions: Conditions) -> Self {
+        let Conditions { in_place, offers: rendezvous, .. } = conditions;
+        let target = Target { in_place, rendezvous, shares_memory: true };
+        let programs: Vec<Program> = schedules.iter().map(|it| lower(it, target)).collect();
         let nodes = schedules
             .iter()
-            .map(|schedule| {
+            .zip(&programs)
+            .map(|(schedule, program)| {
                 let own = Ranks::only(schedule.rank().index(), schedules.len());
-                let mut machine = Machine::new();
-                machine.start(schedule, conditions.in_place.then(|| overlay(schedule)));
+                let mut stepper = Stepper::new();
+                stepper.start(program);
                 Node {
-                    machine,
+                    stepper,
                     links: BTreeMap::new(),
                     is_awake: true,
                     own: own.clone(),
@@ -75,21 +87,19 @@ impl<'s> World<'s> {
             None => Races::between_lanes(schedule, conditions.in_place),
         };
         let lanes = schedules.iter().map(lanes).collect();
-        Self { schedules, conditions, nodes, races, lanes, tells }
+        Self { schedules, programs, conditions, nodes, races, lanes, tells }
     }
 
     pub(super) fn run(mut self) -> Result<Stated, Flaw> {
         while self.nodes.iter().any(|node| node.is_awake) {
             for index in 0..self.nodes.len() {
                 if core::mem::take(&mut self.nodes[index].is_awake) {
-                    for lane in 0..self.schedules[index].lanes().len() {
-                        let moved = self.sweep(index, lane)?;
-                        self.nodes[index].is_awake |= moved;
-                    }
+                    let moved = self.advance(index)?;
+                    self.nodes[index].is_awake |= moved;
                 }
             }
         }
-        if self.nodes.iter().any(|node| !node.machine.is_done()) {
+        if self.nodes.iter().any(|node| !node.stepper.is_done()) {
             return Err(self.deadlock());
         }
         for (index, node) in self.nodes.iter().enumerate() {
@@ -120,46 +130,22 @@ impl<'s> World<'s> {
 
     fn deadlock(&self) -> Flaw {
         let waiting = |(index, node): (usize, &Node)| {
-            let at = node.machine.waiting().map(move |w| (Rank::at(index), w.lane, w.step));
+            let at = node.stepper.waiting().map(move |w| (Rank::at(index), w.lane, w.at));
             at.collect::<Vec<_>>()
         };
         Flaw::Deadlock { waiting: self.nodes.iter().enumerate().flat_map(waiting).collect() }
     }
 
-    fn sweep(&mut self, index: usize, lane: usize) -> Result<bool, Flaw> {
-        let schedules = self.schedules;
-        let schedule = &schedules[index];
-        let mut moved = false;
-        self.nodes[index].machine.sweep(lane);
-        while let Some(action) = self.nodes[index].machine.next(schedule, lane) {
-            let elements = match action {
-                Action::Send { to, src } => self.send(index, lane, to, src)?,
-                Action::Recv { from, dst } => self.recv(index, lane, from, dst)?,
-                Action::Copy { src, dst } => {
-                    let forms = [src, dst].map(|slice| Form::of(slice.buffer));
-                    if forms[0] != forms[1] && schedule.call().collective.reduces() {
-                        let rank = Rank::at(index);
-                        return Err(Flaw::Form { rank, from: rank });
-                    }
-                    let values = self.read(index, src)?;
-                    self.touch((index, lane), index, src, false)?;
-                    self.touch((index, lane), index, dst, true)?;
-                    self.write(index, dst, shifted(values, src, dst))?;
-                    dst.len
-                }
-                Action::Tell => self.tell(index, lane)?,
-                Action::Hear { from } => self.hear(index, lane, from)?,
-                Action::Trade => self.trade(index)?,
-                Action::Put { to, src } => self.put(index, lane, to, src)?,
-                Action::Get { from, src, dst } => self.get(index, lane, from, src, dst)?,
-                Action::Reduce { dst, sources, done } => {
-                    self.reduce(index, lane, dst, sources, done)?
-                }
-            };
-            moved |= elements > 0;
-            self.nodes[index].machine.handle(schedule, lane, elements);
-        }
-        Ok(moved)
+    /// Whether anything of a rank moved.
+    fn advance(&mut self, index: usize) -> Result<bool, Flaw> {
+        let mut stepper = core::mem::take(&mut self.nodes[index].stepper);
+        // Taken out for as long as it runs, since its ports are the world.
+        let programs = core::mem::take(&mut self.programs);
+        let progress =
+            stepper.advance(&programs[index], &mut PortsOf { world: self, index }, usize::MAX);
+        self.programs = programs;
+        self.nodes[index].stepper = stepper;
+        Ok(progress? == Progress::Moved)
     }
 
     fn send(&mut self, index: usize, lane: usize, to: Rank, src: Slice) -> Result<usize, Flaw> {
@@ -216,7 +202,7 @@ impl<'s> World<'s> {
         Ok(dst.len)
     }
 
-    fn put(&mut self, index: usize, lane: usize, to: Rank, src: Slice) -> Result<usize, Flaw> {
+    fn put(&mut self, index: usize, lane: usize, to: Rank, src: Slice) -> Result<(), Flaw> {
         let rank = Rank::at(index);
         if to.index() >= self.nodes.len() || to == rank || src.buffer != Buffer::Output {
             return Err(Flaw::Bounds { rank, slice: src });
@@ -226,7 +212,7 @@ impl<'s> World<'s> {
         self.touch((index, lane), to.index(), src, true)?;
         self.write(to.index(), src, values)?;
         self.nodes[index].sent += src.len;
-        Ok(src.len)
+        Ok(())
     }
 
     fn get(
@@ -236,7 +222,7 @@ impl<'s> World<'s> {
         from: Rank,
         src: Slice,
         dst: Slice,
-    ) -> Result<usize, Flaw> {
+    ) -> Result<(), Flaw> {
         let rank = Rank::at(index);
         let exists = from.index() < self.nodes.len() && from != rank;
         if !exists || src.buffer != Buffer::Stage || dst.buffer == Buffer::Scratch {
@@ -247,24 +233,34 @@ impl<'s> World<'s> {
         self.touch((index, lane), index, dst, true)?;
         self.write(index, dst, shifted(values, src, dst))?;
         self.nodes[index].sent += src.len;
-        Ok(src.len)
+        Ok(())
     }
 
-    fn trade(&mut self, index: usize) -> Result<usize, Flaw> {
+    fn copy(&mut self, index: usize, lane: usize, src: Slice, dst: Slice) -> Result<(), Flaw> {
+        let forms = [src, dst].map(|slice| Form::of(slice.buffer));
+        if forms[0] != forms[1] && self.schedules[index].call().collective.reduces() {
+            let rank = Rank::at(index);
+            return Err(Flaw::Form { rank, from: rank });
+        }
+        let values = self.read(index, src)?;
+        self.touch((index, lane), index, src, false)?;
+        self.touch((index, lane), index, dst, true)?;
+        self.write(index, dst, shifted(values, src, dst))
+    }
+
+    fn swap(&mut self, index: usize) -> Result<(), Flaw> {
         if self.nodes.len() != 2 {
             return Err(Flaw::Turn { rank: Rank::at(index) });
         }
         self.nodes[index].has_traded ^= true;
-        Ok(0)
+        Ok(())
     }
 
     fn reduce(
         &mut self,
         index: usize,
         lane: usize,
-        dst: Slice,
-        sources: &[Source],
-        done: usize,
+        Reduction { dst, sources, done, .. }: Reduction<'_>,
     ) -> Result<usize, Flaw> {
         let rank = Rank::at(index);
         let elements = sources.iter().fold(dst.len, |least, source| match source {
@@ -387,5 +383,81 @@ impl<'s> World<'s> {
             }
         }
         Ok(values)
+    }
+}
+
+impl Ports for PortsOf<'_, '_> {
+    type Error = Flaw;
+
+    fn exchange(&mut self, with: Rank, src: Slice, dst: Slice) -> Result<Exchanged, Flaw> {
+        let bytes =
+            src.len * Form::Element.data_type(self.world.schedules[self.index].call()).bytes();
+        if bytes > self.world.conditions.window_bytes {
+            return Ok(Exchanged::Nothing);
+        }
+        self.send(0, with, src, false)?;
+        let sources = [Source::Local(src), Source::Wire(with, Form::Element)];
+        let reduction = Reduction { dst, sources: &sources, done: 0, in_lines: true };
+        let is_there = self.world.arrived(self.index, 0, with) >= dst.len;
+        if is_there {
+            self.reduce(0, reduction)?;
+        }
+        Ok(if is_there { Exchanged::Both } else { Exchanged::Sent })
+    }
+
+    fn send(&mut self, lane: usize, to: Rank, src: Slice, _: bool) -> Result<usize, Flaw> {
+        self.world.send(self.index, lane, to, src)
+    }
+
+    fn receive(&mut self, lane: usize, from: Rank, dst: Slice, _: Stores) -> Result<usize, Flaw> {
+        self.world.recv(self.index, lane, from, dst)
+    }
+
+    fn copy(&mut self, lane: usize, src: Slice, dst: Slice, _: Stores) -> Result<(), Flaw> {
+        self.world.copy(self.index, lane, src, dst)
+    }
+
+    fn reduce(&mut self, lane: usize, reduction: Reduction<'_>) -> Result<usize, Flaw> {
+        self.world.reduce(self.index, lane, reduction)
+    }
+
+    fn reduce_to_all(
+        &mut self,
+        lane: usize,
+        dst: Slice,
+        sources: &[Source],
+        _: Stores,
+    ) -> Result<(), Flaw> {
+        let reduction = Reduction { dst, sources, done: 0, in_lines: false };
+        self.world.reduce(self.index, lane, reduction)?;
+        let others = (0..self.world.nodes.len()).filter(|other| *other != self.index);
+        others.map(Rank::at).try_for_each(|to| self.world.put(self.index, lane, to, dst))
+    }
+
+    fn put(&mut self, lane: usize, to: Rank, src: Slice) -> Result<(), Flaw> {
+        self.world.put(self.index, lane, to, src)
+    }
+
+    fn get(
+        &mut self,
+        lane: usize,
+        from: Rank,
+        src: Slice,
+        dst: Slice,
+        _: Stores,
+    ) -> Result<(), Flaw> {
+        self.world.get(self.index, lane, from, src, dst)
+    }
+
+    fn signal(&mut self, lane: usize) -> Result<(), Flaw> {
+        self.world.tell(self.index, lane).map(drop)
+    }
+
+    fn wait(&mut self, lane: usize, from: Rank) -> Result<bool, Flaw> {
+        self.world.hear(self.index, lane, from).map(|heard| heard == 1)
+    }
+
+    fn swap(&mut self) -> Result<(), Flaw> {
+        self.world.swap(self.index)
     }
 }

@@ -6,7 +6,8 @@ use ringfold_topology::Layout;
 use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{Buffer, Call, Collective, DataType, Rank, ReduceOp};
 
-use super::{Traffic, price};
+use super::price;
+use super::traffic::Traffic;
 use crate::algorithm::{Algorithm, Plan};
 use crate::schedule::{Schedule, Step};
 use crate::stage::pieces;

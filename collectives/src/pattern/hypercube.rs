@@ -5,7 +5,8 @@ use core::ops::Range;
 
 use ringfold_types::{Rank, Slice};
 
-use crate::schedule::Builder;
+use crate::crossing::Messages;
+use crate::schedule::{Builder, Form};
 
 /// The largest hypercube for which there are ranks enough.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +78,31 @@ impl Cube {
     /// Whether a rank is folded into the one on `corner`.
     pub(crate) const fn stands_for_two(&self, corner: usize) -> bool {
         corner < self.folded
+    }
+
+    /// States the messages of an all-reduce of `count` elements, which ranks have in `own` form.
+    ///
+    /// A folded rank sends its input and gets the result. `exchange` states the messages from a
+    /// corner's rank to that of its neighbour in a round: the form is that of the sender's sums.
+    pub(crate) fn state(
+        &self,
+        messages: &mut Messages<'_>,
+        count: usize,
+        own: Form,
+        exchange: impl Fn(&mut Messages<'_>, [Rank; 2], Form, u32),
+    ) {
+        for corner in 0..self.corners() {
+            let rank = self.rank(corner);
+            if let Role::Corner(_, Some(folded)) = self.role(rank) {
+                messages.send(folded, rank, own, count);
+                messages.send(rank, folded, Form::Element, count);
+            }
+            for round in 0..self.dimensions {
+                let is_own = round == 0 && !self.stands_for_two(corner);
+                let sums = if is_own { own } else { Form::Accumulator };
+                exchange(messages, [rank, self.rank(neighbour(corner, round))], sums, round);
+            }
+        }
     }
 
     /// The blocks that `corner` still has, of as many as there are corners, when they were halved

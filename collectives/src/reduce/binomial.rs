@@ -19,15 +19,23 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
-use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::chunks;
 use crate::crossing::Messages;
 use crate::pattern::host_tree::RootedTree;
 use crate::pattern::tree::Child;
 use crate::schedule::{Builder, Form, Schedule, Source};
 
-pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::Reduce, name: "binomial", schedule, stated, messages };
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    collective: Collective::Reduce,
+    name: "binomial",
+    needs: Needs::Links,
+    way: Way::Pipelines(1),
+    schedule,
+    stated,
+    moved,
+    messages,
+};
 
 /// Partial sums that a rank keeps: some leave while the next is made.
 const SUMS: usize = 4;
@@ -47,9 +55,15 @@ fn messages(messages: &mut Messages<'_>) {
     }
 }
 
-/// What a child sends up.
+/// The form in which a child sends its sums up: a leaf has only its input.
 const fn form_of(child: &Child) -> Form {
     if child.is_leaf { Form::Element } else { Form::Accumulator }
+}
+
+/// The root takes more than any rank sends.
+fn moved(call: &Call, layout: &Layout, _: usize) -> Moved {
+    let (_, children) = RootedTree::new(layout, call.root).extent();
+    Moved::sums(call, layout, call.count * children)
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {

@@ -13,14 +13,22 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::chunks;
 use crate::crossing::Messages;
 use crate::pattern::ring;
 use crate::schedule::{Builder, Form, Schedule, Source};
 
-pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::Reduce, name: "ring", schedule, stated, messages };
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    collective: Collective::Reduce,
+    name: "ring",
+    needs: Needs::Links,
+    way: Way::Pipelines(1),
+    schedule,
+    stated,
+    moved: Moved::sums,
+    messages,
+};
 
 /// Partial sums that a rank keeps for a lane, whose chunks follow each other in such numbers: some
 /// leave while the next is made.

@@ -15,14 +15,22 @@ use ringfold_topology::Layout;
 use ringfold_types::limits::POSTED_MAX;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::chunks;
 use crate::crossing::Messages;
 use crate::pattern::ring;
 use crate::schedule::{Builder, Form, Schedule, Source};
 
-pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::ReduceScatter, name: "direct", schedule, stated, messages };
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    collective: Collective::ReduceScatter,
+    name: "direct",
+    needs: Needs::Links,
+    way: Way::Direct,
+    schedule,
+    stated,
+    moved: Moved::sums,
+    messages,
+};
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();

@@ -23,7 +23,7 @@ use core::ops::Range;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
-use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::crossing::Messages;
 use crate::pattern::halves::{Halving, halvings, longest_chain};
 use crate::schedule::{Builder, Form, Schedule, Source};
@@ -31,8 +31,11 @@ use crate::schedule::{Builder, Form, Schedule, Source};
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::ReduceScatter,
     name: "halving",
+    needs: Needs::Links,
+    way: Way::Exchange,
     schedule,
     stated,
+    moved: Moved::sums,
     messages,
 };
 

@@ -18,14 +18,22 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
-use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::{chunks, part};
 use crate::crossing::Messages;
 use crate::pattern::ring;
 use crate::schedule::{Builder, Form, Schedule, Source};
 
-pub(super) const ALGORITHM: Algorithm =
-    Algorithm { collective: Collective::ReduceScatter, name: "ring", schedule, stated, messages };
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    collective: Collective::ReduceScatter,
+    name: "ring",
+    needs: Needs::Links,
+    way: Way::Ring,
+    schedule,
+    stated,
+    moved: Moved::sums,
+    messages,
+};
 
 /// Chunks of a block that go around together.
 const IN_FLIGHT: usize = 4;

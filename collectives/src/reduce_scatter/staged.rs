@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::chunks;
 use crate::schedule::{Builder, Schedule, Source};
 use crate::stage::{Stage, piece_len};
@@ -22,14 +22,22 @@ use crate::stage::{Stage, piece_len};
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::ReduceScatter,
     name: "staged",
+    needs: Needs::Stage,
+    way: Way::Direct,
     schedule,
     stated,
+    moved,
     messages: |_| {},
 };
 
 fn stated(_: &Call, layout: &Layout) -> Stated {
     let steps = (layout.size() - 1).min(1);
     Stated { steps, sent: steps }
+}
+
+fn moved(call: &Call, layout: &Layout, _: usize) -> Moved {
+    let size = layout.size();
+    Moved { moved: call.count * (size - 1), summed: call.count * size }
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {

@@ -10,7 +10,8 @@ use ringfold_topology::Layout;
 use ringfold_types::limits::{PLAN_ROWS_MAX, RANKS_MAX};
 use ringfold_types::{Call, Collective};
 
-use super::{Constraints, is_possible};
+use super::constraints::Constraints;
+use super::possible::is_possible;
 use crate::algorithm::Algorithm;
 
 /// Times of calls by several algorithms, for some numbers of ranks and hosts and some sizes.

@@ -1,43 +1,26 @@
-//! Which algorithm, and in which chunks: of those that the user allows, the one that was measured
-//! to be the fastest, or where nothing was measured the cheapest by `cost`.
+//! The choice of an algorithm and of its chunks. Of the algorithms that the user allows, `select`
+//! takes the one that was measured to be the fastest. Where nothing was measured, it takes the
+//! cheapest by `cost`.
 
 mod constraints;
 mod measured;
+mod possible;
 
 use alloc::vec::Vec;
 
 use ringfold_topology::Layout;
-use ringfold_types::limits::FRAME_BYTES_MAX;
-use ringfold_types::{Call, Collective};
+use ringfold_types::Call;
 
 use crate::algorithm::Algorithm;
 use crate::cost::price;
-use crate::crossing::stated;
-use crate::schedule::Form;
-use crate::stage::pieces;
 
 pub use constraints::{Constraints, InvalidConstraints};
 pub use measured::{InvalidMeasurements, Measurements, Row, buffer_bytes};
-
-/// Bytes of accumulators in a chunk of a message of ordinary length: small enough to stay in the
-/// cache between arriving and being passed on, large enough for the cost of a message not to
-/// matter.
-const CHUNK_BYTES: usize = 64 * 1024;
-
-/// The same of ranks that reach each other by RDMA, where a message costs more: as measured over
-/// soft-RoCE.
-const RDMA_CHUNK_BYTES: usize = 256 * 1024;
-
-/// Steps of a lane that chunks grow for: a longer schedule would take longer to make and to read
-/// than it saves.
-const STEPS_WANTED: usize = 8192;
+pub use possible::{chunk_len, is_possible};
 
 /// Ranks up to which each may have links to all others. Each link takes memory and descriptors of
 /// both ends, so that those of all pairs would soon take more than the call is worth.
 const DIRECT_RANKS_MAX: usize = 64;
-
-/// Pieces of a staged call, times ranks: each takes about five steps for each rank.
-const PIECES_MOST: usize = STEPS_WANTED / 5;
 
 /// The algorithm that is likely to finish `call` first. All ranks choose the same.
 ///
@@ -56,7 +39,7 @@ pub fn select(
     let possible = |algorithm: &Algorithm| is_possible(algorithm, call, layout);
     let allowed = |algorithm: &Algorithm| possible(algorithm) && constraints.allow(algorithm);
     let estimated = |algorithm: &Algorithm| {
-        let has_few_links = layout.size() <= DIRECT_RANKS_MAX || !algorithm.is_direct();
+        let has_few_links = has_few_links(algorithm, layout.size());
         allowed(algorithm) && has_few_links && !algorithm.is_attached()
     };
     // Where only algorithms for shared memory are wanted, other calls are free.
@@ -67,20 +50,9 @@ pub fn select(
         .unwrap_or_else(|| &Algorithm::of(call.collective)[0])
 }
 
-/// Whether `algorithm` can perform `call` on ordinary buffers.
-#[must_use]
-pub fn is_possible(algorithm: &Algorithm, call: &Call, layout: &Layout) -> bool {
-    let is_staged = algorithm.needs_stage();
-    let is_short = || {
-        let (size, chunk) = (layout.size(), chunk_len(call, layout));
-        pieces(call, size, chunk) * size <= PIECES_MOST
-    };
-    !algorithm.needs_windows() && (!is_staged || layout.shares_memory() && is_short())
-}
-
-/// As `select`, for a call whose buffers are windows: memory that every rank has mapped. What was
-/// measured without them says nothing of algorithms for them. If `layout` shares memory, a call may
-/// go through stages all the same.
+/// As `select`, for a call whose buffers are windows: memory that every rank has mapped.
+/// Measurements without windows say nothing of algorithms for them. If `layout` shares memory, a
+/// call may go through stages all the same.
 ///
 /// # Panics
 /// If `layout` has no ranks.
@@ -121,7 +93,7 @@ fn cheapest_on_rails(
     let mut known: Vec<&Algorithm> = Algorithm::of(call.collective).iter().collect();
     known.retain(|algorithm| fits(algorithm));
     known.sort_by_cached_key(|algorithm| price(algorithm, call, layout, chunk_len(call, layout)));
-    known.into_iter().find(|it| stated(it, call, layout).off_rail.messages == 0)
+    known.into_iter().find(|it| it.crossing(call, layout).off_rail.messages == 0)
 }
 
 /// The shortest messages for which attached algorithms are tried: others fit the cache so well that
@@ -133,33 +105,20 @@ const ATTACHED_BYTES_MIN: usize = 32 * 1024;
 const ATTACHED_BUFFER_BYTES_MAX: usize = 32 << 20;
 
 /// Whether ranks that share memory try an attached algorithm for such a call. Only for calls that
-/// can be repeated: what they write is not what they read.
+/// can be repeated, which combine nothing and write nothing that they read.
 #[must_use]
 pub fn may_be_attached(call: &Call, ranks: usize) -> bool {
-    let is_repeatable = matches!(call.collective, Collective::AllGather | Collective::Broadcast);
+    let mut known = Algorithm::of(call.collective).iter();
+    let Some(attached) = known.find(|algorithm| algorithm.is_attached()) else { return false };
     let message = call.count.saturating_mul(call.data_type.bytes());
     let fits =
         message >= ATTACHED_BYTES_MIN && buffer_bytes(call, ranks) <= ATTACHED_BUFFER_BYTES_MAX;
-    let has_few_links = ranks <= DIRECT_RANKS_MAX || call.collective == Collective::Broadcast;
-    ranks > 1 && is_repeatable && fits && has_few_links
+    ranks > 1 && !call.collective.reduces() && fits && has_few_links(attached, ranks)
 }
 
-/// Elements that are passed on at a time. All ranks choose the same.
-#[must_use]
-pub fn chunk_len(call: &Call, layout: &Layout) -> usize {
-    let size = layout.size();
-    let total = call.input_len(size).max(call.output_len(size));
-    // Rings take about four steps for a chunk, trees one per neighbour and two more.
-    let steps_each = 4 + size.max(1).ilog2() as usize;
-    let chunks = STEPS_WANTED / steps_each;
-    let bytes = Form::Accumulator.data_type(call).bytes();
-    let wanted = match (layout.has_rdma(), layout.hosts()) {
-        (true, _) => RDMA_CHUNK_BYTES,
-        (false, 0..=1) => CHUNK_BYTES,
-        // What the receiver has at once when it wakes.
-        (false, _) => FRAME_BYTES_MAX,
-    };
-    (wanted / bytes).max(total.div_ceil(chunks).next_power_of_two())
+/// Whether no rank has links to more others than it should.
+fn has_few_links(algorithm: &Algorithm, ranks: usize) -> bool {
+    ranks <= DIRECT_RANKS_MAX || !algorithm.is_direct()
 }
 
 #[cfg(test)]

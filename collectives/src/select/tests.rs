@@ -8,9 +8,10 @@ use ringfold_topology::{Crowd, Layout};
 use ringfold_types::limits::{FRAME_BYTES_MAX, LINK_BYTES_MIN};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
+use super::possible::STEPS_WANTED;
 use super::{
-    Constraints, InvalidConstraints, Measurements, STEPS_WANTED, chunk_len, is_possible,
-    may_be_attached, select, select_in_windows,
+    Constraints, InvalidConstraints, Measurements, chunk_len, is_possible, may_be_attached, select,
+    select_in_windows,
 };
 use crate::algorithm::{Algorithm, Plan};
 

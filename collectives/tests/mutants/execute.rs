@@ -1,16 +1,19 @@
 //! Runs the schedules of all ranks on real numbers: two calls in a row, in a random order of
 //! events.
 //!
-//! It shares nothing with `check` but the machine. Chance decides all that may happen at any time:
+//! It shares nothing with `check` but `lower` and the stepper. Chance decides all that may happen at any time:
 //! which lane of which rank moves next, how much of a message a link accepts and a receiver takes,
 //! whether a receiver reads an offer ahead, and how far one rank is in the second call while
 //! another is still in the first.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 
-use ringfold_collectives::check::{Conditions, overlay};
+use ringfold_collectives::check::Conditions;
 use ringfold_collectives::schedule::{Form, Source};
-use ringfold_collectives::{Action, Machine, Schedule};
+use ringfold_collectives::{
+    Exchanged, Ports, Program, Reduction, Schedule, Stepper, Stores, Target, lower,
+};
 use ringfold_types::limits::{STAGE_BYTES, STAGE_HALF_BYTES};
 use ringfold_types::{Buffer, Collective, DataType, Rank, Slice};
 
@@ -44,6 +47,7 @@ pub(crate) fn execute(
 
 struct Job<'s> {
     schedules: &'s [Schedule],
+    programs: Rc<[Program]>,
     conditions: Conditions,
     numbers: Numbers,
     random: Random,
@@ -56,7 +60,7 @@ struct Job<'s> {
 }
 
 struct Member {
-    machine: Machine,
+    stepper: Stepper,
     /// The call that it is in; `CALLS` after the last.
     call: usize,
     /// Input, then output; in place both begin where they do in the one.
@@ -93,6 +97,109 @@ fn finish(sum: f32) -> f32 {
     2.0 * sum + 1.0
 }
 
+/// The ports of one rank, which do all that is possible, or a random part of that.
+struct Hands<'j, 's> {
+    job: &'j mut Job<'s>,
+    rank: usize,
+    all: bool,
+}
+
+impl Ports for Hands<'_, '_> {
+    type Error = String;
+
+    fn exchange(&mut self, with: Rank, src: Slice, dst: Slice) -> Result<Exchanged, String> {
+        let fits = src.len * DataType::F32.bytes() <= self.job.conditions.window_bytes;
+        if !fits || self.job.random.below(2) == 0 {
+            return Ok(Exchanged::Nothing);
+        }
+        self.send(0, with, src, false)?;
+        let link = (self.job.other(self.rank, with)?, self.rank, 0);
+        if self.job.arrived(link) < dst.len {
+            return Ok(Exchanged::Sent);
+        }
+        let sources = [Source::Local(src), Source::Wire(with, Form::Element)];
+        self.job.reduce((self.rank, 0), dst, &sources, 0, true)?;
+        Ok(Exchanged::Both)
+    }
+
+    fn send(&mut self, lane: usize, to: Rank, src: Slice, _: bool) -> Result<usize, String> {
+        let to = self.job.other(self.rank, to)?;
+        self.job.send((self.rank, to, lane), src, self.all)
+    }
+
+    fn receive(&mut self, lane: usize, from: Rank, dst: Slice, _: Stores) -> Result<usize, String> {
+        let link = (self.job.other(self.rank, from)?, self.rank, lane);
+        let there = self.job.arrived(link).min(dst.len);
+        let dst = dst.take(self.job.some(there, self.all));
+        let form = self.job.form(Form::of(dst.buffer));
+        let values = self.job.take(link, dst.len, form)?;
+        self.job.write(self.rank, self.rank, dst, &values)?;
+        Ok(dst.len)
+    }
+
+    fn copy(&mut self, _: usize, src: Slice, dst: Slice, _: Stores) -> Result<(), String> {
+        let mut values = self.job.read(self.rank, self.rank, src)?;
+        if self.job.form(Form::of(src.buffer)) != self.job.form(Form::of(dst.buffer)) {
+            values.fill(GARBAGE);
+        }
+        self.job.write(self.rank, self.rank, dst, &values)
+    }
+
+    fn reduce(&mut self, lane: usize, reduction: Reduction<'_>) -> Result<usize, String> {
+        let Reduction { dst, sources, done, .. } = reduction;
+        self.job.reduce((self.rank, lane), dst, sources, done, self.all)
+    }
+
+    fn reduce_to_all(
+        &mut self,
+        lane: usize,
+        dst: Slice,
+        sources: &[Source],
+        _: Stores,
+    ) -> Result<(), String> {
+        self.job.reduce((self.rank, lane), dst, sources, 0, true)?;
+        let (size, rank) = (self.job.ranks.len(), self.rank);
+        let others = (0..size).filter(|other| *other != rank);
+        others.map(Rank::at).try_for_each(|to| self.put(lane, to, dst))
+    }
+
+    fn put(&mut self, _: usize, to: Rank, src: Slice) -> Result<(), String> {
+        let values = self.job.read(self.rank, self.rank, src)?;
+        let to = self.job.other(self.rank, to)?;
+        self.job.write(self.rank, to, src, &values)
+    }
+
+    fn get(
+        &mut self,
+        _: usize,
+        from: Rank,
+        src: Slice,
+        dst: Slice,
+        _: Stores,
+    ) -> Result<(), String> {
+        let from = self.job.other(self.rank, from)?;
+        let values = self.job.read(self.rank, from, src)?;
+        self.job.write(self.rank, self.rank, dst, &values)
+    }
+
+    fn signal(&mut self, _: usize) -> Result<(), String> {
+        self.job.ranks[self.rank].told += 1;
+        Ok(())
+    }
+
+    fn wait(&mut self, _: usize, from: Rank) -> Result<bool, String> {
+        let from = self.job.other(self.rank, from)?;
+        let is_told = self.job.ranks[from].told > self.job.ranks[self.rank].heard[from];
+        self.job.ranks[self.rank].heard[from] += usize::from(is_told);
+        Ok(is_told)
+    }
+
+    fn swap(&mut self) -> Result<(), String> {
+        self.job.ranks[self.rank].has_traded ^= true;
+        Ok(())
+    }
+}
+
 impl<'s> Job<'s> {
     fn new(
         schedules: &'s [Schedule],
@@ -101,7 +208,7 @@ impl<'s> Job<'s> {
         random: Random,
     ) -> Self {
         let member = |schedule: &Schedule| Member {
-            machine: Machine::new(),
+            stepper: Stepper::new(),
             call: 0,
             user: Vec::new(),
             scratch: vec![GARBAGE; schedule.scratch_len()],
@@ -113,7 +220,20 @@ impl<'s> Job<'s> {
         };
         let ranks = schedules.iter().map(member).collect();
         let (links, has_offered, outputs) = (BTreeMap::new(), false, Vec::new());
-        Self { schedules, conditions, numbers, random, ranks, links, has_offered, outputs }
+        let Conditions { in_place, offers: rendezvous, .. } = conditions;
+        let target = Target { in_place, rendezvous, shares_memory: true };
+        let programs = schedules.iter().map(|schedule| lower(schedule, target)).collect();
+        Self {
+            schedules,
+            programs,
+            conditions,
+            numbers,
+            random,
+            ranks,
+            links,
+            has_offered,
+            outputs,
+        }
     }
 
     fn run(mut self) -> Result<Vec<Vec<u32>>, String> {
@@ -160,7 +280,7 @@ impl<'s> Job<'s> {
         member.user = vec![GARBAGE; len];
         member.user[begin..begin + input].copy_from_slice(&values);
         member.scratch.fill(GARBAGE);
-        member.machine.start(schedule, in_place.then(|| overlay(schedule)));
+        member.stepper.start(&self.programs[rank]);
     }
 
     /// The user of a rank looks at its output.
@@ -233,7 +353,7 @@ impl<'s> Job<'s> {
     /// Where a buffer begins in the user's memory.
     fn begin_of(&self, rank: usize, buffer: Buffer) -> usize {
         let schedule = &self.schedules[rank];
-        let at = overlay(schedule);
+        let at = schedule.overlay();
         match (buffer, self.conditions.in_place) {
             (Buffer::Input, true) => at.min(0).unsigned_abs(),
             (Buffer::Output, true) => at.max(0).unsigned_abs(),
@@ -293,85 +413,23 @@ impl<'s> Job<'s> {
         if self.ranks[rank].call == CALLS {
             return Ok(false);
         }
-        let schedules = self.schedules;
-        let (schedule, mut moved) = (&schedules[rank], false);
-        self.ranks[rank].machine.sweep(lane);
-        while let Some(action) = self.ranks[rank].machine.next(schedule, lane) {
-            let elements = self.act(rank, lane, action, all)?;
-            moved |= elements > 0 || core::mem::take(&mut self.has_offered);
-            self.ranks[rank].machine.handle(schedule, lane, elements);
-            if !all && self.random.below(3) == 0 {
-                break;
-            }
-        }
-        if self.ranks[rank].machine.is_done() {
+        let programs = Rc::clone(&self.programs);
+        let mut stepper = core::mem::take(&mut self.ranks[rank].stepper);
+        let budget = if all { usize::MAX } else { 1 + self.random.below(4) };
+        let mut hands = Hands { job: self, rank, all };
+        let moved = stepper.advance_lane(&programs[rank], lane, &mut hands, budget);
+        let is_done = stepper.is_done();
+        self.ranks[rank].stepper = stepper;
+        let moved = moved? || core::mem::take(&mut self.has_offered);
+        if is_done {
             self.end(rank)?;
-            moved = true;
         }
-        Ok(moved)
+        Ok(moved || is_done)
     }
 
     /// How much of what is there is taken now.
     fn some(&mut self, there: usize, all: bool) -> usize {
         if all || self.random.below(2) == 0 { there } else { self.random.below(there + 1) }
-    }
-
-    fn act(
-        &mut self,
-        rank: usize,
-        lane: usize,
-        action: Action<'_>,
-        all: bool,
-    ) -> Result<usize, String> {
-        match action {
-            Action::Send { to, src } => self.send((rank, self.other(rank, to)?, lane), src, all),
-            Action::Recv { from, dst } => {
-                let link = (self.other(rank, from)?, rank, lane);
-                let there = self.arrived(link).min(dst.len);
-                let dst = dst.take(self.some(there, all));
-                let form = self.form(Form::of(dst.buffer));
-                let values = self.take(link, dst.len, form)?;
-                self.write(rank, rank, dst, &values)?;
-                Ok(dst.len)
-            }
-            Action::Copy { src, dst } => {
-                let mut values = self.read(rank, rank, src)?;
-                if self.form(Form::of(src.buffer)) != self.form(Form::of(dst.buffer)) {
-                    values.fill(GARBAGE);
-                }
-                self.write(rank, rank, dst, &values)?;
-                Ok(dst.len)
-            }
-            Action::Put { to, src } => {
-                let values = self.read(rank, rank, src)?;
-                let to = self.other(rank, to)?;
-                self.write(rank, to, src, &values)?;
-                Ok(src.len)
-            }
-            Action::Get { from, src, dst } => {
-                let from = self.other(rank, from)?;
-                let values = self.read(rank, from, src)?;
-                self.write(rank, rank, dst, &values)?;
-                Ok(dst.len)
-            }
-            Action::Tell => {
-                self.ranks[rank].told += 1;
-                Ok(1)
-            }
-            Action::Hear { from } => {
-                let from = self.other(rank, from)?;
-                let is_told = self.ranks[from].told > self.ranks[rank].heard[from];
-                self.ranks[rank].heard[from] += usize::from(is_told);
-                Ok(usize::from(is_told))
-            }
-            Action::Trade => {
-                self.ranks[rank].has_traded ^= true;
-                Ok(0)
-            }
-            Action::Reduce { dst, sources, done } => {
-                self.reduce((rank, lane), dst, sources, done, all)
-            }
-        }
     }
 
     /// Its number, if it is another rank.

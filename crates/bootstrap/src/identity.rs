@@ -156,6 +156,21 @@ impl Identity {
     }
 }
 
+impl Rendezvous {
+    /// Whether the ranks meet at an address that no other host reaches.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Alone => true,
+            Self::Ports { hosts, .. } => hosts.iter().all(|host| is_loopback(host)),
+            Self::Ask { address } => address
+                .rsplit_once(':')
+                .is_some_and(|(host, _)| is_loopback(host.trim_matches(['[', ']']))),
+            Self::Kvs(_) => false,
+        }
+    }
+}
+
 impl fmt::Display for Launcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

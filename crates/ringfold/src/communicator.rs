@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::interface::Choice;
-use ringfold_bootstrap::{Aborter, Complaint, Control, Verdict, Who, show_connections};
+use ringfold_bootstrap::{Aborter, Complaint, Verdict, Who, show_connections};
 use ringfold_collectives::select::Constraints;
 use ringfold_lend::expose;
 use ringfold_reduce::scale;
@@ -15,10 +15,11 @@ use ringfold_types::{Call, Collective, Rank, ReduceOp, limits};
 use crate::config::{Config, LONGEST};
 use crate::engine::{Engine, Trouble};
 use crate::error::{Error, Failure};
-use crate::join::join;
 use crate::memory::{Memory, Shape, User};
 use crate::pair::Begun;
 use crate::plans::{Entry, Plans};
+use crate::setup::{Parts, join};
+use crate::wait::Patience;
 use crate::watch::Watch;
 use crate::window::Windowing;
 
@@ -56,16 +57,6 @@ pub struct Communicator {
     interface: Option<Choice>,
 }
 
-/// What a communicator is put together from.
-pub(crate) struct Parts {
-    pub(crate) layout: Layout,
-    pub(crate) engine: Engine,
-    pub(crate) plans: Plans,
-    pub(crate) control: Control,
-    pub(crate) timeout: Duration,
-    pub(crate) interface: Option<Choice>,
-}
-
 /// How long a rank that noticed trouble waits for the verdict before it states its own. The control
 /// thread has a verdict far sooner, even if rank 0 dies or stops, so only a rank without one waits.
 const JUDGEMENT: Duration = Duration::from_millis(5 * limits::HUB_SILENCE_MS);
@@ -93,11 +84,13 @@ impl Communicator {
     /// [`Error::Init`].
     pub fn init_with(config: &Config) -> Result<Self, Error> {
         show_connections(close_in_children);
-        Ok(Self::new(join(config)?))
+        Ok(Self::new(config, join(config)?))
     }
 
-    pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { layout, engine, mut plans, control, timeout, interface } = parts;
+    pub(crate) fn new(config: &Config, parts: Parts) -> Self {
+        let Parts { layout, crowd, router, control, interface } = parts;
+        let patience = Patience::new(crowd, router.shares_memory());
+        let mut plans = Plans::new(config);
         let windows = Windowing::new(&plans);
         if layout.shares_memory() {
             plans.hold_contests();
@@ -106,10 +99,10 @@ impl Communicator {
             windows,
             rank: control.rank(),
             layout,
-            engine,
+            engine: Engine::new(router, patience),
             plans,
             control: Some(Watch::new(control)),
-            timeout,
+            timeout: config.timeout,
             seq: 0,
             failed: None,
             scratch: Bytes::default(),

@@ -7,7 +7,7 @@ use ringfold_bootstrap::Verdict;
 use ringfold_types::{Call, Rank};
 
 use crate::config::ConfigError;
-use crate::init_error::InitError;
+use crate::setup::InitError;
 
 /// Why a call, or the making of a communicator, failed.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -20,19 +20,16 @@
 //! the transports of `router` and the buffers of `memory`, `short` does without a machine what is
 //! done at once, `window` makes buffers that all ranks of a host reach, `windowed` and `reach` are
 //! about calls in them, `wait` is about having nothing to do, `watch` notices that the
-//! job has failed, `join` brings the ranks together, `setup` agrees on the fabric between them,
-//! `config` holds the settings, `settings` compares those that must be the same.
+//! job has failed, `setup` brings the ranks together, `config` holds the settings.
 #![forbid(unsafe_code)]
 
 mod calls;
-mod card;
 mod communicator;
 pub mod config;
 mod contest;
+mod digest;
 mod engine;
 mod error;
-mod init_error;
-mod join;
 pub mod local;
 mod memory;
 mod pair;
@@ -42,7 +39,6 @@ mod plans;
 mod reach;
 mod router;
 mod rows;
-mod settings;
 mod setup;
 mod short;
 mod stage;
@@ -52,24 +48,20 @@ mod window;
 mod windowed;
 
 pub use calls::Buffers;
-pub use card::UnreadableCard;
-#[doc(hidden)]
-pub use card::is_card;
 pub use communicator::Communicator;
 pub use config::Config;
 pub use error::{Error, Failure};
-pub use init_error::InitError;
-pub use join::evidence;
 pub use ringfold_bootstrap::interface::{Choice, Reason};
 pub use ringfold_bootstrap::{Aborter, Verdict};
 pub use ringfold_reduce::{Element, F8E4M3, F8E5M2};
 pub use ringfold_topology::Layout;
 pub use ringfold_types::limits;
 pub use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Scale};
-pub use settings::DifferentSettings;
+pub use setup::{
+    DifferentSettings, InitError, TopologyError, UnreadableEvidence, UnreadablePeerInfo, evidence,
+};
 #[doc(hidden)]
-pub use setup::is_evidence;
-pub use setup::{TopologyError, UnreadableEvidence};
+pub use setup::{is_evidence, is_peer_info};
 pub use window::Window;
 pub use windowed::Windows;
 

@@ -8,14 +8,11 @@ use ringfold_transport::Transport;
 use ringfold_transport::local::Local;
 use ringfold_types::limits::CHANNELS_MAX;
 
-use crate::communicator::{Communicator, Parts};
+use crate::communicator::Communicator;
 use crate::config::Config;
-use crate::engine::Engine;
 use crate::error::Error;
-use crate::init_error::InitError;
-use crate::plans::Plans;
 use crate::router::{Router, Via};
-use crate::wait::Patience;
+use crate::setup::{InitError, Parts};
 
 /// Runs `rank_main` on `size` threads, each with its rank of one communicator, and returns what
 /// they returned, in rank order. Settings are those of the environment, as for
@@ -96,15 +93,8 @@ pub(crate) fn communicators_over(
     let layout = Layout::one_host(size).with_crowd(crowd).with_channels(channels.into());
     let communicator = |(end, control): (Box<dyn Transport>, _)| {
         let router = Router::new(vec![Via::Messages(end)], vec![0; size], vec!["local"; size]);
-        let patience = Patience::new(crowd, router.shares_memory());
-        Communicator::new(Parts {
-            layout: layout.clone(),
-            engine: Engine::new(router, patience),
-            plans: Plans::new(config),
-            control,
-            timeout: config.timeout,
-            interface: None,
-        })
+        let parts = Parts { layout: layout.clone(), crowd, router, control, interface: None };
+        Communicator::new(config, parts)
     };
     Ok(ends.into_iter().zip(controls).map(communicator).collect())
 }

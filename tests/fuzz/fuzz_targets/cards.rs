@@ -4,5 +4,5 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    let _ = ringfold::is_card(bytes);
+    let _ = ringfold::is_peer_info(bytes);
 });

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Notes;
+use super::notes::Notes;
 use super::ports::{Slot, Slots, because};
 use crate::evidence::Source;
 use crate::fabric::Place;

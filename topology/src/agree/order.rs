@@ -3,9 +3,11 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use super::agreement::AgreedHost;
+use super::known::Known;
 use super::networks;
+use super::notes::Notes;
 use super::ports::Slots;
-use super::{AgreedHost, Known, Notes};
 use crate::certainty::{Certainty, Finding};
 use crate::evidence::{HostPath, Source};
 

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Known, Notes};
+use super::known::Known;
+use super::notes::Notes;
 use crate::evidence::{Attached, Source};
 use crate::fabric::Place;
 use crate::machine::Network;

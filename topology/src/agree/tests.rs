@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use super::*;
-use crate::evidence::{Attached, HostPath, PortEvidence};
+use crate::evidence::{Attached, Evidence, HostPath, PortEvidence};
+use crate::fabric::Place;
 use crate::machine::Network;
 
 /// A small generator of random numbers (splitmix64).

@@ -3,11 +3,12 @@
 //! Readers of `ibnetdiscover`, `iblinkinfo`, LLDP and the like make a `Fabric`. `classify` says
 //! what kind it is and which ports share a rail.
 
-mod classify;
+mod classification;
 mod graph;
 mod grid;
 mod groups;
 mod levels;
+mod net;
 mod nets;
 mod oddities;
 mod order;
@@ -21,7 +22,8 @@ mod verdict;
 
 use crate::digest::Digest;
 
-pub use classify::{Classification, HostPlace, Kind, Oddity, Place, Ratio, classify};
+pub use classification::{Classification, HostPlace, Kind, Oddity, Place, Ratio};
+pub use verdict::classify;
 
 /// A fabric as one reader saw it. Indices into `switches` and `ports` name its parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,7 +6,8 @@ use super::Oddity;
 use super::graph::Graph;
 use super::groups::Groups;
 use super::levels::Levels;
-use super::nets::{Nets, Role};
+use super::net::Role;
+use super::nets::Nets;
 use super::rails::Rails;
 use super::sets::mode;
 

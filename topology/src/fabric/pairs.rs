@@ -1,7 +1,7 @@
 //! Pairs of networks: the hosts and devices that have ports in both.
 
 use super::graph::Graph;
-use super::nets::Net;
+use super::net::Net;
 use super::sets::Sets;
 
 /// Half of so few hosts are enough to be the same hosts.

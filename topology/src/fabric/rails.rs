@@ -18,7 +18,8 @@ use std::collections::BTreeMap;
 use super::graph::Graph;
 use super::groups::Groups;
 use super::levels::Levels;
-use super::nets::{Nets, Stack};
+use super::net::Stack;
+use super::nets::Nets;
 use super::sets::{Sets, mode, natural};
 use crate::certainty::Certainty;
 

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use super::graph::Graph;
 use super::grid::{self, Grid};
 use super::levels::Levels;
-use super::nets::Net;
+use super::net::Net;
 use super::sets::mode;
 use super::{Kind, Ratio};
 use crate::certainty::Certainty;

@@ -22,8 +22,11 @@ const KINDS_TRIED: usize = 64;
 /// Networks that cannot be recognised may be so many times as large as those that can.
 const UNRECOGNISED_MAX: usize = 3;
 
-/// Classifies a fabric.
-pub(super) fn classify(fabric: &Fabric) -> Classification {
+/// Classifies a fabric. Takes time and memory in proportion to the fabric.
+///
+/// A fabric that cannot be, as one with two switches of one identifier, is unknown.
+#[must_use]
+pub fn classify(fabric: &Fabric) -> Classification {
     let mut odd = Vec::new();
     let graph = Graph::of(fabric, &mut odd);
     if graph.is_broken {

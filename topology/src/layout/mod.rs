@@ -16,7 +16,7 @@ use ringfold_types::Rank;
 use crate::order::{Order, aligned, carriers, chain, ring};
 use hosts::Hosts;
 pub use level::Level;
-pub use reach::Reach;
+pub use reach::{RankReach, Reach};
 
 /// Where the ranks of a communicator are.
 ///
@@ -57,15 +57,6 @@ pub struct Path {
     pub group: u32,
     /// The machine, unique over all groups. Hosts share one where they are containers of it.
     pub machine: u32,
-}
-
-/// The rails and planes of one rank.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RankReach {
-    /// Those that it reaches by some port of its host.
-    pub reaches: Reach,
-    /// Those of ports near it that no other rank of its host prefers. A part of `reaches`.
-    pub prefers: Reach,
 }
 
 /// Ranks that share CPUs.

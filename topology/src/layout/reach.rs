@@ -1,4 +1,4 @@
-//! Sets of rails and planes, as one word.
+//! Sets of rails and planes, as one word, and the sets of a rank.
 
 use std::fmt;
 
@@ -10,6 +10,15 @@ use crate::fabric::Place;
 /// and planes that their job uses.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reach(u64);
+
+/// The rails and planes of one rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RankReach {
+    /// Those that it reaches by some port of its host.
+    pub reaches: Reach,
+    /// Those of ports near it that no other rank of its host prefers. A part of `reaches`.
+    pub prefers: Reach,
+}
 
 impl Reach {
     /// Rails that a set can hold.

@@ -1,10 +1,11 @@
 //! What is being said to a peer, and heard from it, over the TCP connection.
 
-use ringfold_types::Rank;
+use ringfold_types::limits::LINK_BYTES_MIN;
+use ringfold_types::{Lane, Rank};
 
 use super::message::{BadMessage, Context, Load, MESSAGE_BYTES, Message};
-use super::peer::{Fault, Peer, messages_to};
-use crate::contract::{LinkFault, Received, Transport as _};
+use super::peer::{Fault, Peer};
+use crate::contract::{Link, LinkFault, Received, Transport as _};
 use crate::proof::JobKey;
 use crate::tcp::Tcp;
 
@@ -152,6 +153,13 @@ impl Talk {
         Ok(None)
     }
 }
+
+/// The lane on which messages go.
+const fn messages_to(peer: Rank) -> Link {
+    Link { peer, lane: Lane(0) }
+}
+
+const _: () = assert!(MESSAGE_BYTES < LINK_BYTES_MIN);
 
 fn fault(fault: LinkFault) -> Fault {
     match fault {

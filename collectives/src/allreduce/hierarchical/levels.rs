@@ -1,15 +1,12 @@
-//! How a call is spread: over which levels, and what the last of them does.
+//! The levels over which a call is spread, and the flat algorithm of the last one.
 
 use alloc::vec::Vec;
 
 use ringfold_topology::Layout;
 use ringfold_types::Call;
 
-use crate::algorithm::Algorithm;
+use crate::allreduce::flat::Flat;
 use crate::allreduce::{halving_doubling, recursive_doubling, ring};
-use crate::cost;
-use crate::crossing::Messages;
-use crate::schedule::Form;
 
 /// Bytes that a shard has at least: below that, the messages of one more rank cost a host more than
 /// it spares the others.
@@ -18,75 +15,35 @@ const SHARD_BYTES: usize = 4 * 1024;
 /// Hosts of a leaf group up to which carriers send to all others there.
 const GROUP_MAX: usize = 64;
 
-/// What the carriers of a part may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flat {
-    Doubling,
-    Halves,
-    Ring,
-}
-
-impl Flat {
-    /// All of them; of two that cost the same, the first one is chosen.
-    pub(super) const ALL: [Self; 3] = [Self::Doubling, Self::Halves, Self::Ring];
-
-    pub(crate) const fn algorithm(self) -> &'static Algorithm {
-        match self {
-            Self::Doubling => &recursive_doubling::ALGORITHM,
-            Self::Halves => &halving_doubling::ALGORITHM,
-            Self::Ring => &ring::ALGORITHM,
-        }
-    }
-
-    /// Elements that `size` ranks reduce together, where pipelines pass on `chunk`.
-    pub(super) fn section(self, size: usize, chunk: usize) -> usize {
-        match self {
-            Self::Doubling => chunk,
-            Self::Halves => halving_doubling::section(size, chunk),
-            Self::Ring => ring::section(size, chunk),
-        }
-    }
-
-    /// States the messages of `size` ranks that have `count` elements in `own` form.
-    pub(super) fn messages(
-        self,
-        messages: &mut Messages<'_>,
-        size: usize,
-        count: usize,
-        own: Form,
-    ) {
-        match self {
-            Self::Doubling => recursive_doubling::exchanges(messages, size, count, own),
-            Self::Halves => halving_doubling::exchanges(messages, size, count, own),
-            Self::Ring => ring::around(messages, size, count, own),
-        }
-    }
-}
+/// The flat algorithms by which the carriers of a part may reduce it. Of two that cost the same,
+/// the first one is chosen.
+pub(super) const RAILS: [&Flat; 3] =
+    [&recursive_doubling::FLAT, &halving_doubling::FLAT, &ring::FLAT];
 
 /// How a call is spread.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Levels {
-    pub(crate) hosts: usize,
+pub(super) struct Levels {
+    pub(super) hosts: usize,
     /// Ranks of the host that has most.
-    pub(crate) most: usize,
+    pub(super) most: usize,
     /// Shards, and so carriers of a host.
-    pub(crate) shards: usize,
+    pub(super) shards: usize,
     /// Leaf groups, if they are a level.
-    pub(crate) groups: Option<Groups>,
-    /// What the carriers of a part do,
-    pub(crate) rail: Flat,
-    /// and their call.
-    pub(crate) rail_call: Call,
+    pub(super) groups: Option<Groups>,
+    /// The algorithm by which the carriers of a part reduce it.
+    pub(super) rail: &'static Flat,
+    /// The call of the carriers of a part.
+    pub(super) rail_call: Call,
 }
 
-/// Leaf groups as a level.
+/// The sizes of leaf groups that are a level.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Groups {
-    pub(crate) count: usize,
+pub(super) struct Groups {
+    pub(super) count: usize,
     /// Hosts of the group that has most,
-    pub(crate) most: usize,
+    pub(super) most: usize,
     /// and of the one that has fewest: parts of a shard.
-    pub(crate) parts: usize,
+    pub(super) parts: usize,
 }
 
 impl Groups {
@@ -100,13 +57,6 @@ impl Groups {
 }
 
 impl Levels {
-    /// The cheapest way to spread `call`.
-    pub(crate) fn of(call: &Call, layout: &Layout) -> Self {
-        let price = |levels: &Self| cost::between_hosts(levels, call, layout);
-        let cheapest = Self::all(call, layout).min_by_key(price);
-        cheapest.unwrap_or_else(|| Self::new(call, layout, None, Flat::Ring))
-    }
-
     /// All ways to spread `call`: between hosts at once, or between leaf groups if there are any.
     pub(super) fn all<'a>(
         call: &'a Call,
@@ -114,11 +64,16 @@ impl Levels {
     ) -> impl Iterator<Item = Self> + use<'a> {
         let groups = Groups::of(&layout.leaf_groups()).map(Some);
         let groups = core::iter::once(None).chain(groups);
-        let both = groups.flat_map(|groups| Flat::ALL.map(|flat| (groups, flat)));
-        both.map(|(groups, flat)| Self::new(call, layout, groups, flat))
+        let both = groups.flat_map(|groups| RAILS.map(|rail| (groups, rail)));
+        both.map(|(groups, rail)| Self::new(call, layout, groups, rail))
     }
 
-    fn new(call: &Call, layout: &Layout, groups: Option<Groups>, rail: Flat) -> Self {
+    pub(super) fn new(
+        call: &Call,
+        layout: &Layout,
+        groups: Option<Groups>,
+        rail: &'static Flat,
+    ) -> Self {
         let (hosts, (_, most)) = (layout.hosts(), layout.ranks_per_host());
         let carriers = layout.carriers().len();
         let shards = (call.count * call.data_type.bytes() / SHARD_BYTES).clamp(1, carriers.max(1));
@@ -127,17 +82,17 @@ impl Levels {
     }
 
     /// Ranks that reduce a part of a shard among each other.
-    pub(crate) fn units(&self) -> usize {
+    pub(super) fn units(&self) -> usize {
         self.groups.map_or(self.hosts, |groups| groups.count)
     }
 
     /// Parts of a shard.
-    pub(crate) fn parts(&self) -> usize {
+    pub(super) fn parts(&self) -> usize {
         self.groups.map_or(1, |groups| groups.parts)
     }
 
     /// Elements of each shard that are reduced together, where pipelines pass on `chunk`.
     pub(super) fn section(&self, chunk: usize) -> usize {
-        self.parts() * self.rail.section(self.units(), chunk)
+        self.parts() * (self.rail.section)(self.units(), chunk)
     }
 }

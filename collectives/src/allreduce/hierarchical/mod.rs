@@ -19,51 +19,53 @@
 //! Long shards do so piece by piece. To let two pieces take turns, one within the hosts while the
 //! other is between them, gained a quarter at best and lost as much elsewhere, as measured.
 //!
-//! With h hosts of k ranks each, and g hosts in each group, if groups are a level:
+//! The costs are those of h hosts of k ranks each, with g hosts in each group if groups are a level.
 //! Steps: those of step 3 on h ranks, or on h/g and 2 more; and 2 more. Sent by each rank: 2(k-1)/k
-//! of the buffer to ranks of its host, 2(g-1)/g of 1/k to ranks of its group, and what step 3 sends
-//! of 1/k of the buffer, or of 1/gk.
+//! of the buffer to ranks of its host, and 2(g-1)/g of 1/k to ranks of its group. Step 3 sends its
+//! share of 1/k of the buffer, or of 1/gk.
 //!
 //! Cho, Finkler and Kung, "BlueConnect: Novel hierarchical all-reduce on multi-tired network for
 //! deep learning", 2019.
 
 mod levels;
+mod price;
 #[cfg(test)]
 mod tests;
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use super::halving_doubling::Halves;
-use super::recursive_doubling::Doubling;
-use super::ring::Ring;
+use super::flat::{Reducer, Seat};
 use super::two_shot::{first_shot, piece_len, second_shot};
-use crate::algorithm::{Algorithm, Plan, Stated};
+use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::{block, blocks_of, part};
 use crate::crossing::Messages;
 use crate::schedule::{Builder, Form, Schedule};
-use levels::Flat;
-pub(crate) use levels::{Groups, Levels};
+use levels::Levels;
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllReduce,
     name: "hierarchical",
+    needs: Needs::Links,
+    way: Way::Levels(price::price),
     schedule,
     stated,
+    moved: Moved::sums_then_results,
     messages,
 };
 
 /// The busiest rank is a carrier of a shard and of a part, where most ranks and hosts are. An upper
 /// bound where hosts or groups have different sizes.
 fn stated(call: &Call, layout: &Layout) -> Stated {
-    stated_by(call, &Levels::of(call, layout))
+    stated_by(call, &price::cheapest(call, layout))
 }
 
 fn stated_by(call: &Call, levels: &Levels) -> Stated {
     let Levels { most, shards, groups, rail, rail_call, .. } = *levels;
-    let of_rail = (rail.algorithm().stated)(&rail_call, &Layout::apart(levels.units()));
+    let of_rail = (rail.algorithm.stated)(&rail_call, &Layout::apart(levels.units()));
     let within = if most > 1 { shards - 1 + most - 1 } else { 0 };
     let in_group = groups.map_or(0, |groups| groups.parts - 1 + groups.most - 1);
     Stated {
@@ -73,7 +75,7 @@ fn stated_by(call: &Call, levels: &Levels) -> Stated {
 }
 
 fn messages(messages: &mut Messages<'_>) {
-    by_levels(messages, &Levels::of(messages.call, messages.layout));
+    by_levels(messages, &price::cheapest(messages.call, messages.layout));
 }
 
 fn by_levels(messages: &mut Messages<'_>, levels: &Levels) {
@@ -89,7 +91,7 @@ fn by_levels(messages: &mut Messages<'_>, levels: &Levels) {
     let leaf_groups = layout.leaf_groups();
     for ranks in shards.iter().filter(|_| levels.hosts > 1) {
         if levels.groups.is_none() {
-            messages.among(ranks, |it| levels.rail.messages(it, size, count, own));
+            messages.among(ranks, |it| (levels.rail.messages)(it, size, count, own));
             continue;
         }
         let group = |places: &Vec<usize>| places.iter().map(|place| ranks[*place]).collect();
@@ -98,7 +100,7 @@ fn by_levels(messages: &mut Messages<'_>, levels: &Levels) {
             groups.iter().for_each(|group| shots(messages, group[at], group, own, count));
             let rail: Vec<Rank> = groups.iter().map(|group| group[at]).collect();
             let sums = Form::Accumulator;
-            messages.among(&rail, |it| levels.rail.messages(it, size, count, sums));
+            messages.among(&rail, |it| (levels.rail.messages)(it, size, count, sums));
         }
     }
 }
@@ -112,7 +114,7 @@ fn shots(messages: &mut Messages<'_>, carrier: Rank, team: &[Rank], own: Form, c
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {
-    schedule_by(plan, Levels::of(&plan.call, plan.layout))
+    schedule_by(plan, price::cheapest(&plan.call, plan.layout))
 }
 
 fn schedule_by(plan: &Plan<'_>, levels: Levels) -> Schedule {
@@ -180,8 +182,7 @@ impl<'a> Member<'a> {
         let (group, rail) =
             carried.map(|ranks| teams(&levels, layout, ranks, rank)).unwrap_or_default();
         // Without sums of its host, in place, it sends what results overwrite.
-        let is_narrow = levels.most == 1 && levels.rail == Flat::Doubling;
-        let is_narrow = is_narrow && levels.groups.is_none();
+        let is_narrow = levels.most == 1 && levels.groups.is_none() && levels.rail.overwrites;
         let chunk = if is_narrow { chunk.min(plan.eager()) } else { chunk };
         let mut member = Self { plan, levels, host, group, rail, section: 1 };
         member.section = levels.section(chunk).min(member.shard(0).len).max(1);
@@ -278,20 +279,14 @@ fn teams(levels: &Levels, layout: &Layout, ranks: &[Rank], rank: Rank) -> (Team,
     (group, Team::new(rail, rank))
 }
 
-/// What pieces use in turn.
+/// The memory that all pieces use, one after the other.
 struct Scratch {
     /// Sums of this rank's host,
     sums: Slice,
     /// and of its leaf group.
     of_group: Slice,
-    rail: Rail,
-}
-
-/// A rank among the carriers of a part.
-enum Rail {
-    Doubling(Doubling),
-    Halves(Halves),
-    Ring(Ring),
+    /// This rank among the carriers of a part.
+    rail: Box<dyn Reducer>,
 }
 
 impl Scratch {
@@ -303,30 +298,14 @@ impl Scratch {
         let longest = block(Buffer::Input, section, levels.parts(), 0).len;
         let longest = if rail.ranks.is_empty() { 0 } else { longest };
         let of_group = steps.scratch(if levels.groups.is_some() { longest } else { 0 });
-        let (me, size) = (rail.me(), levels.units());
-        let rail = match levels.rail {
-            Flat::Ring => {
-                let longest = block(Buffer::Input, longest, size, 0).len;
-                Rail::Ring(Ring::new(steps, me, size, plan.chunk, longest))
-            }
-            Flat::Halves => {
-                // They are halved where they are.
-                let sums = if of_group.len > 0 { of_group } else { sums };
-                let sums = if sums.len > 0 { sums } else { steps.scratch(longest) };
-                Rail::Halves(Halves::new(me, size, sums))
-            }
-            Flat::Doubling => Rail::Doubling(Doubling::new(steps, me, size, longest)),
+        let seat = Seat {
+            rank: rail.me(),
+            size: levels.units(),
+            chunk: plan.chunk,
+            longest,
+            sums: if of_group.len > 0 { of_group } else { sums },
         };
+        let rail = (levels.rail.prepare)(steps, &seat);
         Self { sums, of_group, rail }
-    }
-}
-
-impl Rail {
-    fn piece(&self, steps: &mut Builder, own: Slice, result: Slice) {
-        match self {
-            Self::Doubling(doubling) => doubling.piece(steps, own, result),
-            Self::Halves(halves) => halves.piece(steps, own, result),
-            Self::Ring(ring) => ring.piece(steps, own, result),
-        }
     }
 }

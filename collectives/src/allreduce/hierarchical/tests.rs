@@ -6,7 +6,7 @@ use ringfold_topology::fabric::Place;
 use ringfold_topology::{Layout, Path, RankReach, Reach};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
-use super::{Flat, Levels, by_levels, schedule_by, stated_by};
+use super::{Levels, by_levels, schedule_by, stated_by};
 use crate::algorithm::Plan;
 use crate::check::{Conditions, check};
 use crate::crossing::{Messages, measured};
@@ -136,7 +136,7 @@ fn groups_spare_spines() {
         let bytes = crossing.across_spines().bytes;
         // Twice the buffer for each group but one.
         let least = (2 * 2 * count * 4) as u64;
-        let is_least = levels.groups.is_some() && levels.rail != Flat::Doubling;
+        let is_least = levels.groups.is_some() && !levels.rail.overwrites;
         assert!(bytes == least || !is_least && bytes > least, "{levels:?}: {bytes} of {least}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use ringfold_collectives::crossing::{Crossing, Load, measured, stated};
+use ringfold_collectives::crossing::{Crossing, Load, measured};
 use ringfold_collectives::{Algorithm, Schedule};
 use ringfold_topology::Level;
 
@@ -16,7 +16,7 @@ pub(super) fn table(text: &mut String, question: &Question) -> fmt::Result {
     writeln!(text, " {:>18}", "off their rail")?;
     let anywhere = |algorithm: &&Algorithm| algorithm.works_anywhere();
     for algorithm in Algorithm::of(call.collective).iter().filter(anywhere) {
-        let crossing = stated(algorithm, call, layout);
+        let crossing = algorithm.crossing(call, layout);
         write!(text, "  {:<20}", algorithm.name)?;
         Level::ALL
             .iter()
@@ -38,7 +38,7 @@ pub(super) fn lines(
     schedules: &[Schedule],
 ) -> fmt::Result {
     let [stated, measured] = [
-        stated(algorithm, &question.call, &question.layout),
+        algorithm.crossing(&question.call, &question.layout),
         measured(schedules, &question.layout),
     ];
     let rows = Level::ALL.map(|level| (level.to_string(), loads(&stated, &measured, level)));

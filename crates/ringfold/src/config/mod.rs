@@ -1,6 +1,6 @@
 //! The settings of a communicator, and the only place of the library that reads the environment.
 
-mod rdma;
+mod error;
 mod values;
 
 use std::collections::BTreeMap;
@@ -11,17 +11,17 @@ use std::io::Read as _;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ringfold_collectives::select::{
-    Constraints, InvalidConstraints, InvalidMeasurements, Measurements,
-};
+use ringfold_collectives::select::{Constraints, InvalidMeasurements, Measurements};
 use ringfold_transport::rdma::Settings;
 pub use ringfold_transport::rdma::{Filter, InvalidFilter};
 pub use ringfold_transport::shm::Offers;
-use ringfold_types::limits::{CHANNELS_MAX, PLAN_BYTES_MAX};
+use ringfold_types::limits::{CHANNELS_MAX, PATHS_MAX, PLAN_BYTES_MAX, RAILS_MAX};
 
-use crate::settings::digest;
-
-use values::{bytes, host_id, number, on_or_off, seconds, transports};
+use crate::digest::digest;
+pub use error::ConfigError;
+pub(crate) use values::LONGEST;
+pub use values::Transports;
+use values::{bytes, count, flag, host_id, number, on_or_off, seconds, transports};
 
 /// The settings. One field per variable. Every rank of a job should have the same; ranks whose
 /// `algorithms`, `plan`, `chunk_bytes`, `channels`, `topology` or `topology_file` differ do not
@@ -161,69 +161,9 @@ pub(crate) const ALIKE: [&str; 6] = [
     "RINGFOLD_TOPO_FILE",
 ];
 
-/// Bytes of a host's name.
-const HOST_BYTES: usize = 64;
-
-/// The longest time that anything is waited for: as good as for ever, and yet no clock overflows.
-pub(crate) const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
-
-/// Which transports may be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transports {
-    /// Shared memory between ranks of one host.
-    pub shm: bool,
-    /// RDMA.
-    pub rdma: bool,
-    /// TCP.
-    pub tcp: bool,
-}
-
-/// A setting that makes no sense.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// A value is not what the variable takes.
-    #[error("{variable}={value:?}: {wanted}")]
-    Value {
-        /// The variable.
-        variable: &'static str,
-        /// What it was set to.
-        value: String,
-        /// What it takes.
-        wanted: &'static str,
-    },
-    /// A number is out of its range.
-    #[error("{variable}={value:?}: a number from {least} to {most}")]
-    Range {
-        /// The variable.
-        variable: &'static str,
-        /// What it was set to.
-        value: String,
-        /// The least that it takes,
-        least: u16,
-        /// and the most.
-        most: u16,
-    },
-    /// The list of RDMA devices cannot be read.
-    #[error("RINGFOLD_IB_HCA={value:?}: {why}")]
-    Devices {
-        /// What it was set to.
-        value: String,
-        /// What is wrong with it.
-        why: InvalidFilter,
-    },
-    /// The file of measurements cannot be used.
-    #[error("RINGFOLD_PLAN={path:?}: {why}; `ringfold tune` writes such files")]
-    Plan {
-        /// The file.
-        path: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// The choice of algorithms makes no sense.
-    #[error("RINGFOLD_ALGO: {0}")]
-    Algorithms(#[from] InvalidConstraints),
-}
+/// Queue pairs on each pair of rails.
+#[expect(clippy::cast_possible_truncation, reason = "asserted to be at most 255")]
+const QUEUE_PAIRS_MAX: u8 = (PATHS_MAX / RAILS_MAX) as u8;
 
 impl Default for Config {
     fn default() -> Self {
@@ -339,6 +279,68 @@ impl Config {
         config.environment = environment;
         Ok(config)
     }
+
+    /// Takes what is set about RDMA.
+    fn set_rdma<'a>(&mut self, set: &impl Fn(&str) -> Option<&'a str>) -> Result<(), ConfigError> {
+        if let Some(value) = set("RINGFOLD_IB_HCA") {
+            let invalid = |why| ConfigError::Devices { value: value.to_owned(), why };
+            self.ib_devices = value.parse().map_err(invalid)?;
+        }
+        if let Some(value) = set("RINGFOLD_IB_GID_INDEX") {
+            self.ib_gid_index = Some(number("RINGFOLD_IB_GID_INDEX", value, 0..=u8::MAX)?);
+        }
+        if let Some(value) = set("RINGFOLD_IB_TC") {
+            self.ib_traffic_class = number("RINGFOLD_IB_TC", value, 0..=u8::MAX)?;
+        }
+        if let Some(value) = set("RINGFOLD_IB_SL") {
+            self.ib_service_level = number("RINGFOLD_IB_SL", value, 0..=15)?;
+        }
+        if let Some(value) = set("RINGFOLD_IB_PKEY") {
+            self.ib_partition_key_index = number("RINGFOLD_IB_PKEY", value, 0..=u16::MAX)?;
+        }
+        if let Some(value) = set("RINGFOLD_IB_ADAPTIVE_ROUTING") {
+            self.ib_adaptive_routing = Some(flag("RINGFOLD_IB_ADAPTIVE_ROUTING", value)?);
+        }
+        if let Some(value) = set("RINGFOLD_IB_TIMEOUT") {
+            self.ib_timeout = number("RINGFOLD_IB_TIMEOUT", value, 1..=31)?;
+        }
+        if let Some(value) = set("RINGFOLD_IB_RETRY_CNT") {
+            self.ib_retries = number("RINGFOLD_IB_RETRY_CNT", value, 0..=7)?;
+        }
+        if let Some(value) = set("RINGFOLD_IB_PCI_RELAXED_ORDERING") {
+            self.ib_relaxed_ordering = flag("RINGFOLD_IB_PCI_RELAXED_ORDERING", value)?;
+        }
+        if let Some(value) = set("RINGFOLD_IB_QPS_PER_CONNECTION") {
+            let most = 1..=QUEUE_PAIRS_MAX;
+            self.ib_queue_pairs = number("RINGFOLD_IB_QPS_PER_CONNECTION", value, most)?;
+        }
+        if let Some(value) = set("RINGFOLD_IB_QPS_MAX") {
+            self.ib_queue_pairs_max = count("RINGFOLD_IB_QPS_MAX", value)?;
+        }
+        if let Some(value) = set("RINGFOLD_IB_BYTES_MAX") {
+            self.ib_bytes_max = bytes("RINGFOLD_IB_BYTES_MAX", value)?;
+        }
+        Ok(())
+    }
+
+    /// The settings of the RDMA transport.
+    #[must_use]
+    pub fn rdma(&self) -> Settings {
+        let mut settings = Settings::default();
+        settings.devices = self.ib_devices.clone();
+        settings.gid_index = self.ib_gid_index;
+        settings.traffic_class = self.ib_traffic_class;
+        settings.service_level = self.ib_service_level;
+        settings.partition_key_index = self.ib_partition_key_index;
+        settings.adaptive_routing = self.ib_adaptive_routing;
+        settings.timeout = self.ib_timeout;
+        settings.retries = self.ib_retries;
+        settings.relaxed_ordering = self.ib_relaxed_ordering;
+        settings.queue_pairs = self.ib_queue_pairs;
+        settings.queue_pairs_max = self.ib_queue_pairs_max;
+        settings.bytes_max = self.ib_bytes_max;
+        settings
+    }
 }
 
 /// What `ringfold tune` wrote to a file of at most `limits::PLAN_BYTES_MAX` bytes.
@@ -372,6 +374,10 @@ mod tests {
         assert_eq!(with("RINGFOLD_SHM_CMA", "0").unwrap().shm_cma, Offers::Never);
         assert_eq!(Config::default().shm_cma, Offers::Asked);
         assert!(!with("RINGFOLD_IB_PCI_RELAXED_ORDERING", "0").unwrap().ib_relaxed_ordering);
+        let devices = with("RINGFOLD_IB_HCA", "=mlx5_0:1:3:1,mlx5_1").unwrap().rdma().devices;
+        let [first, second] = [1, 2].map(|port| devices.place("mlx5_0", port));
+        assert_eq!((first.map(|it| (it.rail, it.plane)), second), (Some((3, 1)), None));
+        assert!(!devices.allows("mlx5_0", 2) && devices.allows("mlx5_1", 2), "of mlx5_0 port 1");
         let adaptive = |value| with("RINGFOLD_IB_ADAPTIVE_ROUTING", value).unwrap().rdma();
         assert_eq!(adaptive("1").adaptive_routing, Some(true));
         assert_eq!(adaptive("0").adaptive_routing, Some(false));

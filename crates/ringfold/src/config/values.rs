@@ -1,10 +1,27 @@
-//! Parsers of values: numbers, times, sizes and names.
+//! Values of settings and their parsers: numbers, times, sizes, names and transports.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::{ConfigError, HOST_BYTES, LONGEST, Transports};
+use super::error::ConfigError;
+
+/// Bytes of a host's name.
+const HOST_BYTES: usize = 64;
+
+/// The longest time that anything is waited for: as good as for ever, and yet no clock overflows.
+pub(crate) const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// Which transports may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transports {
+    /// Shared memory between ranks of one host.
+    pub shm: bool,
+    /// RDMA.
+    pub rdma: bool,
+    /// TCP.
+    pub tcp: bool,
+}
 
 pub(super) fn number<T: FromStr + PartialOrd + Copy + Into<u16>>(
     variable: &'static str,
@@ -80,4 +97,8 @@ pub(super) fn on_or_off(variable: &'static str, value: &str) -> Result<bool, Con
             Err(ConfigError::Value { variable, value: value.to_owned(), wanted })
         }
     }
+}
+
+pub(super) fn flag(variable: &'static str, value: &str) -> Result<bool, ConfigError> {
+    Ok(number(variable, value, 0..=1_u8)? == 1)
 }

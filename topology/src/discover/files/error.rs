@@ -43,3 +43,13 @@ impl From<Error> for Reason {
         Self { line: error.line, text: error.reason }
     }
 }
+
+/// An error of the parser of JSON in a text that begins on line `first`.
+pub(super) fn syntax(first: usize, error: &serde_json::Error) -> Reason {
+    let text = error.to_string();
+    // The place stands at the end of the text, and before it here.
+    let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
+    let cut = if error.is_eof() { ": the file is cut off" } else { "" };
+    let column = error.column();
+    Reason::new(first + error.line().max(1) - 1, format!("column {column}: {text}{cut}"))
+}

@@ -8,9 +8,9 @@
 
 use std::collections::HashMap;
 
+use super::content::lines;
 use super::error::Reason;
 use super::graph::{End, Graph, Node, NodeKind};
-use super::lines;
 use super::scan::{Scan, gbps, shown};
 
 /// Tells keys that are GUIDs from those that are LIDs.

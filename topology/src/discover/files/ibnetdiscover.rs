@@ -10,9 +10,9 @@
 //!
 //! `-l` prints nodes without links and so says nothing of a fabric.
 
+use super::content::lines;
 use super::error::Reason;
 use super::graph::{End, Graph, Node, NodeKind};
-use super::lines;
 use super::scan::{Scan, gbps, shown};
 
 /// Lines of a node's block before the node, as in `vendid=0x2c9`.

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use ringfold_types::limits::{FABRIC_NAME_BYTES_MAX, FABRIC_PORTS_MAX, LLDP_FILE_BYTES_MAX};
 use serde_json::Value;
 
-use super::Error;
-use super::error::Reason;
+use super::error::{Error, Reason, syntax};
+use super::scan::mac_address;
 use crate::digest::Digest;
 use crate::fabric::{EndPort, Fabric, PortId, Switch};
 
@@ -151,7 +151,7 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Lldp, Reason> {
     let mut found = Found { text, macs: HashMap::new(), host: None, neighbours: Vec::new() };
     let mut is_lldp = false;
     for document in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
-        let document = document.map_err(|error| super::syntax(1, &error))?;
+        let document = document.map_err(|error| syntax(1, &error))?;
         for root in all(document.get("lldp")) {
             is_lldp = true;
             for interfaces in all(root.get("interface")) {
@@ -210,7 +210,7 @@ impl Found<'_> {
         if interface.get("via").is_none() {
             // A port of this host: `show interfaces` has no neighbours.
             if let Some(("mac", mac)) = port_id {
-                let mac = super::mac(mac).ok_or_else(|| self.wrong(name, "a MAC address"))?;
+                let mac = mac_address(mac).ok_or_else(|| self.wrong(name, "a MAC address"))?;
                 self.macs.insert(name.to_owned(), mac);
             }
             self.host = chassis_name.map(str::to_owned).or_else(|| self.host.take());

@@ -1,6 +1,7 @@
 //! Readers of files that describe a fabric or a site: each text becomes a value, or one error with
 //! the line and the reason.
 
+mod content;
 mod error;
 mod graph;
 mod hostlist;
@@ -63,7 +64,7 @@ enum Format {
 /// # Errors
 /// The format is unknown, or the first thing that is wrong with the text.
 pub fn read(file: &str, bytes: &[u8]) -> Result<Read, Error> {
-    text(bytes).and_then(|text| read_text(file, text)).map_err(|reason| reason.of(file))
+    content::text(bytes).and_then(|text| read_text(file, text)).map_err(|reason| reason.of(file))
 }
 
 /// Reads several files, each a name and its bytes, that together describe one fabric: LLDP of
@@ -104,24 +105,8 @@ pub fn load(path: &Path) -> Result<Vec<u8>, Error> {
     let end = FABRIC_FILE_BYTES_MAX as u64 + 1;
     let read = file.take(end).read_to_end(&mut bytes);
     read.map_err(|error| wrong(format!("cannot be read: {error}")))?;
-    text_length(&bytes).map_err(|reason| reason.of(&path.display().to_string()))?;
+    content::limit(&bytes).map_err(|reason| reason.of(&path.display().to_string()))?;
     Ok(bytes)
-}
-
-fn text_length(bytes: &[u8]) -> Result<(), Reason> {
-    if bytes.len() > FABRIC_FILE_BYTES_MAX {
-        let text = format!("has more than {FABRIC_FILE_BYTES_MAX} bytes, which is the most");
-        return Err(Reason::new(1, text));
-    }
-    Ok(())
-}
-
-fn text(bytes: &[u8]) -> Result<&str, Reason> {
-    text_length(bytes)?;
-    str::from_utf8(bytes).map_err(|error| {
-        let line = bytes[..error.valid_up_to()].split(|byte| *byte == b'\n').count();
-        Reason::new(line, "is not UTF-8")
-    })
 }
 
 fn read_text(file: &str, text: &str) -> Result<Read, Reason> {
@@ -180,35 +165,4 @@ fn format(text: &str) -> Result<Format, Reason> {
         );
         return Err(Reason::new(index + 1, text));
     })
-}
-
-/// Lines with their numbers, without what is blank at their ends. A file whose last line has no end
-/// was cut off.
-fn lines(text: &str) -> Result<impl Iterator<Item = (usize, &str)>, Reason> {
-    let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim_end()));
-    if text.ends_with('\n') || text.is_empty() {
-        return Ok(lines);
-    }
-    Err(Reason::new(text.lines().count(), "has no end of line: the file is cut off"))
-}
-
-/// A MAC address, as in `02:00:00:00:00:01`.
-fn mac(text: &str) -> Option<u64> {
-    let mut bytes = text.split([':', '-']);
-    let mut mac = 0;
-    for _ in 0..6 {
-        let byte = bytes.next().filter(|byte| byte.len() == 2)?;
-        mac = mac << 8 | u64::from(u8::from_str_radix(byte, 16).ok()?);
-    }
-    bytes.next().is_none().then_some(mac)
-}
-
-/// An error of the parser of JSON in a text that begins on line `first`.
-fn syntax(first: usize, error: &serde_json::Error) -> Reason {
-    let text = error.to_string();
-    // The place stands at the end of the text, and before it here.
-    let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
-    let cut = if error.is_eof() { ": the file is cut off" } else { "" };
-    let column = error.column();
-    Reason::new(first + error.line().max(1) - 1, format!("column {column}: {text}{cut}"))
 }

@@ -137,3 +137,14 @@ pub(super) fn gbps(width: &str, speed: &str) -> u32 {
     };
     lanes * tenths / 10
 }
+
+/// A MAC address, as in `02:00:00:00:00:01`.
+pub(super) fn mac_address(text: &str) -> Option<u64> {
+    let mut bytes = text.split([':', '-']);
+    let mut mac = 0;
+    for _ in 0..6 {
+        let byte = bytes.next().filter(|byte| byte.len() == 2)?;
+        mac = mac << 8 | u64::from(u8::from_str_radix(byte, 16).ok()?);
+    }
+    bytes.next().is_none().then_some(mac)
+}

@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use ringfold_types::limits::FABRIC_NODES_MAX;
 
+use super::content::lines;
 use super::error::Reason;
+use super::hostlist;
 use super::scan::shown;
-use super::{hostlist, lines};
 use crate::evidence::{HostPath, Source};
 
 /// Levels of switches.

@@ -6,29 +6,9 @@
 mod read;
 mod write;
 
-use std::fmt;
-
 use crate::machine::Machine;
 
-/// The attribute of a GPU that has the number of its group.
-const GROUP: &str = "ringfold_group";
-
-/// Why a text is not a topology in NCCL's XML format.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NcclXmlError {
-    /// The line, from 1.
-    pub line: u32,
-    /// The reason, as a sentence without its full stop.
-    pub why: String,
-}
-
-impl fmt::Display for NcclXmlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.why)
-    }
-}
-
-impl std::error::Error for NcclXmlError {}
+pub use read::NcclXmlError;
 
 /// Reads a host from NCCL's XML format, as `NCCL_TOPO_DUMP_FILE` writes it and `NCCL_TOPO_FILE`
 /// names it. Unknown elements and attributes are left out, as NCCL does.

@@ -2,18 +2,38 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::str::FromStr;
 
 use ringfold_types::limits::{MACHINE_TAG_BYTES_MAX, MACHINE_XML_BYTES_MAX, MACHINE_XML_NODES_MAX};
 use roxmltree::{Document, Node, ParsingOptions};
 
-use super::NcclXmlError;
 use crate::discover::natural;
 use crate::discover::pci::{Kind, megabytes, tenths};
 use crate::machine::{Core, Gpu, Machine, Network, Nic, NicPort, PciAddress, PciDevice};
 
+/// The attribute of a GPU that has the number of its group.
+pub(super) const GROUP: &str = "ringfold_group";
+
 /// CPUs are not numbered beyond this.
 const CPUS_MAX: u16 = 8192;
+
+/// Why a text is not a topology in NCCL's XML format.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NcclXmlError {
+    /// The line, from 1.
+    pub line: u32,
+    /// The reason, as a sentence without its full stop.
+    pub why: String,
+}
+
+impl fmt::Display for NcclXmlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.why)
+    }
+}
+
+impl std::error::Error for NcclXmlError {}
 
 pub(super) fn machine(text: &str) -> Result<Machine, NcclXmlError> {
     check_size(text)?;
@@ -196,7 +216,7 @@ impl<'a, 'input> Reader<'a, 'input> {
             return self.refuse(at, "<gpu> is not below <pci>".to_owned());
         };
         let address = self.address(pci, "busid")?;
-        let group = self.value(at, super::GROUP, number::<u32>)?;
+        let group = self.value(at, GROUP, number::<u32>)?;
         self.gpus.insert(address, group);
         Ok(())
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+use super::read::GROUP;
 use crate::discover::pci::{SPEEDS, WIDTHS, megabytes};
 use crate::machine::{Gpu, Machine, Nic, PciAddress, PciDevice};
 
@@ -102,7 +103,7 @@ impl<'a> Writer<'a> {
             ),
         );
         if let Some((at, gpu)) = self.gpus.get(address).copied() {
-            let group = gpu.domain.map(|it| format!(" {}=\"{it}\"", super::GROUP));
+            let group = gpu.domain.map(|it| format!(" {}=\"{it}\"", GROUP));
             self.line(depth + 1, &format!("<gpu dev=\"{at}\"{}/>", group.unwrap_or_default()));
         }
         for nic in self.nics.get(&Some(*address)).cloned().unwrap_or_default() {

@@ -1,6 +1,6 @@
 //! Networks whose switches have coordinates.
 
-use super::{Network, Site, flat, plain_leaves};
+use super::network::{Network, Site, flat, plain_leaves};
 use crate::wiring::Wiring;
 
 /// Calls `join` with the numbers of two switches that differ in one coordinate, once for each two,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Network, Site, flat, plain_leaves};
+use super::network::{Network, Site, flat, plain_leaves};
 use crate::random::Random;
 use crate::wiring::Wiring;
 

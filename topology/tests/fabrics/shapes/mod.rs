@@ -12,10 +12,13 @@
 
 mod grids;
 mod groups;
+mod network;
 mod trees;
 
 use crate::random::Random;
-use crate::wiring::{Label, Wiring};
+use crate::wiring::Wiring;
+
+pub(crate) use network::{Network, Site};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
@@ -53,32 +56,6 @@ pub(crate) enum Shape {
         routers: usize,
         links: usize,
     },
-}
-
-/// The switches of one plane of one subnet.
-pub(crate) struct Network {
-    /// By group: one leaf, or one for each rail.
-    pub(crate) leaves: Vec<Vec<usize>>,
-    /// The highest switches, where routers are attached.
-    pub(crate) top: Vec<usize>,
-}
-
-/// The parts of a design that do not depend on its shape.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Site {
-    pub(crate) rails: usize,
-    pub(crate) plane: usize,
-    /// The number of the first group of hosts.
-    pub(crate) first_group: usize,
-    /// Cables between two switches that are joined.
-    pub(crate) times: usize,
-}
-
-impl Site {
-    /// The label of a plane without rails.
-    fn plain(self) -> Option<Label> {
-        Some(Label { rail: None, plane: self.plane })
-    }
 }
 
 impl Shape {
@@ -121,15 +98,4 @@ impl Shape {
             Self::Dragonfly { routers, links } => groups::dragonfly(wiring, site, *routers, *links),
         }
     }
-}
-
-/// One leaf for each group, without rails.
-fn plain_leaves(wiring: &mut Wiring, site: Site, groups: usize) -> Vec<usize> {
-    (0..groups).map(|group| wiring.leaf(None, site.plane, site.first_group + group)).collect()
-}
-
-/// A network whose switches all have hosts.
-fn flat(switches: Vec<usize>) -> Network {
-    let leaves = switches.iter().map(|switch| vec![*switch]).collect();
-    Network { leaves, top: switches }
 }

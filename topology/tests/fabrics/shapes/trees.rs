@@ -1,6 +1,6 @@
 //! Leaves, spines and cores.
 
-use super::{Network, Site, plain_leaves};
+use super::network::{Network, Site, plain_leaves};
 use crate::wiring::{Label, Wiring};
 
 /// By unit, one leaf for each rail.

@@ -7,6 +7,7 @@ use ringfold_types::limits::{HANDSHAKE_MS, RDMA_PARTING_MS};
 use super::Rdma;
 use crate::contract::Transport as _;
 use crate::rdma::budget::Budget;
+use crate::rdma::peer::Costs;
 
 /// Pause between looks while leaving.
 const PAUSE: Duration = Duration::from_micros(50);
@@ -30,10 +31,15 @@ impl Rdma {
 
     /// Says what the links cost.
     fn tell_costs(&self) {
-        let costs = self.contacts.iter().flatten().map(|contact| contact.peer.costs());
-        let (peers, paths, rights, own_bytes) = costs.fold((0, 0, 0, 0), |sum, cost| {
-            (sum.0 + 1, sum.1 + cost.0, sum.2 + cost.1, sum.3 + cost.2)
-        });
+        let mut sum = Costs::default();
+        let contacts = self.contacts.iter().flatten();
+        let peers = contacts.clone().count();
+        for Costs { paths, rights, bytes } in contacts.map(|contact| contact.peer.costs()) {
+            sum.paths += paths;
+            sum.rights += rights;
+            sum.bytes += bytes;
+        }
+        let Costs { paths, rights, bytes: own_bytes } = sum;
         let (read, written, lent_bytes) = self.registry.costs();
         let (rank, bytes) = (self.config.rank, own_bytes + lent_bytes);
         let (most, most_bytes) = self.budget.most();
@@ -134,7 +140,7 @@ mod tests {
             one.tcp.poll().unwrap();
         }
         let message = Message::Credit { lane: 0, total: 0 };
-        one.change(Rank(1), |peer, _| peer.to_say.push_back(message));
+        one.change(Rank(1), |peer, _| peer.say(message));
         assert!(!one.is_drained());
         let began = Instant::now();
         drop(one);

@@ -194,7 +194,7 @@ impl Rdma {
         let result = change(peer, &mut own);
         peer.leave_down(own.rails);
         peer.tell(&own);
-        for news in peer.news.drain(..) {
+        for news in peer.take_news() {
             let name = |rail: usize| self.rails.0[rail].name();
             log(self.outages.line(rank, news, name, Instant::now()));
         }
@@ -329,9 +329,9 @@ impl Rdma {
 
     /// Says once that bytes to a living peer were lost, be it that nobody uses the link again.
     fn say_what_is_lost(&mut self) -> Result<(), LinkError> {
-        let lost = self.lost.take().and_then(|rank| self.contacts[rank.index()].as_ref());
-        match lost.and_then(|contact| Some((contact.peer.rank, contact.peer.fault()?))) {
-            Some((peer, fault)) => Err(Self::error(Link { peer, lane: Lane(0) }, fault)),
+        let Some(peer) = self.lost.take() else { return Ok(()) };
+        match self.contacts[peer.index()].as_ref().and_then(|contact| contact.peer.fault()) {
+            Some(fault) => Err(Self::error(Link { peer, lane: Lane(0) }, fault)),
             None => Ok(()),
         }
     }
@@ -419,7 +419,7 @@ impl Transport for Rdma {
         let Config { rank, lanes, settings, .. } = &self.config;
         let mut own = Own { rank: *rank, lanes: *lanes, settings, rails, budget, registry };
         let received = peer.recv(lane, tag, dst, &mut own);
-        self.is_busy |= peer.owes() || !peer.to_say.is_empty();
+        self.is_busy |= peer.owes() || peer.has_messages();
         self.ring_later(index);
         received.map_err(|fault| Self::error(link, &fault))
     }

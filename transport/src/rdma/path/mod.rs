@@ -1,120 +1,89 @@
-//! A queue pair to a peer, and its lives. `sends` is what goes by it, `iwarp` what it needs more
-//! there, `destruction` how it goes.
+//! A queue pair to a peer, and its lives.
+//!
+//! * `life`: the stages of a life, and the pause before the next;
+//! * `queue_pair`: the device's objects, `destruction`: how they go;
+//! * `handshake`: the words of both ends before packets pass;
+//! * `iwarp`: the connection that iWARP needs, and a watch for silence;
+//! * `send_queue`: the sends by number; `writing`: fragments, credits and questions;
+//! * `id`: the peer, path and life of a completion.
 
 mod destruction;
+mod handshake;
 mod id;
 mod iwarp;
-mod sends;
+mod life;
+mod queue_pair;
+mod send_queue;
+mod writing;
 
 use std::io;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ringfold_types::Rank;
-use ringfold_types::limits::{
-    HANDSHAKE_MS, RDMA_CELLS, RDMA_FLUSH_MS, RDMA_RETRY_MAX_MS, RDMA_RETRY_MS,
-};
+use ringfold_types::limits::RDMA_CELLS;
 
+use self::handshake::Handshake;
+use self::iwarp::{Dialer, Watch};
+use self::life::Life;
+use self::queue_pair::{QueuePair, SPENT_MAX};
+use self::send_queue::SendQueue;
 use super::Settings;
 use super::address::Address;
-use super::geometry::LINE_BYTES;
 use super::invitation::PLACES;
 use super::message::RailCard;
 use super::rail::Rail;
-use super::sys::{Connection, Cq, Pd, Qp, Route, Sizes, Target, Ticket};
+use super::sys::{Connection, Pd, Route, Target, Ticket};
 use super::words;
-use destruction::Destruction;
-pub(super) use id::{Id, Work};
 
-/// Sends that a queue pair holds.
-const SENDS: u32 = 256;
-/// Every so many sends the device says how far it is.
-const SIGNAL_EVERY: u32 = 32;
+pub(super) use self::id::{Id, Work};
+pub(super) use self::life::Stage;
+
 /// Credits for a lane that may be under way at a time: a ring has less than three times the lines
 /// that bring one, and four quarters of fragments, and where another path was lost one is repeated.
 const CREDITS: usize = 10;
 /// What the receiver says of a lane at a time at most.
 const WORDS: usize = CREDITS + PLACES;
-/// Receives that may have been used before others are posted.
-const SPENT_MAX: usize = 16;
-/// What is asked for: a line of the ring. Not every device has much more.
-const INLINE_BYTES: u32 = 64;
-const _: () = assert!(INLINE_BYTES as usize == LINE_BYTES);
 
-/// See the module's head. It has many lives: one that has ended, and of which both ends know what
-/// it carried, can be made again.
+/// A path to a peer. It has many lives: the next one can begin when the last one is settled.
 #[derive(Debug)]
 pub(super) struct Path {
     /// Which of the peer's pairs of rails it is on.
-    pub(super) cable: usize,
+    cable: usize,
     id: Id,
-    stage: Stage,
-    /// When the stage began, as far as time moves it on.
-    since: Instant,
-    /// Lives in a row that ended before they carried anything.
-    failures: u32,
-    /// When to make it again, if that is for this end to begin.
-    pub(super) again: Option<Instant>,
-    qp: Option<Qp>,
-    queue: Option<Arc<Cq>>,
-    /// Of our first packet.
-    sequence: u32,
-    /// What the peer has offered.
-    theirs: Option<Target>,
-    is_connected: bool,
-    /// The peer may be able to write by it until it is flushed or destroyed.
-    is_exposed: bool,
-    /// The destruction of a queue pair by which the peer could write. The peer hears nothing of
-    /// this life's end before the device is done.
-    destruction: Option<Destruction>,
-    /// The peer has said that it can be written to.
-    is_ready: bool,
-    /// When it is over: what we have said, and the peer has.
-    has_told: bool,
-    has_heard: bool,
-    /// Sends posted, those that are done as far as we know, those that have arrived, the last that
-    /// brings a fragment, and the last of those for which the device was asked; counted without
-    /// end.
-    posted: u32,
-    done: u32,
-    answered: u32,
-    last_fragment: u32,
-    asked: u32,
-    /// When the question was asked that is not answered, and the last was.
-    asking: Option<Instant>,
-    answered_at: Instant,
-    /// Receives that are posted, and those used and not posted again.
-    receives: usize,
-    spent: usize,
+    life: Life,
+    pair: QueuePair,
+    handshake: Handshake,
+    // After the queue pair that it connects.
+    dialer: Dialer,
+    sends: SendQueue,
+    /// Over iWARP.
+    watch: Option<Watch>,
     /// Whether its packets may overtake each other.
     is_adaptive: bool,
-    /// Over iWARP: whether this end connects to the other,
-    calls: bool,
-    /// what the other has to show if not,
-    ticket: Ticket,
-    connection: Option<Arc<Connection>>,
-    /// and an attempt to connect, beside the calls and maybe for longer than a life.
-    dial: Option<JoinHandle<io::Result<()>>>,
-    /// How long packets may take to pass for the first time,
-    pub(super) proof: Duration,
-    /// and how long the peer's device may not answer after that.
-    silence: Duration,
 }
 
-/// How far a path is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// The peer has been told of it.
-    Offered,
-    /// Over iWARP: both know of it, and it is being connected.
-    Connecting,
-    /// Both ends can be written to; whether packets pass is being tried.
-    Proving,
-    /// It carries data.
-    Proven,
-    /// It cannot be used, or not any more.
-    Ended,
+/// The ingredients of a path.
+pub(super) struct Making<'a> {
+    pub(super) rail: &'a mut Rail,
+    pub(super) pd: &'a Arc<Pd>,
+    pub(super) settings: &'a Settings,
+    /// Lanes that there may be,
+    pub(super) lanes: usize,
+    /// and those that the peer may write to already.
+    pub(super) rings: usize,
+    /// Over iWARP, this end connects.
+    pub(super) calls: bool,
+    /// How long packets may take to pass for the first time.
+    pub(super) proof: Duration,
+}
+
+/// The bringer of a number: a completion, or over iWARP a message, which lies at a place.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Arrived {
+    Number(u32),
+    Message { place: u32, bytes: u32 },
 }
 
 impl Path {
@@ -123,111 +92,74 @@ impl Path {
         Self {
             cable,
             id: Id { peer, path, life: 0 },
-            stage: Stage::Ended,
-            since: Instant::now(),
-            failures: 0,
-            again: None,
-            qp: None,
-            queue: None,
-            sequence: 0,
-            theirs: None,
-            is_connected: false,
-            is_exposed: false,
-            destruction: None,
-            is_ready: false,
-            has_told: true,
-            has_heard: true,
-            posted: 0,
-            done: 0,
-            answered: 0,
-            last_fragment: 0,
-            asked: 0,
-            asking: None,
-            answered_at: Instant::now(),
-            receives: 0,
-            spent: 0,
+            life: Life::new(),
+            pair: QueuePair::default(),
+            handshake: Handshake::default(),
+            dialer: Dialer::default(),
+            sends: SendQueue::default(),
+            watch: None,
             is_adaptive: false,
-            calls: false,
-            ticket: Ticket::default(),
-            connection: None,
-            dial: None,
-            proof: Duration::ZERO,
-            silence: Duration::ZERO,
         }
+    }
+
+    /// One that carries data, without a device.
+    #[cfg(test)]
+    pub(super) fn carrying(peer: Rank, path: usize, cable: usize) -> Self {
+        let mut it = Self::new(peer, path, cable);
+        it.life.begin();
+        it.life.prove();
+        it.life.proven();
+        it
     }
 
     /// Begins a life.
     pub(super) fn begin(&mut self) {
-        debug_assert!(self.is_settled(), "{self:?}");
-        self.bury();
-        let id = Id { life: (self.id.life + 1) % 128, ..self.id };
-        let (queue, dial) = (self.queue.take(), self.dial.take());
-        let fresh = Self { id, failures: self.failures, ..Self::new(id.peer, id.path, self.cable) };
-        *self = Self { queue, dial, has_told: false, has_heard: false, ..fresh };
-    }
-
-    /// Gives the queue pair, if there is one, back to the device, beside the calls.
-    fn bury(&mut self) -> Option<Destruction> {
-        let qp = self.qp.take()?;
-        Some(Destruction::new(qp, self.connection.take()))
+        self.life.begin();
+        self.id.life = (self.id.life + 1) % 128;
+        self.pair.clear(self.dialer.take());
+        self.handshake = Handshake::default();
+        self.sends = SendQueue::default();
+        self.watch = None;
     }
 
     /// Lets nobody wait for an attempt to connect that is under way; as the end of it all.
     pub(super) fn abandon(&mut self) {
-        if self.is_dialing() {
-            self.bury();
+        if self.dialer.is_dialing() {
+            self.pair.clear(self.dialer.take());
         }
     }
 
-    /// Makes a queue pair that is ready to be connected, by which the peer may write to `rings` of
-    /// so many `lanes`; over iWARP by this end, if it `calls`.
-    pub(super) fn make(
-        &mut self,
-        rail: &mut Rail,
-        pd: &Arc<Pd>,
-        (lanes, rings): (usize, usize),
-        calls: bool,
-        settings: &Settings,
-    ) -> io::Result<()> {
-        if self.is_dialing() {
+    /// Makes a queue pair that is ready to be connected.
+    pub(super) fn make(&mut self, making: Making<'_>) -> io::Result<()> {
+        let Making { rail, pd, settings, lanes, rings, calls, proof } = making;
+        if self.dialer.is_dialing() {
             return Err(io::Error::other("the last attempt to connect has not ended"));
         }
-        let most = lanes * (RDMA_CELLS + WORDS) + SPENT_MAX;
-        let receives = u32::try_from(most).unwrap_or(u32::MAX);
-        // When it fails, all its work completes.
-        let queue = match self.queue.take() {
-            Some(queue) => queue,
-            None => rail.queue(receives + SENDS)?,
-        };
-        let queue = self.queue.insert(queue);
-        let qp = Qp::new(pd, queue, Sizes { sends: SENDS, receives, inline_bytes: INLINE_BYTES })?;
-        qp.init(rail.port.number, settings.partition_key_index)?;
-        self.is_adaptive = rail.is_adaptive(settings) && !rail.is_iwarp();
-        self.qp = Some(qp);
-        self.post_receives(lanes * WORDS + SPENT_MAX + rings * RDMA_CELLS)?;
-        let mut random = [0; 4];
-        getrandom::fill(&mut random).map_err(io::Error::other)?;
-        self.sequence = u32::from_le_bytes(random) & 0x00ff_ffff;
-        getrandom::fill(&mut self.ticket).map_err(io::Error::other)?;
-        self.ticket[..8].copy_from_slice(&self.id.encode(None).to_le_bytes());
-        self.calls = calls && self.is_iwarp();
-        self.silence = words::silence(settings.timeout, settings.retries);
-        self.stage = Stage::Offered;
+        let (tag, most) = (self.id.encode(None), lanes * (RDMA_CELLS + WORDS) + SPENT_MAX);
+        self.pair.make(rail, pd, settings.partition_key_index, (tag, most))?;
+        self.pair.post_receives(lanes * WORDS + SPENT_MAX + rings * RDMA_CELLS)?;
+        self.handshake = Handshake::new(tag)?;
+        let is_iwarp = self.is_iwarp();
+        self.is_adaptive = rail.is_adaptive(settings) && !is_iwarp;
+        self.dialer.begin(calls && is_iwarp);
+        let silence = words::silence(settings.timeout, settings.retries);
+        self.watch = is_iwarp.then(|| Watch::new(silence, Instant::now()));
+        self.life.offer(proof);
         Ok(())
     }
 
-    /// The peer knows nothing of the life that came to nothing.
-    pub(super) const fn forget(&mut self) {
-        (self.has_told, self.has_heard) = (true, true);
-    }
-
-    /// Where the peer finds it: the queue pair, or over iWARP the port to connect to, and what to
-    /// show there.
+    /// The address for the peer: the queue pair, or over iWARP the port to connect to and the
+    /// ticket to show there.
     pub(super) fn target(&self, rail: &Rail) -> Option<Target> {
-        let qp = self.qp.as_ref()?;
+        let qp = self.pair.get()?;
         let number = rail.connector.as_ref().map_or_else(|| qp.number(), |it| it.port().into());
         let (address, key) = qp.may_be_read();
-        Some(Target { number, sequence: self.sequence, ticket: self.ticket, address, key })
+        let (sequence, ticket) = (self.handshake.sequence(), *self.handshake.ticket());
+        Some(Target { number, sequence, ticket, address, key })
+    }
+
+    pub(super) const fn cable(&self) -> usize {
+        self.cable
     }
 
     /// Whether it was never made before.
@@ -236,11 +168,44 @@ impl Path {
     }
 
     pub(super) const fn stage(&self) -> Stage {
-        self.stage
+        self.life.stage()
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.life.has_ended()
+    }
+
+    /// Whether it carries data.
+    pub(super) fn is_usable(&self) -> bool {
+        self.life.is_usable()
+    }
+
+    /// Whether it is to be connected.
+    pub(super) const fn is_connecting(&self) -> bool {
+        self.life.is_connecting()
+    }
+
+    /// Whether it is over and both ends know all arrivals.
+    pub(super) fn is_settled(&self) -> bool {
+        self.life.is_settled()
+    }
+
+    /// Whether completions of that life still count.
+    pub(super) const fn lives(&self, life: u8) -> bool {
+        self.id.life == life && !self.life.has_told()
+    }
+
+    pub(super) fn is_iwarp(&self) -> bool {
+        self.pair.is_iwarp()
+    }
+
+    /// Whether the peer is to be told when the path is proven, so that it tries too.
+    pub(super) const fn calls(&self) -> bool {
+        self.dialer.calls()
     }
 
     pub(super) const fn has_offer(&self) -> bool {
-        self.theirs.is_some()
+        self.handshake.has_offer()
     }
 
     /// Connects to the peer's end; whether the peer may write from now on.
@@ -251,9 +216,15 @@ impl Path {
         settings: &Settings,
         target: Target,
     ) -> io::Result<bool> {
-        self.theirs = Some(target);
+        self.handshake.take(target);
         if self.is_iwarp() {
-            self.meet(rail, theirs, &target)?;
+            self.life.connect();
+            if self.dialer.calls() {
+                let connector = rail.connector.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+                let port = u16::try_from(target.number).map_err(io::Error::other)?;
+                let to = SocketAddr::new(Ipv6Addr::from(theirs.gid).to_canonical(), port);
+                self.dialer.find(connector, to, self.id.encode(None))?;
+            }
             return Ok(false);
         }
         let route = Route {
@@ -267,150 +238,116 @@ impl Path {
             timeout: settings.timeout,
             retries: settings.retries,
         };
-        let sequence = self.sequence;
-        self.is_exposed = true;
-        self.qp()?.connect(&route, target, sequence)?;
-        self.is_connected = true;
+        self.pair.expose();
+        self.pair.get_mut()?.connect(&route, target, self.handshake.sequence())?;
+        self.handshake.connected();
         self.prove()?;
         Ok(true)
     }
 
+    /// Over iWARP, the way to the peer is known: connects, beside the calls.
+    pub(super) fn found(&mut self) -> io::Result<()> {
+        if self.stage() != Stage::Connecting {
+            return Ok(());
+        }
+        let number = self.pair.get_mut()?.number();
+        self.dialer.dial(number, self.handshake.theirs().ticket)
+    }
+
+    /// Takes the connection of a peer that shows the ticket we gave it, or gives it back.
+    pub(super) fn admit(
+        &mut self,
+        connection: Connection,
+        ticket: &Ticket,
+    ) -> Result<io::Result<()>, Connection> {
+        let is_expected = self.is_connecting() && self.dialer.is_waiting();
+        match self.pair.get() {
+            Some(qp) if is_expected && ticket == self.handshake.ticket() => {
+                let (number, tag) = (qp.number(), self.id.encode(None));
+                self.pair.expose();
+                Ok(self.dialer.accept(connection, number, tag))
+            }
+            _ => Err(connection),
+        }
+    }
+
+    /// The connection is there.
+    pub(super) fn made(&mut self) -> io::Result<()> {
+        self.pair.expose();
+        self.handshake.connected();
+        if self.dialer.calls() {
+            // The other end has accepted it.
+            self.handshake.ready();
+        }
+        self.prove()
+    }
+
+    /// Whether others on its rail were connected in the meantime, of which there may be many more
+    /// than a busy machine makes in that time: then it has as long again, from the last one on.
+    pub(super) fn may_yet_come(&mut self, last: Instant) -> bool {
+        self.life.extend(last)
+    }
+
+    /// Why there is no connection, once it has taken too long.
+    pub(super) fn why_none(&mut self) -> io::Error {
+        self.dialer.why_none()
+    }
+
     /// The peer can be written to.
     pub(super) fn ready(&mut self) -> io::Result<()> {
-        self.is_ready = true;
+        self.handshake.ready();
         self.prove()
     }
 
     /// Finds out whether packets pass, once both ends can be written to.
     fn prove(&mut self) -> io::Result<()> {
-        if self.is_connecting() && self.is_connected && self.is_ready {
-            (self.stage, self.since) = (Stage::Proving, Instant::now());
+        if self.is_connecting() && self.handshake.is_complete() {
+            self.life.prove();
             self.question()?;
         }
         Ok(())
     }
 
-    fn qp(&mut self) -> io::Result<&mut Qp> {
-        self.qp.as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
+    /// How long packets may take to pass for the first time.
+    pub(super) const fn proof(&self) -> Duration {
+        self.life.proof()
     }
 
     /// Lets the peer write the fragments of one more lane.
     pub(super) fn expect_lane(&mut self) -> io::Result<()> {
-        self.post_receives(RDMA_CELLS)
+        self.pair.post_receives(RDMA_CELLS)
     }
 
-    fn post_receives(&mut self, count: usize) -> io::Result<()> {
-        let qp = self.qp.as_mut().ok_or(io::ErrorKind::NotConnected)?;
-        qp.receive(self.id.encode(None), count)?;
-        self.receives += count;
-        Ok(())
-    }
-
-    pub(super) fn has_ended(&self) -> bool {
-        self.stage == Stage::Ended
-    }
-
-    /// Whether it carries data.
-    pub(super) fn is_usable(&self) -> bool {
-        self.stage == Stage::Proven
-    }
-
-    /// Whether it is over and nothing more will come of it, and the peer has not been told.
-    ///
-    /// # Errors
-    /// The device does not let go of the queue pair, so that the peer may still write by it.
-    pub(super) fn must_tell(&self) -> io::Result<bool> {
-        let is_flushed = self.has_ended() && !self.has_told && self.receives == 0;
-        Ok(is_flushed && self.destruction.as_ref().map_or(Ok(true), Destruction::is_done)?)
-    }
-
-    /// We say what has arrived: whatever else of this life may yet be reported does not count. The
-    /// queue pair stays until there is another.
-    pub(super) const fn tell(&mut self) {
-        self.has_told = true;
-    }
-
-    /// The peer has said what has arrived; whether it may.
-    pub(super) fn heard(&mut self) -> bool {
-        let may = self.has_ended() && !self.has_heard;
-        self.has_heard = true;
-        may
-    }
-
-    /// Whether it is over, and both know what became of what it carried.
-    pub(super) fn is_settled(&self) -> bool {
-        self.has_ended() && self.has_told && self.has_heard
-    }
-
-    /// Whether completions of that life still count.
-    pub(super) const fn lives(&self, life: u8) -> bool {
-        self.id.life == life && !self.has_told
-    }
-
-    /// When time moves it on.
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        match self.stage {
-            Stage::Connecting => Some(self.since + Duration::from_millis(HANDSHAKE_MS)),
-            Stage::Proving => Some(self.since + self.proof),
-            Stage::Proven => self.watch_at(),
-            Stage::Ended if self.receives > 0 => {
-                Some(self.since + Duration::from_millis(RDMA_FLUSH_MS))
-            }
-            Stage::Ended if !self.has_told => self.destruction.as_ref()?.look_at(),
-            Stage::Ended if self.is_settled() => self.again,
-            _ => None,
+    /// The number that an arrival brings, if it brings one.
+    pub(super) fn number(&self, arrived: Arrived) -> Option<u32> {
+        match arrived {
+            Arrived::Number(number) => Some(number),
+            Arrived::Message { place, bytes } => self.pair.get()?.note(place, bytes),
         }
     }
 
-    /// How long to wait until it is made again.
-    pub(super) fn pause(&self) -> Duration {
-        let pause = Duration::from_millis(RDMA_RETRY_MS) * (1 << self.failures.min(16));
-        pause.min(Duration::from_millis(RDMA_RETRY_MAX_MS))
-    }
-
-    /// The number that a message of so many bytes has brought, if it is one.
-    pub(super) fn note(&self, place: u32, bytes: u32) -> Option<u32> {
-        self.qp.as_ref()?.note(place, bytes)
-    }
-
-    /// A number has arrived.
+    /// A number was taken.
     pub(super) fn arrived(&mut self) -> io::Result<()> {
-        self.flushed();
-        self.spent += 1;
-        if self.spent < SPENT_MAX || self.has_ended() {
-            return Ok(());
-        }
-        let spent = std::mem::take(&mut self.spent);
-        self.post_receives(spent)
+        let goes_on = !self.has_ended();
+        self.pair.used(goes_on)
     }
 
     /// A receive was taken back.
     pub(super) const fn flushed(&mut self) {
-        self.receives = self.receives.saturating_sub(1);
+        self.pair.flushed();
     }
 
     /// Ends it: nothing is written to us or sent any more.
     pub(super) fn end(&mut self) {
-        self.failures = if self.is_usable() { 0 } else { self.failures.saturating_add(1) };
-        (self.stage, self.since) = (Stage::Ended, Instant::now());
-        let is_ending = match &mut self.qp {
-            // What has arrived completes, and then what is taken back.
-            Some(qp) if self.is_connected => {
-                qp.forget();
-                qp.fail().is_ok()
-            }
-            _ => false,
-        };
-        if !is_ending {
+        self.life.end();
+        if !(self.handshake.is_connected() && self.pair.fail()) {
             self.destroy();
         }
     }
 
     /// Lets the device destroy the queue pair: it refuses to end it, or does not flush it.
     pub(super) fn destroy(&mut self) {
-        self.receives = 0;
-        let destruction = self.bury().filter(|_| self.is_exposed);
-        self.destruction = destruction.or_else(|| self.destruction.take());
+        self.pair.destroy(self.dialer.take());
     }
 
     /// Lets the device destroy the queue pair, and blocks until that is done.
@@ -419,6 +356,56 @@ impl Path {
     /// The device does not let go of it.
     pub(super) fn destroy_now(&mut self) -> io::Result<()> {
         self.destroy();
-        self.destruction.as_ref().map_or(Ok(()), Destruction::wait)
+        self.pair.wait()
+    }
+
+    /// Ends a life that came to nothing, and of which the peer knows nothing.
+    pub(super) fn forget(&mut self) {
+        self.end();
+        self.life.forget();
+    }
+
+    /// Whether it is over and nothing more will come of it, and the peer has not been told.
+    ///
+    /// # Errors
+    /// The device does not let go of the queue pair, so that the peer may still write by it.
+    pub(super) fn must_tell(&self) -> io::Result<bool> {
+        Ok(self.has_ended() && !self.life.has_told() && self.pair.is_silent()?)
+    }
+
+    /// This end reports the arrivals: later reports of this life do not count. The queue pair stays
+    /// until there is another.
+    pub(super) const fn tell(&mut self) {
+        self.life.tell();
+    }
+
+    /// The peer reports the arrivals; whether it may.
+    pub(super) fn heard(&mut self) -> bool {
+        self.life.heard()
+    }
+
+    /// Makes it again after a pause, once time comes to it, unless something else was planned.
+    pub(super) fn retry_later(&mut self, now: Instant) {
+        self.life.retry_later(now);
+    }
+
+    /// Makes it again as soon as may be.
+    pub(super) const fn retry_now(&mut self, now: Instant) {
+        self.life.retry_at(now);
+    }
+
+    /// It is made again now, or when the peer says so.
+    pub(super) const fn retried(&mut self) {
+        self.life.retried();
+    }
+
+    /// When time moves it on.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self.stage() {
+            Stage::Proven => self.watch.as_ref()?.deadline(self.sends.is_answered()),
+            Stage::Ended if self.pair.has_receives() => Some(self.life.flush_deadline()),
+            Stage::Ended if !self.life.has_told() => self.pair.look_at(),
+            _ => self.life.deadline(),
+        }
     }
 }

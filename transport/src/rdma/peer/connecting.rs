@@ -7,12 +7,12 @@ use crate::rdma::words;
 
 impl Peer {
     fn living(&mut self, path: usize, life: u8) -> Option<&mut Path> {
-        self.paths.get_mut(path).filter(|path| path.lives(life))
+        self.routes.paths_mut().get_mut(path).filter(|path| path.lives(life))
     }
 
     /// Whether some path is to be connected.
     pub(in crate::rdma) fn is_connecting(&self) -> bool {
-        self.paths.iter().any(Path::is_connecting)
+        self.routes.paths().iter().any(Path::is_connecting)
     }
 
     /// The way for that life of a path is known.
@@ -52,6 +52,6 @@ impl Peer {
 
     /// Lets nobody wait for connections that are being made; as the end of it all.
     pub(in crate::rdma) fn abandon(&mut self) {
-        self.paths.iter_mut().for_each(Path::abandon);
+        self.routes.paths_mut().iter_mut().for_each(Path::abandon);
     }
 }

@@ -5,13 +5,14 @@ use std::time::Instant;
 use ringfold_types::Rank;
 use ringfold_types::limits::{LANES_MAX, LINK_BYTES_MIN, PATHS_MAX, RAILS_MAX};
 
-use super::{Arrived, Cable, Fault, Own, Peer};
+use super::cable::Cable;
+use super::{Fault, Own, Peer};
 use crate::rdma::Settings;
 use crate::rdma::budget::Budget;
 use crate::rdma::geometry::Number;
 use crate::rdma::message::{Grant, Heard, Load, Message, RailCard};
 use crate::rdma::nameplate::Nameplate;
-use crate::rdma::path::Path;
+use crate::rdma::path::{Arrived, Path};
 use crate::rdma::rail::Rails;
 use crate::rdma::registry::Registry;
 use crate::rdma::sys::{GidKind, Target};
@@ -174,7 +175,7 @@ fn nothing_is_held_for_whom_says_goodbye() {
     one.with(|peer, own| peer.send(0, 1, &[5; 3 << 20], true, own)).unwrap();
     other.with(|peer, own| peer.send(0, 1, &[5; 3 << 20], true, own)).unwrap();
     other.speak(&mut one);
-    one.peer.is_by_tcp = false;
+    one.peer.fallback.end();
     while let Some(front) = one.peer.readable(0).unwrap() {
         let bytes = front.bytes.len();
         one.peer.consume(0, bytes);
@@ -234,11 +235,9 @@ fn liars_do_no_harm() {
         let theirs =
             RailCard { gid: [7; 16], mtu: 5, kind: GidKind::RoceV2, ..RailCard::default() };
         for path in 0..2 {
-            let (name, plate) = ("none".to_owned(), Nameplate::default());
-            let (is_spare, is_stuck) = (path == 1, false);
-            let cable = Cable { rail: 0, pd: None, is_spare, is_stuck, theirs, name, plate };
-            one.peer.cables.push(cable);
-            one.peer.paths.push(Path::new(Rank(1), path, path));
+            let cable = Cable::new(0, "none".to_owned(), None, theirs, path == 1);
+            let cable = one.peer.routes.add_cable(cable);
+            one.peer.routes.add_path(Path::new(Rank(1), path, cable));
         }
         one.with(|peer, own| peer.send(0, 1, &[5; LINK_BYTES_MIN], true, own)).unwrap();
         for _ in 0..20 {
@@ -278,7 +277,7 @@ fn liars_do_no_harm() {
             let number = random.word();
             one.peer.arrive(path, 0, Arrived::Number(number)).ok();
             // As if that path were connected.
-            let taken = one.peer.take(Number::decode(number));
+            let taken = one.peer.lanes.take(Number::decode(number));
             taken.unwrap_or_else(|fault| one.peer.end(fault));
             one.peer.arrive(path, 0, Arrived::Message { place: number, bytes: 4 }).ok();
             one.peer.done(path, 0, random.word(), random.below(2) == 0);

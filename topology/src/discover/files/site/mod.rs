@@ -29,15 +29,12 @@ use ringfold_types::limits::{FABRIC_NAME_BYTES_MAX, FABRIC_NODES_MAX, FABRIC_POR
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use self::text::{Head, HostText, MeasuredText};
+use self::text::{Head, HostText, MeasuredText, VERSION, json};
 use super::Error;
-use super::error::Reason;
-use super::syntax;
+use super::content;
+use super::error::{Reason, syntax};
 use crate::fabric::{Place, PortId};
 use crate::site::{Site, SiteHost};
-
-/// The version that is written, and the only one that is read.
-const VERSION: u32 = 1;
 
 /// Pairs of places that were measured.
 const MEASURED_MAX: usize = 1 << 12;
@@ -49,7 +46,7 @@ impl Site {
     /// The first thing that is wrong: with the syntax, an unknown version or field, a number out of
     /// range, or a host, port or pair of places that is there twice.
     pub fn parse(file: &str, text: &str) -> Result<Self, Error> {
-        super::text(text.as_bytes()).and_then(parse).map_err(|reason| reason.of(file))
+        content::text(text.as_bytes()).and_then(parse).map_err(|reason| reason.of(file))
     }
 
     /// The text of the site file; `parse` makes an equal site of it.
@@ -73,11 +70,6 @@ fn list(lines: impl Iterator<Item = String>) -> String {
     let lines: Vec<String> = lines.map(|line| format!("\n  {line}")).collect();
     let end = if lines.is_empty() { "" } else { "\n " };
     lines.join(",") + end
-}
-
-/// Texts and numbers always have a form in JSON.
-fn json(value: &impl serde::Serialize) -> String {
-    serde_json::to_string(value).unwrap_or_default()
 }
 
 /// Reads a site file without its name.

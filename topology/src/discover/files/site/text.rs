@@ -5,10 +5,18 @@ use std::net::IpAddr;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-use super::{VERSION, json};
+use super::super::scan::mac_address;
 use crate::certainty::{Certainty, Finding};
 use crate::fabric::{Kind, Place, PortId, Ratio};
 use crate::site::{Measured, Position, Reach, Site, SiteHost, SitePort};
+
+/// The version that is written, and the only one that is read.
+pub(super) const VERSION: u32 = 1;
+
+/// Texts and numbers always have a form in JSON.
+pub(super) fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
 
 /// A site file with its lists not read yet, so that errors in them have their line.
 #[derive(Deserialize)]
@@ -353,7 +361,7 @@ impl PortText {
                     .ok_or_else(|| format!("has the guid {guid:?}: write 0x and its digits"))?,
             ),
             (None, Some(mac), None) => PortId::Mac(
-                super::super::mac(mac)
+                mac_address(mac)
                     .ok_or_else(|| format!("has the mac {mac:?}: write it as 02:00:00:00:00:01"))?,
             ),
             (None, None, Some(address)) => PortId::Address(

@@ -1,0 +1,76 @@
+"""Tells a slower build from a noisy machine. Pure: nothing here measures or prints.
+
+A run times one build, the other, and the first again: A, B and A'. The difference of A and A' is
+noise, and B may differ as much without being slower."""
+
+import math
+from dataclasses import dataclass
+
+import figures
+
+# By how much the second build may be slower, as a share of the first one's time.
+ALLOWED = 0.05
+# A build is slower if it is slower in as many runs.
+RUNS = 3
+
+
+@dataclass(frozen=True)
+class Run:
+    """The times of A, B and A', in any unit: medians of the rounds."""
+
+    before: float
+    after: float
+    again: float
+
+    @property
+    def ratio(self):
+        """B over A; above 1 the second build is slower."""
+        return self.after / self.before
+
+    @property
+    def spread(self):
+        """A' over A; 1 on a machine without noise."""
+        return self.again / self.before
+
+    @property
+    def is_noisy(self):
+        """Whether the first build differs from itself by more than the second one may."""
+        return abs(self.again - self.before) > ALLOWED * self.before
+
+    def is_slower(self, allowed=ALLOWED):
+        """Whether B takes longer than is allowed and than noise explains."""
+        return self.after > (1 + allowed) * self.before + abs(self.again - self.before)
+
+
+def fails(runs, allowed=ALLOWED):
+    """Whether a cell fails, which takes all `RUNS` runs; fewer that are slower are no verdict."""
+    return len(runs) == RUNS and all(run.is_slower(allowed) for run in runs)
+
+
+def needs_more(runs, allowed=ALLOWED):
+    """Whether another run could change the verdict."""
+    return len(runs) < RUNS and all(run.is_slower(allowed) for run in runs)
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The geometric mean of all cells' B over A, and the factor by which noise alone moves it."""
+
+    ratio: float
+    noise: float
+
+    @property
+    def is_slower(self):
+        """Whether the mean is above 1 by more than noise explains."""
+        return self.ratio > self.noise
+
+
+def mean(runs):
+    """Of the first run of every cell, since repeated ones were chosen for being slow; A and A' both
+    count as the first build. The noise is two standard errors, from the differences of A and A':
+    log A' - log A has twice the variance of one time, log B - (log A + log A') / 2 has 1.5 times."""
+    if not runs:
+        return None
+    ratio = figures.geometric_mean([run.ratio / math.sqrt(run.spread) for run in runs])
+    squares = sum(math.log(run.spread) ** 2 for run in runs)
+    return Mean(ratio, math.exp(2 * math.sqrt(0.75 * squares) / len(runs)))

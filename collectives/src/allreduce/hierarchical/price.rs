@@ -1,0 +1,93 @@
+//! The price of levels, and the cheapest ones.
+
+use ringfold_topology::Layout;
+use ringfold_types::Call;
+
+use super::levels::{Groups, Levels, RAILS};
+use crate::cost::bill::{Bill, Site};
+use crate::cost::rates::{
+    ACROSS_HOSTS, COMBINED_BYTE_PS, SAME_HOST, TURN_PS, WOKEN_PS, crowded_quarters, longer_ps,
+};
+use crate::schedule::Form;
+
+/// The cheapest way to spread `call`. Levels differ only between the hosts.
+pub(super) fn cheapest(call: &Call, layout: &Layout) -> Levels {
+    let price = |levels: &Levels| between(levels, call, layout, usize::MAX).total(layout);
+    let cheapest = Levels::all(call, layout).min_by_key(price);
+    cheapest.unwrap_or_else(|| Levels::new(call, layout, None, RAILS[0]))
+}
+
+/// The bill between leaf groups, or between hosts, by `levels.rail`, and within groups of two shots.
+/// Only the carriers of shards take part.
+fn between(levels: &Levels, call: &Call, layout: &Layout, chunk: usize) -> Bill {
+    let Levels { shards, rail, rail_call, .. } = levels;
+    let (is_dense, size) = (layout.crowd().is_dense(), levels.units());
+    let layout_of_rail = Layout::apart(size);
+    let site =
+        Site { layout: &layout_of_rail, hosts: size, crowd: *shards, borders: size, is_dense };
+    let bill = Bill::of(rail.algorithm, rail_call, &site, chunk);
+    let work = bill.work * (size * levels.parts() * shards) as u128 / layout.size() as u128;
+    let bill = Bill { work, ..bill };
+    match levels.groups {
+        Some(groups) => bill.and(&in_group(levels, groups, call, layout)),
+        None => bill,
+    }
+}
+
+/// The bill of two shots within each leaf group.
+///
+/// They take longer for each byte than a ring does, since many send to one. A level of groups saves
+/// steps, and so wins for shorter messages. For longer ones the ring between all hosts remains: in
+/// fabric order a rank sends as many bytes there, and each group sends hardly more across spines:
+/// twice the buffer, of which groups as a level spare the part of one group.
+fn in_group(levels: &Levels, groups: Groups, call: &Call, layout: &Layout) -> Bill {
+    let bytes = |form: Form| form.data_type(call).bytes() as u128;
+    // Carriers hand on sums of their hosts, if these have several ranks.
+    let form = if levels.most > 1 { Form::Accumulator } else { Form::Element };
+    let [handed_on, results] = [groups.parts - 1, groups.most - 1].map(|others| others as u128);
+    let part = levels.rail_call.count as u128;
+    let combined = results * part * bytes(Form::Accumulator) * COMBINED_BYTE_PS;
+    let moved = part * (handed_on * bytes(form) + results * bytes(Form::Element));
+    let crowded = crowded_quarters(layout.crowd().is_dense());
+    let all_moved = moved * levels.shards as u128 * crowded / 4;
+    let messages = handed_on + results;
+    let [message_ps, byte_ps] = ACROSS_HOSTS.work_ps;
+    let work = messages * message_ps + moved * byte_ps + combined;
+    Bill {
+        steps: 2,
+        waiting: 2 * ACROSS_HOSTS.latency_ps,
+        switch_ps: TURN_PS,
+        busy: messages * ACROSS_HOSTS.message_ps + all_moved * ACROSS_HOSTS.byte_ps + combined,
+        work: work * (levels.hosts * levels.shards) as u128 / layout.size() as u128,
+    }
+}
+
+/// The price of a call in picoseconds, if pipelines pass on `chunk` elements at a time.
+pub(super) fn price(call: &Call, layout: &Layout, chunk: usize) -> u128 {
+    let levels = cheapest(call, layout);
+    let between = between(&levels, call, layout, chunk);
+    let bill = match levels.most {
+        0..=1 => between,
+        _ => between.and(&within(&levels, call, layout, between.switch_ps, chunk)),
+    };
+    bill.total(layout)
+}
+
+/// The bill of two shots within each host, where ranks take turns as between hosts.
+fn within(levels: &Levels, call: &Call, layout: &Layout, switch_ps: u128, chunk: usize) -> Bill {
+    let Levels { most, shards, .. } = *levels;
+    let bytes = |form: Form| form.data_type(call).bytes() as u128;
+    let (shard, others) = ((call.count / shards) as u128, (shards - 1 + most - 1) as u128);
+    let combined = (most - 1) as u128 * shard * bytes(Form::Accumulator) * COMBINED_BYTE_PS;
+    let moved = others * shard * bytes(Form::Element);
+    let within = others * SAME_HOST.message_ps + moved * SAME_HOST.byte_ps + combined;
+    let woken = if layout.crowd().is_dense() { 2 * WOKEN_PS } else { 0 };
+    // Each rank gives away its input and takes the result, but for its own shard.
+    let [message_ps, byte_ps] = SAME_HOST.work_ps;
+    let message_ps = message_ps + longer_ps(others, moved);
+    let average = 2 * (most - 1) as u128 * shards as u128 * shard / most as u128;
+    let messages = others.max(others * shard / chunk as u128);
+    let work = messages * message_ps + average * bytes(Form::Element) * byte_ps + combined;
+    let busy = within + woken;
+    Bill { steps: 2, waiting: 2 * SAME_HOST.latency_ps, switch_ps, busy, work }
+}

@@ -1,0 +1,27 @@
+//! All algorithms, by collective.
+
+use ringfold_types::Collective;
+
+use crate::algorithm::Algorithm;
+use crate::{allgather, allreduce, barrier, broadcast, reduce, reduce_scatter};
+
+impl Algorithm {
+    /// Every algorithm of a collective.
+    #[must_use]
+    pub const fn of(collective: Collective) -> &'static [Self] {
+        match collective {
+            Collective::AllReduce => allreduce::ALGORITHMS,
+            Collective::AllGather => allgather::ALGORITHMS,
+            Collective::ReduceScatter => reduce_scatter::ALGORITHMS,
+            Collective::Broadcast => broadcast::ALGORITHMS,
+            Collective::Reduce => reduce::ALGORITHMS,
+            Collective::Barrier => barrier::ALGORITHMS,
+        }
+    }
+
+    /// The algorithm of `collective` named `name`.
+    #[must_use]
+    pub fn named(collective: Collective, name: &str) -> Option<&'static Self> {
+        Self::of(collective).iter().find(|algorithm| algorithm.name == name)
+    }
+}

@@ -1,0 +1,199 @@
+//! The bill of a call: its latency, and the work of its ranks on links and CPUs.
+
+use ringfold_topology::Layout;
+use ringfold_types::{Call, Collective};
+
+use super::rates::{
+    ACROSS_HOSTS, COMBINED_BYTE_PS, CONTAINER_PS, EXCHANGE_QUARTERS, LinkCost, MIXED_QUARTERS,
+    NEIGHBOUR_PS, READ_BYTE_PS, READ_WORK_PS, SAME_HOST, SWITCH_PS, TURN_PS, crowded_quarters,
+    longer_ps,
+};
+use super::traffic::Traffic;
+use crate::algorithm::{Algorithm, Way};
+use crate::schedule::Form;
+use crate::stage::pieces;
+
+/// The properties of a layout on which the price depends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Site<'a> {
+    /// The ranks that take part.
+    pub(crate) layout: &'a Layout,
+    pub(crate) hosts: usize,
+    /// Ranks on the fullest host.
+    pub(crate) crowd: usize,
+    /// How often the host changes on the way around the ranks, in the order of rings.
+    pub(crate) borders: usize,
+    /// Whether ranks share CPUs.
+    pub(crate) is_dense: bool,
+}
+
+impl<'a> Site<'a> {
+    pub(super) fn of(layout: &'a Layout) -> Self {
+        let (size, hosts) = (layout.size(), layout.hosts());
+        let mut ranks = alloc::vec![0; hosts];
+        let mut borders = 0;
+        let ring = layout.ring();
+        for place in 0..size {
+            let (rank, next) = (ring.at(place), ring.at((place + 1) % size));
+            ranks[layout.host(rank) as usize] += 1;
+            borders += usize::from(!layout.same_host(rank, next));
+        }
+        let (crowd, is_dense) = (ranks.into_iter().max().unwrap_or(0), layout.crowd().is_dense());
+        Self { layout, hosts, crowd, borders, is_dense }
+    }
+}
+
+/// The cost of a call for each rank. All times are in picoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bill {
+    /// Messages that wait for each other.
+    pub(crate) steps: u128,
+    /// The time for which these are under way.
+    pub(crate) waiting: u128,
+    /// The time to let another rank of the CPU run, for each of them.
+    pub(crate) switch_ps: u128,
+    /// The time for which the busiest rank is busy meanwhile, with a CPU of its own.
+    pub(crate) busy: u128,
+    /// CPU time of a rank on average.
+    pub(crate) work: u128,
+}
+
+impl Bill {
+    /// This, and another one after it; ranks take turns as in this one.
+    pub(crate) const fn and(self, other: &Self) -> Self {
+        Self {
+            steps: self.steps + other.steps,
+            waiting: self.waiting + other.waiting,
+            switch_ps: self.switch_ps,
+            busy: self.busy + other.busy,
+            work: self.work + other.work,
+        }
+    }
+
+    /// The bill of an algorithm without levels, if pipelines pass on `chunk` elements at a time.
+    pub(crate) fn of(algorithm: &Algorithm, call: &Call, site: &Site<'_>, chunk: usize) -> Self {
+        let (size, is_staged) = (site.layout.size(), algorithm.needs_stage());
+        let traffic = Traffic::of(algorithm, call, site.layout);
+        // In 128 bits, since all to all at the largest scale is more than 64 hold.
+        let bytes = |form: Form| form.data_type(call).bytes() as u128;
+        let wide = traffic.wide as u128 * (bytes(Form::Accumulator) - bytes(Form::Element));
+        let carried = |elements: usize| elements as u128 * bytes(Form::Element) + wide;
+        // A pipeline has to be filled; before that, no more than the chain is under way.
+        let filling = traffic.moved.saturating_add(traffic.steps.saturating_mul(chunk));
+        let moved = carried(traffic.moved.max(traffic.chain.min(filling)));
+        let pieces = if is_staged { pieces(call, size, chunk).max(1) } else { 1 };
+        let near = LinkCost::within_host(algorithm, size, traffic.steps);
+        // A piece is one step behind the piece before.
+        let steps = (traffic.steps + pieces - 1) as u128;
+        let messages = (traffic.messages * pieces) as u128;
+        let load = Load { near, steps, messages, moved };
+        let Passage { waiting, busy, away, quarters } = load.passage(traffic.way, call, site);
+        let combined = if is_staged {
+            traffic.summed as u128 * bytes(Form::Element) * READ_BYTE_PS
+        } else {
+            traffic.summed as u128 * bytes(Form::Accumulator) * COMBINED_BYTE_PS
+        };
+        let of_both =
+            |at: usize| (near.work_ps[at] * (1024 - away) + ACROSS_HOSTS.work_ps[at] * away) / 1024;
+        let longer_ps = if near == SAME_HOST { longer_ps(messages, moved) } else { 0 };
+        let longer_ps = longer_ps * (1024 - away) / 1024;
+        let [message_ps, byte_ps] = [of_both(0) + longer_ps, of_both(1)];
+        let pieces = messages.max((traffic.moved / chunk) as u128);
+        let combining = if is_staged && size > 2 {
+            let [result_ps, rank_ps] = READ_WORK_PS;
+            let results = (traffic.summed / size) as u128 * bytes(Form::Element);
+            results * (result_ps + rank_ps * size as u128)
+        } else {
+            combined
+        };
+        let work = pieces * message_ps + carried(traffic.moved) * byte_ps + combining;
+        let work = traffic.average(work, size) * quarters / 4;
+        let switch_ps = if traffic.way.is_at_once() { TURN_PS } else { SWITCH_PS };
+        Self { steps, waiting, switch_ps, busy: (busy + combined) * quarters / 4, work }
+    }
+
+    /// The time of the call in picoseconds, on ranks that may have to take turns on their CPUs.
+    pub(crate) fn total(&self, layout: &Layout) -> u128 {
+        let Self { steps, waiting, switch_ps, busy, work } = *self;
+        let crowd = layout.crowd();
+        // Containers of one machine are not far from each other.
+        let one_machine = layout.hosts() > 1 && crowd.ranks == layout.size();
+        if !crowd.is_dense() {
+            let near = if one_machine { waiting.min(steps * NEIGHBOUR_PS) } else { waiting };
+            return near + busy;
+        }
+        let of_cpu = |each: u128| each * crowd.ranks as u128 / crowd.cpus as u128;
+        let turns = steps * of_cpu(switch_ps);
+        if layout.hosts() <= 1 {
+            return turns + busy.max(of_cpu(work));
+        }
+        // Messages take CPU time even if other CPUs are free, and a network may be between the hosts
+        // all the same.
+        let waiting = if one_machine { steps * CONTAINER_PS } else { waiting };
+        let waiting = waiting.max(turns);
+        waiting + busy + of_cpu(work).max(steps * ACROSS_HOSTS.work_ps[0])
+    }
+}
+
+/// The messages of the busiest rank.
+struct Load {
+    /// The rates of links within its host.
+    near: LinkCost,
+    /// Messages that wait for each other.
+    steps: u128,
+    messages: u128,
+    /// The bytes that it sends or takes.
+    moved: u128,
+}
+
+/// The passage of messages over links within hosts and between them. Times are in picoseconds.
+struct Passage {
+    /// The time for which messages that wait for each other are under way.
+    waiting: u128,
+    /// The time that the busiest rank needs for its messages.
+    busy: u128,
+    /// The messages and bytes that go to other hosts, of 1024.
+    away: u128,
+    /// How much slower all is where links of both kinds mix, in quarters.
+    quarters: u128,
+}
+
+impl Load {
+    fn passage(&self, way: Way, call: &Call, site: &Site<'_>) -> Passage {
+        let Self { near, steps, messages, moved } = *self;
+        if site.hosts <= 1 {
+            let busy = messages * near.message_ps + moved * near.byte_ps;
+            return Passage { waiting: steps * near.latency_ps, busy, away: 0, quarters: 4 };
+        }
+        if way.is_local() && site.borders < site.layout.size() {
+            return self.along(way, call, site);
+        }
+        let crowded = match way {
+            Way::Direct | Way::FromRoot => crowded_quarters(site.is_dense),
+            Way::Exchange => EXCHANGE_QUARTERS,
+            Way::Ring | Way::Pipelines(_) | Way::Levels(_) => 4,
+        };
+        let bytes = moved * ACROSS_HOSTS.byte_ps * site.crowd as u128 * crowded / 4;
+        let busy = messages * ACROSS_HOSTS.message_ps + bytes;
+        Passage { waiting: steps * ACROSS_HOSTS.latency_ps, busy, away: 1024, quarters: 4 }
+    }
+
+    /// Most messages stay on a host, and one or two of its ranks use the network: for all that they
+    /// send, or all that they take.
+    fn along(&self, way: Way, call: &Call, site: &Site<'_>) -> Passage {
+        let Self { near, steps, messages, moved } = *self;
+        let far = steps.min(2 * site.borders as u128);
+        let users = site.borders.div_ceil(site.hosts) as u128;
+        // Several trees cross borders at different places.
+        let is_manifold = matches!(way, Way::Pipelines(2..)) && site.hosts > 2;
+        let halves = if is_manifold { 3 } else { 2 };
+        let is_slower = site.is_dense && call.collective == Collective::AllReduce;
+        let bytes = moved * ACROSS_HOSTS.byte_ps * users * halves / 2;
+        Passage {
+            waiting: far * ACROSS_HOSTS.latency_ps + (steps - far) * near.latency_ps,
+            busy: messages * ACROSS_HOSTS.message_ps + bytes,
+            away: (512 * users * halves).div_ceil(site.crowd as u128).min(1024),
+            quarters: if is_slower { MIXED_QUARTERS } else { 4 },
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The traffic of an algorithm on ranks that are all alike, from the facts that it states.
+
+use ringfold_topology::Layout;
+use ringfold_types::{Call, Collective};
+
+use crate::algorithm::{Algorithm, Moved, Way};
+
+/// The elements and messages of the busiest rank.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Traffic {
+    pub(super) way: Way,
+    /// Messages that wait for each other.
+    pub(super) steps: usize,
+    /// The elements of these messages in all.
+    pub(super) chain: usize,
+    /// Messages that are sent, or tells that are heard.
+    pub(super) messages: usize,
+    /// As `Moved` has them.
+    pub(super) moved: usize,
+    /// As `Moved` has them.
+    pub(super) summed: usize,
+    /// The part of those moved that are accumulators.
+    pub(super) wide: usize,
+    /// Elements that all ranks together move.
+    pub(super) total: usize,
+}
+
+impl Traffic {
+    pub(super) fn of(algorithm: &Algorithm, call: &Call, layout: &Layout) -> Self {
+        let (way, size) = (algorithm.way, layout.size());
+        let stated = (algorithm.stated)(call, layout);
+        let (steps, sent) = (stated.steps, stated.sent);
+        let Moved { moved, summed } = (algorithm.moved)(call, layout, sent);
+        let (messages, chain) = match way {
+            Way::Direct | Way::FromRoot => (steps * (size - 1), sent / (size - 1).max(1)),
+            // A rank of a chain or a tree has few neighbours, however long the way.
+            Way::Pipelines(shares) => {
+                let len = call.count / shares;
+                (moved.div_ceil(len.max(1)), steps * len)
+            }
+            Way::Ring | Way::Exchange | Way::Levels(_) => (steps, sent),
+        };
+        let wide = if way.is_at_once() { 0 } else { summed };
+        let total = match (call.collective, way) {
+            // All but the root take the buffer once, or give it once.
+            (Collective::Broadcast | Collective::Reduce, _) => (size - 1) * call.count,
+            (Collective::AllReduce, Way::Pipelines(_)) => 2 * (size - 1) * call.count,
+            _ => size.saturating_mul(moved),
+        };
+        Self { way, steps, chain, messages, moved, summed, wide, total }
+    }
+
+    /// The average of all ranks, where the busiest one does so much work.
+    pub(super) fn average(&self, work: u128, size: usize) -> u128 {
+        let all = self.moved as u128 * size as u128;
+        let share = ((self.total as u128) << 20).checked_div(all).unwrap_or(1 << 20);
+        (work * share) >> 20
+    }
+}

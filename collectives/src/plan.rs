@@ -1,0 +1,71 @@
+//! The inputs from which algorithms make schedules.
+
+use ringfold_topology::{Layout, Order};
+use ringfold_types::{Call, Rank};
+
+/// The inputs of one rank's schedule. All ranks use the same call, layout and chunk.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan<'a> {
+    /// The call to perform.
+    pub call: Call,
+    /// The places of the ranks.
+    pub layout: &'a Layout,
+    /// The rank that performs the schedule.
+    pub rank: Rank,
+    /// Elements that are passed on at a time by algorithms that pipeline; at least 1.
+    pub chunk: usize,
+    /// Bytes that every link accepts before its receiver takes any, at least 16: a rank may send so
+    /// many and then overwrite them without waiting for anyone. `limits::LINK_BYTES_MIN` but in
+    /// proofs.
+    pub window_bytes: usize,
+}
+
+impl Plan<'_> {
+    /// This rank in the order for rings.
+    pub(crate) fn in_ring(&self) -> Member {
+        self.member(self.layout.ring().clone())
+    }
+
+    /// This rank in the order for chains that begin at the root.
+    pub(crate) fn in_chain_from_root(&self) -> Member {
+        self.member(self.layout.chain_from(self.call.root))
+    }
+
+    /// This rank in the order for chains that end at the root.
+    pub(crate) fn in_chain_to_root(&self) -> Member {
+        self.member(self.layout.chain_to(self.call.root))
+    }
+
+    /// This rank in the order for cubes.
+    pub(crate) fn in_cube(&self) -> Member {
+        self.member(self.layout.aligned().clone())
+    }
+
+    fn member(&self, order: Order) -> Member {
+        let place = |rank| Rank::at(order.place(rank));
+        Member { place: place(self.rank), root: place(self.call.root), order }
+    }
+
+    /// Number of ranks.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.layout.size()
+    }
+
+    /// The lanes that so many rounds of a pipeline take in turn, which do not wait for each other.
+    #[must_use]
+    pub fn lanes(&self, rounds: usize) -> usize {
+        rounds.clamp(1, self.layout.channels())
+    }
+}
+
+/// A rank in an order of all ranks. Patterns name ranks by their places there, and
+/// `Builder::in_order` translates.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    /// This rank's place.
+    pub(crate) place: Rank,
+    /// The place of the call's root.
+    pub(crate) root: Rank,
+    pub(crate) order: Order,
+}

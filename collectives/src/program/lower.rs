@@ -1,0 +1,247 @@
+//! From a schedule to a program, with its fast forms.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use ringfold_types::limits::SOURCES_MAX;
+use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
+
+use super::{LINE_BYTES, Needs, Op, Program, Stores};
+use crate::schedule::{Form, Schedule, Source, Step};
+
+/// Bytes of a result from which the elements that come from staging buffers, or that all ranks
+/// combine, are stored past the caches. With two ranks, results of that length leave no room in 32
+/// MiB of cache for the inputs.
+const STREAMING_BYTES: usize = 16 * 1024 * 1024;
+
+/// Bytes of all ranks' buffers together from which the same holds. With less, the reader of the
+/// result loses more than the call gains.
+const STREAMING_BYTES_OF_ALL: usize = 64 * 1024 * 1024;
+
+/// Bytes of a result from which received elements are stored past the caches too. With less, the
+/// next reader, or the next send of them, loses as much as that gains.
+const RECEIVED_STREAMING_BYTES: usize = 48 * 1024 * 1024;
+
+/// Bytes of a copy to the staging buffer up to which its lines are moved to the cache that both
+/// cores share. Of more, the other core fetches many lines at a time and is faster without.
+const SHARED_BYTES: usize = 1024;
+
+/// Bytes of the longest reduction to all ranks, in place, that goes from its end to its beginning,
+/// in pieces. CPUs fetch the lines that follow longer runs, which another rank writes.
+const BACKWARD_BYTES: usize = 4096;
+
+/// Bytes of such a piece.
+const PIECE_BYTES: usize = 20 * LINE_BYTES;
+
+/// What a program is made for, besides its schedule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// Whether input and output are the same memory.
+    pub in_place: bool,
+    /// Whether receivers copy messages from their senders' memory.
+    pub rendezvous: bool,
+    /// Whether messages arrive in memory that this rank reads at no cost, from all peers.
+    pub shares_memory: bool,
+}
+
+/// Makes the program of a schedule.
+#[must_use]
+pub fn lower(schedule: &Schedule, target: Target) -> Program {
+    let mut lowering = Lowering::new(schedule, target);
+    let lanes = schedule.lanes().iter().map(|steps| lowering.lane(steps)).collect();
+    Program {
+        call: *schedule.call(),
+        rank: schedule.rank(),
+        size: schedule.size(),
+        algorithm: schedule.algorithm(),
+        lanes,
+        sources: lowering.sources,
+        scratch_len: schedule.scratch_len(),
+        overlay: target.in_place.then(|| schedule.overlay()),
+        needs: Needs { windows: schedule.needs_windows(), staging: schedule.needs_stage() },
+        flips_staging: schedule.turns_stage(),
+    }
+}
+
+struct Lowering<'s> {
+    schedule: &'s Schedule,
+    target: Target,
+    /// Those of the schedule, and then those of operations that are not its own.
+    sources: Vec<Source>,
+    /// How what comes from other ranks' memory is stored, and what comes as messages.
+    taken: Stores,
+    received: Stores,
+}
+
+impl<'s> Lowering<'s> {
+    fn new(schedule: &'s Schedule, target: Target) -> Self {
+        let bytes = UserBytes::of(schedule, target.in_place);
+        let streaming = |holds| if holds { Stores::Streaming } else { Stores::Cached };
+        Self {
+            schedule,
+            target,
+            sources: schedule.all_sources().to_vec(),
+            taken: streaming(bytes.exceed_caches(schedule)),
+            received: streaming(bytes.result >= RECEIVED_STREAMING_BYTES),
+        }
+    }
+
+    fn lane(&mut self, steps: &[Step]) -> Vec<Op> {
+        let mut ops = Vec::with_capacity(steps.len());
+        ops.extend(self.exchange(steps));
+        let mut at = 0;
+        while let Some(step) = steps.get(at) {
+            at += 1;
+            match step {
+                Step::Reduce { dst, sources } if self.goes_to_all(*dst, sources, &steps[at..]) => {
+                    at += self.schedule.size() - 1;
+                    self.reduce_to_all(*dst, sources, &mut ops);
+                }
+                step => ops.push(self.op(step)),
+            }
+        }
+        ops
+    }
+
+    /// The operation of a step by itself.
+    fn op(&self, step: &Step) -> Op {
+        let is_user = |slice: Slice| matches!(slice.buffer, Buffer::Input | Buffer::Output);
+        match *step {
+            Step::Send { to, src } => Op::Send { to, src, rendezvous: self.target.rendezvous },
+            Step::Recv { from, dst } => {
+                let is_lent = self.target.shares_memory && !self.target.rendezvous && is_user(dst);
+                let stores = if is_lent { self.received } else { Stores::Cached };
+                Op::Receive { from, dst, stores }
+            }
+            Step::Copy { src, dst } if dst.buffer == Buffer::Stage => {
+                let bytes = dst.len * self.element_bytes();
+                let is_shared = self.schedule.size() == 2 && bytes <= SHARED_BYTES;
+                let stores = if is_shared { Stores::Shared } else { Stores::Cached };
+                Op::Copy { src, dst, stores }
+            }
+            Step::Copy { src, dst } => {
+                let stores = if is_user(dst) { self.received } else { Stores::Cached };
+                Op::Copy { src, dst, stores }
+            }
+            Step::Reduce { dst, ref sources } => {
+                let in_lines = self.fits_lines(dst, sources);
+                Op::Reduce { dst, sources: sources.clone(), in_lines }
+            }
+            Step::Put { to, src } => Op::Put { to, src },
+            Step::Get { from, src, dst } => Op::Get { from, src, dst, stores: self.taken },
+            Step::Tell => Op::Signal,
+            Step::Hear { from } => Op::Wait { from },
+            Step::Trade => Op::Swap,
+        }
+    }
+
+    /// An exchange, if the lane is but a send of all input and the sum of both inputs.
+    fn exchange(&self, steps: &[Step]) -> Option<Op> {
+        let schedule = self.schedule;
+        let count = schedule.call().count;
+        let whole = |buffer| Slice { buffer, offset: 0, len: count };
+        let [Step::Send { to, src }, Step::Reduce { dst, sources }] = steps else { return None };
+        let (own, theirs) = (Source::Local(*src), Source::Wire(*to, Form::Element));
+        let sources = schedule.sources(sources);
+        let are_both = sources == [own, theirs] || sources == [theirs, own];
+        let fits = (1..=LINE_BYTES / self.element_bytes()).contains(&count);
+        let is_whole = *src == whole(Buffer::Input) && *dst == whole(Buffer::Output);
+        let is_alone = schedule.lanes().len() == 1 && !self.target.rendezvous;
+        let is_one = are_both && fits && is_whole && is_alone;
+        is_one.then_some(Op::Exchange { with: *to, src: *src, dst: *dst })
+    }
+
+    /// Whether a reduction fits cache lines: each source is in one, and none is another's memory.
+    fn fits_lines(&self, dst: Slice, sources: &Range<u32>) -> bool {
+        let sources = self.schedule.sources(sources);
+        let is_element = |source: &Source| match *source {
+            Source::Local(slice) => Form::of(slice.buffer) == Form::Element,
+            Source::Wire(_, form) => form == Form::Element,
+            Source::Peer(..) => false,
+        };
+        Form::of(dst.buffer) == Form::Element
+            && dst.len <= LINE_BYTES / self.element_bytes()
+            && sources.len() <= SOURCES_MAX
+            && sources.iter().all(is_element)
+    }
+
+    /// Whether a reduction combines inputs at the place of its result, and the next steps put that
+    /// to all other ranks.
+    fn goes_to_all(&self, dst: Slice, sources: &Range<u32>, next: &[Step]) -> bool {
+        let size = self.schedule.size();
+        let is_beside = |source: &Source| match source {
+            Source::Local(slice) | Source::Peer(_, slice) => {
+                *slice == Slice { buffer: Buffer::Input, ..dst }
+            }
+            Source::Wire(..) => false,
+        };
+        let sources = self.schedule.sources(sources);
+        if size < 2 || size > SOURCES_MAX || dst.buffer != Buffer::Output || next.len() < size - 1 {
+            return false;
+        }
+        let puts = &next[..size - 1];
+        let is_put_to = |rank: Rank| {
+            let put = Step::Put { to: rank, src: dst };
+            rank == self.schedule.rank() || puts.contains(&put)
+        };
+        sources.iter().all(is_beside) && (0..size).map(Rank::at).all(is_put_to)
+    }
+
+    fn reduce_to_all(&mut self, dst: Slice, sources: &Range<u32>, ops: &mut Vec<Op>) {
+        let bytes = self.element_bytes();
+        if !self.target.in_place || dst.len * bytes > BACKWARD_BYTES {
+            let stores = if self.target.in_place { Stores::Cached } else { self.taken };
+            return ops.push(Op::ReduceToAll { dst, sources: sources.clone(), stores });
+        }
+        let piece = PIECE_BYTES / bytes;
+        let of_all = self.schedule.sources(sources).to_vec();
+        for at in (0..dst.len).step_by(piece).rev() {
+            let part = |slice: Slice| slice.skip(at).take(piece);
+            let start = self.sources.len();
+            self.sources.extend(of_all.iter().map(|source| match *source {
+                Source::Local(slice) => Source::Local(part(slice)),
+                Source::Peer(of, slice) => Source::Peer(of, part(slice)),
+                wire @ Source::Wire(..) => wire,
+            }));
+            let index = |at| u32::try_from(at).unwrap_or(u32::MAX);
+            let sources = index(start)..index(self.sources.len());
+            ops.push(Op::ReduceToAll { dst: part(dst), sources, stores: Stores::Cached });
+        }
+    }
+
+    const fn element_bytes(&self) -> usize {
+        self.schedule.call().data_type.bytes()
+    }
+}
+
+/// Bytes of the caller's buffers.
+struct UserBytes {
+    /// Of the buffer that holds the result.
+    result: usize,
+    /// Of both buffers; of the one, in place.
+    both: usize,
+}
+
+impl UserBytes {
+    fn of(schedule: &Schedule, in_place: bool) -> Self {
+        let (call, size): (&Call, _) = (schedule.call(), schedule.size());
+        let is_root = schedule.rank() == call.root;
+        let bytes = |len: usize| len.saturating_mul(call.data_type.bytes());
+        let (input, output) = (bytes(call.input_len(size)), bytes(call.output_len(size)));
+        if in_place {
+            let both = input.max(output);
+            return Self { result: both, both };
+        }
+        let input = if call.collective == Collective::Broadcast && !is_root { 0 } else { input };
+        let output = if call.collective == Collective::Reduce && !is_root { 0 } else { output };
+        Self { result: output, both: input + output }
+    }
+
+    /// Whether the result, or what all ranks have, does not fit the caches. Of windows, the inputs
+    /// alone are counted.
+    fn exceed_caches(&self, schedule: &Schedule) -> bool {
+        let each = if schedule.needs_windows() { self.result } else { self.both };
+        let all = each.saturating_mul(schedule.size());
+        self.result >= STREAMING_BYTES || all >= STREAMING_BYTES_OF_ALL
+    }
+}

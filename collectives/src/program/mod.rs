@@ -1,0 +1,242 @@
+//! A schedule, lowered: the operations that one rank performs in one call.
+//!
+//! [`lower`] turns a schedule into a program once, and is the only place that picks fast forms: a
+//! message and a sum of two ranks at once, sums of a cache line, results that go to all ranks as
+//! they are combined, stores past the caches, rendezvous. A program means what its schedule means.
+//! `check` proves it, fast forms included. A [`Stepper`](crate::stepper::Stepper) runs it.
+
+mod lower;
+#[cfg(test)]
+mod tests;
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use ringfold_types::{Buffer, Call, Rank, Slice};
+
+use crate::schedule::{Form, Source};
+
+pub use lower::{Target, lower};
+
+/// Bytes of a cache line: the most that an exchange sends, and that a sum of lines combines.
+pub const LINE_BYTES: usize = 64;
+
+/// How the elements of an operation are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stores {
+    /// Through the caches.
+    Cached,
+    /// Past the caches, which keep what they hold. For results that do not fit them.
+    Streaming,
+    /// Through the caches, and then down to the cache that all cores share, where another core
+    /// finds them sooner.
+    Shared,
+}
+
+/// One operation of a program.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// Performs the next two operations in one, as far as that is possible at once: a send of all
+    /// input to a rank, and the sum of it and of the rank's input. Never waits.
+    Exchange {
+        /// The other rank.
+        with: Rank,
+        /// The own input.
+        src: Slice,
+        /// Where the sum goes.
+        dst: Slice,
+    },
+    /// Posts `src` to be sent.
+    Send {
+        /// The receiving rank.
+        to: Rank,
+        /// The elements to send; they stay unchanged until they have left.
+        src: Slice,
+        /// Whether the receiver copies them from here, and the send ends when it has.
+        rendezvous: bool,
+    },
+    /// Waits for elements and puts them into `dst`, in whose form they were sent.
+    Receive {
+        /// The sending rank.
+        from: Rank,
+        /// Where they go.
+        dst: Slice,
+        /// How they are stored.
+        stores: Stores,
+    },
+    /// Copies elements of one form.
+    Copy {
+        /// The elements,
+        src: Slice,
+        /// and their copy, of the same length.
+        dst: Slice,
+        /// How they are stored.
+        stores: Stores,
+    },
+    /// Combines elements of all sources, in their order, into `dst`. Results outside of `Scratch`
+    /// are finished: averages are divided and accumulators are rounded.
+    Reduce {
+        /// Where the results go.
+        dst: Slice,
+        /// Indices of the program's sources.
+        sources: Range<u32>,
+        /// Whether all are elements of the call's type in this rank's memory or on the wire, and
+        /// fit a cache line.
+        in_lines: bool,
+    },
+    /// As `Reduce`, of the inputs of all ranks at the place of `dst`, into the outputs of all.
+    ReduceToAll {
+        /// Where the results go, on every rank.
+        dst: Slice,
+        /// Indices of the program's sources.
+        sources: Range<u32>,
+        /// How they are stored.
+        stores: Stores,
+    },
+    /// Stores elements of this rank's output at the same place of another rank's.
+    Put {
+        /// The other rank.
+        to: Rank,
+        /// The elements.
+        src: Slice,
+    },
+    /// Copies elements of another rank's staging buffer.
+    Get {
+        /// The other rank.
+        from: Rank,
+        /// The elements,
+        src: Slice,
+        /// and their copy, of the same length and form.
+        dst: Slice,
+        /// How they are stored.
+        stores: Stores,
+    },
+    /// Signals all other ranks at once: each sees what this rank did before.
+    Signal,
+    /// Waits for the next signal of a rank.
+    Wait {
+        /// The signalling rank.
+        from: Rank,
+    },
+    /// Of two ranks: each takes the other's staging buffer for its own from here on.
+    Swap,
+}
+
+/// What one rank does in one call, made by [`lower`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Program {
+    call: Call,
+    rank: Rank,
+    size: usize,
+    algorithm: &'static str,
+    lanes: Vec<Vec<Op>>,
+    sources: Vec<Source>,
+    scratch_len: usize,
+    overlay: Option<isize>,
+    needs: Needs,
+    flips_staging: bool,
+}
+
+/// The memory of other ranks that a program's operations use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Needs {
+    /// The input or output of other ranks.
+    pub windows: bool,
+    /// The staging buffers.
+    pub staging: bool,
+}
+
+impl Program {
+    /// The call it performs.
+    #[must_use]
+    pub const fn call(&self) -> &Call {
+        &self.call
+    }
+
+    /// The rank whose part it is.
+    #[must_use]
+    pub const fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// Number of ranks.
+    #[must_use]
+    pub const fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The name of the algorithm, without the collective's.
+    #[must_use]
+    pub const fn algorithm(&self) -> &'static str {
+        self.algorithm
+    }
+
+    /// The operations of each lane.
+    #[must_use]
+    #[inline]
+    pub fn lanes(&self) -> &[Vec<Op>] {
+        &self.lanes
+    }
+
+    /// The sources of a reduction.
+    ///
+    /// # Panics
+    /// If the range is not one of this program's operations'.
+    #[must_use]
+    #[inline]
+    pub fn sources(&self, range: &Range<u32>) -> &[Source] {
+        &self.sources[range.start as usize..range.end as usize]
+    }
+
+    /// Elements of scratch that the operations use.
+    #[must_use]
+    pub const fn scratch_len(&self) -> usize {
+        self.scratch_len
+    }
+
+    /// Where `Output` begins in `Input`, in elements, if both are the same memory.
+    #[must_use]
+    pub const fn overlay(&self) -> Option<isize> {
+        self.overlay
+    }
+
+    /// The memory of other ranks that its operations use.
+    #[must_use]
+    pub const fn needs(&self) -> Needs {
+        self.needs
+    }
+
+    /// Whether the halves of the staging buffer change places after it.
+    #[must_use]
+    pub const fn flips_staging(&self) -> bool {
+        self.flips_staging
+    }
+
+    /// The exchange that it begins with, if it does.
+    #[must_use]
+    #[inline]
+    pub fn exchange(&self) -> Option<(Rank, Slice, Slice)> {
+        match self.lanes.first()?.first()? {
+            Op::Exchange { with, src, dst } => Some((*with, *src, *dst)),
+            _ => None,
+        }
+    }
+
+    /// Whether two slices are partly the same memory.
+    pub(crate) fn overlap(&self, a: Slice, b: Slice) -> bool {
+        let place = |slice: Slice| match (slice.buffer, self.overlay) {
+            (Buffer::Output, Some(at)) => (Buffer::Input, slice.offset.cast_signed() + at),
+            (buffer, _) => (buffer, slice.offset.cast_signed()),
+        };
+        let ((memory_a, start_a), (memory_b, start_b)) = (place(a), place(b));
+        memory_a == memory_b
+            && start_a < start_b + b.len.cast_signed()
+            && start_b < start_a + a.len.cast_signed()
+    }
+
+    /// Bytes of an element of `buffer`.
+    #[must_use]
+    pub const fn element_bytes(&self, buffer: Buffer) -> usize {
+        Form::of(buffer).data_type(&self.call).bytes()
+    }
+}

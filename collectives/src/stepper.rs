@@ -1,0 +1,434 @@
+//! Runs one rank's program without I/O: a stepper decides which operation is next, and [`Ports`]
+//! perform it. The façade implements them over transports and memory, `check` over symbols.
+//!
+//! A lane performs its operations in order, except that a send is only posted: the lane goes on
+//! while the elements leave, and stalls when a later operation would overwrite what has not left.
+//! Lanes are independent of each other.
+//!
+//! All progress is in the stepper, and an operation that is done in part is resumed where it
+//! stopped. So any thread may call [`Stepper::advance`] next. One stepper serves call after call,
+//! and starting a call allocates nothing.
+
+use alloc::vec::Vec;
+
+use ringfold_types::limits::POSTED_MAX;
+use ringfold_types::{Rank, Slice};
+
+use crate::program::{Op, Program, Stores};
+use crate::schedule::Source;
+
+/// Performs the operations of one rank. No method waits: each does as much as is possible at once.
+pub trait Ports {
+    /// Why a call cannot go on.
+    type Error;
+
+    /// Sends `src` to a rank, and combines it with as many elements of that rank into `dst`.
+    ///
+    /// # Errors
+    /// The call cannot go on.
+    fn exchange(&mut self, with: Rank, src: Slice, dst: Slice) -> Result<Exchanged, Self::Error>;
+
+    /// Offers `src` to the link of `lane` to a rank. Returns how many elements have left.
+    ///
+    /// # Errors
+    /// The call cannot go on.
+    fn send(
+        &mut self,
+        lane: usize,
+        to: Rank,
+        src: Slice,
+        rendezvous: bool,
+    ) -> Result<usize, Self::Error>;
+
+    /// Moves elements that have arrived from a rank to the front of `dst`. Returns how many.
+    ///
+    /// # Errors
+    /// The call cannot go on.
+    fn receive(
+        &mut self,
+        lane: usize,
+        from: Rank,
+        dst: Slice,
+        stores: Stores,
+    ) -> Result<usize, Self::Error>;
+
+    /// Copies all of `src`.
+    ///
+    /// # Errors
+    /// The call cannot go on.
+    fn copy(
+        &mut self,
+        lane: usize,
+        src: Slice,
+        dst: Slice,
+        stores: Stores,
+    ) -> Result<(), Self::Error>;
+
+    /// Combines as many elements as every source has. Returns how many.
+    ///
+    /// # Errors
+    /// The call cannot go on.
+    fn reduce(&mut self, lane: usize, reduction: Reduction<'_>) -> Result<usize, Self::Error>;
+
+    /// Combines all elements of `sources`, which are inputs at the place of `dst`, into `dst` of
+    /// every rank.
+    ///
+    /// # Errors
+    /// The call cannot go on.
+    fn reduce_to_all(
+        &mut self,
+        lane: usize,
+        dst: Slice,
+        sources: &[Source],
+        stores: Stores,
+    ) -> Result<(), Self::Error>;
+
+    /// Stores all of `src` at the same place of a rank's output.
+    ///
+    /// # Errors
+    /// The call cannot go on.
+    fn put(&mut self, lane: usize, to: Rank, src: Slice) -> Result<(), Self::Error>;
+
+    /// Copies all of `src` of a rank's staging buffer.
+    ///
+    /// # Errors
+    /// The call cannot go on.
+    fn get(
+        &mut self,
+        lane: usize,
+        from: Rank,
+        src: Slice,
+        dst: Slice,
+        stores: Stores,
+    ) -> Result<(), Self::Error>;
+
+    /// Signals all other ranks.
+    ///
+    /// # Errors
+    /// The call cannot go on.
+    fn signal(&mut self, lane: usize) -> Result<(), Self::Error>;
+
+    /// Takes the next signal of a rank. Returns whether there was one.
+    ///
+    /// # Errors
+    /// The call cannot go on.
+    fn wait(&mut self, lane: usize, from: Rank) -> Result<bool, Self::Error>;
+
+    /// Swaps staging buffers with the other rank.
+    ///
+    /// # Errors
+    /// The call cannot go on.
+    fn swap(&mut self) -> Result<(), Self::Error>;
+}
+
+/// How far an exchange got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exchanged {
+    /// Nothing was sent.
+    Nothing,
+    /// The own elements have left.
+    Sent,
+    /// They have, and the sum is there.
+    Both,
+}
+
+/// A reduction, of which some elements may be done.
+#[derive(Clone, Copy, Debug)]
+pub struct Reduction<'p> {
+    /// The results that are missing.
+    pub dst: Slice,
+    /// The sources of all results, those that are done included.
+    pub sources: &'p [Source],
+    /// Elements that are done.
+    pub done: usize,
+    /// Whether all sources fit cache lines, as in `Op::Reduce`.
+    pub in_lines: bool,
+}
+
+/// What a call to `advance` achieved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Something moved, and more may be possible at once.
+    Moved,
+    /// Nothing can move until a peer does something.
+    Idle,
+    /// All operations are done.
+    Done,
+}
+
+/// The progress of one rank through one program.
+#[derive(Debug)]
+pub struct Stepper {
+    /// Of the program's lanes, and maybe of earlier programs with more.
+    lanes: Vec<Lane>,
+    /// The program's lanes,
+    active: usize,
+    /// and those of them that are not done.
+    unfinished: usize,
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    /// The current operation,
+    at: usize,
+    /// and how many elements of it are done.
+    done: usize,
+    /// Sends that the lane has left behind, oldest first.
+    posted: Vec<Posted>,
+    is_finished: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Posted {
+    to: Rank,
+    src: Slice,
+    rendezvous: bool,
+}
+
+/// Where a lane stands that is not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The lane.
+    pub lane: usize,
+    /// Index of its current operation; beyond the last if only sends are left.
+    pub at: usize,
+    /// The rank that the oldest posted send goes to.
+    pub sending_to: Option<Rank>,
+}
+
+impl Default for Stepper {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Stepper {
+    /// A stepper with nothing to do, and room for a program of one lane.
+    #[must_use]
+    pub fn new() -> Self {
+        let lane = Lane { posted: Vec::with_capacity(POSTED_MAX), ..Lane::default() };
+        Self { lanes: alloc::vec![lane], active: 0, unfinished: 0 }
+    }
+
+    /// Begins a program.
+    #[inline]
+    pub fn start(&mut self, program: &Program) {
+        self.active = program.lanes().len();
+        self.unfinished = self.active;
+        if self.lanes.len() < self.active {
+            self.lanes.resize_with(self.active, Lane::default);
+        }
+        for lane in &mut self.lanes[..self.active] {
+            (lane.at, lane.done, lane.is_finished) = (0, 0, false);
+            lane.posted.clear();
+            lane.posted.reserve(POSTED_MAX);
+        }
+    }
+
+    /// Reports, right after `start`, how far the caller got with the exchange that the program
+    /// begins with.
+    #[inline]
+    pub fn exchanged(&mut self, exchanged: Exchanged) {
+        self.lanes[0].at = after_exchange(0, exchanged);
+    }
+
+    /// Whether all operations are done.
+    #[must_use]
+    pub const fn is_done(&self) -> bool {
+        self.unfinished == 0
+    }
+
+    /// Performs what is possible at once, but at most about `budget` operations. Returns at once.
+    ///
+    /// # Errors
+    /// Those of `ports`. The call cannot go on.
+    ///
+    /// # Panics
+    /// If the ports claim to have done more than was asked.
+    #[inline]
+    pub fn advance<P: Ports>(
+        &mut self,
+        program: &Program,
+        ports: &mut P,
+        budget: usize,
+    ) -> Result<Progress, P::Error> {
+        let mut moved = false;
+        for lane in 0..self.active {
+            moved |= self.advance_lane(program, lane, ports, budget)?;
+        }
+        Ok(match (self.unfinished, moved) {
+            (0, _) => Progress::Done,
+            (_, true) => Progress::Moved,
+            (_, false) => Progress::Idle,
+        })
+    }
+
+    /// As `advance`, of one lane. Returns whether something moved.
+    ///
+    /// # Errors
+    /// As `advance`.
+    ///
+    /// # Panics
+    /// As `advance`.
+    #[inline]
+    pub fn advance_lane<P: Ports>(
+        &mut self,
+        program: &Program,
+        lane: usize,
+        ports: &mut P,
+        budget: usize,
+    ) -> Result<bool, P::Error> {
+        let state = &mut self.lanes[lane];
+        if state.is_finished {
+            return Ok(false);
+        }
+        let mut moved = !state.posted.is_empty() && state.send_posted(lane, ports)?;
+        for _ in 0..budget {
+            let Some(op) = program.lanes()[lane].get(state.at) else { break };
+            if !state.posted.is_empty() && !state.may_begin(program, op) {
+                break;
+            }
+            if !state.perform(program, lane, op, ports)? {
+                break;
+            }
+            moved = true;
+        }
+        if state.at == program.lanes()[lane].len() && state.posted.is_empty() {
+            state.is_finished = true;
+            self.unfinished -= 1;
+        }
+        Ok(moved)
+    }
+
+    /// Where each lane stands that is not done, for reports.
+    pub fn waiting(&self) -> impl Iterator<Item = Waiting> + '_ {
+        let lanes = self.lanes[..self.active].iter().enumerate();
+        lanes.filter(|(_, state)| !state.is_finished).map(|(lane, state)| Waiting {
+            lane,
+            at: state.at,
+            sending_to: state.posted.first().map(|posted| posted.to),
+        })
+    }
+}
+
+/// The operation that is next when the exchange at `at` got so far.
+const fn after_exchange(at: usize, exchanged: Exchanged) -> usize {
+    at + match exchanged {
+        Exchanged::Nothing => 1,
+        Exchanged::Sent => 2,
+        Exchanged::Both => 3,
+    }
+}
+
+impl Lane {
+    /// Tries each posted send once, in order. A send waits for those before it to the same rank,
+    /// since streams are ordered.
+    fn send_posted<P: Ports>(&mut self, lane: usize, ports: &mut P) -> Result<bool, P::Error> {
+        let (mut at, mut moved) = (0, false);
+        while let Some(&Posted { to, src, rendezvous }) = self.posted.get(at) {
+            if self.posted[..at].iter().any(|earlier| earlier.to == to) {
+                at += 1;
+                continue;
+            }
+            let sent = ports.send(lane, to, src, rendezvous)?;
+            moved |= sent > 0;
+            if is_whole(sent, src.len) {
+                self.posted.remove(at);
+            } else {
+                self.posted[at].src = src.skip(sent);
+                at += 1;
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Whether an operation may begin while sends are posted: there is room for one more, or it
+    /// overwrites none of them.
+    fn may_begin(&self, program: &Program, op: &Op) -> bool {
+        let dst = match op {
+            Op::Send { .. } | Op::Exchange { .. } => return self.posted.len() < POSTED_MAX,
+            Op::Put { .. } | Op::Signal | Op::Wait { .. } | Op::Swap => return true,
+            Op::Receive { dst, .. }
+            | Op::Copy { dst, .. }
+            | Op::Get { dst, .. }
+            | Op::Reduce { dst, .. }
+            | Op::ReduceToAll { dst, .. } => dst.skip(self.done),
+        };
+        !self.posted.iter().any(|sent| program.overlap(sent.src, dst))
+    }
+
+    /// Performs the current operation as far as that is possible; whether the lane can go on.
+    #[inline]
+    fn perform<P: Ports>(
+        &mut self,
+        program: &Program,
+        lane: usize,
+        op: &Op,
+        ports: &mut P,
+    ) -> Result<bool, P::Error> {
+        let (wanted, done) = match *op {
+            Op::Exchange { with, src, dst } => {
+                self.at = after_exchange(self.at, ports.exchange(with, src, dst)?);
+                return Ok(true);
+            }
+            Op::Send { to, src, rendezvous } => {
+                self.send(lane, Posted { to, src, rendezvous }, ports)?;
+                return Ok(true);
+            }
+            Op::Receive { from, dst, stores } => {
+                let dst = dst.skip(self.done);
+                (dst.len, ports.receive(lane, from, dst, stores)?)
+            }
+            Op::Reduce { dst, ref sources, in_lines } => {
+                let (dst, sources, done) =
+                    (dst.skip(self.done), program.sources(sources), self.done);
+                (dst.len, ports.reduce(lane, Reduction { dst, sources, done, in_lines })?)
+            }
+            Op::Wait { from } => (1, usize::from(ports.wait(lane, from)?)),
+            Op::Copy { src, dst, stores } => (0, all(ports.copy(lane, src, dst, stores))?),
+            Op::ReduceToAll { dst, ref sources, stores } => {
+                (0, all(ports.reduce_to_all(lane, dst, program.sources(sources), stores))?)
+            }
+            Op::Put { to, src } => (0, all(ports.put(lane, to, src))?),
+            Op::Get { from, src, dst, stores } => {
+                (0, all(ports.get(lane, from, src, dst, stores))?)
+            }
+            Op::Signal => (0, all(ports.signal(lane))?),
+            Op::Swap => (0, all(ports.swap())?),
+        };
+        if is_whole(done, wanted) {
+            (self.at, self.done) = (self.at + 1, 0);
+            return Ok(true);
+        }
+        self.done += done;
+        Ok(done > 0)
+    }
+
+    /// Sends what leaves at once, and posts the rest.
+    #[inline]
+    fn send<P: Ports>(&mut self, lane: usize, send: Posted, ports: &mut P) -> Result<(), P::Error> {
+        let Posted { to, src, rendezvous } = send;
+        let is_behind = self.posted.iter().any(|earlier| earlier.to == to);
+        let sent = if is_behind { 0 } else { ports.send(lane, to, src, rendezvous)? };
+        if !is_whole(sent, src.len) {
+            self.posted.push(Posted { src: src.skip(sent), ..send });
+        }
+        self.at += 1;
+        Ok(())
+    }
+}
+
+/// Whether all wanted elements are done.
+#[inline]
+fn is_whole(done: usize, wanted: usize) -> bool {
+    assert!(done <= wanted, "more done than asked");
+    done == wanted
+}
+
+/// An operation that is always done whole.
+fn all<E>(result: Result<(), E>) -> Result<usize, E> {
+    result.map(|()| 0)
+}
+
+#[cfg(test)]
+mod tests;

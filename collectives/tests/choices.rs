@@ -1,0 +1,175 @@
+//! Choices of algorithms, and the facts and prices behind them, are those that were reviewed.
+//!
+//! `golden/choices.txt` has the algorithm that is chosen for each length of a call, and
+//! `golden/facts.txt` a digest of each algorithm's costs, crossings and prices. A change that is
+//! meant shows there, and in no other line.
+#![expect(clippy::unwrap_used, reason = "all of this is a test")]
+
+use std::fmt::Write;
+use std::hash::{Hash, Hasher};
+
+use ringfold_collectives::cost::price;
+use ringfold_collectives::select::{
+    Constraints, Measurements, chunk_len, is_possible, may_be_attached, select, select_in_windows,
+};
+use ringfold_collectives::{Algorithm, Stated};
+use ringfold_topology::fabric::Place;
+use ringfold_topology::{Crowd, Layout, Path, RankReach, Reach};
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
+
+/// FNV-1a, whose result is the same in every build.
+struct Digest(u64);
+
+impl Hasher for Digest {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+/// The kinds of layouts, each of which is a line for every collective.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// Ranks with CPUs of their own, in an unknown fabric.
+    Plain,
+    /// Ranks share 3 CPUs of one machine, whose containers are hosts.
+    Crowded,
+    /// Hosts reach each other by RDMA.
+    Rdma,
+    /// Leaf groups of 3 hosts and pods of 6; nobody knows which rails ranks reach.
+    Fabric,
+    /// The same, and the rank at place i of its host reaches rail i alone, of 2.
+    Rails,
+}
+
+const KINDS: [Kind; 5] = [Kind::Plain, Kind::Crowded, Kind::Rdma, Kind::Fabric, Kind::Rails];
+
+/// Hosts, and ranks of each.
+const SHAPES: [[usize; 2]; 7] = [[1, 2], [1, 3], [1, 8], [1, 65], [2, 4], [9, 1], [64, 2]];
+
+fn layout(kind: Kind, [hosts, ranks]: [usize; 2]) -> Layout {
+    let size = hosts * ranks;
+    let layout = Layout::hosts_of(ranks, size).sharing_memory(hosts == 1);
+    match kind {
+        Kind::Plain => layout,
+        Kind::Crowded => layout.with_crowd(Crowd { ranks: size, cpus: 3 }),
+        Kind::Rdma => layout.with_rdma(true),
+        Kind::Fabric | Kind::Rails => {
+            let path =
+                |host: u32| Path { order: host, pod: host / 6, group: host / 3, machine: host };
+            let paths: Vec<Path> = (0..).take(hosts).map(path).collect();
+            let layout = layout.with_paths(&paths);
+            if matches!(kind, Kind::Fabric) {
+                return layout;
+            }
+            let rails = [0, 1].map(|rail| Reach::of(Place { rail, plane: 0 }).unwrap());
+            let reach = |rank: usize| rails[rank % ranks % 2];
+            let reach = (0..size).map(reach).map(|it| RankReach { reaches: it, prefers: it });
+            layout.with_reach(&reach.collect::<Vec<_>>())
+        }
+    }
+}
+
+/// So many bytes in the longer of a rank's buffers.
+fn call(collective: Collective, data_type: DataType, bytes: usize, size: usize) -> Call {
+    let root = Rank::at(if collective.has_root() { size / 2 } else { 0 });
+    let one = Call { collective, count: 1, data_type, op: ReduceOp::Sum, root };
+    let elements = one.input_len(size).max(one.output_len(size));
+    Call { count: (bytes / data_type.bytes()).div_ceil(elements), ..one }
+}
+
+fn types(collective: Collective) -> &'static [DataType] {
+    if collective.reduces() { &[DataType::F32, DataType::Bf16] } else { &[DataType::F32] }
+}
+
+/// A choice, from 4 bytes to 1 GiB: each with the least number of bytes for which it is made.
+fn line(collective: Collective, data_type: DataType, layout: &Layout, in_windows: bool) -> String {
+    let (free, nothing) = (Constraints::default(), Measurements::default());
+    let mut line = String::new();
+    let mut before = "";
+    for bytes in (2..=30).map(|power| 1_usize << power) {
+        let call = call(collective, data_type, bytes, layout.size());
+        let by = if in_windows { select_in_windows } else { select };
+        let chosen = by(&call, layout, &free, &nothing).name;
+        if chosen != before {
+            write!(line, " {bytes} {chosen}").unwrap();
+        }
+        before = chosen;
+    }
+    line
+}
+
+/// A choice in windows has a line only where it differs.
+#[test]
+fn choices_are_as_they_were() {
+    let mut now = String::new();
+    for collective in Collective::ALL.into_iter().filter(|it| Algorithm::of(*it).len() > 1) {
+        for (kind, shape) in KINDS.into_iter().flat_map(|kind| SHAPES.map(|shape| (kind, shape))) {
+            let layout = layout(kind, shape);
+            for data_type in types(collective) {
+                let [ordinary, in_windows] =
+                    [false, true].map(|it| line(collective, *data_type, &layout, it));
+                let [hosts, ranks] = shape;
+                writeln!(now, "{collective} {kind:?} {hosts}x{ranks} {data_type}:{ordinary}")
+                    .unwrap();
+                if in_windows != ordinary {
+                    writeln!(now, "    in windows:{in_windows}").unwrap();
+                }
+            }
+        }
+    }
+    assert_eq!(now, include_str!("golden/choices.txt"), "now:\n{now}");
+}
+
+fn digest(algorithm: &Algorithm) -> u64 {
+    let mut digest = Digest(0xcbf2_9ce4_8422_2325);
+    let collective = algorithm.collective;
+    for kind in KINDS {
+        for shape in SHAPES {
+            let layout = layout(kind, shape);
+            for data_type in types(collective) {
+                for bytes in [0, 4, 52, 4 << 10, 300_000, 5 << 20, 1 << 30] {
+                    let call = call(collective, *data_type, bytes, layout.size());
+                    let Stated { steps, sent } = (algorithm.stated)(&call, &layout);
+                    (steps as u64, sent as u64).hash(&mut digest);
+                    let crossing = algorithm.crossing(&call, &layout);
+                    format!("{crossing:?}").hash(&mut digest);
+                    is_possible(algorithm, &call, &layout).hash(&mut digest);
+                    let is_tried = may_be_attached(&call, layout.size());
+                    (is_tried && algorithm.is_attached()).hash(&mut digest);
+                    for chunk in [16, 1 << 14, chunk_len(&call, &layout)] {
+                        price(algorithm, &call, &layout, chunk).hash(&mut digest);
+                    }
+                }
+            }
+        }
+    }
+    digest.finish()
+}
+
+#[test]
+fn facts_are_as_they_were() {
+    let mut now = String::new();
+    for algorithm in Collective::ALL.into_iter().flat_map(Algorithm::of) {
+        write!(now, "{algorithm} {:016x}", digest(algorithm)).unwrap();
+        for (is_so, what) in [
+            (algorithm.needs_windows(), "windows"),
+            (algorithm.needs_stage(), "stage"),
+            (algorithm.is_attached(), "attached"),
+            (algorithm.is_hierarchical(), "hierarchical"),
+            (algorithm.is_direct(), "direct"),
+            (algorithm.works_anywhere(), "anywhere"),
+        ] {
+            if is_so {
+                write!(now, " {what}").unwrap();
+            }
+        }
+        writeln!(now).unwrap();
+    }
+    assert_eq!(now, include_str!("golden/facts.txt"), "now:\n{now}");
+}

@@ -1,0 +1,280 @@
+//! The conclusions from all ranks' evidence: the layout, labels of ports, addresses by rail, and a
+//! report for people.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use ringfold_bootstrap::RankList;
+use ringfold_topology::Layout;
+use ringfold_topology::agree::{Agreement, RankEvidence, agree};
+use ringfold_topology::certainty::Certainty;
+use ringfold_topology::evidence::PortEvidence;
+use ringfold_topology::fabric::Place;
+use ringfold_topology::machine::Network;
+use ringfold_transport::rdma::Rails;
+use ringfold_transport::tcp::{Route, Ways};
+use ringfold_types::Rank;
+
+use super::exchange::Told;
+
+/// Lines about ports of ranks; there are as many kinds of ranks as a person reads.
+const LINES_MAX: usize = 16;
+
+/// The fabric as the ranks agree on it; empty if no rank had evidence of use.
+#[derive(Debug, Default)]
+pub(crate) struct Fabric {
+    answer: Option<(Told, Agreement)>,
+}
+
+/// A port where a rank listens for TCP, with its place.
+#[derive(Clone, Copy, Debug)]
+struct Door {
+    address: SocketAddr,
+    place: Option<Place>,
+    is_preferred: bool,
+}
+
+impl Fabric {
+    pub(crate) fn of(told: Option<Told>) -> Self {
+        let answer = told.map(|told| {
+            let agreement = agree(&told.known);
+            (told, agreement)
+        });
+        Self { answer }
+    }
+
+    /// `layout` with what is certain of hosts and rails: those of RDMA if ranks reach each other by
+    /// it, else those of TCP.
+    pub(crate) fn layout(&self, mut layout: Layout) -> Layout {
+        let Some((told, agreement)) = &self.answer else { return layout };
+        let has_rdma = layout.has_rdma();
+        if let Some(paths) = agreement.paths() {
+            layout = layout.with_paths(&paths);
+        }
+        let reach = agreement.reach(&told.known, |it| has_rdma == (it != Network::Tcp));
+        if let Some(reach) = reach {
+            layout = layout.with_reach(&reach);
+        }
+        layout.with_crossing_rails(agreement.crosses == Some(true))
+    }
+
+    /// Labels the ports of `rank`, which has opened them in the order of its evidence.
+    pub(crate) fn label(&self, rank: Rank, rails: &mut Rails) {
+        let Some((told, agreement)) = &self.answer else { return };
+        let RankEvidence { evidence, preferred, .. } = told.known.ranks[rank.index()];
+        let Some(index) = evidence.map(|index| index as usize) else { return };
+        let ports = &told.known.evidence[index].evidence.ports;
+        let is_rdma = |(at, _): &(usize, &PortEvidence)| ports[*at].network != Network::Tcp;
+        let rdma: Vec<usize> = ports.iter().enumerate().filter(is_rdma).map(|(at, _)| at).collect();
+        let labels: Vec<Option<Place>> =
+            rdma.iter().map(|at| agreement.labels[index][*at]).collect();
+        let preferred: Vec<bool> = rdma.iter().map(|at| preferred >> at & 1 != 0).collect();
+        rails.label(&labels);
+        if are_certain(&labels, &preferred) {
+            rails.prefer(&preferred);
+        }
+        rails.crosses(agreement.crosses == Some(true));
+    }
+
+    /// How many rails every rank reaches by TCP; 0 if none is known.
+    pub(crate) fn tcp_rails(&self) -> usize {
+        let Some((told, _)) = &self.answer else { return 0 };
+        let places = |rank| -> BTreeSet<Place> {
+            self.doors(Rank::at(rank)).iter().filter_map(|door| door.place).collect()
+        };
+        let all = (0..told.tcp.len()).map(places);
+        all.reduce(|a, b| &a & &b).map_or(0, |common| common.len())
+    }
+
+    /// The ways by TCP between `rank`, which this is, and `peer`: the rails that most of the two
+    /// prefer, then the rails that both have. Both ends find the same rails, in the same order.
+    /// Empty if they have no rail in common, or none is known.
+    pub(crate) fn ways(&self, rank: Rank, peer: Rank) -> Ways {
+        let [own, theirs] = [rank, peer].map(|rank| self.doors(rank));
+        let placed = |doors: &[Door]| -> Vec<(Place, SocketAddr)> {
+            doors.iter().filter_map(|door| Some((door.place?, door.address))).collect()
+        };
+        let all = Route::by_rail(&placed(&own), &placed(&theirs));
+        let prefers = |doors: &[Door], address: IpAddr| {
+            let is_preferred = |door: &Door| door.is_preferred && door.address.ip() == address;
+            doors.iter().any(is_preferred) || !doors.iter().any(|door| door.is_preferred)
+        };
+        let liked = |way: &Route| {
+            let here = way.from.is_some_and(|from| prefers(&own, from));
+            usize::from(here) + usize::from(prefers(&theirs, way.to.ip()))
+        };
+        let most = all.iter().map(liked).max();
+        let (rails, others) = all.into_iter().partition(|way| Some(liked(way)) == most);
+        Ways { rails, others }
+    }
+
+    /// Layout, evidence, and the rails and ports of each rank. Ranks that are alike share a line.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let Some((told, agreement)) = &self.answer else {
+            return vec!["topology: no rank knows more than which ranks share a host".to_owned()];
+        };
+        let hosts = &agreement.hosts;
+        let count = |of: BTreeSet<u32>, what: &str| match of.len() {
+            0 => String::new(),
+            1 => format!(", 1 {what}"),
+            many => format!(", {many} {what}s"),
+        };
+        let groups = count(hosts.value.iter().filter_map(|it| it.group).collect(), "leaf group");
+        let pods = count(hosts.value.iter().filter_map(|it| it.pod).collect(), "pod");
+        let order = match hosts.certainty {
+            Certainty::Certain => "in fabric order",
+            Certainty::Likely | Certainty::Unknown => "in the order of ranks",
+        };
+        let number = hosts.value.len();
+        let mut lines =
+            vec![format!("topology: {number} hosts {order}{groups}{pods}: {}", hosts.because)];
+        let crosses = match agreement.crosses {
+            Some(true) => ", which reach each other",
+            Some(false) => ", which do not reach each other",
+            None => "",
+        };
+        let rails: Vec<String> = agreement.rails.value.iter().map(ToString::to_string).collect();
+        lines.push(match rails.is_empty() {
+            true => format!("topology: rails unknown: {}", agreement.rails.because),
+            false => {
+                format!("topology: rails {}{crosses}: {}", rails.join(" "), agreement.rails.because)
+            }
+        });
+        let mut alike: BTreeMap<String, Vec<Rank>> = BTreeMap::new();
+        for rank in (0..told.known.ranks.len()).map(Rank::at) {
+            alike.entry(self.ports(rank)).or_default().push(rank);
+        }
+        let mut alike: Vec<(String, Vec<Rank>)> = alike.into_iter().collect();
+        alike.sort_by_key(|(_, ranks)| ranks.first().copied());
+        let more = alike.len().saturating_sub(LINES_MAX);
+        for (ports, ranks) in alike.into_iter().take(LINES_MAX) {
+            lines.push(format!("topology: {}: {ports}", RankList(&ranks)));
+        }
+        if more > 0 {
+            lines.push(format!("topology: and {more} kinds of ranks more"));
+        }
+        let ignored = agreement.ignored.iter();
+        lines.extend(ignored.map(|what| format!("topology: ignored: {what}")));
+        lines
+    }
+
+    /// The ports that a rank prefers, or all of them, each with its place.
+    fn ports(&self, rank: Rank) -> String {
+        let Some((told, agreement)) = &self.answer else { return String::new() };
+        let RankEvidence { evidence, preferred, .. } = told.known.ranks[rank.index()];
+        let Some(index) = evidence.map(|index| index as usize) else {
+            return "no port is known".to_owned();
+        };
+        let ports = &told.known.evidence[index].evidence.ports;
+        let is_used = |at: usize| preferred == 0 || preferred >> at & 1 != 0;
+        let used = ports.iter().zip(&agreement.labels[index]).enumerate();
+        let texts = used.filter(|(at, _)| is_used(*at)).map(|(_, (port, label))| match label {
+            Some(Place { rail, plane: 0 }) => format!("{} on rail {rail}", port.name),
+            Some(Place { rail, plane }) => format!("{} on rail {rail}, plane {plane}", port.name),
+            None => format!("{} on no known rail", port.name),
+        });
+        let texts: Vec<String> = texts.collect();
+        if texts.is_empty() { "no port is known".to_owned() } else { texts.join("; ") }
+    }
+
+    fn doors(&self, rank: Rank) -> Vec<Door> {
+        let Some((told, agreement)) = &self.answer else { return Vec::new() };
+        let RankEvidence { evidence, preferred, .. } = told.known.ranks[rank.index()];
+        let labels = evidence.map(|index| &agreement.labels[index as usize]);
+        let door = |(port, address): &(u8, SocketAddr)| Door {
+            address: *address,
+            place: labels.and_then(|labels| labels.get(usize::from(*port)).copied().flatten()),
+            is_preferred: preferred.checked_shr(u32::from(*port)).unwrap_or(0) & 1 != 0,
+        };
+        told.tcp[rank.index()].iter().map(door).collect()
+    }
+}
+
+/// Whether the rails of all these ports that a rank prefers are known.
+fn are_certain(labels: &[Option<Place>], preferred: &[bool]) -> bool {
+    labels.iter().zip(preferred).all(|(label, is_preferred)| !is_preferred || label.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfold_topology::agree::{HostEvidence, Known};
+    use ringfold_topology::evidence::{Attached, Evidence, Source};
+
+    use super::*;
+
+    const fn declared(rail: u16) -> Attached {
+        Attached::Rail(Place { rail, plane: 0 }, Source::Declared)
+    }
+
+    /// One rank for each host, with an interface on each of these rails, and the ports it prefers.
+    fn agreed(ranks: &[(&[u16], u32)]) -> Fabric {
+        let (mut known, mut tcp) = (Known::default(), Vec::new());
+        for (host, (rails, preferred)) in (0..).zip(ranks) {
+            let port = |(at, rail): (usize, &u16)| PortEvidence {
+                name: format!("eth{at}"),
+                network: Network::Tcp,
+                gbps: 0,
+                attached: vec![declared(*rail)],
+            };
+            let ports = rails.iter().enumerate().map(port).collect();
+            let evidence = Evidence { ports, ..Evidence::default() };
+            known.machines.push(host);
+            known.evidence.push(HostEvidence { host, evidence });
+            known.ranks.push(RankEvidence { host, evidence: Some(host), preferred: *preferred });
+            let ports = u8::try_from(rails.len()).unwrap();
+            let address = |at| SocketAddr::from(([10, at, 0, u8::try_from(host).unwrap()], 1));
+            tcp.push((0..ports).map(|at| (at, address(at))).collect());
+        }
+        Fabric::of(Some(Told { known, tcp }))
+    }
+
+    /// Second bytes of the addresses: which interface of the peer.
+    fn ways(agreed: &Fabric, rank: u32, peer: u32) -> [Vec<u8>; 2] {
+        let found = agreed.ways(Rank(rank), Rank(peer));
+        let second = |route: Route| match route.to {
+            SocketAddr::V4(address) => address.ip().octets()[1],
+            SocketAddr::V6(_) => 255,
+        };
+        [found.rails, found.others].map(|routes| routes.into_iter().map(second).collect())
+    }
+
+    #[test]
+    fn lanes_stay_on_rails_that_both_ends_have() {
+        let all = agreed(&[(&[0, 1, 2], 0), (&[2, 0], 0), (&[5], 0)]);
+        assert_eq!(ways(&all, 0, 1), [vec![1, 0], vec![]], "rails 0 and 2");
+        assert_eq!(ways(&all, 1, 0), [vec![0, 2], vec![]], "the same, in the same order");
+        assert_eq!((ways(&all, 0, 2), all.tcp_rails()), ([vec![], vec![]], 0));
+        assert_eq!(agreed(&[(&[0, 1, 2], 0), (&[2, 0], 0)]).tcp_rails(), 2);
+        assert_eq!(Fabric::default().ways(Rank(0), Rank(1)), Ways::default());
+    }
+
+    #[test]
+    fn ends_use_the_rails_that_most_of_them_prefer() {
+        let all = agreed(&[(&[0, 1], 1), (&[1, 0], 2), (&[0, 1], 2), (&[0, 1], 0)]);
+        assert_eq!(ways(&all, 0, 1), [[1], [0]], "both prefer rail 0, and rail 1 is there");
+        assert_eq!(ways(&all, 0, 2), [vec![0, 1], vec![]], "one each");
+        assert_eq!(ways(&all, 0, 3), [[0], [1]], "one, and all");
+        assert_eq!(ways(&all, 3, 2), [[1], [0]]);
+    }
+
+    #[test]
+    fn ports_without_a_rail_are_not_preferred() {
+        let [known, unknown] = [Some(Place { rail: 0, plane: 0 }), None];
+        assert!(are_certain(&[known, unknown], &[true, false]));
+        assert!(!are_certain(&[unknown, unknown], &[true, false]));
+        assert!(!are_certain(&[known, unknown], &[true, true]));
+    }
+
+    #[test]
+    fn a_layout_takes_what_is_certain() {
+        let all = agreed(&[(&[0, 1], 1), (&[1], 0)]);
+        let plain = Layout::from_host_names(&[0, 1]);
+        let layout = all.layout(plain.clone());
+        let reach = |rank| layout.reach(Rank(rank)).reaches.to_string();
+        assert_eq!([reach(0), reach(1)], ["0,1", "1"]);
+        assert_eq!(layout.reach(Rank(0)).prefers.to_string(), "0");
+        assert!(layout.path(0).is_none() && !layout.rails_cross());
+        assert!(!all.layout(plain.clone().with_rdma(true)).has_fabric(), "rails of TCP only");
+        assert_eq!(Fabric::default().layout(plain.clone()), plain);
+    }
+}

@@ -1,0 +1,135 @@
+//! The members of a group agree on the layout and on the fabric below it before they connect.
+//!
+//! * `exchange`: all ranks' evidence of the fabric, exchanged over the control plane;
+//! * `fabric`: the conclusions from it.
+
+mod exchange;
+mod fabric;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use ringfold_topology::discover::Cpus;
+use ringfold_topology::{Crowd, Layout};
+use ringfold_transport::shm;
+use ringfold_types::limits::{CHANNELS_MAX, TCP_CHANNELS};
+
+use super::discover::Discovered;
+use super::error::InitError;
+use super::members::Members;
+use super::peer_info::PeerInfo;
+use crate::config::Config;
+
+pub(super) use fabric::Fabric;
+
+/// The outcome: the same on every rank of a machine.
+#[derive(Debug)]
+pub(super) struct Agreed {
+    /// The places of the ranks: the same on every rank.
+    pub(super) layout: Layout,
+    /// The ranks of this machine, and its CPUs.
+    pub(super) crowd: Crowd,
+    /// The fabric between hosts: the same on every rank.
+    pub(super) fabric: Fabric,
+}
+
+/// Exchanges evidence of the fabric, if a rank has some of use, and derives the layout. Rank 0 logs
+/// the outcome. This rank listens for TCP at `listening`, in the order of its interfaces. Blocks.
+///
+/// # Errors
+/// The exchange fails, or the evidence of a rank makes no sense.
+pub(super) fn agree(
+    config: &Config,
+    found: &Discovered,
+    listening: &[SocketAddr],
+    members: &Members,
+) -> Result<Agreed, InitError> {
+    let (rank, infos) = (members.rank(), &members.infos);
+    let crowds = crowds(infos);
+    let crowd = crowds[members.own().machine()];
+    tracing::info!("rank {rank}: {} ranks on {} CPUs of this machine", crowd.ranks, crowd.cpus);
+    let fabric = Fabric::of(exchange::exchange(config, found, listening, members)?);
+    if rank.0 == 0 && tracing::enabled!(tracing::Level::INFO) {
+        fabric.lines().iter().for_each(|line| tracing::info!("{line}"));
+    }
+    let densest = crowds.into_values().fold(crowd, Crowd::denser);
+    let layout = layout(infos, densest, config.channels, &fabric);
+    Ok(Agreed { layout, crowd, fabric })
+}
+
+/// The ranks of each machine, and the CPUs that they share: the same on every rank.
+fn crowds(infos: &[PeerInfo]) -> BTreeMap<&str, Crowd> {
+    let mut machines: BTreeMap<&str, Vec<&PeerInfo>> = BTreeMap::new();
+    for info in infos {
+        machines.entry(info.machine()).or_default().push(info);
+    }
+    machines.into_iter().map(|(machine, infos)| (machine, crowd(&infos))).collect()
+}
+
+/// Those of one machine.
+fn crowd(infos: &[&PeerInfo]) -> Crowd {
+    let mut cpus = Cpus::default();
+    infos.iter().for_each(|info| cpus.join(&info.cpus));
+    // Lists that are missing, or that a quota leaves less of, say too little.
+    let is_limited = infos.iter().any(|info| info.cores != info.cpus.len());
+    let least = infos.iter().map(|info| info.cores).min().unwrap_or(1);
+    Crowd { ranks: infos.len(), cpus: if is_limited { least } else { cpus.len() }.max(1) }
+}
+
+/// Where the ranks are, with so many channels if that is set. All come to the same result.
+fn layout(infos: &[PeerInfo], densest: Crowd, channels: Option<u8>, fabric: &Fabric) -> Layout {
+    let hosts: Vec<&str> = infos.iter().map(|info| info.host_id.as_str()).collect();
+    let layout = Layout::from_host_names(&hosts).with_crowd(densest);
+    let share = |info: &PeerInfo| shm::same_host(&info.shm, &infos[0].shm);
+    let shares_memory = layout.hosts() == 1 && infos.iter().all(share);
+    let by_tcp = !shares_memory && infos.iter().all(|info| info.rdma.is_empty());
+    let reaches_all = |network| infos.iter().all(|info| info.rdma.contains(network));
+    let by_rdma = !shares_memory && infos[0].rdma.chars().any(reaches_all);
+    // Lane k is on rail k.
+    let rails = || u8::try_from(fabric.tcp_rails()).unwrap_or(CHANNELS_MAX);
+    let channels = channels.unwrap_or_else(|| if by_tcp { TCP_CHANNELS.max(rails()) } else { 1 });
+    let channels = channels.clamp(1, CHANNELS_MAX).into();
+    let layout = layout.sharing_memory(shares_memory).with_rdma(by_rdma);
+    fabric.layout(layout.with_channels(channels))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_share_the_cpus_of_their_machine() {
+        let info = |host: &str, cpus: &str, cores| {
+            let (host_id, cpus) = (host.to_owned(), cpus.parse().unwrap_or_default());
+            PeerInfo { host_id, cpus, cores, ..PeerInfo::default() }
+        };
+        let of = |infos: &[PeerInfo]| {
+            let crowds = crowds(infos).into_iter();
+            let each =
+                crowds.map(|(machine, it)| format!("{machine}: {} on {}", it.ranks, it.cpus));
+            each.collect::<Vec<_>>().join(", ")
+        };
+        let containers = [info("a/1", "0-1", 2), info("a/2", "0-1", 2), info("b/1", "0-7", 8)];
+        assert_eq!(of(&containers), "a: 2 on 2, b: 1 on 8");
+        assert_eq!(of(&[info("a/1", "0", 1), info("a/1", "1", 1)]), "a: 2 on 2", "bound");
+        assert_eq!(of(&[info("a/1", "0-7", 2), info("a/1", "0-7", 2)]), "a: 2 on 2", "a quota");
+        assert_eq!(of(&[info("a/1", "", 64), info("a/1", "0", 1)]), "a: 2 on 1", "not listed");
+        assert_eq!(of(&[PeerInfo::default()]), ": 1 on 1", "nothing known");
+    }
+
+    #[test]
+    fn ranks_have_rdma_if_they_share_a_network_and_no_memory() {
+        let has_rdma = |networks: [&str; 3], shm: &str| {
+            let infos = networks.map(|networks| {
+                let (rdma, shm) = (networks.to_owned(), shm.to_owned());
+                PeerInfo { rdma, shm, ..PeerInfo::default() }
+            });
+            layout(&infos, Crowd { ranks: 1, cpus: 1 }, None, &Fabric::default()).has_rdma()
+        };
+        assert!(has_rdma(["ei", "i", "i"], "") && !has_rdma(["ei", "i", "e"], ""));
+        assert!(!has_rdma(["i", "i", ""], "") && !has_rdma(["", "", ""], ""));
+        let half = "0".repeat(32);
+        let place = format!("{half}.{half}");
+        assert!(shm::same_host(&place, &place) && !has_rdma(["i", "i", "i"], &place));
+    }
+}

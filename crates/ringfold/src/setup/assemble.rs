@@ -1,0 +1,185 @@
+//! From a process and a group to the parts of a communicator.
+
+use std::time::Instant;
+
+use ringfold_bootstrap::Control;
+use ringfold_bootstrap::interface::Choice;
+use ringfold_topology::{Crowd, Layout};
+use ringfold_types::Rank;
+
+use super::agree::{Agreed, agree};
+use super::connect::{Endpoints, Membership};
+use super::discover::Discovered;
+use super::error::InitError;
+use super::members::Members;
+use super::peer_info::{EvidenceSummary, PeerInfo};
+use super::routes::Routes;
+use super::settings::Settings;
+use crate::config::Config;
+use crate::router::Router;
+
+/// The parts of a communicator.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) layout: Layout,
+    /// The ranks of this machine, and its CPUs.
+    pub(crate) crowd: Crowd,
+    pub(crate) router: Router,
+    pub(crate) control: Control,
+    /// The interface by which this rank meets peers, if it needs one.
+    pub(crate) interface: Option<Choice>,
+}
+
+/// Makes this process, which is as `found`, a member of a group and connects it to the others. All
+/// members call it. Blocks until they are connected.
+///
+/// `meet` brings the members together. It gives this rank's bytes (at most
+/// `limits::CARD_BYTES_MAX`) to every member. It returns everyone's bytes in rank order, and the
+/// group's control plane, over which the members exchange the rest.
+///
+/// A process may assemble several groups, with another rank in each. Each group has transports of
+/// its own. The first group takes the RDMA devices out of `found`; later ones go without RDMA.
+///
+/// # Errors
+/// The members do not meet, agree or connect.
+pub(super) fn assemble(
+    config: &Config,
+    found: &mut Discovered,
+    membership: Membership,
+    meet: impl FnOnce(Vec<u8>) -> Result<(Control, Vec<Vec<u8>>), InitError>,
+) -> Result<Parts, InitError> {
+    let rails = found.rails.take();
+    let mut endpoints = Endpoints::open(config, membership, &found.interfaces, rails)?;
+    let (control, infos) = meet(peer_info(config, found, &endpoints).encode())?;
+    let members = Members::new(control, &infos, Instant::now() + config.join_timeout)?;
+    let Agreed { layout, crowd, fabric } = agree(config, found, endpoints.listening(), &members)?;
+    let Membership { rank, size, .. } = membership;
+    if let Some(rails) = &mut endpoints.rails {
+        fabric.label(rank, rails);
+    }
+    let Members { control, infos, deadline } = members;
+    let routes = Routes::find(rank, &infos, &layout, &fabric)?;
+    let router = endpoints.connect(config, membership, &found.host.name, routes, deadline)?;
+    for peer in (0..size).map(Rank::at).filter(|peer| *peer != rank) {
+        tracing::info!("rank {rank}: rank {peer} by {}", router.name(peer));
+    }
+    Ok(Parts { layout, crowd, router, control, interface: found.interface.clone() })
+}
+
+/// The info of this rank. It has the first of several addresses for TCP; the statement has all.
+fn peer_info(config: &Config, found: &Discovered, endpoints: &Endpoints) -> PeerInfo {
+    let listening = endpoints.listening();
+    let host_id = found.host.id.clone();
+    PeerInfo {
+        settings: Settings::of(config, found.local.site),
+        cpus: found.cpus.clone(),
+        cores: found.cores,
+        host_id: config.host_id.iter().fold(host_id, |id, name| format!("{id}/{name}")),
+        shm: endpoints.shm_address(),
+        rdma: endpoints.rdma_networks(),
+        may_use_tcp: config.transports.tcp,
+        evidence: EvidenceSummary::of(&found.local, listening.len()),
+        tcp: listening.first().copied().into_iter().collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::thread;
+    use std::time::Duration;
+
+    use ringfold_bootstrap::local::controls;
+    use ringfold_transport::Link;
+    use ringfold_types::Lane;
+
+    use super::*;
+
+    /// Long enough for a loaded machine.
+    const DEADLINE: Duration = Duration::from_secs(60);
+
+    /// This thread's part of the group that has this control plane and this key.
+    fn member(config: &Config, found: &mut Discovered, control: Control, key: u8) -> Parts {
+        let (rank, size) = (control.rank(), control.size());
+        let membership = Membership { rank, size, key: [key; 32] };
+        let meet = |info| {
+            let infos = control.exchange(info, DEADLINE);
+            let infos = infos.map_err(|source| InitError::Exchange { rank, source })?;
+            Ok((control, infos))
+        };
+        assemble(config, found, membership, meet).unwrap()
+    }
+
+    /// Every member sends `word` and its rank to every other one and hears the same from it.
+    fn greet(parts: &mut Parts, word: u8) {
+        let (rank, size) = (parts.control.rank(), parts.control.size());
+        let byte = |rank: Rank| [word + u8::try_from(rank.0).unwrap()];
+        let lane = Lane(0);
+        let peers = (0..size).map(Rank::at).filter(|peer| *peer != rank);
+        for link in peers.map(|peer| Link { peer, lane }) {
+            let begin = Instant::now();
+            let (mut sent, mut heard) = (0, false);
+            while sent == 0 || !heard {
+                if sent == 0 {
+                    sent = parts.router.to(link).send(link, 7, &byte(rank)).unwrap();
+                }
+                if let Some(fragment) = parts.router.readable(link).unwrap()
+                    && !heard
+                {
+                    assert_eq!((fragment.tag, fragment.bytes), (7, &byte(link.peer)[..]));
+                    parts.router.to(link).consume(link, 1);
+                    heard = true;
+                }
+                parts.router.poll().unwrap();
+                assert!(begin.elapsed() < DEADLINE, "rank {rank} hears nothing on {link:?}");
+            }
+        }
+        while !parts.router.is_flushed() {
+            parts.router.poll().unwrap();
+        }
+    }
+
+    /// Three threads assemble a group. Then the last two assemble another one from what they have
+    /// found for the first, where they have other ranks. Both groups work.
+    fn assemble_twice(transport: &str, hosts: [&str; 3]) {
+        let (wholes, mut pairs) = (controls(3).unwrap(), controls(2).unwrap());
+        thread::scope(|scope| {
+            for (control, host) in wholes.into_iter().zip(hosts).rev() {
+                let rank = control.rank();
+                let pair = if rank.0 > 0 { pairs.pop() } else { None };
+                scope.spawn(move || {
+                    let settings = [("TRANSPORT", transport), ("HOSTID", host)];
+                    let setting = |(name, value): (&str, &str)| {
+                        (format!("RINGFOLD_{name}"), value.to_owned())
+                    };
+                    let settings: BTreeMap<_, _> = settings.map(setting).into_iter().collect();
+                    let config = Config::from_map(settings).unwrap();
+                    let mut found = Discovered::look(&config, rank, true).unwrap();
+                    let mut whole = member(&config, &mut found, control, 1);
+                    assert_eq!(whole.layout.size(), 3);
+                    if let Some(pair) = pair {
+                        let mut pair = member(&config, &mut found, pair, 2);
+                        assert_eq!(pair.layout.size(), 2);
+                        assert_eq!(pair.router.name(Rank(2 - rank.0)), transport);
+                        greet(&mut pair, 100);
+                        pair.control.exchange(Vec::new(), DEADLINE).unwrap();
+                        pair.control.leave().unwrap();
+                    }
+                    greet(&mut whole, 0);
+                    whole.control.exchange(Vec::new(), DEADLINE).unwrap();
+                    whole.control.leave().unwrap();
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_process_assembles_a_second_group_by_shared_memory() {
+        assemble_twice("shm", ["", "", ""]);
+    }
+
+    #[test]
+    fn a_process_assembles_a_second_group_by_tcp() {
+        assemble_twice("tcp", ["h0", "h1", "h1"]);
+    }
+}

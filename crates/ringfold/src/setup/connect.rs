@@ -1,0 +1,147 @@
+//! Opens transports: first the endpoints where this rank waits for peers, then the way to each peer.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
+
+use ringfold_lend::placement;
+use ringfold_transport::rdma::{self, Rails, Rdma};
+use ringfold_transport::shm::{self, Shm};
+use ringfold_transport::tcp::{self, Tcp};
+use ringfold_types::Rank;
+use ringfold_types::limits::LANES_MAX;
+
+use super::discover::Listed;
+use super::error::InitError;
+use super::routes::Routes;
+use crate::config::Config;
+use crate::router::{Router, Via};
+
+/// This rank's membership in a group.
+#[derive(Clone, Copy)]
+pub(super) struct Membership {
+    /// This rank.
+    pub(super) rank: Rank,
+    /// Number of ranks.
+    pub(super) size: usize,
+    /// The key by which members prove themselves to each other.
+    pub(super) key: [u8; 32],
+}
+
+/// The endpoints where a rank waits for the other members of one group.
+#[derive(Debug)]
+pub(super) struct Endpoints {
+    shm: Option<shm::Pending>,
+    pub(super) rails: Option<Rails>,
+    tcp: Option<tcp::Listening>,
+}
+
+impl Endpoints {
+    /// Begins to listen by every transport that may be used. RDMA listens by TCP.
+    ///
+    /// # Errors
+    /// A transport that may be used cannot listen.
+    pub(super) fn open(
+        config: &Config,
+        membership: Membership,
+        interfaces: &[Listed],
+        rails: Option<Rails>,
+    ) -> Result<Self, InitError> {
+        let may_listen = config.transports.tcp || rails.is_some();
+        let addresses: Vec<IpAddr> = interfaces.iter().map(|it| it.choice.address).collect();
+        let tcp = may_listen && !addresses.is_empty();
+        let tcp = tcp.then(|| open_tcp(addresses, membership)).transpose()?;
+        Ok(Self { shm: open_shm(config, membership)?, rails, tcp })
+    }
+
+    /// The address of this rank's shared memory; empty if it offers none.
+    pub(super) fn shm_address(&self) -> String {
+        self.shm.as_ref().map_or_else(String::new, shm::Pending::address)
+    }
+
+    /// The kinds of RDMA networks, a letter each.
+    pub(super) fn rdma_networks(&self) -> String {
+        self.rails.as_ref().map_or_else(String::new, Rails::networks)
+    }
+
+    /// The addresses at which this rank listens for TCP, in the order of its interfaces.
+    pub(super) fn listening(&self) -> &[SocketAddr] {
+        self.tcp.as_ref().map_or(&[], tcp::Listening::addresses)
+    }
+
+    /// Connects to every peer. All members call it. Blocks until `deadline` at the latest. `host` is
+    /// the name of this host in peers' logs.
+    ///
+    /// # Errors
+    /// A peer on this host does not come, or descriptors are lacking.
+    pub(super) fn connect(
+        self,
+        config: &Config,
+        Membership { rank, size, key }: Membership,
+        host: &str,
+        routes: Routes,
+        deadline: Instant,
+    ) -> Result<Router, InitError> {
+        let names = routes.names();
+        let Routes { shm: by_shm, tcp: by_tcp, has_rdma, may_use_tcp } = routes;
+        let mut transports = Vec::new();
+        let mut route = vec![0; size];
+        if let Some(shm) = self.shm.filter(|_| !by_shm.is_empty()) {
+            by_shm.iter().for_each(|(peer, _)| route[peer.index()] = transports.len());
+            let shm = shm.connect(&by_shm, deadline);
+            let shm = shm.map_err(|source| InitError::Shm { rank, source })?;
+            transports.push(Via::Memory(Box::new(shm)));
+        }
+        if let Some(tcp) = self.tcp.filter(|_| !by_tcp.is_empty()) {
+            by_tcp.iter().for_each(|(peer, _)| route[peer.index()] = transports.len());
+            let tcp = tcp.connect_by_rail(by_tcp)?;
+            transports.push(Via::Messages(match self.rails.filter(|_| has_rdma.contains(&true)) {
+                Some(rails) => {
+                    let mut settings = config.rdma();
+                    host.clone_into(&mut settings.host);
+                    let config = rdma::Config {
+                        key,
+                        rank,
+                        lanes: LANES_MAX,
+                        settings,
+                        reaches: has_rdma,
+                        may_use_tcp,
+                        placement: Some(placement()),
+                    };
+                    Box::new(Rdma::new(rails, tcp, config).map_err(InitError::Descriptors)?)
+                }
+                None => Box::new(tcp),
+            }));
+        }
+        Ok(Router::new(transports, route, names))
+    }
+}
+
+/// Begins to listen for ranks of this host, if shared memory may be used.
+fn open_shm(
+    config: &Config,
+    Membership { rank, key, .. }: Membership,
+) -> Result<Option<shm::Pending>, InitError> {
+    if !config.transports.shm {
+        return Ok(None);
+    }
+    let (lanes, offers) = (LANES_MAX, config.shm_cma);
+    let pending = Shm::listen(shm::Config { key, rank, lanes, offers });
+    pending.map(Some).map_err(|e| InitError::Shm { rank, source: e.into() })
+}
+
+/// Begins to listen for TCP.
+fn open_tcp(
+    bind: Vec<IpAddr>,
+    Membership { rank, size, key }: Membership,
+) -> Result<tcp::Listening, InitError> {
+    let listening = Tcp::listen(tcp::Config {
+        key,
+        rank,
+        size,
+        lanes: LANES_MAX,
+        bind,
+        ports: None,
+        liveness: tcp::Liveness::default(),
+    });
+    listening.map_err(|source| InitError::Listen { rank, source })
+}

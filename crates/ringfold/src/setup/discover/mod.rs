@@ -1,0 +1,88 @@
+//! Discovery: this process looks at itself, its host and its devices. It needs no peers.
+//!
+//! * `interfaces`: the network interfaces by which peers may reach it;
+//! * `evidence`: its ports and their places in the fabric;
+//! * `topology_file`: the user's description of the fabric.
+
+mod evidence;
+mod interfaces;
+mod topology_file;
+
+use std::path::Path;
+
+use ringfold_bootstrap::interface::Choice;
+use ringfold_topology::discover::{Cpus, Host, cores, machine};
+use ringfold_topology::machine::Machine;
+use ringfold_transport::rdma::{OpenPort, Rails};
+use ringfold_types::Rank;
+
+use super::error::InitError;
+use crate::config::{Config, Transports};
+
+pub(super) use evidence::LocalEvidence;
+pub(super) use interfaces::Listed;
+
+/// This process, its host and its devices: the same for any group that it joins.
+#[derive(Debug)]
+pub(super) struct Discovered {
+    pub(super) host: Host,
+    /// The CPUs that it may run on.
+    pub(super) cpus: Cpus,
+    /// How many of them it may use at once, quotas counted.
+    pub(super) cores: usize,
+    /// The interface by which it meets peers, if it may need one.
+    pub(super) interface: Option<Choice>,
+    /// The interfaces on which it listens for TCP.
+    pub(super) interfaces: Vec<Listed>,
+    /// The hardware of the host, if it was worth reading.
+    pub(super) machine: Option<Machine>,
+    /// The evidence of its place in the fabric.
+    pub(super) local: LocalEvidence,
+    /// The RDMA ports that may be used, opened for the first group.
+    pub(super) rails: Option<Rails>,
+}
+
+impl Discovered {
+    /// Looks at the host and opens its RDMA devices. `rank` is for the log; `all_local` says that
+    /// the ranks meet at an address that no other host reaches.
+    ///
+    /// # Errors
+    /// No interface suits the settings, RDMA is missing where nothing else may be used, or the file
+    /// that describes the fabric cannot be used.
+    pub(super) fn look(config: &Config, rank: Rank, all_local: bool) -> Result<Self, InitError> {
+        let host = Host::this();
+        let choices = interfaces::choose(config, rank, all_local)?;
+        let interface = choices.first().cloned();
+        let mut rails = open_rails(config, rank, interface.as_ref())?;
+        let is_worth_it = rails.is_some() || choices.len() > 1 || config.topology_file.is_some();
+        let machine = (config.topology && is_worth_it).then(|| machine(Path::new("/")));
+        if let (Some(rails), Some(machine)) = (&mut rails, &machine) {
+            rails.locate(machine);
+        }
+        let interfaces = interfaces::listed(config, &choices, machine.as_ref());
+        let ports: Vec<OpenPort> = rails.as_ref().map(Rails::ports).unwrap_or_default();
+        let local = LocalEvidence::look(config, &host.name, machine.as_ref(), &ports, &interfaces)?;
+        let (cpus, cores) = (Cpus::allowed(), cores());
+        Ok(Self { host, cpus, cores, interface, interfaces, machine, local, rails })
+    }
+}
+
+/// Opens the RDMA devices, if they may be used.
+fn open_rails(
+    config: &Config,
+    rank: Rank,
+    interface: Option<&Choice>,
+) -> Result<Option<Rails>, InitError> {
+    let Transports { shm, rdma, tcp } = config.transports;
+    if !rdma {
+        return Ok(None);
+    }
+    match Rails::open(&config.rdma(), interface.map(|choice| choice.address)) {
+        Ok(rails) => Ok(Some(rails)),
+        Err(source) if !shm && !tcp => Err(InitError::Rdma { rank, source }),
+        Err(why) => {
+            tracing::info!("rank {rank}: {why}");
+            Ok(None)
+        }
+    }
+}

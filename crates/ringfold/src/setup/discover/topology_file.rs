@@ -1,0 +1,112 @@
+//! The file that `RINGFOLD_TOPO_FILE` names, and what it says of one host.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use ringfold_topology::certainty::Certainty;
+use ringfold_topology::discover::files::{self, Lldp, Read};
+use ringfold_topology::evidence::{Attached, HostPath, Source};
+use ringfold_topology::fabric::{PortId, classify};
+use ringfold_topology::site::{Site, SiteHost, SitePort};
+
+use crate::digest::digest;
+use crate::setup::error::TopologyError;
+
+/// What the file says.
+#[derive(Debug)]
+pub(super) enum Described {
+    /// Of every port of a fabric; and what kind of file said so.
+    Site(Box<Site>, Source),
+    /// Of the interfaces of one host.
+    Lldp(Lldp),
+    /// Of hosts, by name.
+    Slurm(BTreeMap<String, HostPath>, u64),
+}
+
+/// A port by all that is known of it here.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sought<'a> {
+    /// What it may be known by.
+    pub(super) ids: &'a [PortId],
+    /// Its interface; empty if there is none.
+    pub(super) interface: &'a str,
+}
+
+impl Described {
+    /// Reads a file of any kind that ringfold knows. A graph is classified.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is none of these.
+    pub(super) fn load(path: &str) -> Result<Self, TopologyError> {
+        let bytes = files::load(Path::new(path))?;
+        Ok(match files::read(path, &bytes)? {
+            Read::Site(site) => Self::Site(Box::new(site), Source::Site),
+            Read::Fabric(fabric) => {
+                let site = Site::of(&fabric, &classify(&fabric));
+                Self::Site(Box::new(site), Source::Fabric)
+            }
+            Read::Lldp(lldp) => Self::Lldp(lldp),
+            Read::Slurm(hosts) => Self::Slurm(hosts, digest(bytes)),
+        })
+    }
+
+    /// The digest of what it says of all hosts, which must be the same on every rank. Nothing for a
+    /// file of one host.
+    pub(super) fn digest(&self) -> Option<u64> {
+        match self {
+            Self::Site(site, _) => Some(site.digest()),
+            Self::Lldp(_) => None,
+            Self::Slurm(_, digest) => Some(*digest),
+        }
+    }
+
+    /// Whether ports on different rails reach each other, if that is certain.
+    pub(super) fn crosses(&self) -> Option<bool> {
+        let Self::Site(site, _) = self else { return None };
+        Some(site.crosses.value).filter(|_| site.crosses.certainty == Certainty::Certain)
+    }
+
+    /// Where a port is attached, if that is certain.
+    pub(super) fn attached(&self, sought: Sought<'_>) -> Option<Attached> {
+        match self {
+            Self::Site(site, source) => {
+                let (_, port) = find(site, sought)?;
+                let place = port.place.filter(|_| port.certainty == Certainty::Certain)?;
+                Some(Attached::Rail(place, *source))
+            }
+            Self::Lldp(lldp) => {
+                let is_here = |interface: &str| interface == sought.interface;
+                let mut switches = lldp.neighbours.iter().filter(|it| is_here(&it.interface));
+                let first = switches.find(|it| it.is_switch)?;
+                // Nothing says which of several switches the cable leads to.
+                let is_one = switches.filter(|it| it.is_switch).all(|it| it.switch == first.switch);
+                is_one.then_some(Attached::Switch(first.switch))
+            }
+            Self::Slurm(..) => None,
+        }
+    }
+
+    /// Where a host with these ports and this name is. Nothing if ports lead to several hosts.
+    pub(super) fn path(&self, ports: &[Sought<'_>], name: &str) -> Option<HostPath> {
+        let short = name.split_once('.').map_or(name, |(short, _)| short);
+        match self {
+            Self::Site(site, source) => {
+                let mut by_port = ports.iter().filter_map(|port| find(site, *port));
+                let host = match by_port.next() {
+                    Some((host, _)) if by_port.all(|(other, _)| other.name == host.name) => host,
+                    Some(_) => return None,
+                    None => site.host(name).or_else(|| site.host(short))?,
+                };
+                let at = host.position?;
+                let groups = vec![at.pod.to_string(), at.group.to_string()];
+                Some(HostPath { groups, order: Some(at.order), source: *source })
+            }
+            Self::Lldp(_) => None,
+            Self::Slurm(hosts, _) => hosts.get(name).or_else(|| hosts.get(short)).cloned(),
+        }
+    }
+}
+
+fn find<'a>(site: &'a Site, sought: Sought<'_>) -> Option<(&'a SiteHost, &'a SitePort)> {
+    sought.ids.iter().find_map(|id| site.port(*id))
+}

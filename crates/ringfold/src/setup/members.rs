@@ -1,0 +1,86 @@
+//! The members of a group: the info of each, and the exchange of bytes among them.
+
+use std::time::{Duration, Instant};
+
+use ringfold_bootstrap::Control;
+use ringfold_types::Rank;
+use ringfold_types::limits::EVIDENCE_BYTES_MAX;
+
+use super::error::{InitError, UnreadableEvidence};
+use super::peer_info::PeerInfo;
+use super::settings::Settings;
+
+/// All ranks of a group after they have met.
+#[derive(Debug)]
+pub(super) struct Members {
+    /// The control plane of the group.
+    pub(super) control: Control,
+    /// The info of each rank, in rank order.
+    pub(super) infos: Vec<PeerInfo>,
+    /// The time by which all must have connected.
+    pub(super) deadline: Instant,
+}
+
+impl Members {
+    /// Reads the `infos` of all ranks of this `control` plane, and compares their settings.
+    ///
+    /// # Errors
+    /// The info of a rank makes no sense, or settings differ that must be the same.
+    pub(super) fn new(
+        control: Control,
+        infos: &[Vec<u8>],
+        deadline: Instant,
+    ) -> Result<Self, InitError> {
+        let decode = |(rank, info): (usize, &Vec<u8>)| {
+            let rank = Rank::at(rank);
+            PeerInfo::decode(info).map_err(|source| InitError::PeerInfo { rank, source })
+        };
+        let infos: Vec<PeerInfo> =
+            infos.iter().enumerate().map(decode).collect::<Result<_, _>>()?;
+        if let Err(different) = Settings::compare(infos.iter().map(|info| &info.settings)) {
+            // All ranks compare the same settings, so all leave. There is nothing else to hear.
+            control.leave().unwrap_or_default();
+            return Err(different.into());
+        }
+        Ok(Self { control, infos, deadline })
+    }
+
+    /// This rank.
+    pub(super) const fn rank(&self) -> Rank {
+        self.control.rank()
+    }
+
+    /// The info of this rank.
+    pub(super) fn own(&self) -> &PeerInfo {
+        &self.infos[self.rank().index()]
+    }
+
+    /// Gives `bytes` to every rank and returns everyone's, in rank order. No rank has more than
+    /// `longest` bytes. Where a message has no room for all, ranks send several pieces. Blocks.
+    ///
+    /// # Errors
+    /// The exchange fails, or a rank gives more than `limits::EVIDENCE_BYTES_MAX` bytes.
+    pub(super) fn exchange(&self, bytes: &[u8], longest: usize) -> Result<Vec<Vec<u8>>, InitError> {
+        let (rank, size) = (self.rank(), self.control.size());
+        let share = Control::exchange_bytes_max(size).max(1);
+        let mut all = vec![Vec::new(); size];
+        for turn in 0..longest.div_ceil(share).max(1) {
+            let piece = bytes.iter().skip(turn * share).take(share).copied().collect();
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            let pieces = self.control.exchange(piece, left.max(Duration::from_millis(1)));
+            let pieces = pieces.map_err(|source| InitError::Exchange { rank, source })?;
+            for (from, (all, piece)) in all.iter_mut().zip(pieces).enumerate() {
+                if all.len() + piece.len() > EVIDENCE_BYTES_MAX {
+                    return Err(unreadable(Rank::at(from)));
+                }
+                all.extend(piece);
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// The evidence of a rank makes no sense.
+pub(super) const fn unreadable(rank: Rank) -> InitError {
+    InitError::Evidence { rank, source: UnreadableEvidence }
+}

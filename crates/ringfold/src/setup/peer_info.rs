@@ -1,0 +1,196 @@
+//! The info of a rank: where it is, how its peers reach it, and the settings that it has.
+
+use std::net::SocketAddr;
+
+use ringfold_topology::discover::Cpus;
+use ringfold_types::limits::{CARD_BYTES_MAX, EVIDENCE_BYTES_MAX};
+
+use super::discover::LocalEvidence;
+use super::error::UnreadablePeerInfo;
+use super::settings::Settings;
+use super::statement::{self, Statement};
+use crate::digest::digest;
+
+/// The info of one rank. Every rank hears that of every rank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PeerInfo {
+    /// `Host::id`: ranks with the same can share memory.
+    pub(crate) host_id: String,
+    /// Where its shared memory is to be had; empty if it offers none.
+    pub(crate) shm: String,
+    /// What all ranks must have set alike.
+    pub(crate) settings: Settings,
+    /// The CPUs that it may run on; none if they would take too long to list.
+    pub(crate) cpus: Cpus,
+    /// How many of them it may use at once, quotas counted.
+    pub(crate) cores: usize,
+    /// The kinds of RDMA networks that it is on, a letter each.
+    pub(crate) rdma: String,
+    /// Whether its data may go by TCP.
+    pub(crate) may_use_tcp: bool,
+    /// The digest and size of its evidence of the fabric, which ranks exchange later.
+    pub(crate) evidence: Option<EvidenceSummary>,
+    /// Where it listens for TCP, which RDMA needs too; empty if it does not.
+    pub(crate) tcp: Vec<SocketAddr>,
+}
+
+/// A summary of a rank's evidence of the fabric, told before the ranks exchange evidence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EvidenceSummary {
+    /// The digest of the evidence: one rank of a host tells it for all with the same.
+    pub(crate) digest: u64,
+    /// Bytes of all that the rank may tell, at most `limits::EVIDENCE_BYTES_MAX`.
+    pub(crate) bytes: usize,
+    /// It may change how data moves, so ranks exchange what they know.
+    pub(crate) is_of_use: bool,
+}
+
+/// Begins the line of RDMA networks of a rank whose data may not go by TCP.
+const WITHOUT_TCP: char = '-';
+
+/// The most bytes of a list of CPUs that peers are told.
+const CPUS_BYTES: usize = 64;
+
+/// No machine has so many cores.
+const CORES_END: usize = 1 << 16;
+
+impl PeerInfo {
+    /// Distinguishes the machine: its containers are different hosts, but share its CPUs.
+    pub(crate) fn machine(&self) -> &str {
+        self.host_id.split_once('/').map_or(&self.host_id, |(boot, _)| boot)
+    }
+
+    /// Lines of text: host, shared memory, settings, CPUs, cores, RDMA
+    /// networks, evidence, TCP addresses. What would make it too long is left out.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let Self { host_id, shm, settings, cpus, cores, rdma, may_use_tcp, evidence, tcp: _ } =
+            self;
+        let said = |it: &EvidenceSummary| {
+            let mark = if it.is_of_use { "+" } else { "" };
+            format!("{:x}:{}{mark}", it.digest, it.bytes)
+        };
+        let evidence = evidence.as_ref().map_or_else(String::new, said);
+        let without_tcp = if *may_use_tcp { "" } else { "-" };
+        let cpus = Some(cpus.to_string()).filter(|list| list.len() <= CPUS_BYTES);
+        let cpus = cpus.unwrap_or_default();
+        let mut text = format!(
+            "{host_id}\n{shm}\n{settings}\n{cpus}\n{cores}\n{without_tcp}{rdma}\n{evidence}\n"
+        );
+        for address in &self.tcp {
+            let address = format!("{address} ");
+            if text.len() + address.len() <= CARD_BYTES_MAX {
+                text += &address;
+            }
+        }
+        text.into_bytes()
+    }
+
+    /// Reads what `encode` wrote.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, UnreadablePeerInfo> {
+        let text = std::str::from_utf8(bytes).map_err(|_| UnreadablePeerInfo)?;
+        let mut lines = text.split('\n');
+        let mut line = || lines.next().ok_or(UnreadablePeerInfo);
+        let [host_id, shm, settings] = [line()?, line()?, line()?];
+        let [cpus, cores, rdma, evidence, tcp] = [line()?, line()?, line()?, line()?, line()?];
+        if lines.next().is_some() {
+            return Err(UnreadablePeerInfo);
+        }
+        let tcp = tcp.split_whitespace().map(str::parse).collect::<Result<_, _>>();
+        Ok(Self {
+            host_id: host_id.to_owned(),
+            shm: shm.to_owned(),
+            settings: Settings::parse(settings).ok_or(UnreadablePeerInfo)?,
+            cpus: cpus.parse().map_err(|_| UnreadablePeerInfo)?,
+            cores: cores.parse().ok().filter(|it| *it < CORES_END).ok_or(UnreadablePeerInfo)?,
+            rdma: rdma.trim_start_matches(WITHOUT_TCP).to_owned(),
+            may_use_tcp: !rdma.starts_with(WITHOUT_TCP),
+            evidence: EvidenceSummary::parse(evidence)?,
+            tcp: tcp.map_err(|_| UnreadablePeerInfo)?,
+        })
+    }
+}
+
+impl EvidenceSummary {
+    /// The summary of a rank's evidence, if it has some. Its statement will have so many
+    /// `addresses`.
+    pub(super) fn of(local: &LocalEvidence, addresses: usize) -> Option<Self> {
+        let bytes = statement::encode(&local.evidence);
+        let has_some = !local.evidence.ports.is_empty() || local.evidence.path.is_some();
+        has_some.then(|| Self {
+            digest: digest(&bytes),
+            bytes: Statement::bytes(addresses) + bytes.len(),
+            is_of_use: local.is_of_use,
+        })
+    }
+
+    fn parse(text: &str) -> Result<Option<Self>, UnreadablePeerInfo> {
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let (digest, bytes) = text.split_once(':').ok_or(UnreadablePeerInfo)?;
+        let digest = u64::from_str_radix(digest, 16).map_err(|_| UnreadablePeerInfo)?;
+        let is_of_use = bytes.ends_with('+');
+        let bytes = bytes.strip_suffix('+').unwrap_or(bytes).parse().ok();
+        let bytes = bytes.filter(|bytes| *bytes <= EVIDENCE_BYTES_MAX).ok_or(UnreadablePeerInfo)?;
+        Ok(Some(Self { digest, bytes, is_of_use }))
+    }
+}
+
+/// Whether the bytes are what a rank says of itself when it joins. For fuzzing.
+#[doc(hidden)]
+#[must_use]
+pub fn is_peer_info(bytes: &[u8]) -> bool {
+    PeerInfo::decode(bytes).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let info = PeerInfo {
+            host_id: "boot/net:[1]".to_owned(),
+            shm: "@ringfold-1".to_owned(),
+            settings: Settings::of(&Config::default(), None),
+            cpus: "0-3,8".parse().unwrap_or_default(),
+            cores: 5,
+            rdma: "ei".to_owned(),
+            may_use_tcp: true,
+            evidence: Some(EvidenceSummary {
+                digest: u64::MAX,
+                bytes: EVIDENCE_BYTES_MAX,
+                is_of_use: true,
+            }),
+            tcp: vec![address(1), address(65535)],
+        };
+        assert_eq!(PeerInfo::decode(&info.encode()), Ok(info));
+        assert_eq!(PeerInfo::decode(&PeerInfo::default().encode()), Ok(PeerInfo::default()));
+        let many = PeerInfo { tcp: vec![address(40000); 100], ..PeerInfo::default() };
+        assert!(many.encode().len() <= CARD_BYTES_MAX);
+        assert!(PeerInfo::decode(&many.encode()).is_ok());
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for bytes in [
+            &b""[..],
+            b"\xff",
+            b"a\nb",
+            b"a\nb\nc d\n",
+            b"a\nb\nc\n",
+            b"a\nb\n0: 0: 0: 0:\n\n1\ne\n\n1.2.3.4",
+            b"a\nb\n0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n1\n1.2.3.4:1",
+            b"a\nb\n0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n1:9999\n1.2.3.4:1",
+        ] {
+            assert_eq!(PeerInfo::decode(bytes), Err(UnreadablePeerInfo), "{bytes:?}");
+        }
+        let good = b"a\nb\n0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n1:8192\n1.2.3.4:1";
+        assert!(PeerInfo::decode(good).is_ok(), "the others lack one thing each");
+    }
+}

@@ -1,0 +1,156 @@
+//! What schedules depend on besides the call. Ranks that differ in it would wait for what never
+//! comes, so they compare it before they begin.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use ringfold_types::Rank;
+
+use super::error::DifferentSettings;
+use crate::config::{ALIKE, Config};
+use crate::digest::digest;
+
+/// Their names, for people.
+const NAMES: [&str; COUNT] = {
+    let [algorithms, chunk, channels, plan, topology, site] = ALIKE;
+    [algorithms, chunk, channels, plan, topology, site, "the version of ringfold"]
+};
+const COUNT: usize = 7;
+/// Bytes of a value that peers are told; of a longer one the rest is left out.
+const SHOWN_BYTES: usize = 32;
+
+/// One rank's settings, in the order of `NAMES`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Settings([Setting; COUNT]);
+
+/// A value as others are told it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Setting {
+    /// Of the whole value.
+    digest: u64,
+    /// As much of it as there is room for; without spaces.
+    shown: String,
+}
+
+impl Settings {
+    /// `site` is as for `Config::alike`.
+    pub(crate) fn of(config: &Config, site: Option<u64>) -> Self {
+        let [algorithms, chunk, channels, plan, topology, site] = config.alike(site);
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let values = [algorithms, chunk, channels, plan, topology, site, version];
+        let or_unset = |value: String| if value.is_empty() { "unset".to_owned() } else { value };
+        Self(values.map(|value| Setting::new(&or_unset(value))))
+    }
+
+    /// The first setting in which ranks differ.
+    pub(crate) fn compare<'a>(
+        all: impl Iterator<Item = &'a Self> + Clone,
+    ) -> Result<(), DifferentSettings> {
+        for (index, name) in NAMES.into_iter().enumerate() {
+            let mut by_value = BTreeMap::<&Setting, Vec<Rank>>::new();
+            for (rank, settings) in all.clone().enumerate() {
+                by_value.entry(&settings.0[index]).or_default().push(Rank::at(rank));
+            }
+            if by_value.len() > 1 {
+                let said = by_value.into_iter().map(|(value, ranks)| (value.shown.clone(), ranks));
+                let mut said: Vec<_> = said.collect();
+                said.sort_by_key(|(_, ranks)| ranks.first().copied());
+                return Err(DifferentSettings { name, said });
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what `Display` wrote.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let mut settings = Self::default();
+        for setting in &mut settings.0 {
+            let (digest, shown) = words.next()?.split_once(':')?;
+            let digest = u64::from_str_radix(digest, 16).ok()?;
+            *setting = Setting { digest, shown: shown.to_owned() };
+        }
+        words.next().is_none().then_some(settings)
+    }
+}
+
+impl Setting {
+    fn new(value: &str) -> Self {
+        let digest = digest(value);
+        let end = value.floor_char_boundary(SHOWN_BYTES);
+        let rest = if end < value.len() { ".." } else { "" };
+        Self { digest, shown: format!("{}{rest}", &value[..end]) }
+    }
+}
+
+/// As peers are told them.
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, Setting { digest, shown }) in self.0.iter().enumerate() {
+            let space = if index == 0 { "" } else { " " };
+            write!(f, "{space}{digest:x}:{shown}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(algorithms: &str, chunk_bytes: Option<usize>) -> Settings {
+        let algorithms = algorithms.parse().unwrap();
+        Settings::of(&Config { algorithms, chunk_bytes, ..Config::default() }, None)
+    }
+
+    #[test]
+    fn who_has_what_is_told() {
+        let (plain, own) = (with("", None), with("", Some(65536)));
+        assert_eq!(Settings::compare([&plain, &plain].into_iter()), Ok(()));
+        let differ = Settings::compare([&plain, &own, &plain, &own, &own].into_iter());
+        assert_eq!(
+            differ.unwrap_err().to_string(),
+            format!(
+                "ranks differ in {}: ranks 0, 2 have unset, ranks 1, 3-4 have 65536; give all of \
+                 them the same",
+                ALIKE[1]
+            )
+        );
+    }
+
+    #[test]
+    fn files_of_a_site_that_differ_are_refused() {
+        let of = |site| Settings::of(&Config::default(), site);
+        let all = [of(Some(0xab)), of(Some(0xcd)), of(Some(0xab)), of(None)];
+        let error = Settings::compare(all.iter()).unwrap_err().to_string();
+        let has = "ranks 0, 2 have ab, rank 1 has cd, rank 3 has unset";
+        assert!(error.starts_with(&format!("ranks differ in {}: {has};", ALIKE[5])), "{error}");
+    }
+
+    #[test]
+    fn long_values_differ_though_they_do_not_fit() {
+        let every = "allreduce:^ring,tree;allgather:^ring,bruck;reduce_scatter:^ring,halving";
+        let one = with(&format!("{every};broadcast:chain"), None);
+        let other = with(&format!("{every};broadcast:binomial"), None);
+        let error = Settings::compare([&one, &other].into_iter()).unwrap_err().to_string();
+        assert!(error.contains(": rank 0 has allreduce:^ring,tree;"), "{error}");
+    }
+
+    #[test]
+    fn the_same_rules_in_other_words_are_the_same() {
+        let one = with("allreduce: Ring, tree", None);
+        let other = with("allreduce:tree,ring;", None);
+        assert_eq!(one, other);
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let settings = with("ring", Some(1 << 20));
+        assert_eq!(Settings::parse(&settings.to_string()), Some(settings));
+        assert_eq!(Settings::parse(&Settings::default().to_string()), Some(Settings::default()));
+        let eight = "1:a 2:b 3:c 4:d 5:e 6:f 7:g 8:h";
+        for nonsense in ["", "a", "1:a 2:b", eight, "1:a x:b 3:c", "1:a 2 3:c"] {
+            assert_eq!(Settings::parse(nonsense), None, "{nonsense}");
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! The evidence of all ranks.
+
+use crate::evidence::Evidence;
+
+/// What all ranks have said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// By number of host: the number of its machine. Containers of a machine are several hosts.
+    pub machines: Vec<u32>,
+    /// Evidence, each of one host. Ranks of a host that see the same share it.
+    pub evidence: Vec<HostEvidence>,
+    /// By rank.
+    pub ranks: Vec<RankEvidence>,
+}
+
+/// Evidence, and the host that it is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostEvidence {
+    /// The number of the host.
+    pub host: u32,
+    /// What ranks there have said.
+    pub evidence: Evidence,
+}
+
+/// What one rank has said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RankEvidence {
+    /// The number of its host.
+    pub host: u32,
+    /// The index of its evidence; nothing if it has none.
+    pub evidence: Option<u32>,
+    /// The ports of its evidence that it prefers, the first one in the lowest bit.
+    pub preferred: u32,
+}

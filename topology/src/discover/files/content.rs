@@ -1,0 +1,33 @@
+//! What a file has, before its format is known.
+
+use ringfold_types::limits::FABRIC_FILE_BYTES_MAX;
+
+use super::error::Reason;
+
+/// Refuses a file that is longer than ringfold reads.
+pub(super) fn limit(bytes: &[u8]) -> Result<(), Reason> {
+    if bytes.len() > FABRIC_FILE_BYTES_MAX {
+        let text = format!("has more than {FABRIC_FILE_BYTES_MAX} bytes, which is the most");
+        return Err(Reason::new(1, text));
+    }
+    Ok(())
+}
+
+/// The text of a file.
+pub(super) fn text(bytes: &[u8]) -> Result<&str, Reason> {
+    limit(bytes)?;
+    str::from_utf8(bytes).map_err(|error| {
+        let line = bytes[..error.valid_up_to()].split(|byte| *byte == b'\n').count();
+        Reason::new(line, "is not UTF-8")
+    })
+}
+
+/// Lines with their numbers, without what is blank at their ends. A file whose last line has no end
+/// was cut off.
+pub(super) fn lines(text: &str) -> Result<impl Iterator<Item = (usize, &str)>, Reason> {
+    let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim_end()));
+    if text.ends_with('\n') || text.is_empty() {
+        return Ok(lines);
+    }
+    Err(Reason::new(text.lines().count(), "has no end of line: the file is cut off"))
+}

@@ -1,0 +1,254 @@
+//! The stages of a path's life, and the pause before the next one. This knows no device.
+
+use std::time::{Duration, Instant};
+
+use ringfold_types::limits::{HANDSHAKE_MS, RDMA_FLUSH_MS, RDMA_RETRY_MAX_MS, RDMA_RETRY_MS};
+
+/// How far a path is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::rdma) enum Stage {
+    /// The peer has been told of it.
+    Offered,
+    /// Over iWARP: both know of it, and it is being connected.
+    Connecting,
+    /// Both ends can be written to; whether packets pass is being tried.
+    Proving,
+    /// It carries data.
+    Proven,
+    /// It cannot be used, or not any more.
+    Ended,
+}
+
+/// A path's life. A life that has ended is *settled* once both ends have reported the arrivals.
+/// Only then does another begin.
+#[derive(Debug)]
+pub(super) struct Life {
+    stage: Stage,
+    /// When the stage began, as far as time moves it on.
+    since: Instant,
+    /// How long packets may take to pass for the first time.
+    proof: Duration,
+    /// Lives in a row that ended before they carried anything.
+    failures: u32,
+    /// When this end begins the next life, if it is for this end to begin.
+    retry_at: Option<Instant>,
+    /// After the end: this end has reported the arrivals.
+    has_told: bool,
+    /// After the end: the peer has reported them.
+    has_heard: bool,
+}
+
+impl Life {
+    /// The state before the first life: settled.
+    pub(super) fn new() -> Self {
+        Self {
+            stage: Stage::Ended,
+            since: Instant::now(),
+            proof: Duration::ZERO,
+            failures: 0,
+            retry_at: None,
+            has_told: true,
+            has_heard: true,
+        }
+    }
+
+    /// Begins another life, which counts as ended until it is offered.
+    pub(super) fn begin(&mut self) {
+        debug_assert!(self.is_settled(), "{self:?}");
+        let failures = self.failures;
+        *self = Self { failures, has_told: false, has_heard: false, ..Self::new() };
+    }
+
+    fn enter(&mut self, stage: Stage) {
+        (self.stage, self.since) = (stage, Instant::now());
+    }
+
+    /// The queue pair is there, and the peer will be told of it. Packets may take as long as
+    /// `proof` to pass for the first time.
+    pub(super) const fn offer(&mut self, proof: Duration) {
+        (self.stage, self.proof) = (Stage::Offered, proof);
+    }
+
+    /// Both ends know of it.
+    pub(super) fn connect(&mut self) {
+        if self.stage == Stage::Offered {
+            self.enter(Stage::Connecting);
+        }
+    }
+
+    /// Both ends can be written to.
+    pub(super) fn prove(&mut self) {
+        self.enter(Stage::Proving);
+    }
+
+    /// Packets have passed; whether that is news.
+    pub(super) fn proven(&mut self) -> bool {
+        let is_news = self.stage == Stage::Proving;
+        if is_news {
+            self.stage = Stage::Proven;
+            self.failures = 0;
+        }
+        is_news
+    }
+
+    pub(super) fn end(&mut self) {
+        self.failures = if self.is_usable() { 0 } else { self.failures.saturating_add(1) };
+        self.enter(Stage::Ended);
+    }
+
+    /// The peer knows nothing of this life, which came to nothing: it is settled.
+    pub(super) const fn forget(&mut self) {
+        (self.has_told, self.has_heard) = (true, true);
+    }
+
+    /// This end reports the arrivals. Later reports of this life do not count.
+    pub(super) const fn tell(&mut self) {
+        self.has_told = true;
+    }
+
+    /// The peer reports the arrivals; whether it may.
+    pub(super) fn heard(&mut self) -> bool {
+        let may = self.has_ended() && !self.has_heard;
+        self.has_heard = true;
+        may
+    }
+
+    pub(super) const fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    pub(super) const fn proof(&self) -> Duration {
+        self.proof
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.stage == Stage::Ended
+    }
+
+    /// Whether it carries data.
+    pub(super) fn is_usable(&self) -> bool {
+        self.stage == Stage::Proven
+    }
+
+    /// Whether it is to be connected.
+    pub(super) const fn is_connecting(&self) -> bool {
+        matches!(self.stage, Stage::Offered | Stage::Connecting)
+    }
+
+    pub(super) const fn has_told(&self) -> bool {
+        self.has_told
+    }
+
+    /// Whether it is over and both ends know all arrivals.
+    pub(super) fn is_settled(&self) -> bool {
+        self.has_ended() && self.has_told && self.has_heard
+    }
+
+    /// Begins the stage anew at `last`, if that is later: so long a stage may take from then on.
+    pub(super) fn extend(&mut self, last: Instant) -> bool {
+        let is_later = last > self.since;
+        self.since = self.since.max(last);
+        is_later
+    }
+
+    /// When the stage has taken too long, or the next life begins.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self.stage {
+            Stage::Connecting => Some(self.since + Duration::from_millis(HANDSHAKE_MS)),
+            Stage::Proving => Some(self.since + self.proof),
+            Stage::Ended if self.is_settled() => self.retry_at,
+            _ => None,
+        }
+    }
+
+    /// After the end: when the device has taken too long to flush the queue pair.
+    pub(super) fn flush_deadline(&self) -> Instant {
+        self.since + Duration::from_millis(RDMA_FLUSH_MS)
+    }
+
+    /// Begins the next life at `at` instead of any other time.
+    pub(super) const fn retry_at(&mut self, at: Instant) {
+        self.retry_at = Some(at);
+    }
+
+    /// Begins the next life after a pause, unless something else was planned. The pause doubles
+    /// with every life that comes to nothing.
+    pub(super) fn retry_later(&mut self, now: Instant) {
+        let pause = Duration::from_millis(RDMA_RETRY_MS) * (1 << self.failures.min(16));
+        let pause = pause.min(Duration::from_millis(RDMA_RETRY_MAX_MS));
+        self.retry_at.get_or_insert(now + pause);
+    }
+
+    /// The next life begins now, or is for the peer to begin.
+    pub(super) const fn retried(&mut self) {
+        self.retry_at = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(mut life: Life) -> Life {
+        life.end();
+        life.forget();
+        life
+    }
+
+    #[test]
+    fn a_life_goes_through_its_stages_once() {
+        let mut life = Life::new();
+        assert!(life.is_settled() && !life.heard(), "nothing to be told of");
+        life.begin();
+        assert!(life.has_ended() && !life.is_settled());
+        life.offer(Duration::from_secs(3));
+        assert!(life.is_connecting() && life.deadline().is_none());
+        life.connect();
+        assert_eq!(life.stage(), Stage::Connecting);
+        assert!(!life.proven(), "both ends cannot be written to yet");
+        life.prove();
+        assert_eq!(life.deadline(), Some(life.since + Duration::from_secs(3)));
+        assert!(life.proven() && life.is_usable() && !life.proven());
+        life.connect();
+        assert!(life.is_usable(), "a late word changes nothing");
+        life.end();
+        assert!(life.heard() && !life.heard(), "the peer says so once");
+        assert!(!life.is_settled());
+        life.tell();
+        assert!(life.is_settled());
+    }
+
+    #[test]
+    fn pauses_grow_until_a_life_carries_something() {
+        let now = Instant::now();
+        let pause = |life: &mut Life| {
+            life.retried();
+            life.retry_later(now);
+            life.deadline().unwrap() - now
+        };
+        let mut life = Life::new();
+        let first = pause(&mut life);
+        for _ in 0..20 {
+            life.begin();
+            life = ended(life);
+        }
+        assert_eq!(pause(&mut life), Duration::from_millis(RDMA_RETRY_MAX_MS));
+        life.retry_at(now);
+        life.retry_later(now);
+        assert_eq!(life.deadline(), Some(now), "what was planned stays");
+        life.begin();
+        assert!(life.retry_at.is_none());
+        life.prove();
+        assert!(life.proven());
+        assert_eq!(pause(&mut ended(life)), first);
+    }
+
+    #[test]
+    fn a_path_behind_others_has_longer() {
+        let (mut life, second) = (Life::new(), Duration::from_secs(1));
+        assert!(!life.extend(life.since - second));
+        let last = life.since + second;
+        assert!(life.extend(last) && life.since == last);
+        assert!(!life.extend(last), "nobody came after that one");
+    }
+}

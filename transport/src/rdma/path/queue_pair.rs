@@ -1,0 +1,155 @@
+//! A path's objects of the device: the queue pair with its receives, until the device has let
+//! go of it.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::destruction::Destruction;
+use super::send_queue::SENDS;
+use crate::rdma::geometry::LINE_BYTES;
+use crate::rdma::rail::Rail;
+use crate::rdma::sys::{Connection, Cq, Pd, Qp, Sizes};
+
+/// Receives that may have been used before others are posted.
+pub(super) const SPENT_MAX: usize = 16;
+/// Bytes that a send shall carry itself: a line of the ring. Not every device takes much more.
+const INLINE_BYTES: u32 = 64;
+const _: () = assert!(INLINE_BYTES as usize == LINE_BYTES);
+
+/// The queue pair of the present life. The peer may be able to write by it from when it is
+/// *exposed* until it is flushed or destroyed.
+#[derive(Debug, Default)]
+pub(super) struct QueuePair {
+    qp: Option<Qp>,
+    /// Where its work completes: kept from life to life.
+    queue: Option<Arc<Cq>>,
+    is_exposed: bool,
+    /// The destruction of an exposed queue pair. The peer hears nothing of this life's end before
+    /// the device is done.
+    destruction: Option<Destruction>,
+    /// The name under which receives complete.
+    id: u64,
+    /// Receives that are posted.
+    receives: usize,
+    /// Receives that were used and not posted again.
+    spent: usize,
+}
+
+impl QueuePair {
+    /// Makes a queue pair with room for so many receives, whose work completes under `id`.
+    pub(super) fn make(
+        &mut self,
+        rail: &mut Rail,
+        pd: &Arc<Pd>,
+        partition_key_index: u16,
+        (id, receives): (u64, usize),
+    ) -> io::Result<()> {
+        let receives = u32::try_from(receives).unwrap_or(u32::MAX);
+        // When it fails, all its work completes.
+        let queue = match self.queue.take() {
+            Some(queue) => queue,
+            None => rail.queue(receives + SENDS)?,
+        };
+        let queue = self.queue.insert(queue);
+        let qp = Qp::new(pd, queue, Sizes { sends: SENDS, receives, inline_bytes: INLINE_BYTES })?;
+        qp.init(rail.port.number, partition_key_index)?;
+        (self.qp, self.id) = (Some(qp), id);
+        Ok(())
+    }
+
+    /// Gives the queue pair back to the device, beside the calls, and starts anew.
+    pub(super) fn clear(&mut self, connection: Option<Arc<Connection>>) {
+        self.bury(connection);
+        *self = Self { queue: self.queue.take(), ..Self::default() };
+    }
+
+    fn bury(&mut self, connection: Option<Arc<Connection>>) -> Option<Destruction> {
+        Some(Destruction::new(self.qp.take()?, connection))
+    }
+
+    pub(super) const fn get(&self) -> Option<&Qp> {
+        self.qp.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self) -> io::Result<&mut Qp> {
+        self.qp.as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    pub(super) fn is_iwarp(&self) -> bool {
+        self.qp.as_ref().is_some_and(Qp::is_iwarp)
+    }
+
+    /// The peer may be able to write from now on.
+    pub(super) const fn expose(&mut self) {
+        self.is_exposed = true;
+    }
+
+    /// Posts more receives.
+    pub(super) fn post_receives(&mut self, count: usize) -> io::Result<()> {
+        let id = self.id;
+        self.get_mut()?.receive(id, count)?;
+        self.receives += count;
+        Ok(())
+    }
+
+    pub(super) const fn has_receives(&self) -> bool {
+        self.receives > 0
+    }
+
+    /// A receive was taken back.
+    pub(super) const fn flushed(&mut self) {
+        self.receives = self.receives.saturating_sub(1);
+    }
+
+    /// A receive was used. It is posted again, with others, if the queue pair `goes_on`.
+    pub(super) fn used(&mut self, goes_on: bool) -> io::Result<()> {
+        self.flushed();
+        self.spent += 1;
+        if self.spent < SPENT_MAX || !goes_on {
+            return Ok(());
+        }
+        let spent = std::mem::take(&mut self.spent);
+        self.post_receives(spent)
+    }
+
+    /// Ends the connection: arrivals complete first, and then the receives that are taken back.
+    /// Returns whether the device does so.
+    pub(super) fn fail(&mut self) -> bool {
+        self.qp.as_mut().is_some_and(|qp| {
+            qp.forget();
+            qp.fail().is_ok()
+        })
+    }
+
+    /// Lets the device destroy the queue pair: it refuses to end it, or does not flush it.
+    pub(super) fn destroy(&mut self, connection: Option<Arc<Connection>>) {
+        self.receives = 0;
+        let destruction = self.bury(connection).filter(|_| self.is_exposed);
+        self.destruction = destruction.or_else(|| self.destruction.take());
+    }
+
+    /// Blocks until a queue pair that is being destroyed is gone.
+    ///
+    /// # Errors
+    /// The device does not let go of it.
+    pub(super) fn wait(&self) -> io::Result<()> {
+        self.destruction.as_ref().map_or(Ok(()), Destruction::wait)
+    }
+
+    /// Whether nothing more can arrive.
+    ///
+    /// # Errors
+    /// The device does not let go of the queue pair, so that the peer may still write by it.
+    pub(super) fn is_silent(&self) -> io::Result<bool> {
+        if self.has_receives() {
+            return Ok(false);
+        }
+        self.destruction.as_ref().map_or(Ok(true), Destruction::is_done)
+    }
+
+    /// When to look again whether the device is done.
+    pub(super) fn look_at(&self) -> Option<Instant> {
+        self.destruction.as_ref()?.look_at()
+    }
+}

@@ -1,0 +1,186 @@
+//! The sends of a queue pair by number: posted, done, arrived. This knows no device.
+
+/// Sends that a queue pair holds.
+pub(super) const SENDS: u32 = 256;
+/// Sends that fragments leave to credits.
+const RESERVED: u32 = 8;
+/// Every so many sends the device says how far it is.
+const SIGNAL_EVERY: u32 = 32;
+
+/// The numbers of sends, counted without end. A send is *under way* until the device is done with
+/// it; there are never more than `SENDS` of them.
+#[derive(Debug, Default)]
+pub(super) struct SendQueue {
+    posted: u32,
+    /// The last send that the device is done with, as far as known.
+    done: u32,
+    /// The last send that is known to have arrived.
+    answered: u32,
+    /// The last send that brings a fragment.
+    last_fragment: u32,
+    /// The last fragment of which the device was asked to tell.
+    asked: u32,
+}
+
+/// The next send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Next {
+    /// Its number.
+    pub(super) number: u32,
+    /// The device must tell when it is done.
+    pub(super) tells: bool,
+}
+
+impl SendQueue {
+    pub(super) const fn under_way(&self) -> u32 {
+        self.posted.wrapping_sub(self.done)
+    }
+
+    /// Whether there is room for a fragment, in at most two sends.
+    pub(super) const fn takes_fragments(&self) -> bool {
+        self.under_way() < SENDS - RESERVED
+    }
+
+    /// Whether there is room for an invitation, in at most two sends.
+    pub(super) const fn takes_invitations(&self) -> bool {
+        self.under_way() < SENDS - 2
+    }
+
+    /// Whether there is room for a credit, and a question after it.
+    pub(super) const fn takes_credit(&self) -> bool {
+        self.under_way() < SENDS - 1
+    }
+
+    /// Whether there is room for a question.
+    pub(super) const fn takes_questions(&self) -> bool {
+        self.under_way() < SENDS
+    }
+
+    /// The send that so many requests make, of which the device `tells` when it is done, or need
+    /// not.
+    pub(super) const fn next(&self, requests: u32, tells: bool) -> Next {
+        let number = self.posted.wrapping_add(requests);
+        Next { number, tells: tells || number / SIGNAL_EVERY != self.posted / SIGNAL_EVERY }
+    }
+
+    /// That send is posted.
+    pub(super) const fn post(&mut self, next: Next) {
+        self.posted = next.number;
+    }
+
+    /// The last send brings a fragment, of which the device tells, or need not.
+    pub(super) const fn mark_fragment(&mut self, tells: bool) {
+        self.last_fragment = self.posted;
+        if tells {
+            self.asked = self.posted;
+        }
+    }
+
+    /// Whether all fragments have arrived.
+    pub(super) const fn has_arrived(&self) -> bool {
+        let unsaid = self.posted.wrapping_sub(self.answered);
+        unsaid <= self.posted.wrapping_sub(self.last_fragment)
+    }
+
+    /// Whether all sends have.
+    pub(super) const fn is_answered(&self) -> bool {
+        self.answered == self.posted
+    }
+
+    /// Whether the device must be asked so that it tells of the last fragment.
+    pub(super) const fn must_ask(&self) -> bool {
+        let is_new =
+            self.posted.wrapping_sub(self.last_fragment) < self.posted.wrapping_sub(self.asked);
+        is_new && !self.has_arrived()
+    }
+
+    /// A question about the last fragment is posted next.
+    pub(super) const fn mark_asked(&mut self) {
+        self.asked = self.last_fragment;
+    }
+
+    /// The device is done with all sends up to this one. Answers may come after what was posted
+    /// later.
+    pub(super) const fn done(&mut self, number: u32) {
+        if number.wrapping_sub(self.done) <= self.under_way() {
+            self.done = number;
+        }
+    }
+
+    /// All sends up to this one have arrived.
+    pub(super) const fn answered(&mut self, number: u32) {
+        self.answered = number;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn post(sends: &mut SendQueue, requests: u32) -> Next {
+        let next = sends.next(requests, false);
+        sends.post(next);
+        next
+    }
+
+    #[test]
+    fn room_is_kept_for_what_is_more_urgent() {
+        let mut sends = SendQueue::default();
+        while sends.takes_fragments() {
+            post(&mut sends, 1);
+        }
+        assert_eq!(sends.under_way(), SENDS - RESERVED);
+        while sends.takes_invitations() {
+            post(&mut sends, 2);
+        }
+        assert!(sends.takes_credit());
+        post(&mut sends, 1);
+        assert!(!sends.takes_credit() && sends.takes_questions());
+        post(&mut sends, 1);
+        assert!(!sends.takes_questions());
+        sends.done(SENDS / 2);
+        assert_eq!(sends.under_way(), SENDS / 2);
+        sends.done(SENDS / 4);
+        sends.done(SENDS + 1);
+        assert_eq!(sends.under_way(), SENDS / 2, "neither an old word counts nor a false one");
+    }
+
+    /// The numbers wrap around without a gap in what the device tells.
+    #[test]
+    fn the_device_tells_often_enough() {
+        let begin = u32::MAX - 1000;
+        let mut sends = SendQueue { posted: begin, done: begin, ..SendQueue::default() };
+        let mut quiet = 0;
+        for at in 0..2000 {
+            let next = post(&mut sends, 1 + at % 2);
+            quiet = if next.tells { 0 } else { quiet + 1 };
+            assert!(quiet < SIGNAL_EVERY, "{next:?}");
+        }
+    }
+
+    #[test]
+    fn a_fragment_is_asked_for_once() {
+        let begin = u32::MAX - 1;
+        let mut sends = SendQueue {
+            posted: begin,
+            done: begin,
+            answered: begin,
+            last_fragment: begin,
+            asked: begin,
+        };
+        assert!(!sends.must_ask() && sends.has_arrived());
+        post(&mut sends, 1);
+        sends.mark_fragment(false);
+        assert!(sends.must_ask() && !sends.has_arrived());
+        sends.mark_asked();
+        let question = post(&mut sends, 1);
+        assert!(!sends.must_ask() && !sends.has_arrived());
+        post(&mut sends, 1);
+        sends.done(question.number);
+        sends.answered(question.number);
+        assert!(sends.has_arrived() && !sends.is_answered(), "a credit is under way");
+        post(&mut sends, 1);
+        sends.mark_fragment(true);
+        assert!(!sends.must_ask() && !sends.has_arrived(), "the device tells anyway");
+    }
+}

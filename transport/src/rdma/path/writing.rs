@@ -1,0 +1,173 @@
+//! Fragments, credits, invitations and questions by a queue pair; and how far the device is with
+//! them.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use ringfold_types::limits::RDMA_ADAPTIVE_BYTES;
+
+use super::Path;
+use crate::rdma::geometry::{LINE_BYTES, Number};
+use crate::rdma::outbound::{Outbound, Ready};
+use crate::rdma::registry::Loan;
+use crate::rdma::sys::{Put, Qp};
+
+impl Path {
+    /// Whether a fragment can be written.
+    pub(in crate::rdma) fn takes_fragments(&self) -> bool {
+        self.is_usable() && self.sends.takes_fragments()
+    }
+
+    /// Whether credit can be given. A question may always be asked.
+    pub(in crate::rdma) fn takes_credit(&self) -> bool {
+        self.is_usable() && self.sends.takes_credit()
+    }
+
+    /// How long the payload of a fragment without a header may be, that brings the number itself.
+    pub(in crate::rdma) fn bare_most(&self) -> usize {
+        match self.is_adaptive {
+            _ if self.is_iwarp() => 0,
+            true => RDMA_ADAPTIVE_BYTES,
+            false => usize::MAX,
+        }
+    }
+
+    /// Writes a fragment of `lane` to the peer, of which the payload may be lent, and then only
+    /// once `ring` is called; the device `tells` when it is done, or need not. Which of the sends
+    /// it is.
+    pub(in crate::rdma) fn write(
+        &mut self,
+        lane: &Outbound,
+        ready: &Ready,
+        loan: Option<Loan<'_>>,
+        tells: bool,
+    ) -> io::Result<u32> {
+        let image = lane.right(self.cable).ok_or(io::ErrorKind::PermissionDenied)?;
+        let (at, bytes) = (ready.at + LINE_BYTES, ready.bytes.saturating_sub(LINE_BYTES));
+        let lent = loan.map(|Loan { right, at }| (right, (at, bytes)));
+        let payload_to = || ready.placed.unwrap_or_else(|| lane.target(self.cable, at));
+        let put = if let Number::Bare { .. } = ready.number {
+            let (from, range) = lent.unwrap_or((image, (at, bytes)));
+            let (to, remote_key) = payload_to();
+            Put { from, range, lent: None, to, remote_key, placed: None }
+        } else {
+            let is_split = self.is_adaptive && bytes > RDMA_ADAPTIVE_BYTES;
+            let lent = lent.or_else(|| is_split.then_some((image, (at, bytes))));
+            let placed = if is_split { Some(payload_to()) } else { ready.placed };
+            let (to, remote_key) = lane.target(self.cable, ready.at);
+            let range = (ready.at, if lent.is_some() { LINE_BYTES } else { ready.bytes });
+            Put { from: image, range, lent, to, remote_key, placed }
+        };
+        let was_idle = self.sends.under_way() == 0;
+        let number = self.gather(Some(put), ready.number, tells)?;
+        self.sends.mark_fragment(tells);
+        // A sender that lends waits for the completion anyway, and polls; but no NIC should idle.
+        if loan.is_none() || was_idle && !self.pair.get_mut()?.is_soft() {
+            self.ring()?;
+        }
+        Ok(number)
+    }
+
+    /// Gives credit.
+    pub(in crate::rdma) fn give(&mut self, credit: Number) -> io::Result<()> {
+        self.gather(None, credit, false)?;
+        self.ring()
+    }
+
+    /// Whether `ring` would post something.
+    pub(in crate::rdma) fn has_gathered(&self) -> bool {
+        self.pair.get().is_some_and(Qp::has_gathered)
+    }
+
+    /// Lets the device have what was gathered.
+    pub(in crate::rdma) fn ring(&mut self) -> io::Result<()> {
+        self.pair.get_mut()?.ring()
+    }
+
+    /// Whether the peer can be invited by it,
+    pub(in crate::rdma) fn takes_invitations(&self) -> bool {
+        self.is_usable() && self.sends.takes_invitations() && self.can_invite()
+    }
+
+    /// be it not now,
+    pub(in crate::rdma) fn can_invite(&self) -> bool {
+        self.pair.get().is_some_and(|qp| qp.can_tell(LINE_BYTES))
+    }
+
+    /// and invites it, by one or two lines in its mailbox, once `ring` is called.
+    pub(in crate::rdma) fn invite(
+        &mut self,
+        lines: &[u8],
+        to: (u64, u32),
+        number: Number,
+    ) -> io::Result<()> {
+        let next = self.sends.next(if lines.len() > LINE_BYTES { 2 } else { 1 }, false);
+        let id = self.id.encode(Some(next.number));
+        self.pair.get_mut()?.tell(id, lines, to, number.encode(), next.tells)?;
+        self.sends.post(next);
+        Ok(())
+    }
+
+    /// Gathers a write, if there is one, and the number that it brings; which of the sends it is.
+    fn gather(&mut self, put: Option<Put<'_>>, number: Number, tells: bool) -> io::Result<u32> {
+        let is_placed = put.is_some_and(|put| put.placed.is_some());
+        let requests = if is_placed || put.is_some() && self.is_iwarp() { 2 } else { 1 };
+        let next = self.sends.next(requests, tells);
+        let id = self.id.encode(Some(next.number));
+        self.pair.get_mut()?.put(id, put, number.encode(), next.tells)?;
+        self.sends.post(next);
+        Ok(next.number)
+    }
+
+    /// Asks the peer's device whether all has arrived.
+    pub(super) fn question(&mut self) -> io::Result<()> {
+        let next = self.sends.next(1, true);
+        let (id, target) = (self.id.encode(Some(next.number)), self.handshake.theirs());
+        self.pair.get_mut()?.ask(id, &target)?;
+        self.ring()?;
+        self.sends.post(next);
+        if let Some(watch) = &mut self.watch {
+            watch.asked(Instant::now());
+        }
+        Ok(())
+    }
+
+    /// Whether the peer's device has all fragments.
+    pub(in crate::rdma) fn is_drained(&self) -> bool {
+        self.has_ended() || self.sends.has_arrived()
+    }
+
+    /// Asks the device to say when the last fragment is done, unless it was asked; and gives it
+    /// what was gathered before.
+    pub(in crate::rdma) fn ask(&mut self) -> io::Result<()> {
+        let is_asking = self.watch.as_ref().is_some_and(|watch| watch.is_asking());
+        let may = self.sends.takes_questions() && !is_asking && !self.has_ended();
+        if may && self.sends.must_ask() {
+            self.sends.mark_asked();
+            self.question()?;
+        }
+        Ok(())
+    }
+
+    /// Asks whether the peer's device is there; or says how long it has not answered.
+    pub(in crate::rdma) fn watch(&mut self) -> Result<io::Result<()>, Duration> {
+        match &self.watch {
+            Some(watch) if watch.is_asking() => Err(watch.silence()),
+            _ => Ok(self.question()),
+        }
+    }
+
+    /// The device says that it is done with all sends up to this one, and maybe that they have
+    /// arrived. Whether that proves the path.
+    pub(in crate::rdma) fn done(&mut self, number: u32, has_arrived: bool) -> bool {
+        self.sends.done(number);
+        if let Some(watch) = &mut self.watch {
+            if !has_arrived {
+                return false;
+            }
+            watch.answered(Instant::now());
+        }
+        self.sends.answered(number);
+        self.life.proven()
+    }
+}

@@ -1,0 +1,98 @@
+//! A pair of rails, one of either end.
+
+use std::sync::Arc;
+
+use ringfold_types::Rank;
+
+use crate::rdma::budget::Budget;
+use crate::rdma::message::RailCard;
+use crate::rdma::nameplate::Nameplate;
+use crate::rdma::registry::Registry;
+use crate::rdma::sys::Pd;
+use crate::rdma::words;
+
+/// A pair of rails, and the domain by which our device reaches memory. Without a domain it cannot be
+/// used.
+#[derive(Debug)]
+pub(super) struct Cable {
+    rail: usize,
+    pd: Option<Arc<Pd>>,
+    is_spare: bool,
+    is_stuck: bool,
+    theirs: RailCard,
+    /// The label of our end.
+    name: String,
+    /// The label of the peer's end, once the peer has told it.
+    plate: Nameplate,
+}
+
+impl Cable {
+    /// A cable from our `rail` called `name` to theirs. A spare cable carries data only while no
+    /// other does.
+    pub(super) fn new(
+        rail: usize,
+        name: String,
+        pd: Option<Arc<Pd>>,
+        theirs: RailCard,
+        is_spare: bool,
+    ) -> Self {
+        Self { rail, pd, is_spare, is_stuck: false, theirs, name, plate: Nameplate::default() }
+    }
+
+    pub(super) const fn rail(&self) -> usize {
+        self.rail
+    }
+
+    pub(super) const fn pd(&self) -> Option<&Arc<Pd>> {
+        self.pd.as_ref()
+    }
+
+    pub(super) const fn is_spare(&self) -> bool {
+        self.is_spare
+    }
+
+    /// Whether the device has refused to let go of callers' memory.
+    pub(super) const fn is_stuck(&self) -> bool {
+        self.is_stuck
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The name of the peer's port, once the peer has told it.
+    pub(super) fn their_port(&self) -> &str {
+        &self.plate.port
+    }
+
+    /// The peer's end in words.
+    pub(super) fn their_name(&self, peer: Rank) -> String {
+        words::peer(peer, &self.plate.host, &self.plate.port, self.theirs.gid)
+    }
+
+    /// Takes what the peer tells of its end now; whether it is a rail of the same kind.
+    pub(super) fn renew(&mut self, theirs: RailCard, plate: Nameplate) -> bool {
+        let is_alike = theirs.kind == self.theirs.kind;
+        if is_alike {
+            (self.theirs, self.plate) = (theirs, plate);
+        }
+        is_alike
+    }
+
+    /// Lets go of the device: it reaches no caller's memory through this cable any more, unless it
+    /// is stuck.
+    pub(super) fn disown(&mut self, registry: &mut Registry, budget: &mut Budget) {
+        self.recall(registry, budget);
+        self.pd = None;
+    }
+
+    /// Takes callers' memory back from the device, as far as that lets go of it.
+    pub(super) fn recall(&mut self, registry: &mut Registry, budget: &mut Budget) {
+        if let Some(pd) = &self.pd
+            && let Err(error) = registry.forget(pd, budget)
+        {
+            tracing::warn!("rdma: {} does not let go of memory: {error}; see `dmesg`", self.name);
+            self.is_stuck = true;
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Paths that end: the fate of their fragments, and the next life.
+//!
+//! A rank that cannot use a path says so (`Without`), and the other end lets go of it too. When
+//! nothing more can arrive by it, each reports the arrivals (`Heard`), and the sender writes the
+//! rest again by another way. Then it is settled, and either end may offer a new queue pair for it:
+//! the one whose port has come back at once, the lower rank from time to time. Where no path is
+//! left, fragments go by TCP, in the same order and to the same places of the ring: ways can change
+//! at any time, and repeated or lost arrivals are no other matter than between paths.
+
+use std::time::Instant;
+
+use ringfold_types::limits::{HANDSHAKE_MS, RDMA_RETURN_MS};
+
+use super::Peer;
+use super::fault::Fault;
+use super::own::Own;
+use crate::rdma::Settings;
+use crate::rdma::inbound::Inbound;
+use crate::rdma::message::Message;
+use crate::rdma::outages::News;
+use crate::rdma::path::{Path, Stage};
+use crate::rdma::rail::Rails;
+use crate::rdma::words;
+
+impl Peer {
+    /// Work of that life of a path has failed.
+    pub(in crate::rdma) fn fail(
+        &mut self,
+        path: usize,
+        life: u8,
+        (status, vendor): (u32, u32),
+        settings: &Settings,
+    ) {
+        if self.routes.paths().get(path).is_none_or(|path| !path.lives(life)) {
+            return;
+        }
+        let name = self.routes.cable_of(path).their_name(self.rank);
+        let silence = words::silence(settings.timeout, settings.retries);
+        self.lose(path, &words::status(status, vendor, &name, silence));
+    }
+
+    /// Goes on without a path, by others or by TCP; where neither is there, that was the end.
+    pub(in crate::rdma) fn lose(&mut self, path: usize, why: &str) {
+        let at = path;
+        let path = self.routes.paths_mut().get_mut(at);
+        let Some(path) = path.filter(|path| !path.has_ended()) else { return };
+        let is_news = path.is_usable() || path.is_first();
+        path.end();
+        // Connections of a peer that has said its last word end with it.
+        if self.ending.is_done() {
+            return;
+        }
+        self.control.say(Message::Without { path: at, returns: self.fallback.expects_return() });
+        let (rank, left, cable) = (self.rank, self.routes.alive(), self.routes.cable_of(at));
+        let (rail, name) = (cable.rail(), cable.name());
+        let what = format!("path {at} to rank {rank} by {name} is lost, {left} left: {why}");
+        let why = format!("by {name}: {why}");
+        if is_news {
+            self.news.push(News::Lost { rail, what });
+        } else {
+            tracing::debug!("rdma: {what}");
+        }
+        self.lanes.inbounds_mut().for_each(Inbound::repeat);
+        self.fall_back(&why);
+    }
+
+    /// Where no path is left, TCP remains; or else that was the end.
+    pub(super) fn fall_back(&mut self, why: &str) {
+        let may_use_tcp = self.fallback.may_use_tcp();
+        let may_return = self.fallback.expects_return() && !may_use_tcp;
+        let is_over = self.fallback.is_used() || self.ending.is_over();
+        if self.routes.alive() > 0 || is_over || may_return {
+            return;
+        }
+        let was_there = !self.routes.paths().is_empty();
+        if may_use_tcp {
+            let what = format!("no path to rank {} is left; using tcp ({why})", self.rank);
+            self.news.push(News::ByTcp { what, was_there });
+            self.fallback.begin();
+        } else {
+            let why = format!("{why}, and RINGFOLD_TRANSPORT leaves no other way");
+            self.end(if was_there { Fault::Lost(why) } else { Fault::Unreachable(why) });
+        }
+    }
+
+    /// The port of a rail has another address: its paths end, and are made again. Where there is no
+    /// other way, the link waits for them.
+    pub(in crate::rdma) fn relocate(&mut self, rail: usize, why: &str) {
+        let paths = self.paths_by(rail);
+        if !paths.is_empty() {
+            self.fallback.expect_another_return(Instant::now());
+        }
+        for path in paths {
+            self.lose(path, why);
+        }
+    }
+
+    /// Packets pass: the path carries data from now on.
+    pub(super) fn proven(&mut self, path: usize) {
+        let was_by_tcp = self.fallback.end();
+        let (rank, at, (it, cable)) = (self.rank, path, self.routes.path_mut(path));
+        let (rail, name) = (cable.rail(), cable.name());
+        let what = format!("path {at} to rank {rank} by {name} carries data");
+        self.news.push(News::Carries { rail, what, again: !it.is_first() });
+        if was_by_tcp {
+            let what = format!("there is a path to rank {rank} again, by {name}");
+            self.news.push(News::ByRail { what });
+        }
+        if it.calls() {
+            self.control.say(Message::Ready { path });
+        }
+    }
+
+    /// Whether some path by a rail carries data.
+    #[cfg(test)]
+    pub(in crate::rdma) fn carries(&self, rail: usize) -> bool {
+        self.routes.carries(rail)
+    }
+
+    /// Whether data has a way whose port is up.
+    pub(super) fn has_way(&self, rails: &Rails) -> bool {
+        self.fallback.may_use_tcp() || self.routes.is_any_up(rails)
+    }
+
+    /// The paths that `leave_down` would leave by a rail that is down.
+    pub(in crate::rdma) fn leaves(&self, rail: usize, rails: &Rails) -> Vec<usize> {
+        if self.has_way(rails) { self.paths_by(rail) } else { Vec::new() }
+    }
+
+    /// Leaves paths whose port is down where there is another way. Where there is none, the device
+    /// goes on trying, and may outlast a short outage.
+    pub(in crate::rdma) fn leave_down(&mut self, rails: &Rails) {
+        let down = rails.0.iter().enumerate().filter(|(_, rail)| !rail.is_up);
+        for (rail, it) in down {
+            for path in self.leaves(rail, rails) {
+                self.lose(path, &format!("{} went down", it.name()));
+            }
+        }
+    }
+
+    /// The paths by a rail that are not over.
+    pub(in crate::rdma) fn paths_by(&self, rail: usize) -> Vec<usize> {
+        self.routes.by_rail(rail)
+    }
+
+    /// The device of a rail is no more.
+    pub(in crate::rdma) fn lose_device(&mut self, rail: usize, why: &str, own: &mut Own<'_>) {
+        for path in self.paths_by(rail) {
+            self.lose(path, why);
+        }
+        let cables = self.routes.cables_mut().iter_mut();
+        let by_rail = cables.filter(|cable| cable.rail() == rail);
+        by_rail.for_each(|cable| cable.disown(own.registry, own.budget));
+        // It will not say any more what became of its work.
+        self.routes.ended_by(rail).for_each(Path::destroy);
+    }
+
+    /// A rail has come back: its paths are made again as soon as may be.
+    pub(in crate::rdma) fn regain(&mut self, rail: usize) {
+        self.routes.ended_by(rail).for_each(|path| path.retry_now(Instant::now()));
+    }
+
+    /// Tells the peer of all arrivals by paths that are over, once nothing more can arrive.
+    pub(in crate::rdma) fn tell(&mut self, own: &Own<'_>) {
+        for path in 0..self.routes.paths().len() {
+            if self.ending.is_over() {
+                return;
+            }
+            match self.routes.paths()[path].must_tell() {
+                Ok(false) => {}
+                Ok(true) => {
+                    self.routes.paths_mut()[path].tell();
+                    self.control.say(Message::Heard { path, lanes: self.lanes.heard() });
+                    self.settle(path, own);
+                }
+                Err(error) => {
+                    let why = words::destruction(self.routes.cable_of(path).name(), &error);
+                    let why = format!("path {path} to rank {}: {why}", self.rank);
+                    return self.end(Fault::Lost(why));
+                }
+            }
+        }
+    }
+
+    /// Where both know all arrivals by a path, it is made again after a while.
+    pub(super) fn settle(&mut self, path: usize, own: &Own<'_>) {
+        let it = &mut self.routes.paths_mut()[path];
+        if !it.is_settled() {
+            return;
+        }
+        if own.rank < self.rank {
+            it.retry_later(Instant::now());
+        }
+        self.lanes.inbounds_mut().for_each(|inbound| inbound.forget(path));
+    }
+
+    /// When time moves something on.
+    pub(in crate::rdma) fn deadline(&self) -> Option<Instant> {
+        if self.ending.is_over() {
+            return self.ending.patience();
+        }
+        self.routes.deadline().into_iter().chain(self.fallback.deadline()).min()
+    }
+
+    /// Does what time demands.
+    pub(in crate::rdma) fn expire(&mut self, now: Instant, own: &mut Own<'_>) {
+        self.ending.expire(now);
+        if self.ending.is_over() {
+            return;
+        }
+        if self.fallback.expire(now) {
+            self.fall_back(&format!("no path came back in {RDMA_RETURN_MS} ms"));
+        }
+        for path in 0..self.routes.paths().len() {
+            let (it, cable) = self.routes.path_mut(path);
+            if it.deadline().is_none_or(|deadline| deadline > now) {
+                continue;
+            }
+            match it.stage() {
+                Stage::Connecting if it.may_yet_come(own.rails.0[cable.rail()].connected_at) => {}
+                Stage::Connecting => {
+                    let why = words::connection(&it.why_none());
+                    self.lose(path, &format!("no connection in {HANDSHAKE_MS} ms: {why}"));
+                }
+                Stage::Proven => self.watch(path),
+                Stage::Proving => {
+                    let why = format!("no packet came through in {} ms", it.proof().as_millis());
+                    self.lose(path, &why);
+                }
+                _ if it.is_settled() => self.revive(path, own),
+                _ => it.destroy(),
+            }
+        }
+    }
+
+    /// Listens for silence by a path.
+    fn watch(&mut self, path: usize) {
+        let (it, cable) = self.routes.path_mut(path);
+        let name = cable.their_name(self.rank);
+        match it.watch() {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => self.lose(path, &format!("a question was refused: {error}")),
+            Err(silence) => self.lose(path, &words::silent(&name, silence)),
+        }
+    }
+
+    /// Makes a path again, if that is possible now.
+    fn revive(&mut self, path: usize, own: &mut Own<'_>) {
+        let (it, cable) = self.routes.path_mut(path);
+        it.retried();
+        // A port that is down says when it is up.
+        if cable.pd().is_none() || !own.rails.0[cable.rail()].look() {
+            return;
+        }
+        if let Err(why) = self.make(path, own) {
+            tracing::debug!("rdma: path {path} to rank {}: {why}", self.rank);
+            self.routes.paths_mut()[path].forget();
+            self.settle(path, own);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The first words of both ranks: their rails.
+
+use ringfold_types::Rank;
+
+use super::own::Own;
+use crate::rdma::budget::Share;
+use crate::rdma::message::{Message, RailCard};
+use crate::rdma::pairing;
+
+/// The progress of two ranks' first words, and this rank's share for its peer.
+#[derive(Debug)]
+pub(super) struct Greeting {
+    stage: Stage,
+    /// Our share of devices and memory for the peer, or why there is none.
+    share: Result<Share, String>,
+    /// The rails that the peer was told of, each with its card at that time.
+    told: Vec<(usize, RailCard)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Neither has said anything.
+    Silent,
+    /// This rank has told its rails.
+    Greeted,
+    /// Paths were made of both ranks' rails, if there were any.
+    Met,
+}
+
+impl Default for Greeting {
+    fn default() -> Self {
+        Self { stage: Stage::Silent, share: Ok(Share::default()), told: Vec::new() }
+    }
+}
+
+impl Greeting {
+    /// Takes a share for the peer, and tells it of our rails; nothing if it was told before.
+    pub(super) fn greet(&mut self, peer: Rank, own: &mut Own<'_>) -> Option<Message> {
+        if self.stage != Stage::Silent {
+            return None;
+        }
+        self.stage = Stage::Greeted;
+        let cards = own.rails.cards();
+        let pairs = pairing::most(&cards);
+        self.share = own.budget.share(peer, pairs, own.settings.queue_pairs);
+        let Share { rails: some, each: queue_pairs } = self.share();
+        self.told = pairing::told(cards, some);
+        let rails = self.told.iter().map(|(_, card)| *card).collect();
+        Some(Message::Rails { rails, queue_pairs })
+    }
+
+    /// Takes the rails that the peer was told of, since it has told its own; none if it did so
+    /// before.
+    pub(super) fn meet(&mut self) -> Option<Vec<(usize, RailCard)>> {
+        if self.stage != Stage::Greeted {
+            return None;
+        }
+        self.stage = Stage::Met;
+        Some(std::mem::take(&mut self.told))
+    }
+
+    pub(super) fn has_met(&self) -> bool {
+        self.stage == Stage::Met
+    }
+
+    /// Whether the peer's rails are awaited.
+    pub(super) fn waits(&self) -> bool {
+        self.stage == Stage::Greeted
+    }
+
+    /// The share for the peer.
+    pub(super) fn share(&self) -> Share {
+        self.share.as_ref().copied().unwrap_or_default()
+    }
+
+    /// Why there is no share for the peer.
+    pub(super) fn why_none(&self) -> Option<&str> {
+        self.share.as_ref().err().map(String::as_str)
+    }
+}

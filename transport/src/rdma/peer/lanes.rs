@@ -1,0 +1,265 @@
+//! The lanes to and from a peer: their rings, the bytes that wait for one, and the mailbox.
+
+use std::io;
+
+use ringfold_types::limits::{LANES_MAX, RDMA_RING_BYTES};
+
+use super::fault::Fault;
+use crate::overflow::Overflow;
+use crate::rdma::geometry::Number;
+use crate::rdma::inbound::Inbound;
+use crate::rdma::invitation::{MAILBOX_BYTES, Mailbox};
+use crate::rdma::message::{Grant, Heard, Load};
+use crate::rdma::outbound::Outbound;
+
+/// The lanes to and from a peer. An outgoing lane is *open* once the peer has made a ring for it.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    outgoing: Vec<Outgoing>,
+    incoming: Vec<Option<Inbound>>,
+    /// Where the peer may write invitations, if there are cables.
+    mailbox: Option<Mailbox>,
+}
+
+/// A lane towards the peer.
+#[derive(Debug, Default)]
+struct Outgoing {
+    way: Way,
+    /// Accepted bytes that wait for the way to open, or for room in the ring.
+    held: Overflow,
+}
+
+/// How bytes of a lane reach the peer.
+#[derive(Debug, Default)]
+enum Way {
+    #[default]
+    Unused,
+    /// We have asked for a ring.
+    Asked,
+    Open(Box<Outbound>),
+}
+
+const NO_RING: &str = "a fragment of a lane that has no ring";
+const NO_RING_FOR_CREDIT: &str = "credit for a lane that has no ring";
+
+impl Lanes {
+    pub(super) fn new(lanes: usize) -> Self {
+        Self {
+            outgoing: (0..lanes).map(|_| Outgoing::default()).collect(),
+            incoming: (0..lanes).map(|_| None).collect(),
+            mailbox: None,
+        }
+    }
+
+    pub(super) const fn count(&self) -> usize {
+        self.outgoing.len()
+    }
+
+    /// The outgoing ring of a lane, if it is open.
+    pub(super) fn outbound(&self, lane: usize) -> Option<&Outbound> {
+        match &self.outgoing.get(lane)?.way {
+            Way::Open(outbound) => Some(outbound),
+            Way::Unused | Way::Asked => None,
+        }
+    }
+
+    pub(super) fn outbound_mut(&mut self, lane: usize) -> Option<&mut Outbound> {
+        match &mut self.outgoing.get_mut(lane)?.way {
+            Way::Open(outbound) => Some(outbound),
+            Way::Unused | Way::Asked => None,
+        }
+    }
+
+    /// The outgoing rings.
+    pub(super) fn outbounds(&self) -> impl Iterator<Item = &Outbound> {
+        (0..self.outgoing.len()).filter_map(|lane| self.outbound(lane))
+    }
+
+    pub(super) fn outbounds_mut(&mut self) -> impl Iterator<Item = &mut Outbound> {
+        self.outgoing.iter_mut().filter_map(|lane| match &mut lane.way {
+            Way::Open(outbound) => Some(&mut **outbound),
+            Way::Unused | Way::Asked => None,
+        })
+    }
+
+    /// The incoming ring of a lane, if there is one.
+    pub(super) fn inbound(&self, lane: usize) -> Option<&Inbound> {
+        self.incoming.get(lane)?.as_ref()
+    }
+
+    pub(super) fn inbound_mut(&mut self, lane: usize) -> Option<&mut Inbound> {
+        self.incoming.get_mut(lane)?.as_mut()
+    }
+
+    /// The incoming rings.
+    pub(super) fn inbounds(&self) -> impl Iterator<Item = &Inbound> {
+        self.incoming.iter().flatten()
+    }
+
+    pub(super) fn inbounds_mut(&mut self) -> impl Iterator<Item = &mut Inbound> {
+        self.incoming.iter_mut().flatten()
+    }
+
+    /// Marks that the peer is asked for a ring; whether it was not before.
+    pub(super) fn ask(&mut self, lane: usize) -> bool {
+        let way = &mut self.outgoing[lane].way;
+        let is_new = matches!(way, Way::Unused);
+        if is_new {
+            *way = Way::Asked;
+        }
+        is_new
+    }
+
+    /// Whether the peer was asked for a ring of that lane and has not made it.
+    pub(super) fn is_asked(&self, lane: usize) -> bool {
+        self.outgoing.get(lane).is_some_and(|lane| matches!(lane.way, Way::Asked))
+    }
+
+    /// Opens a lane to the peer's ring.
+    pub(super) fn open(&mut self, lane: usize, outbound: Outbound) {
+        self.outgoing[lane].way = Way::Open(Box::new(outbound));
+    }
+
+    /// Whether a lane may have another ring for the peer.
+    pub(super) fn may_grant(&self, lane: usize) -> bool {
+        self.incoming.get(lane).is_some_and(Option::is_none)
+    }
+
+    /// Takes the ring for a lane that the peer writes to.
+    pub(super) fn grant(&mut self, lane: usize, inbound: Inbound) {
+        self.incoming[lane] = Some(inbound);
+    }
+
+    pub(super) fn set_mailbox(&mut self, mailbox: Mailbox) {
+        self.mailbox = Some(mailbox);
+    }
+
+    /// How the peer finds the mailbox.
+    pub(super) fn mailbox(&self) -> Grant {
+        self.mailbox.as_ref().map(Mailbox::grant).unwrap_or_default()
+    }
+
+    /// Holds bytes until the lane is open or has room; how many.
+    pub(super) fn hold(&mut self, lane: usize, tag: u32, bytes: &[u8]) -> usize {
+        self.outgoing[lane].held.hold(tag, bytes)
+    }
+
+    /// Whether bytes are held.
+    pub(super) fn holds(&self, lane: usize) -> bool {
+        !self.outgoing[lane].held.is_empty()
+    }
+
+    /// Takes the bytes that are held out; `set_held` puts back what is left of them.
+    pub(super) fn take_held(&mut self, lane: usize) -> Overflow {
+        std::mem::take(&mut self.outgoing[lane].held)
+    }
+
+    pub(super) fn set_held(&mut self, lane: usize, held: Overflow) {
+        self.outgoing[lane].held = held;
+    }
+
+    /// Forgets the bytes that are held.
+    pub(super) fn drop_held(&mut self) {
+        self.outgoing.iter_mut().for_each(|lane| lane.held = Overflow::default());
+    }
+
+    /// Whether no lane holds bytes, or has fragments to write again.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.outgoing.iter().all(|lane| lane.held.is_empty())
+            && self.outbounds().all(|outbound| outbound.lost().is_none())
+    }
+
+    /// Takes note of an arrival, whichever way.
+    pub(super) fn take(&mut self, number: Number) -> Result<(), Fault> {
+        match number {
+            Number::Fragment { lane, sequence, lines } => {
+                Ok(self.inbound_mut(lane).ok_or(NO_RING)?.arrive(sequence, lines)?)
+            }
+            Number::Bare { lane, sequence, bare } => {
+                Ok(self.inbound_mut(lane).ok_or(NO_RING)?.arrive_bare(sequence, bare)?)
+            }
+            Number::Credit { lane, total } => {
+                Ok(self.outbound_mut(lane).ok_or(NO_RING_FOR_CREDIT)?.credit(total)?)
+            }
+            Number::Invitation { lane, place, total } => {
+                let invitation = self.mailbox.as_ref().map(|mailbox| mailbox.read(lane, place));
+                let both = self.outbound_mut(lane).zip(invitation);
+                let (outbound, invitation) =
+                    both.ok_or("an invitation for a lane that has no ring")?;
+                outbound.credit(total)?;
+                Ok(outbound.invite(invitation, place)?)
+            }
+        }
+    }
+
+    /// Takes credit that came by TCP, counted without end.
+    pub(super) fn credit_to(&mut self, lane: usize, total: u64) -> Result<(), Fault> {
+        Ok(self.outbound_mut(lane).ok_or(NO_RING_FOR_CREDIT)?.credit_to(total)?)
+    }
+
+    /// Puts bytes of a fragment that came by TCP where a device would have.
+    pub(super) fn store(&mut self, load: Load, from: usize, bytes: &[u8]) -> Result<(), Fault> {
+        self.inbound_mut(load.lane).ok_or(NO_RING)?.load(load.at + from, bytes);
+        Ok(())
+    }
+
+    /// Bytes of an open lane's image, from `from` on of what `load` said.
+    pub(super) fn image(&self, load: Load, from: usize) -> &[u8] {
+        self.outbound(load.lane)
+            .map_or(&[], |outbound| &outbound.image(load.at, load.bytes)[from..])
+    }
+
+    /// Takes the peer's word on all arrivals by a path that has ended.
+    pub(super) fn lose(&mut self, path: usize, heard: [Heard; LANES_MAX]) -> Result<(), Fault> {
+        for (lane, heard) in heard.into_iter().enumerate() {
+            if let Some(outbound) = self.outbound_mut(lane) {
+                outbound.lose(path, heard)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The arrivals on each lane.
+    pub(super) fn heard(&self) -> [Heard; LANES_MAX] {
+        std::array::from_fn(|lane| self.inbound(lane).map(Inbound::state).unwrap_or_default())
+    }
+
+    /// Fragments that were sent on each lane.
+    pub(super) fn fragments(&self) -> [u64; LANES_MAX] {
+        std::array::from_fn(|lane| self.outbound(lane).map_or(0, Outbound::fragments))
+    }
+
+    /// Checks what the peer says it has sent on each lane.
+    pub(super) fn check(&self, fragments: &[u64; LANES_MAX]) -> Result<(), Fault> {
+        for (inbound, fragments) in self.incoming.iter().zip(fragments) {
+            match inbound {
+                Some(inbound) => drop(inbound.lacks(*fragments)?),
+                None if *fragments == 0 => {}
+                None => return Err("fragments were promised without a ring".into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Lanes that have an image of the peer's ring.
+    pub(super) fn images(&self) -> usize {
+        self.outbounds().count()
+    }
+
+    /// Lanes that have a ring.
+    pub(super) fn rings(&self) -> usize {
+        self.inbounds().count()
+    }
+
+    /// The rings' and the mailbox' registrations on so many cables, and the bytes of those.
+    pub(super) fn costs(&self, cables: usize) -> (usize, usize) {
+        let rings = (self.images() + self.rings()) * cables;
+        let mailboxes = self.mailbox.as_ref().map_or(0, Mailbox::rights);
+        (rings + mailboxes, rings * RDMA_RING_BYTES + mailboxes * MAILBOX_BYTES)
+    }
+}
+
+/// The fault of a rank without memory for a ring.
+pub(super) fn no_memory(error: io::Error) -> Fault {
+    Fault::Lost(format!("no memory for a ring of {RDMA_RING_BYTES} bytes: {error}"))
+}

@@ -1,0 +1,228 @@
+//! The cables and paths to a peer, and the choice among them.
+
+use std::time::Instant;
+
+use ringfold_types::limits::PATHS_MAX;
+
+use super::cable::Cable;
+use super::own::Own;
+use crate::rdma::geometry::Most;
+use crate::rdma::path::Path;
+use crate::rdma::rail::Rails;
+use crate::rdma::registry::{Loan, Place};
+
+/// The way by TCP, in place of a path's number.
+pub(super) const BY_TCP: usize = PATHS_MAX;
+
+/// The cables to a peer, and the paths on them. Paths take turns to carry fragments. One of them is
+/// the *voice*: it carries credits and invitations, so that no old one comes after a new one.
+#[derive(Debug, Default)]
+pub(super) struct Routes {
+    cables: Vec<Cable>,
+    paths: Vec<Path>,
+    /// The path whose turn it is.
+    turn: usize,
+    voice: Option<usize>,
+}
+
+impl Routes {
+    /// Adds a cable and returns its number.
+    pub(super) fn add_cable(&mut self, cable: Cable) -> usize {
+        self.cables.push(cable);
+        self.cables.len() - 1
+    }
+
+    /// Adds a path on one of the cables.
+    pub(super) fn add_path(&mut self, path: Path) {
+        debug_assert!(path.cable() < self.cables.len(), "{path:?}");
+        self.paths.push(path);
+    }
+
+    pub(super) fn cables(&self) -> &[Cable] {
+        &self.cables
+    }
+
+    pub(super) fn cables_mut(&mut self) -> &mut [Cable] {
+        &mut self.cables
+    }
+
+    pub(super) fn paths(&self) -> &[Path] {
+        &self.paths
+    }
+
+    pub(super) fn paths_mut(&mut self) -> &mut [Path] {
+        &mut self.paths
+    }
+
+    /// A path, with its cable.
+    pub(super) fn path_mut(&mut self, path: usize) -> (&mut Path, &Cable) {
+        let path = &mut self.paths[path];
+        let cable = &self.cables[path.cable()];
+        (path, cable)
+    }
+
+    pub(super) fn cable_of(&self, path: usize) -> &Cable {
+        &self.cables[self.paths[path].cable()]
+    }
+
+    pub(super) fn cable_of_mut(&mut self, path: usize) -> &mut Cable {
+        &mut self.cables[self.paths[path].cable()]
+    }
+
+    /// Paths that have not ended.
+    pub(super) fn alive(&self) -> usize {
+        self.paths.iter().filter(|path| !path.has_ended()).count()
+    }
+
+    /// The paths by a rail that have not ended.
+    pub(super) fn by_rail(&self, rail: usize) -> Vec<usize> {
+        let is_by = |at: &usize| !self.paths[*at].has_ended() && self.cable_of(*at).rail() == rail;
+        (0..self.paths.len()).filter(is_by).collect()
+    }
+
+    /// The paths by a rail that have ended.
+    pub(super) fn ended_by(&mut self, rail: usize) -> impl Iterator<Item = &mut Path> {
+        let cables = &self.cables;
+        let is_by = move |path: &&mut Path| path.has_ended() && cables[path.cable()].rail() == rail;
+        self.paths.iter_mut().filter(is_by)
+    }
+
+    /// The paths on cables whose device does not let go of callers' memory, and the cables' names.
+    pub(super) fn stuck(&mut self) -> impl Iterator<Item = (&mut Path, &str)> {
+        let cables = &self.cables;
+        self.paths.iter_mut().filter_map(move |path| {
+            let cable = &cables[path.cable()];
+            cable.is_stuck().then_some((path, cable.name()))
+        })
+    }
+
+    /// Whether some path that carries data has a port that is up.
+    pub(super) fn is_any_up(&self, rails: &Rails) -> bool {
+        let is_up = |path: &Path| rails.0[self.cables[path.cable()].rail()].is_up;
+        self.paths.iter().any(|path| path.is_usable() && is_up(path))
+    }
+
+    /// Whether some path by a rail carries data.
+    #[cfg(test)]
+    pub(super) fn carries(&self, rail: usize) -> bool {
+        self.paths.iter().any(|path| path.is_usable() && self.cables[path.cable()].rail() == rail)
+    }
+
+    /// The path whose turn it is to carry a fragment, if any can.
+    pub(super) fn next(&self) -> Option<usize> {
+        let paths = self.paths.len();
+        let mut turns = (0..paths).map(|step| (self.turn + step) % paths);
+        turns.find(|at| self.paths[*at].takes_fragments() && !self.is_idle(*at))
+    }
+
+    /// That path had its turn.
+    pub(super) fn took_turn(&mut self, path: usize) {
+        self.turn = (path + 1) % self.paths.len();
+    }
+
+    /// Whether a path carries no data, because its cable is a spare one and others carry it.
+    fn is_idle(&self, path: usize) -> bool {
+        let is_spare = |path: &Path| self.cables[path.cable()].is_spare();
+        is_spare(&self.paths[path])
+            && self.paths.iter().any(|path| path.is_usable() && !is_spare(path))
+    }
+
+    /// How much of a message of so many bytes one write takes at most.
+    pub(super) fn most(&self, bytes: usize) -> Most {
+        let carries = |at: &usize| self.paths[*at].is_usable() && !self.is_idle(*at);
+        Most::of(bytes, (0..self.paths.len()).filter(carries).count().max(1))
+    }
+
+    /// The cable of that way, if its device can write where it is invited.
+    pub(super) fn placing(&self, way: usize) -> Option<usize> {
+        let path = self.paths.get(way).filter(|path| !path.is_iwarp());
+        path.map(Path::cable)
+    }
+
+    /// Lends bytes to a path, if its completions report arrivals.
+    pub(super) fn lend<'a>(
+        &self,
+        way: usize,
+        place: Place,
+        own: &'a mut Own<'_>,
+    ) -> Option<Loan<'a>> {
+        let pd = self.cables[self.placing(way)?].pd()?;
+        own.registry.lend(place, pd, own.budget)
+    }
+
+    /// The voice: the same path while it lives. Paths that can invite come first, and then those
+    /// of cables that are not spare.
+    pub(super) fn voice(&mut self) -> Option<usize> {
+        let lives = |at: &usize| self.paths[*at].is_usable();
+        if self.voice.filter(lives).is_none() {
+            let rank = |at: &usize| (!self.paths[*at].can_invite(), self.cable_of(*at).is_spare());
+            self.voice = (0..self.paths.len()).filter(lives).min_by_key(rank);
+        }
+        self.voice
+    }
+
+    /// When time moves some path on.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.paths.iter().filter_map(Path::deadline).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfold_types::Rank;
+
+    use super::*;
+    use crate::rdma::message::RailCard;
+
+    /// Paths that carry data, one on each cable; which cables are spare.
+    fn routes(spare: &[bool]) -> Routes {
+        let mut routes = Routes::default();
+        for (rail, is_spare) in spare.iter().enumerate() {
+            let (name, theirs) = (String::new(), RailCard::default());
+            let cable = routes.add_cable(Cable::new(rail, name, None, theirs, *is_spare));
+            routes.add_path(Path::carrying(Rank(1), rail, cable));
+        }
+        routes
+    }
+
+    fn turns(routes: &mut Routes, count: usize) -> Vec<usize> {
+        let turn = |_| {
+            let path = routes.next().unwrap();
+            routes.took_turn(path);
+            path
+        };
+        (0..count).map(turn).collect()
+    }
+
+    #[test]
+    fn paths_take_turns_and_spare_ones_wait() {
+        let mut routes = routes(&[false, true, false]);
+        assert_eq!(turns(&mut routes, 4), [0, 2, 0, 2]);
+        routes.paths_mut()[0].end();
+        assert_eq!(turns(&mut routes, 2), [2, 2]);
+        routes.paths_mut()[2].end();
+        assert_eq!(turns(&mut routes, 2), [1, 1]);
+        assert_eq!((routes.alive(), routes.by_rail(1)), (1, vec![1]));
+        routes.paths_mut()[1].end();
+        assert_eq!((routes.next(), routes.ended_by(2).count()), (None, 1));
+    }
+
+    #[test]
+    fn the_voice_stays_while_it_lives() {
+        let mut routes = routes(&[true, false, false]);
+        assert_eq!(routes.voice(), Some(1), "no spare one");
+        routes.paths_mut()[0].end();
+        assert_eq!(routes.voice(), Some(1));
+        routes.paths_mut()[1].end();
+        assert_eq!(routes.voice(), Some(2));
+        routes.paths_mut()[2].end();
+        assert_eq!(routes.voice(), None);
+    }
+
+    #[test]
+    fn messages_are_divided_among_those_that_carry_them() {
+        let routes = routes(&[false, true, false]);
+        assert_eq!(routes.most(1 << 20), Most::of(1 << 20, 2));
+        assert_eq!(Routes::default().most(1 << 20), Most::of(1 << 20, 1));
+    }
+}

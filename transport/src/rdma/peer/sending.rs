@@ -1,0 +1,300 @@
+//! The way of bytes to a peer: they are written by a path or TCP, lent or copied, or held.
+
+use ringfold_types::limits::RDMA_LEND_BYTES;
+
+use super::Peer;
+use super::fault::Fault;
+use super::own::Own;
+use super::routes::BY_TCP;
+use crate::rdma::geometry::Most;
+use crate::rdma::inbound::Inbound;
+use crate::rdma::message::Load;
+use crate::rdma::outbound::{By, Outbound, Ready};
+use crate::rdma::path::Path;
+use crate::rdma::registry::{Loan, Place};
+
+impl Peer {
+    /// Offers bytes to the peer; how many were accepted. A caller that `is_patient` tries again
+    /// soon.
+    pub(in crate::rdma) fn send(
+        &mut self,
+        lane: usize,
+        tag: u32,
+        bytes: &[u8],
+        is_patient: bool,
+        own: &mut Own<'_>,
+    ) -> Result<usize, Fault> {
+        let (mut accepted, untold) = self.accept(lane, bytes);
+        if let Some(fault) = self.ending.fault() {
+            return if accepted > 0 { Ok(accepted) } else { Err(fault.clone()) };
+        }
+        self.repeat(lane);
+        self.flush_lane(lane);
+        let place = if bytes.len() >= RDMA_LEND_BYTES { own.registry.find(bytes) } else { None };
+        let mut written = accepted + untold;
+        if written == 0 && place.is_some() && self.waits_for_answer(lane, tag, is_patient) {
+            return Ok(0);
+        }
+        let most = self.routes.most(bytes.len());
+        while written < bytes.len() && !self.lanes.holds(lane) {
+            let place = place.map(|place| (place.skip(written), &mut *own));
+            match self.write(lane, tag, &bytes[written..], most, place) {
+                0 => break,
+                more => written += more,
+            }
+        }
+        accepted += self.accept(lane, &[]).0;
+        if accepted < written {
+            self.ask_borrowers(lane);
+        }
+        if written > 0 {
+            return Ok(accepted);
+        }
+        // There is no room, but some was promised.
+        let outbound = self.lanes.outbound(lane);
+        let is_kept = outbound.is_some_and(Outbound::promise_is_kept) && !self.lanes.holds(lane);
+        Ok(if is_kept { 0 } else { self.lanes.hold(lane, tag, bytes) })
+    }
+
+    /// Whether the peer may have said where it wants a message of so many bytes before it begins.
+    pub(in crate::rdma) fn is_asking(&self, lane: usize, bytes: usize) -> bool {
+        bytes >= RDMA_LEND_BYTES && self.lanes.outbound(lane).is_some_and(Outbound::is_asking)
+    }
+
+    /// Whether not to begin a message yet that could be lent.
+    fn waits_for_answer(&mut self, lane: usize, tag: u32, is_patient: bool) -> bool {
+        let Some(way) = self.way() else { return false };
+        let cable = self.routes.placing(way);
+        let outbound = self.lanes.outbound_mut(lane);
+        outbound.is_some_and(|outbound| outbound.waits_for_answer(tag, cable, is_patient))
+    }
+
+    /// How many of `bytes` are newly accepted, from their front, and how many after them are under
+    /// way.
+    fn accept(&mut self, lane: usize, bytes: &[u8]) -> (usize, usize) {
+        let Some(outbound) = self.lanes.outbound_mut(lane) else { return (0, 0) };
+        let accepted = outbound.accept();
+        if let Some(untold) = bytes.get(accepted..) {
+            outbound.take_back(untold);
+        }
+        (accepted, outbound.untold_bytes())
+    }
+
+    /// Writes one fragment; how many bytes went into it. They are lent if they lie in pages.
+    fn write(
+        &mut self,
+        lane: usize,
+        tag: u32,
+        bytes: &[u8],
+        most: Most,
+        place: Option<(Place, &mut Own<'_>)>,
+    ) -> usize {
+        let Some(way) = self.way() else { return 0 };
+        let is_long = bytes.len() >= RDMA_LEND_BYTES;
+        let place = place.filter(|_| is_long);
+        let loan = place.and_then(|(place, own)| self.routes.lend(way, place, own));
+        let cable = self.routes.placing(way);
+        let bare_most = self.routes.paths().get(way).map_or(0, Path::bare_most);
+        let by = By { path: way, cable, most, bare_most };
+        let Some(outbound) = self.lanes.outbound_mut(lane) else { return 0 };
+        let is_lent = loan.is_some();
+        if is_lent && outbound.is_kept_back(tag, by.cable) {
+            return 0;
+        }
+        let Some((written, ready)) = outbound.push(tag, bytes, by, is_lent) else { return 0 };
+        // The last one that is lent brings word of all before it by this path.
+        let is_last = bytes.len() - written < RDMA_LEND_BYTES;
+        let tells = is_lent && (is_last || outbound.is_kept_back(tag, by.cable));
+        if is_lent && is_last {
+            outbound.end_message();
+        }
+        self.write_by(way, lane, ready, loan.map(|loan| (loan, tells)));
+        written
+    }
+
+    /// Lets a fragment in the image be written. A path that refuses is lost together with the
+    /// fragment.
+    fn write_by(&mut self, way: usize, lane: usize, ready: Ready, loan: Option<(Loan<'_>, bool)>) {
+        if way == BY_TCP {
+            return self.control.load(lane, ready);
+        }
+        self.routes.took_turn(way);
+        let Some(outbound) = self.lanes.outbound_mut(lane) else { return };
+        let (loan, tells) = loan.unzip();
+        let (path, _) = self.routes.path_mut(way);
+        match path.write(outbound, &ready, loan, tells.unwrap_or(false)) {
+            Ok(posted) if loan.is_some() => outbound.lent(posted),
+            Ok(_) => {}
+            Err(error) => self.lose(way, &format!("a write was refused: {error}")),
+        }
+    }
+
+    /// The path whose turn it is to carry a fragment, or `BY_TCP`, if there is any.
+    fn way(&self) -> Option<usize> {
+        self.routes.next().or_else(|| self.fallback.is_used().then_some(BY_TCP))
+    }
+
+    /// The rail of the path whose turn it is.
+    #[cfg(test)]
+    pub(in crate::rdma) fn rail(&self) -> Option<usize> {
+        Some(self.routes.cable_of(self.routes.next()?).rail())
+    }
+
+    /// Lets the devices that borrow bytes say when they are done: no credit need come for the end of
+    /// a message, nor for a full ring.
+    fn ask_borrowers(&mut self, lane: usize) {
+        for path in 0..self.routes.paths().len() {
+            let Some(outbound) = self.lanes.outbound(lane) else { return };
+            if outbound.borrowers().any(|borrower| borrower == path) {
+                self.ask_path(path);
+            }
+        }
+    }
+
+    /// Lets the devices say when they are done.
+    pub(in crate::rdma) fn ask(&mut self) {
+        for path in 0..self.routes.paths().len() {
+            self.ask_path(path);
+        }
+    }
+
+    /// Lets a device say when it is done. A path that refuses is lost.
+    fn ask_path(&mut self, path: usize) {
+        if let Err(error) = self.routes.path_mut(path).0.ask() {
+            self.lose(path, &format!("a question was refused: {error}"));
+        }
+    }
+
+    /// Whether the peer's device has all that was sent.
+    pub(in crate::rdma) fn is_drained(&self) -> bool {
+        self.ending.is_done() || self.routes.paths().iter().all(Path::is_drained)
+    }
+
+    /// Whether devices wait for `ring`.
+    pub(in crate::rdma) fn has_gathered(&self) -> bool {
+        self.routes.paths().iter().any(Path::has_gathered)
+    }
+
+    /// Lets devices have what was gathered for them. A path that refuses is lost.
+    pub(in crate::rdma) fn ring(&mut self) {
+        for path in 0..self.routes.paths().len() {
+            let (it, _) = self.routes.path_mut(path);
+            if it.has_gathered()
+                && let Err(error) = it.ring()
+            {
+                self.lose(path, &format!("writes were refused: {error}"));
+            }
+        }
+    }
+
+    /// Writes what was lost with a path again; whether anything was.
+    fn repeat(&mut self, lane: usize) -> bool {
+        let mut moved = false;
+        while let Some((place, ready)) = self.lanes.outbound(lane).and_then(Outbound::lost)
+            && let Some(way) = self.way()
+        {
+            let Some(outbound) = self.lanes.outbound_mut(lane) else { break };
+            outbound.repeated(place, way);
+            self.write_by(way, lane, ready, None);
+            moved = true;
+        }
+        moved
+    }
+
+    /// Bytes of an open lane's image, from `from` on of what `load` said.
+    pub(in crate::rdma) fn image(&self, load: Load, from: usize) -> &[u8] {
+        self.lanes.image(load, from)
+    }
+
+    /// Writes what was held back on a lane, as far as there is room; whether anything was.
+    fn flush_lane(&mut self, lane: usize) -> bool {
+        if !self.lanes.holds(lane) {
+            return false;
+        }
+        // Taken out for a moment, so that its bytes can be lent to `write`.
+        let mut held = self.lanes.take_held(lane);
+        let mut moved = false;
+        while let Some((tag, bytes)) = held.front() {
+            match self.write(lane, tag, bytes, self.routes.most(bytes.len()), None) {
+                0 => break,
+                written => held.consume(written),
+            }
+            self.accept(lane, &[]);
+            moved = true;
+        }
+        self.lanes.set_held(lane, held);
+        moved
+    }
+
+    /// A device is done with work of that life of a path.
+    pub(in crate::rdma) fn done(&mut self, path: usize, life: u8, number: u32, has_arrived: bool) {
+        let it = self.routes.paths_mut().get_mut(path).filter(|path| path.lives(life));
+        let Some(it) = it else { return };
+        let proves = it.done(number, has_arrived);
+        self.lanes.outbounds_mut().for_each(|outbound| outbound.done(path, number));
+        if proves {
+            self.proven(path);
+        }
+    }
+
+    /// Takes back all that is lent and invited, when nobody will send or receive the rest: its
+    /// paths end, and the devices lose the right to read or write it.
+    pub(in crate::rdma) fn withdraw(&mut self, own: &mut Own<'_>) {
+        let is_inviting = self.is_inviting();
+        let is_lending = self.lanes.outbounds().any(|outbound| outbound.untold_bytes() > 0);
+        if !is_inviting && !is_lending {
+            return;
+        }
+        // Of a peer that has said goodbye it is not known any more which path was lent what.
+        let has_left = self.ending.has_goodbye();
+        let is_any = is_inviting || has_left;
+        let invited = if is_any { 0..self.routes.paths().len() } else { 0..0 };
+        let borrowers = self.lanes.outbounds().flat_map(Outbound::borrowers);
+        let borrowers: Vec<_> = borrowers.chain(invited).collect();
+        for path in borrowers {
+            let (it, _) = self.routes.path_mut(path);
+            if !it.has_ended() {
+                it.end();
+            }
+            self.routes.cable_of_mut(path).recall(own.registry, own.budget);
+        }
+        // A device that keeps the memory reaches it by queue pairs only.
+        for (path, name) in self.routes.stuck() {
+            if !path.has_ended() {
+                path.end();
+            }
+            if let Err(error) = path.destroy_now() {
+                tracing::error!("rdma: {name} may still write memory given back: {error}");
+            }
+        }
+        self.lanes.outbounds_mut().for_each(Outbound::give_up);
+        self.lanes.inbounds_mut().for_each(Inbound::give_up);
+        let given_up = || Fault::Lost("a message to it was given up".to_owned());
+        self.end(if has_left { Fault::Closed } else { given_up() });
+    }
+
+    /// Writes what was held back, and gives the credit that is due; whether anything moved.
+    pub(in crate::rdma) fn flush(&mut self) -> bool {
+        if self.ending.is_over() {
+            return false;
+        }
+        let mut moved = false;
+        for lane in 0..self.lanes.count() {
+            moved |= self.repeat(lane);
+            moved |= self.flush_lane(lane);
+            moved |= self.pay(lane);
+        }
+        moved
+    }
+
+    /// Whether `flush` has something to do.
+    pub(in crate::rdma) fn is_flushed(&self) -> bool {
+        let waits_for = |at| self.lanes.outbounds().any(|outbound| outbound.waits_for(at));
+        let is_unsettled =
+            |(at, path): (usize, &Path)| path.has_ended() && !path.is_settled() && waits_for(at);
+        self.ending.is_done()
+            || self.control.is_empty()
+                && self.lanes.is_flushed()
+                && !self.routes.paths().iter().enumerate().any(is_unsettled)
+    }
+}

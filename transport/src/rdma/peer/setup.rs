@@ -1,0 +1,352 @@
+//! Paths and rings come to be: the messages of either rank, and the other's answers.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ringfold_types::limits::{PATHS_MAX, RDMA_LAST_PROOF_MS, RDMA_PROOF_MS, RDMA_RING_BYTES};
+
+use super::Peer;
+use super::cable::Cable;
+use super::fault::Fault;
+use super::lanes::no_memory;
+use super::own::Own;
+use crate::rdma::address::Address;
+use crate::rdma::budget;
+use crate::rdma::geometry::Number;
+use crate::rdma::inbound::Inbound;
+use crate::rdma::invitation::Mailbox;
+use crate::rdma::message::{Grant, Load, Message, RailCard};
+use crate::rdma::nameplate::Nameplate;
+use crate::rdma::outages::News;
+use crate::rdma::outbound::Outbound;
+use crate::rdma::pairing::choose;
+use crate::rdma::path::{Making, Path};
+use crate::rdma::sys::{Inbox, Mr, Outbox, Pd, Target};
+use crate::rdma::words;
+
+/// Why there is no path to a peer that offers no rail.
+const NO_OFFER: &str = "the peer has no rail for us; its log says whether RINGFOLD_IB_QPS_MAX or \
+                        RINGFOLD_IB_BYTES_MAX is too small there";
+
+/// A path's other end, as the peer offers it.
+struct Offer {
+    path: usize,
+    target: Target,
+    rail: RailCard,
+    plate: Nameplate,
+}
+
+impl Peer {
+    /// Begins to find out how to reach the peer.
+    pub(in crate::rdma) fn greet(&mut self, own: &mut Own<'_>) {
+        if let Some(message) = self.greeting.greet(self.rank, own) {
+            self.control.say(message);
+        }
+    }
+
+    /// Asks for a ring, if there is none for the lane.
+    pub(in crate::rdma) fn want(&mut self, lane: usize) {
+        if self.greeting.has_met() && self.lanes.ask(lane) {
+            self.control.say(Message::Want { lane, mailbox: self.lanes.mailbox() });
+        }
+    }
+
+    /// Whether the lane's ring is there.
+    pub(in crate::rdma) fn is_open(&self, lane: usize) -> bool {
+        self.lanes.outbound(lane).is_some()
+    }
+
+    /// Heeds what the peer says, up to its goodbye.
+    pub(in crate::rdma) fn hear(
+        &mut self,
+        message: Message,
+        own: &mut Own<'_>,
+    ) -> Result<(), Fault> {
+        if self.ending.has_goodbye() {
+            return Ok(());
+        }
+        match message {
+            Message::Rails { rails, queue_pairs } => {
+                self.greet(own);
+                self.pair(&rails, queue_pairs, own)
+            }
+            Message::Offer { path, target, rail, plate } => {
+                self.take_up(Offer { path, target, rail, plate }, own)
+            }
+            Message::Ready { path } => {
+                if let Err(error) = self.path(path)?.ready() {
+                    self.lose(path, &words::connection(&error));
+                }
+                Ok(())
+            }
+            Message::Without { path, returns } => {
+                self.path(path)?;
+                if returns {
+                    self.fallback.expect_return(Instant::now());
+                }
+                self.lose(path, "the peer cannot use it; its log says why");
+                Ok(())
+            }
+            Message::Heard { path, lanes } => {
+                if !self.path(path)?.heard() {
+                    return Err("a path's end was told twice, or of one that is in use".into());
+                }
+                self.lanes.lose(path, lanes)?;
+                self.settle(path, own);
+                Ok(())
+            }
+            Message::Want { lane, mailbox } => self.grant(lane, mailbox, own),
+            Message::Grant { lane, grant } => self.open(lane, grant, own),
+            Message::Load(Load { lane, sequence, lines, .. }) => {
+                self.lanes.take(Number::Fragment { lane, sequence, lines })
+            }
+            Message::Credit { lane, total } => self.lanes.credit_to(lane, total),
+            Message::Bye { fragments } => {
+                self.lanes.check(&fragments)?;
+                self.dismiss(fragments);
+                Ok(())
+            }
+        }
+    }
+
+    fn path(&mut self, path: usize) -> Result<&mut Path, Fault> {
+        self.routes.paths_mut().get_mut(path).ok_or(Fault::Protocol("a path that is none"))
+    }
+
+    /// Makes a path or more of every two rails that reach each other.
+    fn pair(
+        &mut self,
+        theirs: &[RailCard],
+        queue_pairs: u8,
+        own: &mut Own<'_>,
+    ) -> Result<(), Fault> {
+        let told = self.greeting.meet().ok_or("rails were told twice")?;
+        let share = self.greeting.share();
+        let mine: Vec<_> = told.iter().map(|(_, card)| *card).collect();
+        let is_lower = own.rank < self.rank;
+        let choice = if is_lower { choose(&mine, theirs) } else { choose(theirs, &mine) };
+        let main = choice.main.into_iter().map(|pair| (pair, false));
+        let pairs = main.chain(choice.spare.map(|pair| (pair, true)));
+        let each = usize::from(queue_pairs.min(share.each)).max(1);
+        for ((low, high), is_spare) in pairs.take(PATHS_MAX / each) {
+            let (mine, theirs) = if is_lower { (low, theirs[high]) } else { (high, theirs[low]) };
+            let rail = told[mine].0;
+            let it = &own.rails.0[rail];
+            let (pd, name) = (Pd::new(&it.context), it.name());
+            if let Err(error) = &pd {
+                let what = format!("{name} cannot be used: {}", words::connection(error));
+                self.news.push(News::Lost { rail, what });
+            }
+            let cable = Cable::new(rail, name, pd.ok(), theirs, is_spare);
+            let cable = self.routes.add_cable(cable);
+            for _ in 0..each {
+                let path = self.routes.paths().len();
+                self.routes.add_path(Path::new(self.rank, path, cable));
+                if let Err(why) = self.make(path, own) {
+                    self.refuse(path, &why);
+                }
+            }
+        }
+        let cables = self.routes.cables();
+        own.budget.settle(share, cables.len(), self.routes.paths().len());
+        if !cables.is_empty() {
+            let domains = cables.iter().map(Cable::pd);
+            self.lanes.set_mailbox(Mailbox::new(domains).map_err(no_memory)?);
+        }
+        let why = match self.greeting.why_none() {
+            Some(why) => why.to_owned(),
+            None if theirs.is_empty() => NO_OFFER.to_owned(),
+            None => {
+                let [ours, theirs] =
+                    [&mine, theirs].map(|rails| Vec::from_iter(rails.iter().map(|it| it.kind)));
+                format!("rails here and there {}", words::apart(&ours, &theirs))
+            }
+        };
+        self.fall_back(&why);
+        for lane in 0..own.lanes {
+            if self.lanes.holds(lane) {
+                self.want(lane);
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins a path's life, or says why it cannot.
+    pub(super) fn make(&mut self, path: usize, own: &mut Own<'_>) -> Result<(), String> {
+        let (rings, calls) = (self.lanes.rings(), own.rank > self.rank);
+        let (it, cable) = self.routes.path_mut(path);
+        it.begin();
+        let pd = cable.pd().ok_or("its device cannot reach our memory")?;
+        let rail = &mut own.rails.0[cable.rail()];
+        let may_use_tcp = self.fallback.may_use_tcp();
+        let proof = if may_use_tcp { RDMA_PROOF_MS } else { RDMA_LAST_PROOF_MS };
+        let mut proof = Duration::from_millis(proof);
+        if !rail.is_iwarp() {
+            // The first packet may be lost and have to be sent again.
+            let again = words::retransmission(own.settings.timeout);
+            proof = proof.max(Duration::from_millis(RDMA_PROOF_MS) + again);
+        }
+        let (settings, lanes) = (own.settings, own.lanes);
+        it.make(Making { rail, pd, settings, lanes, rings, calls, proof })
+            .map_err(|error| format!("no queue pair: {}", words::connection(&error)))?;
+        let Some(target) = it.target(rail) else { return Ok(()) };
+        let plate = Nameplate { host: own.settings.host.clone(), port: rail.name() };
+        self.control.say(Message::Offer { path, target, rail: rail.card(), plate });
+        Ok(())
+    }
+
+    /// A path that the peer knows of could not be made.
+    fn refuse(&mut self, path: usize, why: &str) {
+        let (it, cable) = self.routes.path_mut(path);
+        let what = format!("no path {path} to rank {} by {}: {why}", self.rank, cable.name());
+        // Later ones are tried again and again.
+        if it.is_first() {
+            self.news.push(News::Lost { rail: cable.rail(), what });
+        } else {
+            tracing::debug!("rdma: {what}");
+        }
+        it.end();
+        self.control.say(Message::Without { path, returns: self.fallback.expects_return() });
+    }
+
+    /// Heeds the offer of a path's other end, be it of a new life.
+    fn take_up(&mut self, offer: Offer, own: &mut Own<'_>) -> Result<(), Fault> {
+        let Offer { path, target, rail: theirs, plate } = offer;
+        let it = self.path(path)?;
+        let is_settled = it.is_settled();
+        if it.has_offer() && !it.has_ended() {
+            return Err("a path was offered twice".into());
+        }
+        if it.has_ended() && !is_settled {
+            // It ended while the offer was on its way.
+            return Ok(());
+        }
+        if !self.routes.cable_of_mut(path).renew(theirs, plate) {
+            return Err("a rail has become another".into());
+        }
+        if is_settled && let Err(why) = self.make(path, own) {
+            self.refuse(path, &why);
+            return Ok(());
+        }
+        let rail = &mut own.rails.0[self.routes.cable_of(path).rail()];
+        let (is_up, name) = (rail.look(), rail.name());
+        if !is_up && self.has_way(own.rails) {
+            // To look for the peer's address would take the kernel a while.
+            self.lose(path, &format!("{name} is down"));
+            return Ok(());
+        }
+        if let Err(why) = self.connect(path, &theirs, target, own) {
+            self.lose(path, &why);
+        }
+        Ok(())
+    }
+
+    /// Connects a path to the peer's end, or says why it cannot.
+    fn connect(
+        &mut self,
+        path: usize,
+        theirs: &RailCard,
+        target: Target,
+        own: &Own<'_>,
+    ) -> Result<(), String> {
+        let (it, cable) = self.routes.path_mut(path);
+        let rail = &own.rails.0[cable.rail()];
+        let (name, whose) = (rail.name(), cable.their_name(self.rank));
+        if it.is_first()
+            && !it.is_iwarp()
+            && let Some(what) = words::different_mtus(rail.port.mtu, theirs.mtu)
+        {
+            tracing::info!("rdma: path {path} to {whose} by {name}: {what}");
+        }
+        let address = Address::new(&rail.card(), theirs).map_err(|why| why.tell(&name, &whose))?;
+        let is_ready = it
+            .connect(rail, (theirs, address), own.settings, target)
+            .map_err(|error| words::connection(&error))?;
+        let to = target.number;
+        let what = match (is_ready, it.calls()) {
+            (true, _) => format!("queue pair to {to} of {}", cable.their_port()),
+            (false, true) => format!("connects to port {to}"),
+            (false, false) => "waits to be connected".to_owned(),
+        };
+        tracing::info!("rdma: path {path} to rank {}: {name}, {what}", self.rank);
+        if is_ready {
+            self.control.say(Message::Ready { path });
+        }
+        Ok(())
+    }
+
+    /// A cable of which a device cannot reach the memory is none.
+    fn give_up(&mut self, cable: usize, why: &str, own: &mut Own<'_>) {
+        self.routes.cables_mut()[cable].disown(own.registry, own.budget);
+        for path in 0..self.routes.paths().len() {
+            if self.routes.paths()[path].cable() == cable {
+                self.lose(path, why);
+            }
+        }
+    }
+
+    /// What lets the devices of all cables reach a ring, as far as they can.
+    fn rights(
+        &mut self,
+        own: &mut Own<'_>,
+        right: impl Fn(&Arc<Pd>) -> io::Result<Mr>,
+    ) -> Vec<Option<Mr>> {
+        let mut rights = Vec::with_capacity(self.routes.cables().len());
+        for cable in 0..self.routes.cables().len() {
+            let found = self.routes.cables()[cable].pd().map(&right).transpose();
+            rights.push(found.unwrap_or_else(|error| {
+                self.give_up(cable, &words::registration(&error, RDMA_RING_BYTES), own);
+                None
+            }));
+        }
+        rights
+    }
+
+    /// Sees to it that there are bytes left to register for one more ring, where there are as many
+    /// of its kind already; else does without devices.
+    fn pay_for_ring(&mut self, have: usize, own: &mut Own<'_>) {
+        let cables = self.routes.cables().len();
+        if have >= budget::LANES
+            && let Err(why) = own.budget.register(cables * RDMA_RING_BYTES)
+        {
+            (0..cables).for_each(|cable| self.give_up(cable, &why, own));
+        }
+    }
+
+    /// Makes a ring for a lane that the peer wants to send on.
+    fn grant(&mut self, lane: usize, mailbox: Grant, own: &mut Own<'_>) -> Result<(), Fault> {
+        if !self.greeting.has_met() || !self.lanes.may_grant(lane) {
+            return Err("a ring that it cannot have was asked for".into());
+        }
+        self.pay_for_ring(self.lanes.rings(), own);
+        let ring = Inbox::new(RDMA_RING_BYTES).map_err(no_memory)?;
+        let in_any_order = own.settings.relaxed_ordering;
+        let rights = self.rights(own, |pd| ring.expose(pd, in_any_order));
+        for path in 0..self.routes.paths().len() {
+            let it = &mut self.routes.paths_mut()[path];
+            if !it.has_ended()
+                && let Err(error) = it.expect_lane()
+            {
+                self.lose(path, &words::connection(&error));
+            }
+        }
+        let inbound = Inbound::new(ring, rights, mailbox);
+        let grant = inbound.grant();
+        self.lanes.grant(lane, inbound);
+        self.control.say(Message::Grant { lane, grant });
+        Ok(())
+    }
+
+    /// Takes the ring that the peer made for us.
+    fn open(&mut self, lane: usize, grant: Grant, own: &mut Own<'_>) -> Result<(), Fault> {
+        if !self.lanes.is_asked(lane) {
+            return Err("a ring that nobody asked for".into());
+        }
+        self.pay_for_ring(self.lanes.images(), own);
+        let image = Outbox::new(RDMA_RING_BYTES).map_err(no_memory)?;
+        let rights = self.rights(own, |pd| image.register(pd));
+        self.lanes.open(lane, Outbound::new(lane, grant, image, rights));
+        Ok(())
+    }
+}
