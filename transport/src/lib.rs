@@ -24,8 +24,8 @@ pub mod tcp;
 pub mod trial;
 
 pub use contract::{
-    Capabilities, EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, LinkFault, Received,
-    RegisteredMemory, Rendezvous, SharedMemory, Transport,
+    EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, LinkFault, Received, RegisteredMemory,
+    Rendezvous, SharedMemory, Transport,
 };
 #[doc(hidden)]
 pub use proof::decode_hello;

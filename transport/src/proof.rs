@@ -1,4 +1,4 @@
-//! How two ranks prove to each other that they belong to the job, whatever carries their words.
+//! The handshake by which two ranks prove to each other that they belong to the job.
 //!
 //! ```text
 //! connector                                      acceptor
@@ -8,9 +8,10 @@
 //! ```
 //!
 //! The link key is HMAC(job key, purpose from to), so a proof for one pair of ranks proves nothing
-//! to another pair. Each proof covers the whole hello: the protocol, the ranks and what the hello is
-//! about. It also covers the nonces of both ends, so nobody can use it a second time. HMAC is over
-//! SHA-256, and comparison takes constant time. The proofs do not cover or encrypt what follows them.
+//! to another pair. Each proof covers the whole hello: the protocol, the ranks, the subject. It
+//! also covers the nonces of both ends, so nobody can use it a second time. HMAC is over SHA-256,
+//! and comparison takes constant time. The proofs neither cover nor encrypt the bytes that follow
+//! them.
 
 use std::io;
 
@@ -47,7 +48,7 @@ pub(crate) struct Hello {
     pub(crate) from: Rank,
     /// The rank that should accept.
     pub(crate) to: Rank,
-    /// What the connection is about, as the protocol counts it.
+    /// The subject of the connection, in words of the protocol.
     pub(crate) about: [u32; 2],
     nonce: [u8; NONCE_BYTES],
 }
@@ -292,5 +293,17 @@ mod tests {
         let proof = key.answer(&hello(), &challenge).unwrap();
         let reflected = [&challenge[..NONCE_BYTES], &proof].concat();
         assert_eq!(key.answer(&hello(), &reflected), None, "reflected");
+    }
+
+    #[test]
+    fn a_key_is_good_for_one_purpose_and_one_pair_of_ranks_only() {
+        let key = JobKey::new([1; 32]);
+        let made = |purpose: &[u8], from, to| {
+            key.keyed(purpose, Rank(from), Rank(to)).finalize().into_bytes()
+        };
+        let known = made(b"one", 3, 4);
+        for other in [made(b"two", 3, 4), made(b"one", 2, 4), made(b"one", 3, 5)] {
+            assert_ne!(known, other);
+        }
     }
 }

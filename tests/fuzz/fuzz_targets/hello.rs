@@ -1,4 +1,4 @@
-//! The first bytes on a connection between ranks, from whoever found the port or the socket.
+//! The first bytes that an unauthenticated peer writes on a connection between ranks.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! What another process of the host writes: its address, and the ring it fills.
+//! The address that another process of the host publishes, and the ring that it fills.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

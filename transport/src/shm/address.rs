@@ -23,19 +23,10 @@ pub(super) struct Address {
 /// the same host, user and network namespace (which abstract socket names belong to).
 #[must_use]
 pub fn same_host(one: &str, other: &str) -> bool {
-    match (halves(one), halves(other)) {
-        (Some((one, _)), Some((other, _))) => one == other,
+    match (Address::parse(one), Address::parse(other)) {
+        (Some(one), Some(other)) => one.host == other.host,
         _ => false,
     }
-}
-
-/// Host and name of an address, if it is one.
-fn halves(address: &str) -> Option<(&str, &str)> {
-    let (host, name) = address.split_once('.')?;
-    let is_half = |half: &str| {
-        half.len() == 2 * HALF_BYTES && half.bytes().all(|byte| byte.is_ascii_hexdigit())
-    };
-    (is_half(host) && is_half(name)).then_some((host, name))
 }
 
 impl Address {
@@ -46,8 +37,12 @@ impl Address {
     }
 
     pub(super) fn parse(address: &str) -> Option<Self> {
-        let (host, name) = halves(address)?;
-        Some(Self { host: host.to_owned(), name: name.to_owned() })
+        let (host, name) = address.split_once('.')?;
+        let is_half = |half: &str| {
+            half.len() == 2 * HALF_BYTES && half.bytes().all(|byte| byte.is_ascii_hexdigit())
+        };
+        let is_address = is_half(host) && is_half(name);
+        is_address.then(|| Self { host: host.to_owned(), name: name.to_owned() })
     }
 
     /// Where the rank listens until the ranks have met.

@@ -10,7 +10,6 @@ use std::time::Instant;
 
 use ringfold_types::Rank;
 
-use super::connect::Offers;
 use super::segment::Geometry;
 use crate::proof::{
     CHALLENGE_BYTES, Challenged, HELLO_BYTES, Hello, JobKey, PROOF_BYTES, Protocol,
@@ -28,14 +27,13 @@ const WELCOME: [u8; 8] = *b"RFwelcom";
 pub(super) struct Host {
     pub(super) key: JobKey,
     pub(super) rank: Rank,
-    pub(super) offers: Offers,
     /// All ranks of the host, in order, this one among them.
     pub(super) ranks: Vec<Rank>,
     pub(super) geometry: Geometry,
 }
 
 impl Host {
-    /// What all hellos of the host's ranks are about: its lanes, and its ranks.
+    /// The subject of all hellos between the host's ranks: its lanes, and its ranks.
     fn about(&self) -> [u32; 2] {
         let Geometry { ranks, lanes } = self.geometry;
         [lanes, ranks].map(|n| u32::try_from(n).unwrap_or(u32::MAX))

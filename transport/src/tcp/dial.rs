@@ -9,11 +9,10 @@ use ringfold_types::limits::{HANDSHAKE_MS, ROUTE_MS};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use super::Liveness;
 use super::broken::Broken;
 use super::hello::{WELCOME, hello};
 use super::route::Route;
-use super::socket::{EVENTS_OF_LINKS, Read, connecting, read, write};
+use super::socket::{EVENTS_OF_LINKS, Liveness, Read, connecting, read, write};
 use crate::contract::Link;
 use crate::proof::{CHALLENGE_BYTES, HELLO_BYTES, Hello, JobKey};
 
@@ -54,9 +53,9 @@ enum Stage {
     /// Begins at the next `advance`, but not before that time.
     Idle(Option<Instant>),
     /// On its way since then, to say hello.
-    Connecting(OwnedFd, Hello, Instant),
+    Connecting { socket: OwnedFd, hello: Hello, since: Instant },
     /// Has said hello; so many bytes of the challenge have arrived.
-    Challenged(OwnedFd, Hello, [u8; CHALLENGE_BYTES], usize),
+    Challenged { socket: OwnedFd, hello: Hello, challenge: [u8; CHALLENGE_BYTES], arrived: usize },
     /// Has proven itself.
     Proven(OwnedFd),
     /// Was welcomed.
@@ -70,7 +69,7 @@ impl Dial {
 
     /// Whether `advance` must be called as time passes, events or not.
     pub(super) const fn is_timed(&self) -> bool {
-        matches!(self.stage, Stage::Idle(_) | Stage::Connecting(..))
+        matches!(self.stage, Stage::Idle(_) | Stage::Connecting { .. })
     }
 
     /// Whether the peer may already have taken this connection for the link.
@@ -85,18 +84,21 @@ impl Dial {
             let next = match &mut self.stage {
                 Stage::Idle(Some(time)) if Instant::now() < *time => return Ok(None),
                 Stage::Idle(_) => self.dial(dialer)?,
-                Stage::Connecting(socket, hello, since) => match write(&*socket, &hello.encode()) {
-                    Ok(HELLO_BYTES) => {
-                        let hello = *hello;
-                        let nothing = [0; CHALLENGE_BYTES];
-                        self.step(|socket| Stage::Challenged(socket, hello, nothing, 0))
+                Stage::Connecting { socket, hello, since } => {
+                    match write(&*socket, &hello.encode()) {
+                        Ok(HELLO_BYTES) => {
+                            let (hello, challenge) = (*hello, [0; CHALLENGE_BYTES]);
+                            let next =
+                                |socket| Stage::Challenged { socket, hello, challenge, arrived: 0 };
+                            self.step(next)
+                        }
+                        Ok(0) if since.elapsed() < patience => return Ok(None),
+                        Ok(0) => self.retry(Broken::Unreachable(Errno::TIMEDOUT))?,
+                        Ok(_) => return Err(Broken::Protocol("no room for a hello")),
+                        Err(errno) => self.retry(Broken::Unreachable(errno))?,
                     }
-                    Ok(0) if since.elapsed() < patience => return Ok(None),
-                    Ok(0) => self.retry(Broken::Unreachable(Errno::TIMEDOUT))?,
-                    Ok(_) => return Err(Broken::Protocol("no room for a hello")),
-                    Err(errno) => self.retry(Broken::Unreachable(errno))?,
-                },
-                Stage::Challenged(socket, hello, challenge, arrived) => {
+                }
+                Stage::Challenged { socket, hello, challenge, arrived } => {
                     match read(&*socket, &mut challenge[*arrived..]) {
                         Ok(Read::NotYet) => return Ok(None),
                         Ok(Read::Bytes(bytes)) => {
@@ -148,7 +150,7 @@ impl Dial {
             Ok(socket) => {
                 let data = epoll::EventData::new_u64(dialer.token);
                 epoll::add(dialer.epoll, &socket, data, EVENTS_OF_LINKS)?;
-                Ok(Stage::Connecting(socket, hello, Instant::now()))
+                Ok(Stage::Connecting { socket, hello, since: Instant::now() })
             }
             Err(errno) => self.retry(Broken::Unreachable(errno)),
         }
@@ -157,8 +159,8 @@ impl Dial {
     /// The stage that follows, with the same socket.
     fn step(&mut self, next: impl FnOnce(OwnedFd) -> Stage) -> Stage {
         match std::mem::replace(&mut self.stage, Stage::Idle(None)) {
-            Stage::Connecting(socket, ..)
-            | Stage::Challenged(socket, ..)
+            Stage::Connecting { socket, .. }
+            | Stage::Challenged { socket, .. }
             | Stage::Proven(socket)
             | Stage::Open(socket) => next(socket),
             idle @ Stage::Idle(_) => idle,

@@ -1,5 +1,5 @@
-//! What a data connection says of itself before it carries data: `crate::proof` about a lane, and
-//! one byte of welcome.
+//! The first words on a data connection: a handshake of `crate::proof` about a lane, and one byte
+//! of welcome.
 
 use std::io;
 

@@ -10,23 +10,20 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-use ringfold_types::limits::{LANES_MAX, RDMA_IDLE_BYTES, RDMA_RING_BYTES};
+use ringfold_types::limits::{LANES_MAX, RDMA_IDLE_BYTES};
 use ringfold_types::{Lane, Rank};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use self::contact::Contact;
 use super::Settings;
 use super::budget::Budget;
-use super::geometry::SHORT_BYTES;
 use super::outages::{Outages, log};
 use super::peer::{Fault, Own, Peer};
 use super::rail::{Rail, Rails};
 use super::registry::Registry;
 use super::sys::{Completion, Pages, Placement};
 use super::talk::Between;
-use crate::contract::{
-    Capabilities, Fragment, Link, LinkError, Received, RegisteredMemory, Transport,
-};
+use crate::contract::{Fragment, Link, LinkError, Received, RegisteredMemory, Transport};
 use crate::proof::JobKey;
 use crate::sys::Bell;
 use crate::tcp::Tcp;
@@ -340,15 +337,6 @@ impl Rdma {
 impl Transport for Rdma {
     fn name(&self) -> &'static str {
         NAME
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            inline_bytes: SHORT_BYTES,
-            window_bytes: RDMA_RING_BYTES,
-            // The device of either end has a part in it.
-            shares_memory: false,
-        }
     }
 
     fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {

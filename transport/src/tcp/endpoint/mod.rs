@@ -7,21 +7,21 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use ringfold_types::limits::{HANDSHAKE_MS, LINK_BYTES_MIN};
+use ringfold_types::limits::HANDSHAKE_MS;
 use ringfold_types::{Lane, Rank};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
-use crate::contract::{Capabilities, Fragment, Link, LinkError, Received, Transport};
+use crate::contract::{Fragment, Link, LinkError, Received, Transport};
 use crate::proof::JobKey;
-use crate::tcp::Liveness;
 use crate::tcp::bell::Bell;
 use crate::tcp::broken::Broken;
 use crate::tcp::connection::Connection;
 use crate::tcp::dial::Dialer;
 use crate::tcp::greeting::Greetings;
 use crate::tcp::route::Ways;
+use crate::tcp::socket::Liveness;
 use crate::tcp::strangers::Strangers;
 use crate::tcp::ticker::Ticker;
 use crate::tcp::token::Token;
@@ -366,14 +366,6 @@ impl Tcp {
 impl Transport for Tcp {
     fn name(&self) -> &'static str {
         "tcp"
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            inline_bytes: LINK_BYTES_MIN,
-            window_bytes: LINK_BYTES_MIN,
-            shares_memory: false,
-        }
     }
 
     fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
