@@ -3,6 +3,7 @@
 //! * `contract`: the `Transport` trait, its extensions and their values, which everything above
 //!   sees;
 //! * `sys`: the edge to the operating system, and memory that the contract hands out;
+//! * `proof`: how two ranks that connect prove to each other that they belong to the job;
 //! * `local`: ranks are threads of one process;
 //! * `shm`: ranks are processes of one host;
 //! * `tcp`: ranks have a network between them;
@@ -15,6 +16,7 @@ mod contract;
 pub mod layer;
 pub mod local;
 mod overflow;
+mod proof;
 pub mod rdma;
 pub mod shm;
 mod sys;
@@ -22,9 +24,11 @@ pub mod tcp;
 pub mod trial;
 
 pub use contract::{
-    Capabilities, EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, LinkFault, Received,
-    RegisteredMemory, Rendezvous, SharedMemory, Transport,
+    EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, LinkFault, Received, RegisteredMemory,
+    Rendezvous, SharedMemory, Transport,
 };
+#[doc(hidden)]
+pub use proof::decode_hello;
 #[doc(hidden)]
 pub use sys::fork_for_test;
 pub use sys::{

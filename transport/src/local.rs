@@ -13,7 +13,7 @@ use ringfold_types::limits::{FRAGMENT_ALIGN, FRAME_BYTES_MAX, LANES_MAX};
 use ringfold_types::{Lane, Rank};
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::contract::{Capabilities, Fragment, Link, LinkError, LinkFault, Transport};
+use crate::contract::{Fragment, Link, LinkError, LinkFault, Transport};
 
 /// Bytes that a link accepts before the peer consumes any.
 const WINDOW_BYTES: usize = 256 * 1024;
@@ -23,8 +23,8 @@ const WINDOW_BYTES: usize = 256 * 1024;
 pub struct Local {
     mesh: Arc<Mesh>,
     rank: Rank,
-    /// Per link, what has arrived: tag, bytes, and how many of those were consumed.
-    arrived: Vec<VecDeque<(u32, Vec<u8>, usize)>>,
+    /// Per link, the messages that have arrived.
+    arrived: Vec<VecDeque<Arrived>>,
     /// Per peer, whether it is gone and all it sent is in `arrived`.
     gone: Vec<bool>,
 }
@@ -43,6 +43,13 @@ struct Inbox {
     owner_gone: AtomicBool,
     armed: AtomicBool,
     bell: OwnedFd,
+}
+
+#[derive(Debug)]
+struct Arrived {
+    tag: u32,
+    bytes: Vec<u8>,
+    consumed: usize,
 }
 
 #[derive(Debug)]
@@ -113,10 +120,6 @@ impl Transport for Local {
         "local"
     }
 
-    fn capabilities(&self) -> Capabilities {
-        Capabilities { inline_bytes: 0, window_bytes: WINDOW_BYTES, shares_memory: false }
-    }
-
     fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
         let Link { peer, lane } = link;
         let inbox = &self.mesh.inboxes[peer.index()];
@@ -144,7 +147,7 @@ impl Transport for Local {
 
     fn readable(&self, link: Link) -> Result<Option<Fragment<'_>>, LinkError> {
         match self.arrived[slot(link)].front() {
-            Some((tag, bytes, consumed)) => {
+            Some(Arrived { tag, bytes, consumed }) => {
                 Ok(Some(Fragment { tag: *tag, bytes: &bytes[*consumed..] }))
             }
             None if self.gone[link.peer.index()] => Err(self.closed(link)),
@@ -157,10 +160,10 @@ impl Transport for Local {
             return;
         }
         let queue = &mut self.arrived[slot(link)];
-        let (_, front, consumed) = queue.front_mut().expect("something was readable");
-        *consumed += bytes;
-        assert!(*consumed <= front.len(), "consumed more than was readable");
-        if *consumed == front.len() {
+        let front = queue.front_mut().expect("something was readable");
+        front.consumed += bytes;
+        assert!(front.consumed <= front.bytes.len(), "consumed more than was readable");
+        if front.consumed == front.bytes.len() {
             queue.pop_front();
         }
         let under_way = self.mesh.under_way(link.peer, self.rank, link.lane);
@@ -180,7 +183,8 @@ impl Transport for Local {
         if inbox.waiting.load(Ordering::Acquire) > 0 {
             let mut parcels = inbox.parcels.lock().unwrap_or_else(PoisonError::into_inner);
             for Parcel { from, lane, tag, bytes } in parcels.drain(..) {
-                self.arrived[slot(Link { peer: from, lane })].push_back((tag, bytes, 0));
+                let arrived = Arrived { tag, bytes, consumed: 0 };
+                self.arrived[slot(Link { peer: from, lane })].push_back(arrived);
             }
             inbox.waiting.store(0, Ordering::Release);
             moved = true;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use ringfold_transport::local::Local;
-use ringfold_transport::{Capabilities, Fragment, Link, LinkError, Transport};
+use ringfold_transport::{Fragment, Link, LinkError, Transport};
 use ringfold_types::{Rank, ReduceOp};
 
 use crate::config::Config;
@@ -25,10 +25,6 @@ struct Panicking {
 impl Transport for Panicking {
     fn name(&self) -> &'static str {
         self.inner.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
     }
 
     fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {

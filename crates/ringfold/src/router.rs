@@ -79,10 +79,9 @@ impl Router {
         self.names[peer.index()]
     }
 
-    /// Whether all peers write straight into this rank's memory, so that looking for what has
-    /// arrived costs next to nothing.
+    /// Whether all peers share memory with this rank: to look for messages costs next to nothing.
     pub(crate) fn shares_memory(&self) -> bool {
-        self.transports.iter().all(|via| via.capabilities().shares_memory)
+        self.transports.iter().all(|via| matches!(via, Via::Memory(_)))
     }
 
     /// Whether a peer may be copying what was offered to it.

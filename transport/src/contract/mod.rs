@@ -28,4 +28,4 @@ pub use link::{Fragment, Link, Received};
 pub use registered::RegisteredMemory;
 pub use rendezvous::Rendezvous;
 pub use shared::SharedMemory;
-pub use transport::{Capabilities, EXCHANGE_BYTES, Exchanged, Transport};
+pub use transport::{EXCHANGE_BYTES, Exchanged, Transport};

@@ -8,7 +8,8 @@ use super::error::LinkError;
 use super::transport::Transport;
 use crate::sys::Window;
 
-/// A transport whose peers all map memory that this rank maps too.
+/// A transport whose peers all map memory that this rank maps too. `readable` lends bytes where the
+/// peer's own stores brought them, so to look again costs next to nothing.
 ///
 /// A *window* is a buffer of which every rank has a part, mapped by all. All ranks make the same
 /// windows, in the same order, one after the other. A *signal* goes to all peers at once, under a

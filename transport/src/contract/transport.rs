@@ -23,20 +23,6 @@ pub enum Exchanged {
     Both,
 }
 
-/// What a transport can do, with units.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capabilities {
-    /// Largest message, in bytes, that travels with its own notification and so costs one
-    /// hand-over.
-    pub inline_bytes: usize,
-    /// Bytes that `send` accepts before the peer consumes any; at least `limits::LINK_BYTES_MIN`.
-    /// Of messages that stay where they are, and are longer than that, none.
-    pub window_bytes: usize,
-    /// Whether `readable` lends memory that the peer's own stores reached, with neither a kernel
-    /// nor a device between, so that to look again costs next to nothing.
-    pub shares_memory: bool,
-}
-
 /// A way to move bytes between this rank and others.
 ///
 /// One thread uses a transport at a time. Peers are never trusted: what they write may cost an
@@ -45,18 +31,17 @@ pub trait Transport: Send + fmt::Debug {
     /// The name, as in `tcp`, for logs and errors.
     fn name(&self) -> &'static str;
 
-    /// What it can do. Constant over the transport's life.
-    fn capabilities(&self) -> Capabilities;
-
     /// Offers `bytes` (not empty) to the peer, marked `tag`, and returns how many from the front
     /// were accepted; those may be overwritten at once. The count is a multiple of
     /// `limits::FRAGMENT_ALIGN` unless it is all. Where it is not all, the next `send` on this link
-    /// must offer the rest under the same tag. Until all is accepted, or `withdraw` was called, the
-    /// peer or a device may read the rest where it is, by its address. If the rest changes or is
-    /// freed, the peer gets whatever lies there, or its link fails. This process is not harmed: it
-    /// reads `bytes` itself during the call only. Connects the link on first use, and may wait
-    /// for a moment for the peer to say where it wants the bytes, unless the caller has called
-    /// `arm`; so 0 may also mean "not yet".
+    /// must offer the rest under the same tag. A link accepts at least `limits::LINK_BYTES_MIN`
+    /// bytes before the peer consumes any, unless a message is longer than that: of such a message
+    /// it may accept nothing before its receiver takes some. Until all is accepted, or `withdraw`
+    /// was called, the peer or a device may read the rest where it is, by its address. If the rest
+    /// changes or is freed, the peer gets whatever lies there, or its link fails. This process is
+    /// not harmed: it reads `bytes` itself during the call only. Connects the link on first use,
+    /// and may wait for a moment for the peer to say where it wants the bytes, unless the caller
+    /// has called `arm`; so 0 may also mean "not yet".
     ///
     /// # Errors
     /// The link is unusable from now on; the error names the peer.

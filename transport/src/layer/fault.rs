@@ -6,8 +6,7 @@ use std::os::fd::BorrowedFd;
 use ringfold_types::limits::{FRAGMENT_ALIGN, LINK_BYTES_MIN};
 
 use crate::contract::{
-    Capabilities, Fragment, Link, LinkError, LinkFault, Received, RegisteredMemory, Rendezvous,
-    Transport,
+    Fragment, Link, LinkError, LinkFault, Received, RegisteredMemory, Rendezvous, Transport,
 };
 
 /// Polls that what has arrived may stay hidden for.
@@ -149,10 +148,6 @@ impl<T: Transport> Fault<T> {
 impl<T: Transport> Transport for Fault<T> {
     fn name(&self) -> &'static str {
         self.inner.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
     }
 
     fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {

@@ -10,8 +10,8 @@ mod trace;
 use std::os::fd::BorrowedFd;
 
 use crate::contract::{
-    Capabilities, EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, Received, RegisteredMemory,
-    Rendezvous, Transport,
+    EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, Received, RegisteredMemory, Rendezvous,
+    Transport,
 };
 
 pub use fault::{End, Fault, How, Plan};
@@ -22,10 +22,6 @@ pub use trace::{Counts, Trace};
 impl Transport for Box<dyn Transport> {
     fn name(&self) -> &'static str {
         (**self).name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        (**self).capabilities()
     }
 
     fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {

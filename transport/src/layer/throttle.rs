@@ -14,7 +14,7 @@ use rustix::time::{
 };
 
 use crate::contract::{
-    Capabilities, Fragment, Link, LinkError, Received, RegisteredMemory, Rendezvous, Transport,
+    Fragment, Link, LinkError, Received, RegisteredMemory, Rendezvous, Transport,
 };
 
 /// How much each link may carry.
@@ -90,10 +90,6 @@ impl<T: Transport> Throttle<T> {
 impl<T: Transport> Transport for Throttle<T> {
     fn name(&self) -> &'static str {
         self.inner.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
     }
 
     fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {

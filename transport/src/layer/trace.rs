@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
 use crate::contract::{
-    Capabilities, Fragment, Link, LinkError, Received, RegisteredMemory, Rendezvous, Transport,
+    Fragment, Link, LinkError, Received, RegisteredMemory, Rendezvous, Transport,
 };
 
 /// A transport whose traffic is logged at the level `TRACE`, and counted.
@@ -52,10 +52,6 @@ impl<T: Transport> Trace<T> {
 impl<T: Transport> Transport for Trace<T> {
     fn name(&self) -> &'static str {
         self.inner.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
     }
 
     fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {

@@ -11,7 +11,7 @@ use super::ring::geometry::Number;
 use super::ring::inbound::Inbound;
 use super::ring::invitation::{self, Invitation};
 use super::sys::Inbox;
-use crate::tcp::proof::JobKey;
+use crate::proof::JobKey;
 
 /// Bytes of a message.
 pub const MESSAGE_BYTES: usize = message::MESSAGE_BYTES;

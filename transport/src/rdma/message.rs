@@ -27,7 +27,7 @@ use super::card::{RAIL_BYTES, RailCard};
 use super::nameplate::{Nameplate, PLATE_BYTES};
 use super::ring::geometry::{HEADER_BYTES, Number};
 use super::sys::{Mr, Target, Ticket};
-use crate::tcp::proof::JobKey;
+use crate::proof::JobKey;
 
 /// Bytes of a message,
 pub(super) const MESSAGE_BYTES: usize = 512;

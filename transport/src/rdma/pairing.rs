@@ -190,9 +190,9 @@ mod tests {
     use ringfold_types::limits::RAILS_MAX;
 
     use super::*;
+    use crate::proof::JobKey;
     use crate::rdma::card::{Label, digest};
     use crate::rdma::message::{Context, Message};
-    use crate::tcp::proof::JobKey;
 
     fn roce(third: u8, last: u8) -> RailCard {
         let mut gid = [0; 16];

@@ -6,8 +6,8 @@ use ringfold_types::{Lane, Rank};
 use super::message::{BadMessage, Context, Load, MESSAGE_BYTES, Message};
 use super::peer::{Fault, Peer};
 use crate::contract::{Link, LinkFault, Received, Transport as _};
+use crate::proof::JobKey;
 use crate::tcp::Tcp;
-use crate::tcp::proof::JobKey;
 
 /// Marks bytes of messages.
 const TAG: u32 = u32::from_le_bytes(*b"RFrd");

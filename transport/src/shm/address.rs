@@ -7,6 +7,8 @@ use std::os::unix::fs::MetadataExt as _;
 use rustix::net::SocketAddrUnix;
 use sha2::{Digest as _, Sha256};
 
+use crate::sys::random;
+
 /// Bytes of either half of an address, before they are written as hexadecimal digits.
 const HALF_BYTES: usize = 16;
 
@@ -21,32 +23,26 @@ pub(super) struct Address {
 /// the same host, user and network namespace (which abstract socket names belong to).
 #[must_use]
 pub fn same_host(one: &str, other: &str) -> bool {
-    match (halves(one), halves(other)) {
-        (Some((one, _)), Some((other, _))) => one == other,
+    match (Address::parse(one), Address::parse(other)) {
+        (Some(one), Some(other)) => one.host == other.host,
         _ => false,
     }
-}
-
-/// Host and name of an address, if it is one.
-fn halves(address: &str) -> Option<(&str, &str)> {
-    let (host, name) = address.split_once('.')?;
-    let is_half = |half: &str| {
-        half.len() == 2 * HALF_BYTES && half.bytes().all(|byte| byte.is_ascii_hexdigit())
-    };
-    (is_half(host) && is_half(name)).then_some((host, name))
 }
 
 impl Address {
     /// A fresh address of this process.
     pub(super) fn fresh() -> io::Result<Self> {
-        let mut name = [0; HALF_BYTES];
-        getrandom::fill(&mut name).map_err(|error| io::Error::other(error.to_string()))?;
+        let name: [u8; HALF_BYTES] = random()?;
         Ok(Self { host: this_host(), name: hexadecimal(&name) })
     }
 
     pub(super) fn parse(address: &str) -> Option<Self> {
-        let (host, name) = halves(address)?;
-        Some(Self { host: host.to_owned(), name: name.to_owned() })
+        let (host, name) = address.split_once('.')?;
+        let is_half = |half: &str| {
+            half.len() == 2 * HALF_BYTES && half.bytes().all(|byte| byte.is_ascii_hexdigit())
+        };
+        let is_address = is_half(host) && is_half(name);
+        is_address.then(|| Self { host: host.to_owned(), name: name.to_owned() })
     }
 
     /// Where the rank listens until the ranks have met.

@@ -8,30 +8,11 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt as _;
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::slot::Slot;
+use super::slot::{Namespace, Slot, Token};
 use crate::sys::read_process;
-
-/// Where process numbers mean the same; 0 if that is not known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Namespace(pub(super) u64);
-
-impl Namespace {
-    /// That of this process.
-    pub(super) fn own() -> Self {
-        Self(std::fs::metadata("/proc/self/ns/pid").map_or(0, |file| file.ino()))
-    }
-}
-
-/// A number that a rank draws, and where it lies in the rank's own memory.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Token {
-    pub(super) at: usize,
-    pub(super) value: [u8; 16],
-}
 
 /// A peer's process.
 #[derive(Clone, Copy, Debug)]
@@ -44,8 +25,8 @@ impl Process {
     /// The process that signed `slot`, if its memory may be read from namespace `own`; `None` if
     /// no process has signed it yet.
     pub(super) fn find(slot: &Slot, own: Namespace) -> Option<io::Result<Self>> {
-        let (number, namespace, token) = slot.signed()?;
-        Some(Self::try_out(number, token, own == namespace && own.0 != 0))
+        let signature = slot.signed()?;
+        Some(Self::try_out(signature.process, signature.token, signature.is_of(own)))
     }
 
     fn try_out(number: u32, token: Token, is_near: bool) -> io::Result<Self> {
@@ -80,9 +61,9 @@ impl Process {
 /// cannot be had: another namespace, no descriptor left, an old system. It is this process for
 /// ranks that are threads of one, which end by leaving.
 pub(super) fn watch(slot: &Slot, own: Namespace) -> Option<io::Result<OwnedFd>> {
-    let (number, namespace, _) = slot.signed()?;
-    let is_near = own == namespace && own.0 != 0 && number != std::process::id();
-    let number = Pid::from_raw(number.cast_signed()).filter(|_| is_near)?;
+    let signature = slot.signed()?;
+    let is_near = signature.is_of(own) && signature.process != std::process::id();
+    let number = Pid::from_raw(signature.process.cast_signed()).filter(|_| is_near)?;
     Some(pidfd_open(number, PidfdFlags::empty()).map_err(io::Error::from))
 }
 

@@ -14,12 +14,12 @@ use rustix::net::{
     socket_with, sockopt,
 };
 
-use super::Shm;
 use super::address::Address;
+use super::endpoint::{Offers, Shm};
 use super::error::ConnectError;
 use super::handshake::{Flaw, Handshake, Host, Outcome};
-use super::proof::JobKey;
 use super::segment::{Geometry, Segment};
+use crate::proof::JobKey;
 use crate::sys::NamedBell;
 
 /// Connections that the kernel keeps for us before we take them.
@@ -28,20 +28,6 @@ const BACKLOG: i32 = 4096;
 const RETRY: Duration = Duration::from_millis(2);
 /// And at most, where the lowest rank has closed the connection again and again.
 const RETRY_MAX: Duration = Duration::from_millis(500);
-
-/// Which messages stay where they are until their receivers copy them from there, where the system
-/// lets them read this process's memory (cross-memory attach). None does that is no longer than
-/// `limits::LINK_BYTES_MIN`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Offers {
-    /// None, and none are taken so from peers.
-    Never,
-    /// Those that `Transport::offer` is called for.
-    #[default]
-    Asked,
-    /// All of so many bytes and more.
-    From(usize),
-}
 
 /// Who this rank is.
 #[derive(Clone)]
@@ -77,12 +63,12 @@ pub struct Pending {
     bell: NamedBell,
 }
 
-impl Pending {
-    /// Begins to listen. Does not block.
+impl Shm {
+    /// Begins to listen for the host's other ranks. Does not block.
     ///
     /// # Errors
     /// The system gives no socket, or `config.lanes` is 0 or beyond `limits::LANES_MAX`.
-    pub(super) fn listen(config: Config) -> io::Result<Self> {
+    pub fn listen(config: Config) -> io::Result<Pending> {
         let Config { key, rank, lanes, offers } = config;
         if lanes == 0 || lanes > LANES_MAX {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "lanes beyond the limit"));
@@ -92,9 +78,11 @@ impl Pending {
         bind(&listener, &address.socket()?)?;
         listen(&listener, BACKLOG)?;
         let bell = NamedBell::new(&address.bell()?)?;
-        Ok(Self { key: JobKey::new(key), rank, lanes, offers, address, listener, bell })
+        Ok(Pending { key: JobKey::new(key), rank, lanes, offers, address, listener, bell })
     }
+}
 
+impl Pending {
     /// What peers need to find this rank: at most 80 printable ASCII characters, to be published to
     /// them as they are. `same_host` says which of the peers' are within reach.
     #[must_use]
@@ -127,7 +115,7 @@ impl Pending {
         let addresses: Vec<Address> = addresses.collect::<Result<_, _>>()?;
         let geometry = Geometry { ranks: ranks.len(), lanes };
         let (lowest, door) = (ranks[0], addresses[0].socket()?);
-        let host = Host { key, rank, offers, ranks, geometry };
+        let host = Host { key, rank, ranks, geometry };
         let segment = if lowest == rank {
             let segment = Segment::create(geometry)?;
             Meeting::new(&host, listener, &segment).run(deadline)?;
@@ -138,7 +126,7 @@ impl Pending {
             Segment::open(file, geometry)
                 .map_err(|source| ConnectError::Unreachable { peer: lowest, source })?
         };
-        Ok(Shm::new(host, segment, &addresses, bell)?)
+        Ok(Shm::new(host, offers, segment, &addresses, bell)?)
     }
 }
 

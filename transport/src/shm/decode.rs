@@ -6,15 +6,8 @@ use std::io;
 use rustix::io::pwrite;
 
 use super::address::same_host;
-use super::proof::Hello;
 use super::ring::RING_BYTES;
 use super::segment::{Geometry, Segment};
-
-/// The first words of a connection that the bytes are, written once more.
-#[must_use]
-pub fn hello(bytes: &[u8]) -> Option<Vec<u8>> {
-    Hello::decode(bytes).map(|hello| hello.encode().to_vec())
-}
 
 /// Whether the text is an address.
 #[must_use]

@@ -5,9 +5,11 @@ use std::io;
 
 use ringfold_types::Rank;
 
-use super::NAME;
 use super::ring::Broken;
 use crate::contract::{Link, LinkError, LinkFault};
+
+/// The transport's name.
+pub(super) const NAME: &str = "shm";
 
 /// The ranks of this host are not connected, and why.
 #[derive(Debug, thiserror::Error)]

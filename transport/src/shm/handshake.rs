@@ -1,4 +1,8 @@
-//! One conversation between a rank and the lowest of its host, step by step as its messages arrive.
+//! One conversation between a rank and the lowest of its host, step by step as its messages arrive:
+//! hello, challenge and proof as in `crate::proof`, and a welcome with the memory.
+//!
+//! The kernel keeps message boundaries, and nobody stands between two ends of a Unix socket, so the
+//! proofs cover who speaks, not every byte. Descriptors go only to a peer that has proven itself.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -6,22 +10,34 @@ use std::time::Instant;
 
 use ringfold_types::Rank;
 
-use super::connect::Offers;
-use super::proof::{
-    CHALLENGE_BYTES, HELLO_BYTES, Hello, JobKey, NONCE_BYTES, PROOF_BYTES, Side, WELCOME,
-};
 use super::segment::Geometry;
+use crate::proof::{
+    CHALLENGE_BYTES, Challenged, HELLO_BYTES, Hello, JobKey, PROOF_BYTES, Protocol,
+};
 use crate::sys::{receive, transmit};
+
+/// The version counts the layout of segments, rings and windows, too.
+pub(super) const PROTOCOL: Protocol = Protocol { magic: *b"RFsh", version: 7 };
+/// The message that brings the memory. Each message of a conversation has a length of its own, so
+/// that none passes for another.
+const WELCOME: [u8; 8] = *b"RFwelcom";
 
 /// This rank's knowledge of its host.
 #[derive(Debug)]
 pub(super) struct Host {
     pub(super) key: JobKey,
     pub(super) rank: Rank,
-    pub(super) offers: Offers,
     /// All ranks of the host, in order, this one among them.
     pub(super) ranks: Vec<Rank>,
     pub(super) geometry: Geometry,
+}
+
+impl Host {
+    /// The subject of all hellos between the host's ranks: its lanes, and its ranks.
+    fn about(&self) -> [u32; 2] {
+        let Geometry { ranks, lanes } = self.geometry;
+        [lanes, ranks].map(|n| u32::try_from(n).unwrap_or(u32::MAX))
+    }
 }
 
 /// Why a conversation ended early.
@@ -51,7 +67,7 @@ enum Stage {
     /// Someone came.
     Hello,
     /// Someone said who it is.
-    Proof { hello: Hello, nonce: [u8; NONCE_BYTES] },
+    Proof(Challenged),
     /// A peer has proven itself, and the system has not taken the memory for it yet.
     Owing { peer: Rank },
     /// We said who we are.
@@ -77,9 +93,7 @@ impl Handshake {
 
     /// We connected to `peer`.
     pub(super) fn open(socket: OwnedFd, host: &Host, peer: Rank) -> Result<Self, Flaw> {
-        let Geometry { ranks, lanes } = host.geometry;
-        let [lanes, ranks] = [lanes, ranks].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
-        let hello = Hello { from: host.rank, to: peer, lanes, ranks, nonce: nonce()? };
+        let hello = Hello::new(PROTOCOL, host.rank, peer, host.about())?;
         say(&socket, &hello.encode())?;
         Ok(Self { socket, stage: Stage::Challenge { hello }, expires: None })
     }
@@ -113,11 +127,11 @@ impl Handshake {
         let stage = match stage {
             Stage::Hello => challenge(&socket, host, message)?,
             Stage::Challenge { hello } => prove(&socket, host, &hello, message)?,
-            Stage::Proof { hello, nonce } => {
-                if !host.key.accepts(Side::Dialer, &hello, &nonce, message) {
+            Stage::Proof(challenged) => {
+                if !challenged.accepts(&host.key, message) {
                     return Err(Flaw::Unproven);
                 }
-                let peer = hello.from;
+                let peer = challenged.hello().from;
                 let owing = Self { socket, stage: Stage::Owing { peer }, expires };
                 return owing.pay(peer, memory);
             }
@@ -166,40 +180,27 @@ fn is_not_yet(error: &io::Error) -> bool {
 
 /// Answers a hello.
 fn challenge(socket: &OwnedFd, host: &Host, message: &[u8]) -> Result<Stage, Flaw> {
-    let hello = Hello::decode(message)
+    let hello = Hello::decode(PROTOCOL, message)
         .ok_or(Flaw::Protocol("not a ringfold rank, or one of another version"))?;
     let is_expected = hello.from > host.rank && host.ranks.binary_search(&hello.from).is_ok();
     if hello.to != host.rank || !is_expected {
         return Err(Flaw::Protocol("a rank that is not expected here"));
     }
-    let Geometry { ranks, lanes } = host.geometry;
-    if usize::try_from(hello.lanes) != Ok(lanes) || usize::try_from(hello.ranks) != Ok(ranks) {
+    if hello.about != host.about() {
         return Err(Flaw::Protocol("a different number of lanes, or of ranks of this host"));
     }
-    let nonce = nonce()?;
-    let mut reply = [0; CHALLENGE_BYTES];
-    reply[..NONCE_BYTES].copy_from_slice(&nonce);
-    reply[NONCE_BYTES..].copy_from_slice(&host.key.prove(Side::Listener, &hello, &nonce));
-    transmit(socket, &reply, &[])?;
-    Ok(Stage::Proof { hello, nonce })
+    let challenged = Challenged::new(hello)?;
+    transmit(socket, &challenged.challenge(&host.key), &[])?;
+    Ok(Stage::Proof(challenged))
 }
 
 /// Answers a challenge.
 fn prove(socket: &OwnedFd, host: &Host, hello: &Hello, message: &[u8]) -> Result<Stage, Flaw> {
-    let Some((nonce, proof)) = message.split_first_chunk::<NONCE_BYTES>() else {
+    if message.len() != CHALLENGE_BYTES {
         return Err(Flaw::Protocol("a challenge of the wrong length"));
-    };
-    if !host.key.accepts(Side::Listener, hello, nonce, proof) {
-        return Err(Flaw::Unproven);
     }
-    say(socket, &host.key.prove(Side::Dialer, hello, nonce))?;
+    say(socket, &host.key.answer(hello, message).ok_or(Flaw::Unproven)?)?;
     Ok(Stage::Welcome)
-}
-
-fn nonce() -> Result<[u8; NONCE_BYTES], Flaw> {
-    let mut nonce = [0; NONCE_BYTES];
-    getrandom::fill(&mut nonce).map_err(|error| io::Error::other(error.to_string()))?;
-    Ok(nonce)
 }
 
 const _: () = assert!(CHALLENGE_BYTES > HELLO_BYTES && CHALLENGE_BYTES > PROOF_BYTES);

@@ -14,13 +14,14 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
 use super::address::Address;
-use super::attach::{Namespace, Process, watch};
+use super::arena::Arena;
+use super::attach::{Process, watch};
+use super::endpoint::{End, NOWHERE, OWN_BELL, Offers, Peer, Shm};
 use super::error::{error, no_memory, unknown};
 use super::handshake::Host;
-use super::opening::Arena;
 use super::segment::Segment;
-use super::tell::{Hearer, Teller};
-use super::{End, NOWHERE, OWN_BELL, Offers, Peer, Shm};
+use super::signal::{Signaller, Signals};
+use super::slot::Namespace;
 use crate::contract::{Fragment, Link, LinkError, LinkFault};
 use crate::sys::NamedBell;
 
@@ -28,11 +29,12 @@ impl Shm {
     /// The end of a rank that has the host's memory. `addresses` are those of the host's ranks.
     pub(super) fn new(
         host: Host,
+        offers: Offers,
         segment: Segment,
         addresses: &[Address],
         bell: NamedBell,
     ) -> io::Result<Self> {
-        let Host { key: _, rank, offers, ranks, geometry } = host;
+        let Host { key: _, rank, ranks, geometry } = host;
         let wake = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&wake, &bell, epoll::EventData::new_u64(OWN_BELL), epoll::EventFlags::IN)?;
         let lanes = geometry.lanes;
@@ -44,7 +46,7 @@ impl Shm {
             peers.push(Peer {
                 rank: *rank,
                 slot: segment.slot(number as usize),
-                hearer: Hearer::new(),
+                signals: Signals::new(),
                 bell: address.bell()?,
                 has_ended: false,
                 watched: None,
@@ -71,7 +73,7 @@ impl Shm {
             windows: 0,
             arena: Arena::of(&segment),
             opening: None,
-            teller: Teller::new(slot.clone()),
+            signaller: Signaller::new(slot.clone()),
             slot,
             segment: Arc::new(segment),
             bell,

@@ -2,8 +2,8 @@
 
 use ringfold_types::limits::LINK_BYTES_MIN;
 
+use super::endpoint::{End, Offers, Shm};
 use super::error::{broken, error};
-use super::{End, Offers, Shm};
 use crate::contract::{Fragment, Link, LinkError, LinkFault};
 
 impl Shm {

@@ -4,7 +4,7 @@
 //! ```text
 //! 0     wake           1 while the rank sleeps or is about to; the peer that wakes it clears it
 //! 64    introductions  how often a peer has begun to use a link with the rank
-//! 128   board          how far the rank is: the last tells
+//! 128   flags          how far the rank is: its last signals
 //! 192   info           process, token, the window it has made last, whether it has left
 //! 256   introduced     one byte per peer: the lanes that this peer has begun to use
 //! ```
@@ -13,20 +13,20 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use ringfold_types::limits::{LANES_MAX, TELLS_MAX};
 
-use super::attach::{Namespace, Token};
-use crate::sys::Mapping;
+use crate::sys::{Mapping, random};
 
 /// Bytes of a slot, without one for each peer.
 pub(super) const SLOT_BYTES_MIN: usize = INTRODUCED_AT;
 
 const WAKE_AT: usize = 0;
 const INTRODUCTIONS_AT: usize = 64;
-const BOARD_AT: usize = 128;
+const FLAGS_AT: usize = 128;
 const LEFT_AT: usize = 192;
 const PROCESS_AT: usize = 196;
 const NAMESPACE_AT: usize = 200;
@@ -42,6 +42,40 @@ pub(super) struct Slot {
     memory: Arc<Mapping>,
     at: usize,
     bytes: usize,
+}
+
+/// Where process numbers mean the same; 0 if that is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Namespace(u64);
+
+impl Namespace {
+    /// That of this process.
+    pub(super) fn own() -> Self {
+        Self(std::fs::metadata("/proc/self/ns/pid").map_or(0, |file| file.ino()))
+    }
+}
+
+/// A number that a rank draws, and where it lies in the rank's own memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Token {
+    pub(super) at: usize,
+    pub(super) value: [u8; 16],
+}
+
+/// A process, as it has signed a slot.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Signature {
+    /// Its number, in its namespace.
+    pub(super) process: u32,
+    namespace: Namespace,
+    pub(super) token: Token,
+}
+
+impl Signature {
+    /// Whether the process number means the same in namespace `own`.
+    pub(super) fn is_of(&self, own: Namespace) -> bool {
+        self.namespace == own && own.0 != 0
+    }
 }
 
 /// A rank's report on a window.
@@ -82,11 +116,13 @@ impl Slot {
         unsafe { self.memory.base().add(self.at + INTRODUCED_AT + peer).cast().as_ref() }
     }
 
-    /// Where tell number `number` stands, and all whose numbers are multiples of `TELLS_MAX` away.
+    /// Where signal number `number` stands, and all whose numbers are multiples of `TELLS_MAX`
+    /// away.
     #[inline]
-    pub(super) fn board(&self, number: u32) -> &AtomicU64 {
-        let at = BOARD_AT + number as usize % TELLS_MAX * size_of::<AtomicU64>();
-        // SAFETY: within the slot, as the board is a line of it, and aligned; else as `introduced`.
+    pub(super) fn flag(&self, number: u32) -> &AtomicU64 {
+        let at = FLAGS_AT + number as usize % TELLS_MAX * size_of::<AtomicU64>();
+        // SAFETY: within the slot, as the flags are a line of it, and aligned; else as
+        // `introduced`.
         unsafe { self.memory.base().add(self.at + at).cast().as_ref() }
     }
 
@@ -99,8 +135,7 @@ impl Slot {
     /// Says which process this is, and in which namespace its number means something; and draws a
     /// token.
     pub(super) fn sign(&self, namespace: Namespace) -> io::Result<()> {
-        let mut value = [0; 16];
-        getrandom::fill(&mut value).map_err(|error| io::Error::other(error.to_string()))?;
+        let value: [u8; 16] = random()?;
         let places = self.value();
         places.iter().zip(value).for_each(|(byte, value)| byte.store(value, Ordering::Relaxed));
         let at = places.as_ptr().expose_provenance() as u64;
@@ -111,14 +146,14 @@ impl Slot {
         Ok(())
     }
 
-    /// The process that signed, and its token; `None` if none has.
-    pub(super) fn signed(&self) -> Option<(u32, Namespace, Token)> {
-        let number = self.word::<PROCESS_AT>().load(Ordering::Acquire);
+    /// The process that signed; `None` if none has.
+    pub(super) fn signed(&self) -> Option<Signature> {
+        let process = self.word::<PROCESS_AT>().load(Ordering::Acquire);
         let namespace = Namespace(self.long::<NAMESPACE_AT>().load(Ordering::Relaxed));
         let at = usize::try_from(self.long::<TOKEN_AT>().load(Ordering::Relaxed)).unwrap_or(0);
         let value = self.value();
         let value = std::array::from_fn(|byte| value[byte].load(Ordering::Relaxed));
-        (number != 0).then_some((number, namespace, Token { at, value }))
+        (process != 0).then_some(Signature { process, namespace, token: Token { at, value } })
     }
 
     /// Says of the next window whether this rank has its part.
@@ -168,5 +203,5 @@ impl Slot {
     }
 }
 
-const _: () = assert!(TELLS_MAX * size_of::<AtomicU64>() <= LEFT_AT - BOARD_AT);
+const _: () = assert!(TELLS_MAX * size_of::<AtomicU64>() <= LEFT_AT - FLAGS_AT);
 const _: () = assert!(WINDOW_BYTES_AT + 16 <= INTRODUCED_AT && LANES_MAX <= 8);

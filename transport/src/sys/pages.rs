@@ -1,5 +1,5 @@
-//! Memory of this process alone that devices may be given rights to: rings, and `Pages`, which callers
-//! have for their buffers.
+//! Memory of this process alone that devices may be given rights to: rings, and `Pages`, which
+//! callers have for their buffers.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -12,8 +12,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 /// The smallest pages there are.
 const PAGE_BYTES: usize = 4096;
 
-/// Pages of this process, and of no child made by `fork`. Each has one owner, which reads and writes
-/// them: a ring's half, or `Pages`.
+/// Pages of this process, and of no child made by `fork`. Each has one owner, which reads and
+/// writes them: a ring's half, or `Pages`.
 #[derive(Debug)]
 pub(crate) struct Region {
     base: NonNull<u8>,

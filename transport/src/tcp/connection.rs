@@ -9,12 +9,11 @@ use rustix::net::{Shutdown, shutdown};
 
 use super::broken::Broken;
 use super::dial::{Dial, Dialer};
-use super::proof::Hello;
 use super::reader::Reader;
 use super::route::Route;
 use super::socket::{Read, has_ended, read};
 use super::writer::Writer;
-use crate::contract::{Fragment, Received};
+use crate::contract::{Fragment, Link, Received};
 use crate::sys::outgoing;
 
 /// See the module's head.
@@ -36,9 +35,9 @@ enum Stage {
 }
 
 impl Connection {
-    /// A link that this end opens.
-    pub(super) fn dialing(hello: Hello, routes: VecDeque<Route>) -> Self {
-        Self::at(Stage::Dialing(Dial::new(hello, routes)))
+    /// A link that this end, rank `me`, opens.
+    pub(super) fn dialing(me: Rank, link: Link, routes: VecDeque<Route>) -> Self {
+        Self::at(Stage::Dialing(Dial::new(me, link, routes)))
     }
 
     /// A link that the peer opened.

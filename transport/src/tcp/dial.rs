@@ -4,15 +4,17 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use ringfold_types::Rank;
 use ringfold_types::limits::{HANDSHAKE_MS, ROUTE_MS};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
 use super::broken::Broken;
-use super::proof::{CHALLENGE_BYTES, HELLO_BYTES, Hello, JobKey, NONCE_BYTES, Side, WELCOME};
+use super::hello::{WELCOME, hello};
 use super::route::Route;
-use super::socket::{EVENTS_OF_LINKS, Read, connecting, read, write};
-use super::{Liveness, random};
+use super::socket::{EVENTS_OF_LINKS, Liveness, Read, connecting, read, write};
+use crate::contract::Link;
+use crate::proof::{CHALLENGE_BYTES, HELLO_BYTES, Hello, JobKey};
 
 /// Rounds over all ways to the peer before a link counts as broken.
 const ROUNDS_MAX: u32 = 8;
@@ -34,8 +36,9 @@ pub(super) struct Dialer<'a> {
 /// See the module's head.
 #[derive(Debug)]
 pub(super) struct Dial {
-    /// What to say; every attempt gets a nonce of its own.
-    hello: Hello,
+    /// This rank, and the link that the connection is for.
+    me: Rank,
+    link: Link,
     /// Ways to the peer, the next to try first.
     routes: VecDeque<Route>,
     /// Complete rounds over the ways.
@@ -49,10 +52,10 @@ pub(super) struct Dial {
 enum Stage {
     /// Begins at the next `advance`, but not before that time.
     Idle(Option<Instant>),
-    /// On its way since then.
-    Connecting(OwnedFd, Instant),
-    /// Has said hello.
-    Challenged(OwnedFd, [u8; CHALLENGE_BYTES], usize),
+    /// On its way since then, to say hello.
+    Connecting { socket: OwnedFd, hello: Hello, since: Instant },
+    /// Has said hello; so many bytes of the challenge have arrived.
+    Challenged { socket: OwnedFd, hello: Hello, challenge: [u8; CHALLENGE_BYTES], arrived: usize },
     /// Has proven itself.
     Proven(OwnedFd),
     /// Was welcomed.
@@ -60,13 +63,13 @@ enum Stage {
 }
 
 impl Dial {
-    pub(super) const fn new(hello: Hello, routes: VecDeque<Route>) -> Self {
-        Self { hello, routes, rounds: 0, tried: 0, stage: Stage::Idle(None) }
+    pub(super) const fn new(me: Rank, link: Link, routes: VecDeque<Route>) -> Self {
+        Self { me, link, routes, rounds: 0, tried: 0, stage: Stage::Idle(None) }
     }
 
     /// Whether `advance` must be called as time passes, events or not.
     pub(super) const fn is_timed(&self) -> bool {
-        matches!(self.stage, Stage::Idle(_) | Stage::Connecting(..))
+        matches!(self.stage, Stage::Idle(_) | Stage::Connecting { .. })
     }
 
     /// Whether the peer may already have taken this connection for the link.
@@ -81,16 +84,21 @@ impl Dial {
             let next = match &mut self.stage {
                 Stage::Idle(Some(time)) if Instant::now() < *time => return Ok(None),
                 Stage::Idle(_) => self.dial(dialer)?,
-                Stage::Connecting(socket, since) => match write(&*socket, &self.hello.encode()) {
-                    Ok(HELLO_BYTES) => {
-                        self.step(|socket| Stage::Challenged(socket, [0; CHALLENGE_BYTES], 0))
+                Stage::Connecting { socket, hello, since } => {
+                    match write(&*socket, &hello.encode()) {
+                        Ok(HELLO_BYTES) => {
+                            let (hello, challenge) = (*hello, [0; CHALLENGE_BYTES]);
+                            let next =
+                                |socket| Stage::Challenged { socket, hello, challenge, arrived: 0 };
+                            self.step(next)
+                        }
+                        Ok(0) if since.elapsed() < patience => return Ok(None),
+                        Ok(0) => self.retry(Broken::Unreachable(Errno::TIMEDOUT))?,
+                        Ok(_) => return Err(Broken::Protocol("no room for a hello")),
+                        Err(errno) => self.retry(Broken::Unreachable(errno))?,
                     }
-                    Ok(0) if since.elapsed() < patience => return Ok(None),
-                    Ok(0) => self.retry(Broken::Unreachable(Errno::TIMEDOUT))?,
-                    Ok(_) => return Err(Broken::Protocol("no room for a hello")),
-                    Err(errno) => self.retry(Broken::Unreachable(errno))?,
-                },
-                Stage::Challenged(socket, challenge, arrived) => {
+                }
+                Stage::Challenged { socket, hello, challenge, arrived } => {
                     match read(&*socket, &mut challenge[*arrived..]) {
                         Ok(Read::NotYet) => return Ok(None),
                         Ok(Read::Bytes(bytes)) => {
@@ -98,8 +106,11 @@ impl Dial {
                             if *arrived < CHALLENGE_BYTES {
                                 continue;
                             }
-                            let challenge = *challenge;
-                            self.answer(dialer.key, &challenge)?
+                            let proof = dialer.key.answer(hello, challenge);
+                            let proof = proof.ok_or(Broken::Unproven)?;
+                            // Where this fails, so will the next read, and that decides.
+                            write(&*socket, &proof).ok();
+                            self.step(Stage::Proven)
                         }
                         Ok(Read::End) | Err(_) => self.retry(Broken::Unproven)?,
                     }
@@ -134,36 +145,22 @@ impl Dial {
         let Some(route) = self.routes.front() else {
             return Err(Broken::Unreachable(Errno::DESTADDRREQ));
         };
-        self.hello.nonce = random::<NONCE_BYTES>()?;
+        let hello = hello(self.me, self.link).map_err(|_| Broken::Os(Errno::IO))?;
         match connecting(*route, dialer.liveness) {
             Ok(socket) => {
                 let data = epoll::EventData::new_u64(dialer.token);
                 epoll::add(dialer.epoll, &socket, data, EVENTS_OF_LINKS)?;
-                Ok(Stage::Connecting(socket, Instant::now()))
+                Ok(Stage::Connecting { socket, hello, since: Instant::now() })
             }
             Err(errno) => self.retry(Broken::Unreachable(errno)),
         }
     }
 
-    /// Checks the acceptor's proof and gives ours.
-    fn answer(&mut self, key: &JobKey, challenge: &[u8]) -> Result<Stage, Broken> {
-        let (nonce, proof) = challenge.split_at(NONCE_BYTES);
-        if !key.accepts(Side::Acceptor, &self.hello, nonce, proof) {
-            return Err(Broken::Unproven);
-        }
-        let proof = key.prove(Side::Connector, &self.hello, nonce);
-        if let Stage::Challenged(socket, ..) = &self.stage {
-            // Where this fails, so will the next read, and that decides.
-            write(socket, &proof).ok();
-        }
-        Ok(self.step(Stage::Proven))
-    }
-
     /// The stage that follows, with the same socket.
     fn step(&mut self, next: impl FnOnce(OwnedFd) -> Stage) -> Stage {
         match std::mem::replace(&mut self.stage, Stage::Idle(None)) {
-            Stage::Connecting(socket, _)
-            | Stage::Challenged(socket, ..)
+            Stage::Connecting { socket, .. }
+            | Stage::Challenged { socket, .. }
             | Stage::Proven(socket)
             | Stage::Open(socket) => next(socket),
             idle @ Stage::Idle(_) => idle,
@@ -189,9 +186,9 @@ impl Dial {
         if let (Some(failed), Broken::Unreachable(errno)) = (failed, because)
             && failed != *next
         {
-            let (Hello { to, lane, .. }, errno) = (&self.hello, std::io::Error::from(errno));
+            let (Link { peer, lane }, errno) = (self.link, std::io::Error::from(errno));
             tracing::info!(
-                "tcp: lane {lane} to rank {to} cannot go {failed}: {errno}; trying {next}"
+                "tcp: lane {lane} to rank {peer} cannot go {failed}: {errno}; trying {next}"
             );
         }
         let pause = PAUSE * 2_u32.saturating_pow(self.rounds.saturating_sub(1));
@@ -203,15 +200,15 @@ impl Dial {
 mod tests {
     use std::net::SocketAddr;
 
-    use ringfold_types::{Lane, Rank};
+    use ringfold_types::Lane;
 
     use super::*;
 
     /// The patience of every attempt until the link counts as broken, and the ways tried.
     fn attempts(ways: u8, refused: Option<u8>) -> Vec<(u8, u64)> {
         let to = |last| Route { from: None, to: SocketAddr::from(([192, 0, 2, last], 1)) };
-        let hello = Hello { from: Rank(0), to: Rank(1), lane: Lane(0), nonce: [0; NONCE_BYTES] };
-        let mut dial = Dial::new(hello, (0..ways).map(to).collect());
+        let link = Link { peer: Rank(1), lane: Lane(0) };
+        let mut dial = Dial::new(Rank(0), link, (0..ways).map(to).collect());
         let mut all = Vec::new();
         loop {
             let front = *dial.routes.front().unwrap();

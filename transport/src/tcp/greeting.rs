@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use ringfold_types::limits::{HANDSHAKE_MS, HANDSHAKES_MAX};
 
-use super::broken::Broken;
-use super::proof::{HELLO_BYTES, Hello, JobKey, NONCE_BYTES, PROOF_BYTES, Side, WELCOME};
-use super::random;
+use super::hello::{PROTOCOL, WELCOME};
 use super::socket::{Read, read, write};
+use crate::contract::Link;
+use crate::proof::{Challenged, HELLO_BYTES, Hello, JobKey, PROOF_BYTES};
 
 /// Time after which a connection gives way to others when all places are taken.
 const GRACE: Duration = Duration::from_millis(200);
@@ -28,24 +28,28 @@ pub(super) struct Greeting {
 #[derive(Debug)]
 enum Stage {
     Hello([u8; HELLO_BYTES], usize),
-    Proof(Box<Challenged>),
+    Proof(Box<Awaited>),
 }
 
+/// A proof that is on its way.
 #[derive(Debug)]
-struct Challenged {
-    hello: Hello,
-    nonce: [u8; NONCE_BYTES],
+struct Awaited {
+    of: Challenged,
     proof: [u8; PROOF_BYTES],
     arrived: usize,
 }
+
+/// The link that a hello may have, or why it may have none; a reason that is there is worth a word
+/// to the log.
+type Judged = Result<Link, Option<&'static str>>;
 
 /// How far a greeting came.
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// More must arrive.
     Waiting,
-    /// It is the peer that it says.
-    Proven(Hello),
+    /// It is the peer that it says, and this is the link.
+    Proven(Link),
     /// It is of no use; whether it is worth a word to the log.
     Refused(Option<&'static str>),
 }
@@ -55,13 +59,9 @@ impl Greeting {
         Self { socket, since: Instant::now(), stage: Stage::Hello([0; HELLO_BYTES], 0) }
     }
 
-    /// Takes the steps that are possible now. `judge` says whether a peer with this hello may
-    /// connect, and else the reason, if it is worth a word to the log.
-    pub(super) fn advance(
-        &mut self,
-        key: &JobKey,
-        judge: impl Fn(&Hello) -> Result<(), Option<&'static str>>,
-    ) -> Outcome {
+    /// Takes the steps that are possible now. `judge` says which link a peer with this hello may
+    /// have.
+    pub(super) fn advance(&mut self, key: &JobKey, judge: impl Fn(&Hello) -> Judged) -> Outcome {
         loop {
             let (buffer, arrived): (&mut [u8], _) = match &mut self.stage {
                 Stage::Hello(buffer, arrived) => (buffer, arrived),
@@ -82,7 +82,7 @@ impl Greeting {
             let next = match &self.stage {
                 Stage::Hello(bytes, _) => self.challenge(key, bytes, &judge),
                 Stage::Proof(it) => match self.welcome(key, it, &judge) {
-                    Ok(()) => return Outcome::Proven(it.hello),
+                    Ok(link) => return Outcome::Proven(link),
                     Err(reason) => Err(reason),
                 },
             };
@@ -109,28 +109,22 @@ impl Greeting {
         &self,
         key: &JobKey,
         hello: &[u8; HELLO_BYTES],
-        judge: impl Fn(&Hello) -> Result<(), Option<&'static str>>,
+        judge: impl Fn(&Hello) -> Judged,
     ) -> Result<Stage, Option<&'static str>> {
-        let hello = Hello::decode(hello).map_err(|_| "it speaks another language")?;
+        let hello = Hello::decode(PROTOCOL, hello).ok_or("it speaks another language")?;
         judge(&hello)?;
-        let nonce = random().map_err(|_: Broken| "the system gave no random bytes")?;
-        let proof = key.prove(Side::Acceptor, &hello, &nonce);
-        self.write(&[nonce, proof].concat())?;
-        let challenged = Challenged { hello, nonce, proof: [0; PROOF_BYTES], arrived: 0 };
-        Ok(Stage::Proof(Box::new(challenged)))
+        let of = Challenged::new(hello).map_err(|_| "the system gave no random bytes")?;
+        self.write(&of.challenge(key))?;
+        Ok(Stage::Proof(Box::new(Awaited { of, proof: [0; PROOF_BYTES], arrived: 0 })))
     }
 
-    fn welcome(
-        &self,
-        key: &JobKey,
-        it: &Challenged,
-        judge: impl Fn(&Hello) -> Result<(), Option<&'static str>>,
-    ) -> Result<(), Option<&'static str>> {
-        if !key.accepts(Side::Connector, &it.hello, &it.nonce, &it.proof) {
+    fn welcome(&self, key: &JobKey, it: &Awaited, judge: impl Fn(&Hello) -> Judged) -> Judged {
+        if !it.of.accepts(key, &it.proof) {
             return Err(Some("its proof is wrong"));
         }
-        judge(&it.hello)?;
-        self.write(&[WELCOME])
+        let link = judge(it.of.hello())?;
+        self.write(&[WELCOME])?;
+        Ok(link)
     }
 
     /// A few bytes always fit into a connection on which nothing was written.

@@ -10,9 +10,9 @@ use ringfold_types::limits::{LANES_MAX, RANKS_MAX};
 use rustix::io::Errno;
 
 use super::endpoint::{Me, Tcp};
-use super::proof::JobKey;
 use super::route::{Route, Ways};
-use super::{Liveness, socket};
+use super::socket::{Liveness, listener};
+use crate::proof::JobKey;
 
 /// What an endpoint must know before it can say where it listens.
 pub struct Config {
@@ -167,7 +167,7 @@ fn bound(
     let mut failed = (SocketAddr::new(address, 0), Errno::INVAL);
     for port in after.iter().chain(before) {
         let wanted = SocketAddr::new(address, *port);
-        match socket::listener(wanted) {
+        match listener(wanted) {
             Ok(bound) => return Ok(bound),
             Err(errno) => failed = (wanted, errno),
         }

@@ -6,7 +6,8 @@
 //! is sent before that is settled. A peer with several lanes has several connections, which
 //! schedules use side by side; nothing is striped in here.
 //!
-//! * `proof`: how the two ends convince each other; `greeting`: those that have not yet;
+//! * `hello`: the first words on a connection, proven as in `crate::proof`; `greeting`: connections
+//!   that have proven nothing yet;
 //! * `route`: the ways to a peer, by rail where the ranks agree on rails;
 //! * `frame`, `staging`: the bytes on the wire, decoded without a socket;
 //! * `connection`: a link, of a `dial`, a `reader` and a `writer`; `endpoint`: all of them, and
@@ -29,8 +30,8 @@ mod dial;
 mod endpoint;
 pub mod frame;
 mod greeting;
+mod hello;
 mod listening;
-pub mod proof;
 mod reader;
 mod route;
 mod socket;
@@ -40,37 +41,7 @@ pub(crate) mod ticker;
 mod token;
 mod writer;
 
-use std::time::Duration;
-
-use broken::Broken;
-use rustix::io::Errno;
-
 pub use endpoint::Tcp;
 pub use listening::{Config, ConnectError, ListenError, Listening};
 pub use route::{Route, Ways};
-
-/// When a silent connection counts as cut. A slow peer is not a silent one: its kernel answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Liveness {
-    /// Time after which an idle connection whose other end does not answer probes is broken; by
-    /// seconds, at least 4. `None` to wait for ever. Default 30 s.
-    pub idle: Option<Duration>,
-    /// Time after which bytes that the peer's kernel did not take break the connection. The kernel
-    /// cannot tell a cut cable from a peer that reads nothing while its window is full, so this
-    /// must exceed the time that a rank may be late. `None` for the kernel's own, about 15 minutes,
-    /// which spares late peers. Default `None`.
-    pub unanswered: Option<Duration>,
-}
-
-impl Default for Liveness {
-    fn default() -> Self {
-        Self { idle: Some(Duration::from_secs(30)), unanswered: None }
-    }
-}
-
-/// Bytes that nobody can guess.
-fn random<const N: usize>() -> Result<[u8; N], Broken> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(|_| Broken::Os(Errno::IO))?;
-    Ok(bytes)
-}
+pub use socket::Liveness;

@@ -13,7 +13,6 @@ use rustix::net::{
     bind, connect, getsockname, ipproto, listen, recv, send, sendmsg, socket_with, sockopt,
 };
 
-use super::Liveness;
 use super::frame::HEADER_BYTES;
 use super::route::Route;
 use crate::sys::choose_port_late;
@@ -32,6 +31,25 @@ const WITHOUT_BLOCKING: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAI
 /// What the kernel tells about the connection of a link, each once.
 pub(super) const EVENTS_OF_LINKS: EventFlags =
     EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
+
+/// When a silent connection counts as cut. A slow peer is not a silent one: its kernel answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Liveness {
+    /// Time after which an idle connection whose other end does not answer probes is broken; by
+    /// seconds, at least 4. `None` to wait for ever. Default 30 s.
+    pub idle: Option<Duration>,
+    /// Time after which bytes that the peer's kernel did not take break the connection. The kernel
+    /// cannot tell a cut cable from a peer that reads nothing while its window is full, so this
+    /// must exceed the time that a rank may be late. `None` for the kernel's own, about 15 minutes,
+    /// which spares late peers. Default `None`.
+    pub unanswered: Option<Duration>,
+}
+
+impl Default for Liveness {
+    fn default() -> Self {
+        Self { idle: Some(Duration::from_secs(30)), unanswered: None }
+    }
+}
 
 /// A listening socket, and the address that it got.
 pub(super) fn listener(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), Errno> {

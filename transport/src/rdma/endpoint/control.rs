@@ -4,11 +4,11 @@ use ringfold_types::Rank;
 
 use super::contacts::Contact;
 use crate::contract::{LinkError, Transport as _};
+use crate::proof::JobKey;
 use crate::rdma::message::Message;
 use crate::rdma::peer::Fault;
 use crate::rdma::talk::Between;
 use crate::tcp::Tcp;
-use crate::tcp::proof::JobKey;
 
 /// The TCP connections, and whether they are worth a look.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-use ringfold_types::limits::{LANES_MAX, RDMA_RING_BYTES};
+use ringfold_types::limits::LANES_MAX;
 use ringfold_types::{Lane, Rank};
 
 use self::cadence::Cadence;
@@ -30,11 +30,8 @@ use self::waker::Waker;
 use super::outages::{Outages, log};
 use super::peer::{Fault, Own, Peer};
 use super::rail::Rails;
-use super::ring::geometry::SHORT_BYTES;
 use super::sys::Pages;
-use crate::contract::{
-    Capabilities, Fragment, Link, LinkError, Received, RegisteredMemory, Transport,
-};
+use crate::contract::{Fragment, Link, LinkError, Received, RegisteredMemory, Transport};
 use crate::tcp::Tcp;
 
 pub use self::config::Config;
@@ -249,15 +246,6 @@ impl Rdma {
 impl Transport for Rdma {
     fn name(&self) -> &'static str {
         NAME
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            inline_bytes: SHORT_BYTES,
-            window_bytes: RDMA_RING_BYTES,
-            // The device of either end has a part in it.
-            shares_memory: false,
-        }
     }
 
     fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {

@@ -3,13 +3,11 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
-use super::Broken;
 use super::memory::{
-    CELLS, CREDIT_BYTES, CREDIT_CELLS, DATA_BYTES, INLINE_BYTES, LINE_BYTES, PIECE_BYTES, Ring,
-    join, occupied, split,
+    Broken, CELLS, CREDIT_BYTES, CREDIT_CELLS, DATA_BYTES, INLINE_BYTES, LINE_BYTES, PIECE_BYTES,
+    Ring, join, occupied, split,
 };
-use super::offer::OFFER;
-use super::pull::Pull;
+use super::offer::{OFFER, Pull};
 use crate::sys::copy_bytes;
 
 /// The receiving half.

@@ -18,16 +18,25 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::sys::Mapping;
 
+/// Why a half of a ring is of no more use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::shm) enum Broken {
+    /// The other end wrote something that a ring's other half does not write.
+    Protocol(&'static str),
+    /// The system has no memory for more of the ring's pages.
+    Memory,
+}
+
 /// Cells of a ring; a power of two.
 pub(super) const CELLS: u32 = 64;
 /// Bytes of a cache line, a cell, and the unit in which data is handed out.
 pub(super) const LINE_BYTES: u32 = 64;
 /// The longest payload that travels in its cell.
-pub(crate) const INLINE_BYTES: usize = 48;
+pub(super) const INLINE_BYTES: usize = 48;
 /// Bytes for payloads that are longer; a power of two. No more than what a core's own caches keep,
 /// and twice as much as suits messages that go around in them: of long ones the next lap then
 /// begins in the cache that cores share, which is faster than to take lines out of another's.
-pub(crate) const DATA_BYTES: u32 = 512 * 1024;
+pub(super) const DATA_BYTES: u32 = 512 * 1024;
 /// The longest payload of one cell. Long messages are cut into such pieces, so that the consumer
 /// reads one while the producer writes the next, both in cache.
 pub(super) const PIECE_BYTES: u32 = 16 * 1024;

@@ -7,22 +7,11 @@
 mod consumer;
 mod memory;
 mod offer;
-#[cfg(all(test, not(miri)))]
-mod offer_tests;
 mod producer;
 mod pull;
 #[cfg(test)]
 mod tests;
 
 pub(super) use consumer::Consumer;
-pub(super) use memory::{DATA_BYTES, HEAD_BYTES, INLINE_BYTES, RING_BYTES, Ring};
+pub(super) use memory::{Broken, HEAD_BYTES, RING_BYTES, Ring};
 pub(super) use producer::Producer;
-
-/// Why a half of a ring is of no more use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Broken {
-    /// The other end wrote something that a ring's other half does not write.
-    Protocol(&'static str),
-    /// The system has no memory for more of the ring's pages.
-    Memory,
-}

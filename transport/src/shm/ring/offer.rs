@@ -4,7 +4,11 @@
 //! may change that word when, and why nothing that was overwritten is ever taken for the message,
 //! is argued in `../README.md`.
 
+use std::cell::{Cell, UnsafeCell};
+use std::fmt;
+
 use super::memory::INLINE_BYTES;
+use crate::shm::attach::Process;
 
 /// Stands for the length in the mark of a cell that holds an offer.
 pub(super) const OFFER: u32 = u32::MAX;
@@ -76,3 +80,46 @@ impl State {
 }
 
 const _: () = assert!(OFFER_BYTES <= INLINE_BYTES);
+
+/// The offer at the front, and how far it has been read.
+#[derive(Default)]
+pub(super) struct Pull {
+    /// Whose memory to read; none if offers are not taken.
+    pub(super) peer: Option<Process>,
+    pub(super) offer: Cell<Offer>,
+    /// Bytes read.
+    pub(super) read: Cell<usize>,
+    /// Bytes that were read ahead: from where on they are not consumed, and where they end.
+    pub(super) kept: Cell<(usize, usize)>,
+    pub(super) ahead: UnsafeCell<Vec<u8>>,
+}
+
+impl Pull {
+    /// The bytes that were read ahead and are not consumed.
+    pub(super) fn kept(&self) -> Option<&[u8]> {
+        let (begin, end) = self.kept.get();
+        // SAFETY: `ahead` changes only in `Consumer::pull_ahead`, which lets it alone as long as
+        // any of it is kept; and it is kept until `Consumer::consume_pulled`, which takes `&mut`
+        // and so ends this loan.
+        let ahead = unsafe { &*self.ahead.get() };
+        (begin < end).then(|| &ahead[begin..end])
+    }
+
+    /// Where what comes next lies, in the peer's memory.
+    pub(super) fn next(&self) -> usize {
+        self.offer.get().at + self.read.get()
+    }
+
+    pub(super) fn left(&self) -> usize {
+        self.offer.get().bytes - self.read.get()
+    }
+}
+
+impl fmt::Debug for Pull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { peer, offer, read, kept, ahead: _ } = self;
+        let mut shown = f.debug_struct("Pull");
+        shown.field("peer", peer).field("offer", offer).field("read", read).field("kept", kept);
+        shown.finish_non_exhaustive()
+    }
+}

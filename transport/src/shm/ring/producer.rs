@@ -4,10 +4,9 @@ use std::sync::atomic::Ordering;
 
 use ringfold_types::limits::{FRAGMENT_ALIGN, LINK_BYTES_MIN};
 
-use super::Broken;
 use super::memory::{
-    CELLS, CREDIT_CELLS, DATA_BYTES, INLINE_BYTES, LINE_BYTES, Owner, PIECE_BYTES, Ring, join,
-    occupied,
+    Broken, CELLS, CREDIT_CELLS, DATA_BYTES, INLINE_BYTES, LINE_BYTES, Owner, PIECE_BYTES, Ring,
+    join, occupied,
 };
 use super::offer::{OFFER, OFFER_BYTES, Offer, State};
 use crate::overflow::Overflow;

@@ -1,15 +1,13 @@
 //! The consumer's side of an offer: reads what lies in the producer's memory.
 
-use std::cell::{Cell, UnsafeCell};
-use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
 
 use ringfold_types::limits::FRAGMENT_ALIGN;
 
-use super::consumer::Front;
+use super::consumer::{Consumer, Front};
+use super::memory::Broken;
 use super::offer::{OFFER, OFFER_BYTES, Offer, State};
-use super::{Broken, Consumer};
 use crate::shm::attach::Process;
 use crate::sys::{copy, copy_bytes};
 
@@ -25,19 +23,6 @@ const PAGE_BYTES: usize = 4096;
 /// The shortest part of a message that is read straight into the caller's memory.
 const STRAIGHT_BYTES: usize = 16 * 1024;
 
-/// An offer that is at the front, and what has been read of it.
-#[derive(Default)]
-pub(super) struct Pull {
-    /// Whose memory to read; none if offers are not taken.
-    pub(super) peer: Option<Process>,
-    offer: Cell<Offer>,
-    /// Bytes read.
-    read: Cell<usize>,
-    /// Bytes that were read ahead: from where on they are not consumed, and where they end.
-    kept: Cell<(usize, usize)>,
-    ahead: UnsafeCell<Vec<u8>>,
-}
-
 /// What became of an attempt to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Read {
@@ -46,26 +31,6 @@ enum Read {
     Withdrawn,
     /// It cannot be read. The producer sends what is left.
     Refused,
-}
-
-impl Pull {
-    /// What was read ahead and is not consumed.
-    pub(super) fn kept(&self) -> Option<&[u8]> {
-        let (begin, end) = self.kept.get();
-        // SAFETY: `ahead` changes only in `pull_ahead`, which lets it alone as long as any of it is
-        // kept; and it is kept until `consume_pulled`, which takes `&mut` and so ends this loan.
-        let ahead = unsafe { &*self.ahead.get() };
-        (begin < end).then(|| &ahead[begin..end])
-    }
-
-    /// Where what comes next lies, in the peer's memory.
-    fn next(&self) -> usize {
-        self.offer.get().at + self.read.get()
-    }
-
-    fn left(&self) -> usize {
-        self.offer.get().bytes - self.read.get()
-    }
 }
 
 impl<M> Consumer<M> {
@@ -106,7 +71,7 @@ impl<M> Consumer<M> {
         if self.pull.kept().is_some() {
             return Ok(false);
         }
-        // SAFETY: nothing is kept, so nothing of it is lent: see `kept`.
+        // SAFETY: nothing is kept, so nothing of it is lent: see `Pull::kept`.
         let ahead = unsafe { &mut *self.pull.ahead.get() };
         ahead.resize(PULL_BYTES + PAGE_BYTES, 0);
         let begin = self.pull.next().wrapping_sub(ahead.as_ptr().addr()) % PAGE_BYTES;
@@ -203,14 +168,5 @@ impl<M> Consumer<M> {
             State::Withdrawn => Ok(Read::Withdrawn),
             _ => self.fail("an offer that says it was read further than it was"),
         }
-    }
-}
-
-impl fmt::Debug for Pull {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { peer, offer, read, kept, ahead: _ } = self;
-        let mut shown = f.debug_struct("Pull");
-        shown.field("peer", peer).field("offer", offer).field("read", read).field("kept", kept);
-        shown.finish_non_exhaustive()
     }
 }

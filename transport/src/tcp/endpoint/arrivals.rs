@@ -7,9 +7,10 @@ use rustix::io::Errno;
 
 use super::Tcp;
 use crate::contract::Link;
+use crate::proof::Hello;
 use crate::tcp::connection::Connection;
 use crate::tcp::greeting::{Greeting, Outcome};
-use crate::tcp::proof::Hello;
+use crate::tcp::hello::link;
 use crate::tcp::socket::{EVENTS_OF_LINKS, accepted};
 use crate::tcp::token::Token;
 
@@ -56,16 +57,17 @@ impl Tcp {
         let Some(greeting) = self.greetings.at(place) else { return };
         let (me, links) = (&self.me, &self.links);
         let judge = |hello: &Hello| {
-            let Hello { from, to, lane, .. } = *hello;
+            let Hello { from, to, .. } = *hello;
             if to != me.rank || from == me.rank {
                 return Err(Some("it looks for another rank"));
             }
-            if from.index() >= me.size || lane.index() >= me.lanes {
+            let is_known = |link: &Link| from.index() < me.size && link.lane.index() < me.lanes;
+            let Some(link) = link(hello).filter(is_known) else {
                 return Err(Some("there is no such rank or lane"));
-            }
-            match &links[from.index() * me.lanes + lane.index()] {
+            };
+            match &links[from.index() * me.lanes + link.lane.index()] {
                 Some(own) if !own.yields(me.rank, from) => Err(None),
-                _ => Ok(()),
+                _ => Ok(link),
             }
         };
         match greeting.advance(&self.me.key, judge) {
@@ -76,17 +78,17 @@ impl Tcp {
                     self.strangers.log(reason);
                 }
             }
-            Outcome::Proven(hello) => {
+            Outcome::Proven(link) => {
                 if let Some(greeting) = self.greetings.remove(place) {
-                    self.admit(&hello, greeting.into_socket());
+                    self.admit(link, greeting.into_socket());
                 }
             }
         }
     }
 
     /// Makes a proven connection that of its link.
-    fn admit(&mut self, hello: &Hello, socket: OwnedFd) {
-        let slot = self.slot(Link { peer: hello.from, lane: hello.lane });
+    fn admit(&mut self, link: Link, socket: OwnedFd) {
+        let slot = self.slot(link);
         let data = epoll::EventData::new_u64(Token::Link(slot).encode());
         if epoll::modify(&self.epoll, &socket, data, EVENTS_OF_LINKS).is_err() {
             return;

@@ -7,21 +7,21 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use ringfold_types::limits::{HANDSHAKE_MS, LINK_BYTES_MIN};
+use ringfold_types::limits::HANDSHAKE_MS;
 use ringfold_types::{Lane, Rank};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
-use crate::contract::{Capabilities, Fragment, Link, LinkError, Received, Transport};
-use crate::tcp::Liveness;
+use crate::contract::{Fragment, Link, LinkError, Received, Transport};
+use crate::proof::JobKey;
 use crate::tcp::bell::Bell;
 use crate::tcp::broken::Broken;
 use crate::tcp::connection::Connection;
 use crate::tcp::dial::Dialer;
 use crate::tcp::greeting::Greetings;
-use crate::tcp::proof::{Hello, JobKey, NONCE_BYTES};
 use crate::tcp::route::Ways;
+use crate::tcp::socket::Liveness;
 use crate::tcp::strangers::Strangers;
 use crate::tcp::ticker::Ticker;
 use crate::tcp::token::Token;
@@ -164,10 +164,10 @@ impl Tcp {
     /// Begins to open the link at `slot`, if there is none yet.
     fn open(&mut self, slot: usize) {
         if self.links[slot].is_none() {
-            let Link { peer, lane } = self.link(slot);
-            let hello = Hello { from: self.me.rank, to: peer, lane, nonce: [0; NONCE_BYTES] };
-            let routes = self.routes[peer.index()].of(lane);
-            self.links[slot] = Some(Box::new(Connection::dialing(hello, routes)));
+            let link = self.link(slot);
+            let routes = self.routes[link.peer.index()].of(link.lane);
+            let connection = Connection::dialing(self.me.rank, link, routes);
+            self.links[slot] = Some(Box::new(connection));
             self.change(slot, Connection::advance);
         }
     }
@@ -366,14 +366,6 @@ impl Tcp {
 impl Transport for Tcp {
     fn name(&self) -> &'static str {
         "tcp"
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            inline_bytes: LINK_BYTES_MIN,
-            window_bytes: LINK_BYTES_MIN,
-            shares_memory: false,
-        }
     }
 
     fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {

@@ -1,4 +1,4 @@
-//! Telling all: every peer hears every tell once, in order, whatever a liar writes.
+//! Signals: every peer takes every signal once, in order, and a lie costs an error.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -7,12 +7,11 @@ use ringfold_types::Rank;
 use ringfold_types::limits::TELLS_MAX;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::Shm;
-use super::tests::meet_all;
+use super::{Shm, meet_all};
 use crate::contract::{LinkError, LinkFault, SharedMemory as _, Transport as _};
 
-/// Hears of `peer` as far as there is something to hear.
-fn heard(end: &mut Shm, peer: usize) -> Vec<u32> {
+/// Takes all signals of `peer`.
+fn taken(end: &mut Shm, peer: usize) -> Vec<u32> {
     let mut tags = Vec::new();
     while let Some(tag) = end.signalled(Rank::at(peer)).unwrap() {
         tags.push(tag);
@@ -22,7 +21,7 @@ fn heard(end: &mut Shm, peer: usize) -> Vec<u32> {
 }
 
 #[test]
-fn all_hear_every_tell_in_order() {
+fn all_take_every_signal_in_order() {
     let mut ends = meet_all(3);
     let mut tag = 0;
     // Past several laps, and the wrap of the count.
@@ -30,21 +29,21 @@ fn all_hear_every_tell_in_order() {
     for (round, lead) in (0..40).zip((1..=most).cycle()) {
         if round == 20 {
             for end in &mut ends {
-                end.teller.begin_at(u32::MAX - 5);
-                end.peers.iter_mut().for_each(|peer| peer.hearer.begin_at(u32::MAX - 5));
+                end.signaller.begin_at(u32::MAX - 5);
+                end.peers.iter_mut().for_each(|peer| peer.signals.begin_at(u32::MAX - 5));
             }
         }
         let tags: Vec<u32> = (tag..tag + lead).collect();
         tags.iter().for_each(|tag| ends[1].signal(*tag));
-        assert_eq!(heard(&mut ends[0], 1), tags);
-        assert_eq!(heard(&mut ends[2], 1), tags);
-        assert_eq!(heard(&mut ends[1], 0), [0_u32; 0], "nobody else has told");
+        assert_eq!(taken(&mut ends[0], 1), tags);
+        assert_eq!(taken(&mut ends[2], 1), tags);
+        assert_eq!(taken(&mut ends[1], 0), [0_u32; 0], "nobody else has signalled");
         tag += lead;
     }
 }
 
 #[test]
-fn what_was_stored_before_a_tell_is_seen_by_who_hears_it() {
+fn stores_before_a_signal_are_seen_by_its_taker() {
     let mut ends = meet_all(2);
     let (mut second, mut first) = (ends.pop().unwrap(), ends.pop().unwrap());
     let said = std::sync::atomic::AtomicU32::new(0);
@@ -71,7 +70,7 @@ fn what_was_stored_before_a_tell_is_seen_by_who_hears_it() {
 }
 
 #[test]
-fn a_tell_wakes_who_sleeps() {
+fn a_signal_wakes_a_sleeper() {
     let mut ends = meet_all(4);
     let rings = |end: &Shm, limit: Duration| {
         let limit = Timespec { tv_sec: 0, tv_nsec: limit.subsec_nanos().into() };
@@ -87,14 +86,14 @@ fn a_tell_wakes_who_sleeps() {
         for sleeper in [1, 3] {
             assert!(rings(&ends[sleeper], Duration::from_millis(900)), "rank {sleeper}, {tag}");
             ends[sleeper].disarm();
-            assert_eq!(heard(&mut ends[sleeper], 2), [tag]);
+            assert_eq!(taken(&mut ends[sleeper], 2), [tag]);
         }
-        assert_eq!(heard(&mut ends[0], 2), [tag]);
+        assert_eq!(taken(&mut ends[0], 2), [tag]);
     }
 }
 
 #[test]
-fn who_is_gone_is_told_of_once_all_it_told_is_heard() {
+fn a_peer_that_is_gone_is_an_error_once_all_its_signals_are_taken() {
     let mut ends = meet_all(3);
     ends[1].signal(7);
     drop(ends.remove(1));
@@ -103,8 +102,8 @@ fn who_is_gone_is_told_of_once_all_it_told_is_heard() {
     end.disarm();
     assert_eq!(end.signalled(Rank(1)).unwrap(), Some(7));
     end.take_signal(Rank(1));
-    let told = end.signalled(Rank(1));
-    assert!(matches!(told, Err(LinkError { fault: LinkFault::Closed, .. })), "{told:?}");
+    let signalled = end.signalled(Rank(1));
+    assert!(matches!(signalled, Err(LinkError { fault: LinkFault::Closed, .. })), "{signalled:?}");
 }
 
 #[test]
@@ -112,10 +111,10 @@ fn a_liar_costs_an_error() {
     for number in [3, 5, 9, u32::MAX, u32::MAX - 8, u32::MAX - 6] {
         let mut ends = meet_all(2);
         ends[0].signal(1);
-        assert_eq!(heard(&mut ends[1], 0), [1]);
-        ends[0].teller.write(2, number);
-        let told = ends[1].signalled(Rank(0));
-        let fault = told.map_err(|error| error.fault);
+        assert_eq!(taken(&mut ends[1], 0), [1]);
+        ends[0].signaller.write(2, number);
+        let signalled = ends[1].signalled(Rank(0));
+        let fault = signalled.map_err(|error| error.fault);
         assert!(matches!(fault, Err(LinkFault::Protocol(_))), "{number}: {fault:?}");
     }
     // Ranks that are none.

@@ -1,5 +1,8 @@
 //! Meeting: any order, missing and lying peers, strangers. What connected ends must do is in
-//! `tests/conformance`, what rings must do in `ring/tests.rs`.
+//! `tests/conformance`, tests of rings in `ring/tests`.
+
+mod signals;
+mod windows;
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -10,10 +13,13 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, connect, send, socket_with};
 
 use super::address::Address;
-use super::proof::Hello;
+use super::handshake::PROTOCOL;
 use super::segment::{Geometry, Segment};
 use super::{Config, ConnectError, Offers, Pending, Shm};
-use crate::contract::{Link, LinkFault, Received, Rendezvous, SharedMemory as _, Transport as _};
+use crate::contract::{
+    EXCHANGE_BYTES, Exchanged, Link, LinkFault, Received, Rendezvous, SharedMemory as _, Transport,
+};
+use crate::proof::Hello;
 use crate::sys::sealed_memory;
 
 const KEY: [u8; 32] = [5; 32];
@@ -73,7 +79,7 @@ fn meet(mut ends: Vec<Pending>, late: usize) -> Vec<Result<Shm, ConnectError>> {
 }
 
 /// So many ends that have met.
-pub(super) fn meet_all(ranks: usize) -> Vec<Shm> {
+fn meet_all(ranks: usize) -> Vec<Shm> {
     let ends = (0..ranks).map(|rank| listen(rank, KEY, 1)).collect();
     meet(ends, ranks).into_iter().map(Result::unwrap).collect()
 }
@@ -159,7 +165,7 @@ fn a_link_costs_nothing_before_it_is_used() {
             ends[next].recv(to(rank), 7, &mut [0; 5]).unwrap(),
             Some(Received { tag: 7, bytes: 5 })
         );
-        // Telling all takes no link.
+        // A signal takes no link.
         ends[rank].signal(3);
         assert_eq!(ends[next].signalled(Rank::at(rank)).unwrap(), Some(3));
     }
@@ -210,8 +216,7 @@ fn other_lanes_are_refused() {
 fn strangers_cost_nothing() {
     let ends = vec![listen(0, KEY, 1), listen(1, KEY, 1)];
     let address = ends[0].address();
-    let hello =
-        |from, to| Hello { from: Rank(from), to: Rank(to), lanes: 1, ranks: 2, nonce: [0; 32] };
+    let hello = |from, to| Hello::new(PROTOCOL, Rank(from), Rank(to), [1, 2]).unwrap();
     let words: Vec<Vec<u8>> = vec![
         vec![],
         vec![0xff; 1],
@@ -246,6 +251,18 @@ fn introduce(ends: &mut [Shm; 2]) {
     assert!(into.poll().unwrap());
     assert_eq!(into.recv(to(0), 1, &mut [0; 5]).unwrap(), Some(Received { tag: 1, bytes: 5 }));
     from.poll().unwrap();
+}
+
+/// Layers wrap boxed ends, and must not lose their fast way.
+#[test]
+fn boxed_ends_exchange_too() {
+    let mut ends = pair([Offers::Never; 2]);
+    introduce(&mut ends);
+    let [mut one, mut other] = ends.map(|end| Box::new(end) as Box<dyn Transport>);
+    let mut theirs = [0; EXCHANGE_BYTES];
+    assert_eq!(Transport::exchange(&mut one, to(1), 3, b"one", &mut theirs, 0), Exchanged::Sent);
+    let done = Transport::exchange(&mut other, to(0), 3, b"two", &mut theirs, 0);
+    assert_eq!((done, &theirs[..3]), (Exchanged::Both, &b"one"[..]));
 }
 
 /// Sends a message whole, or offers it if it is `asked` to, and says whether nothing was accepted

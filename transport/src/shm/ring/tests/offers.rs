@@ -3,11 +3,12 @@
 
 use std::sync::atomic::Ordering;
 
-use super::Consumer;
-use super::memory::{CELLS, join};
-use super::offer::{OFFER, Offer, State};
-use super::tests::{Halves, bytes, ring};
-use crate::shm::attach::{Process, Token};
+use super::{Halves, bytes, ring};
+use crate::shm::attach::Process;
+use crate::shm::ring::Consumer;
+use crate::shm::ring::memory::{CELLS, join};
+use crate::shm::ring::offer::{OFFER, Offer, State};
+use crate::shm::slot::Token;
 
 /// Both halves of a ring whose consumer takes offers, and a third view that lies.
 fn open_ring() -> Halves {

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use ringfold_types::{Lane, Rank};
 
-use super::Shm;
-use super::tests::meet_all;
+use super::{Shm, meet_all};
 use crate::contract::{LinkError, LinkFault, SharedMemory as _, Transport as _};
 use crate::sys::{Exposure, Window};
 

@@ -1,5 +1,8 @@
 //! A ring on the heap: what its halves do in step, how they meet lies, and two threads at once.
 
+#[cfg(not(miri))]
+mod offers;
+
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -7,10 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ringfold_types::limits::LINK_BYTES_MIN;
 
-use super::memory::{CELLS, Owner, PIECE_BYTES, join};
-use super::{Broken, Consumer, DATA_BYTES, INLINE_BYTES, Producer, RING_BYTES, Ring};
+use super::memory::{CELLS, DATA_BYTES, INLINE_BYTES, Owner, PIECE_BYTES, join};
+use super::{Broken, Consumer, Producer, RING_BYTES, Ring};
 
-pub(super) struct Heap(NonNull<u8>);
+struct Heap(NonNull<u8>);
 
 const LAYOUT: Layout = match Layout::from_size_align(RING_BYTES, 4096) {
     Ok(layout) => layout,
@@ -43,10 +46,10 @@ unsafe impl Send for Heap {}
 // SAFETY: as above.
 unsafe impl Sync for Heap {}
 
-pub(super) type Halves = (Producer<Arc<Heap>>, Consumer<Arc<Heap>>, Ring<Arc<Heap>>);
+type Halves = (Producer<Arc<Heap>>, Consumer<Arc<Heap>>, Ring<Arc<Heap>>);
 
 /// Both halves of a ring, and a third view that lies.
-pub(super) fn ring() -> Halves {
+fn ring() -> Halves {
     let heap = Heap::new();
     // SAFETY: the heap is zeroed, aligned and as long as a ring, and lives as long as its `Arc`s.
     // The third view is only used for its atomics.
@@ -54,7 +57,7 @@ pub(super) fn ring() -> Halves {
     (Producer::new(view()), Consumer::new(view()), view())
 }
 
-pub(super) fn bytes(len: usize, from: usize) -> Vec<u8> {
+fn bytes(len: usize, from: usize) -> Vec<u8> {
     (from..from + len).map(|at| (at * 31 % 251).to_le_bytes()[0]).collect()
 }
 

@@ -1,4 +1,5 @@
-//! When the kernel chooses the port of a connection.
+//! Requests about TCP connections that `rustix` lacks: to choose the port late, and to count the
+//! bytes that the other end has not acknowledged.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -25,4 +26,16 @@ pub(crate) fn choose_port_late(socket: impl AsFd) -> io::Result<()> {
         )
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Bytes of a TCP connection that the other end's kernel has not acknowledged. The end of the
+/// stream counts as one.
+pub(crate) fn outgoing(socket: impl AsFd) -> io::Result<usize> {
+    let mut bytes: c_int = 0;
+    let socket = socket.as_fd().as_raw_fd();
+    // SAFETY: the request, which is `SIOCOUTQ` by the name for sockets, fills in one `c_int`.
+    match unsafe { libc::ioctl(socket, libc::TIOCOUTQ, &raw mut bytes) } {
+        0 => Ok(usize::try_from(bytes).unwrap_or(0)),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
