@@ -49,12 +49,34 @@ fn mac(text: &str) -> Option<u64> {
 /// The addresses of this host, with what is known of their networks.
 #[derive(Debug, Default)]
 pub(super) struct Addresses {
-    /// IPv4 networks that an interface is on: interface, network and bits, of 32.
-    networks: Vec<(String, u32, u8)>,
+    networks: Vec<Network>,
     /// IPv4 addresses of this host.
     local: Vec<u32>,
-    /// IPv6 addresses: interface, address and bits.
-    v6: Vec<(String, [u8; 16], u8)>,
+    v6: Vec<V6>,
+}
+
+/// An IPv4 network that an interface is on.
+#[derive(Debug)]
+struct Network {
+    interface: String,
+    network: u32,
+    /// Of 32.
+    bits: u8,
+}
+
+/// An IPv6 address of an interface.
+#[derive(Debug)]
+struct V6 {
+    interface: String,
+    address: [u8; 16],
+    /// Of its network, of 128.
+    bits: u8,
+}
+
+impl Network {
+    const fn has(&self, address: u32) -> bool {
+        address & mask(self.bits) == self.network
+    }
 }
 
 impl Addresses {
@@ -78,8 +100,8 @@ impl Addresses {
             let bits = self.owners(*address).first()?.1;
             Some((mapped(*address), 96 + bits))
         });
-        let v6 = self.v6.iter().filter(|(name, ..)| name == interface);
-        v4.chain(v6.map(|(_, address, bits)| (*address, *bits))).collect()
+        let v6 = self.v6.iter().filter(|it| it.interface == interface);
+        v4.chain(v6.map(|it| (it.address, it.bits))).collect()
     }
 
     /// IPv4 addresses of this host that several interfaces could have.
@@ -90,14 +112,10 @@ impl Addresses {
 
     /// The interfaces whose network an IPv4 address is in, with the bits: those with most bits.
     fn owners(&self, address: u32) -> Vec<(&str, u8)> {
-        let has = |(_, network, bits): &&(String, u32, u8)| address & mask(*bits) == *network;
-        let fits: Vec<_> = self.networks.iter().filter(has).collect();
-        let most = fits.iter().map(|(.., bits)| *bits).max();
-        let mut owners: Vec<_> = fits
-            .into_iter()
-            .filter(|(.., bits)| Some(*bits) == most)
-            .map(|(name, _, bits)| (name.as_str(), *bits))
-            .collect();
+        let fits: Vec<_> = self.networks.iter().filter(|it| it.has(address)).collect();
+        let most = fits.iter().map(|it| it.bits).max();
+        let widest = fits.into_iter().filter(|it| Some(it.bits) == most);
+        let mut owners: Vec<_> = widest.map(|it| (it.interface.as_str(), it.bits)).collect();
         owners.sort_unstable();
         owners.dedup();
         owners
@@ -109,16 +127,13 @@ impl Addresses {
         let is_mapped = gid[..10] == [0; 10] && gid[10..12] == [0xff; 2];
         if is_mapped {
             let address = u32::from(Ipv4Addr::new(gid[12], gid[13], gid[14], gid[15]));
-            let fits = |(name, network, bits): &&(String, u32, u8)| {
-                name == interface && address & mask(*bits) == *network
-            };
-            return self.networks.iter().filter(fits).map(|(.., bits)| 96 + bits).max();
+            let fits = |it: &&Network| it.interface == interface && it.has(address);
+            return self.networks.iter().filter(fits).map(|it| 96 + it.bits).max();
         }
         let is_link_local = gid[0] == 0xfe && gid[1] & 0xc0 == 0x80;
-        let own = |(name, address, _): &&(String, [u8; 16], u8)| {
-            *address == gid && (interface.is_empty() || name == interface)
-        };
-        self.v6.iter().find(own).map(|(.., bits)| *bits).filter(|_| !is_link_local)
+        let own =
+            |it: &&V6| it.address == gid && (interface.is_empty() || it.interface == interface);
+        self.v6.iter().find(own).map(|it| it.bits).filter(|_| !is_link_local)
     }
 }
 
@@ -135,7 +150,7 @@ fn mapped(address: u32) -> [u8; 16] {
 
 /// A line of `/proc/net/route` that says what network an interface is on. Numbers are those that
 /// the bytes of an address make in the machine's own order.
-fn network(line: &str) -> Option<(String, u32, u8)> {
+fn network(line: &str) -> Option<Network> {
     const GATEWAY: u32 = 2;
     let words: Vec<&str> = line.split_whitespace().collect();
     let hex = |at: usize| u32::from_str_radix(words.get(at)?, 16).ok();
@@ -143,7 +158,9 @@ fn network(line: &str) -> Option<(String, u32, u8)> {
     let (network, mask) = (network.to_be(), mask.to_be());
     let bits = mask.leading_ones();
     let is_one = flags & GATEWAY == 0 && bits > 0 && mask.trailing_zeros() + bits >= 32;
-    is_one.then_some(((*words.first()?).to_owned(), network, u8::try_from(bits).ok()?))
+    let interface = (*words.first()?).to_owned();
+    let bits = u8::try_from(bits).ok()?;
+    is_one.then_some(Network { interface, network, bits })
 }
 
 /// The addresses of this host in `/proc/net/fib_trie`, without loopback.
@@ -163,10 +180,11 @@ fn local(text: &str) -> Vec<u32> {
 }
 
 /// A line of `/proc/net/if_inet6`: address, index, bits, scope, flags and interface.
-fn v6(line: &str) -> Option<(String, [u8; 16], u8)> {
+fn v6(line: &str) -> Option<V6> {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let [address, _, bits, _, _, name] = words[..] else { return None };
-    let number = (address.len() == 32).then(|| u128::from_str_radix(address, 16).ok()).flatten()?;
+    let [text, _, bits, _, _, interface] = words[..] else { return None };
+    let number = (text.len() == 32).then(|| u128::from_str_radix(text, 16).ok()).flatten()?;
     let bits = u8::from_str_radix(bits, 16).ok().filter(|bits| *bits <= 128)?;
-    Some((name.to_owned(), std::net::Ipv6Addr::from(number).octets(), bits))
+    let address = std::net::Ipv6Addr::from(number).octets();
+    Some(V6 { interface: interface.to_owned(), address, bits })
 }

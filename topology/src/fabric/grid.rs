@@ -342,7 +342,9 @@ fn grow(network: &Network, frame: &Frame, seed: &[(usize, usize)]) -> Vec<usize>
                 continue;
             }
             match growth.best(switch) {
-                Some((place, votes, is_only)) if votes > 1 && is_only => growth.put(switch, place),
+                Some(Best { place, votes, is_only }) if votes > 1 && is_only => {
+                    growth.put(switch, place);
+                }
                 _ => drop(doubtful.insert(switch)),
             }
         }
@@ -351,9 +353,9 @@ fn grow(network: &Network, frame: &Frame, seed: &[(usize, usize)]) -> Vec<usize>
         budget = left;
         let best = |switch: &usize| growth.best(*switch).map(|best| (*switch, best));
         let bests: Vec<_> = doubtful.iter().filter_map(best).collect();
-        let best = bests.into_iter().max_by_key(|(_, (_, votes, is_only))| (*is_only, *votes));
-        let Some((switch, (place, ..))) = best else { break };
-        growth.put(switch, place);
+        let best = bests.into_iter().max_by_key(|(_, best)| (best.is_only, best.votes));
+        let Some((switch, best)) = best else { break };
+        growth.put(switch, best.place);
     }
     let mut free = (0..size).filter(|place| !growth.is_taken[*place]);
     let place_of = growth.place_of.into_iter();
@@ -373,6 +375,15 @@ struct Growth<'a> {
     votes: Vec<usize>,
 }
 
+/// A free place for a switch, near most of its neighbours.
+struct Best {
+    place: usize,
+    /// Neighbours of the switch that are next to it.
+    votes: usize,
+    /// No other place has as many.
+    is_only: bool,
+}
+
 impl Growth<'_> {
     fn put(&mut self, switch: usize, place: usize) {
         if self.is_taken[place] || self.place_of[switch].is_some() {
@@ -388,9 +399,8 @@ impl Growth<'_> {
         }
     }
 
-    /// The free place that most neighbours are next to, how many are, and whether it is the only
-    /// one with so many.
-    fn best(&mut self, switch: usize) -> Option<(usize, usize, bool)> {
+    /// The free place that most neighbours are next to, if there is one.
+    fn best(&mut self, switch: usize) -> Option<Best> {
         let placed = self.network.near[switch].iter().filter_map(|near| self.place_of[*near]);
         let frame = self.frame;
         let free =
@@ -403,7 +413,7 @@ impl Growth<'_> {
         free.iter().for_each(|place| self.votes[*place] = 0);
         bests.sort_unstable();
         bests.dedup();
-        Some((*bests.first()?, most?, bests.len() == 1))
+        Some(Best { place: *bests.first()?, votes: most?, is_only: bests.len() == 1 })
     }
 }
 

@@ -293,7 +293,7 @@ fn unit(
     };
     let leaves = blocks.iter().flat_map(|block| &block.leaves);
     let homes = leaves.map(|leaf| (groups.of[*leaf], at_home(*leaf).collect()));
-    let (is_even, is_told, ports_each) = are_even(graph, homes);
+    let Spread { is_even, is_told, ports_each } = Spread::of(graph, homes);
     let mut votes: Vec<((usize, u32), usize)> = Vec::new();
     for (number, block) in blocks.iter().enumerate() {
         let ports = block.leaves.iter().flat_map(|leaf| at_home(*leaf));
@@ -316,32 +316,39 @@ fn unit(
     Unit { plane, blocks, ports, is_even, is_regular, is_named }
 }
 
-/// Whether hosts have about equally many of their ports on each leaf switch, by its group and the
-/// ports on it, whether each leaf switch has about as many hosts as others of its group, and how
-/// many ports a host has on one at most.
-fn are_even(
-    graph: &Graph<'_>,
-    leaves: impl Iterator<Item = (Option<usize>, Vec<usize>)>,
-) -> (bool, bool, usize) {
-    let (mut all, mut odd, mut most, mut ports_each) = (0, 0, 0, 0);
-    let mut hosts_of: BTreeMap<Option<usize>, (usize, usize)> = BTreeMap::new();
-    for (group, ports) in leaves {
-        let mut hosts: Vec<_> = ports.into_iter().map(|port| graph.host_of[port]).collect();
-        hosts.sort_unstable();
-        let counts: Vec<usize> = hosts.chunk_by(|a, b| a == b).map(<[_]>::len).collect();
-        let usual = mode(counts.iter().map(|count| (*count, 1))).unwrap_or(0);
-        ports_each = ports_each.max(usual);
-        let is_odd = |count: &&usize| **count * 2 < usual || **count * 4 > usual * 5;
-        odd += counts.iter().filter(is_odd).count();
-        all += counts.len();
-        most = most.max(counts.len());
-        let (least, most) = hosts_of.entry(group).or_insert((usize::MAX, 0));
-        (*least, *most) = ((*least).min(counts.len()), (*most).max(counts.len()));
+/// How hosts are spread over leaf switches.
+struct Spread {
+    /// Hosts have about equally many of their ports on each leaf switch.
+    is_even: bool,
+    /// Each leaf switch has about as many hosts as others of its group.
+    is_told: bool,
+    /// Ports that a host has on one leaf switch at most.
+    ports_each: usize,
+}
+
+impl Spread {
+    /// The spread over leaf switches, each with its group and the ports on it.
+    fn of(graph: &Graph<'_>, leaves: impl Iterator<Item = (Option<usize>, Vec<usize>)>) -> Self {
+        let (mut all, mut odd, mut most, mut ports_each) = (0, 0, 0, 0);
+        let mut hosts_of: BTreeMap<Option<usize>, (usize, usize)> = BTreeMap::new();
+        for (group, ports) in leaves {
+            let mut hosts: Vec<_> = ports.into_iter().map(|port| graph.host_of[port]).collect();
+            hosts.sort_unstable();
+            let counts: Vec<usize> = hosts.chunk_by(|a, b| a == b).map(<[_]>::len).collect();
+            let usual = mode(counts.iter().map(|count| (*count, 1))).unwrap_or(0);
+            ports_each = ports_each.max(usual);
+            let is_odd = |count: &&usize| **count * 2 < usual || **count * 4 > usual * 5;
+            odd += counts.iter().filter(is_odd).count();
+            all += counts.len();
+            most = most.max(counts.len());
+            let (least, most) = hosts_of.entry(group).or_insert((usize::MAX, 0));
+            (*least, *most) = ((*least).min(counts.len()), (*most).max(counts.len()));
+        }
+        let are_full = hosts_of
+            .values()
+            .all(|(least, most)| least == most || (*most > HOSTS_FEW && least * 3 >= most * 2));
+        Self { is_even: odd * 4 <= all, is_told: most > 1 && are_full, ports_each }
     }
-    let are_full = hosts_of
-        .values()
-        .all(|(least, most)| least == most || (*most > HOSTS_FEW && least * 3 >= most * 2));
-    (odd * 4 <= all, most > 1 && are_full, ports_each)
 }
 
 /// Whether most device names are on one block each, so that ports are not spread at will.

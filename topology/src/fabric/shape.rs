@@ -44,7 +44,7 @@ pub(super) fn shape(graph: &Graph<'_>, levels: &Levels, net: &Net, switches: &[u
         let because = "every port is on one switch".to_owned();
         return Shape::new(Kind::SingleSwitch, Certainty::Certain, because);
     }
-    let (upright, sideways, spines) = cables(graph, levels, switches);
+    let Cables { upright, sideways, spines } = Cables::count(graph, levels, switches);
     if sideways - spines > upright {
         return direct(graph, switches);
     }
@@ -103,22 +103,33 @@ fn direct(graph: &Graph<'_>, switches: &[usize]) -> Shape {
     Shape { grid: Some(grid), ..Shape::new(kind, certainty, because) }
 }
 
-/// How many cables go from one level to the next, how many do not, and how many of those are
-/// between switches of level 2.
-fn cables(graph: &Graph<'_>, levels: &Levels, switches: &[usize]) -> (u32, u32, u32) {
-    let (mut upright, mut sideways, mut spines) = (0, 0, 0);
-    for a in switches {
-        for link in graph.links[*a].iter().filter(|link| link.to > *a) {
-            let (low, high) = (levels.of[*a], levels.of[link.to]);
-            if low == 0 || high == 0 {
-                continue;
+/// Cables between switches, by their direction.
+#[derive(Default)]
+struct Cables {
+    /// From one level to the next.
+    upright: u32,
+    /// All others.
+    sideways: u32,
+    /// Those of `sideways` that are between switches of level 2.
+    spines: u32,
+}
+
+impl Cables {
+    fn count(graph: &Graph<'_>, levels: &Levels, switches: &[usize]) -> Self {
+        let mut count = Self::default();
+        for a in switches {
+            for link in graph.links[*a].iter().filter(|link| link.to > *a) {
+                let (low, high) = (levels.of[*a], levels.of[link.to]);
+                if low == 0 || high == 0 {
+                    continue;
+                }
+                let is_upright = low.abs_diff(high) == 1;
+                *(if is_upright { &mut count.upright } else { &mut count.sideways }) += link.cables;
+                count.spines += if low == 2 && high == 2 { link.cables } else { 0 };
             }
-            let is_upright = low.abs_diff(high) == 1;
-            *(if is_upright { &mut upright } else { &mut sideways }) += link.cables;
-            spines += if low == 2 && high == 2 { link.cables } else { 0 };
         }
+        count
     }
-    (upright, sideways, spines)
 }
 
 /// Whether most switches of a level reach so many tenths of leaf switches by going down only.

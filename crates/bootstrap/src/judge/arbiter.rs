@@ -209,3 +209,319 @@ impl Arbiter {
         self.holds(rank);
     }
 }
+
+#[cfg(test)]
+#[expect(clippy::cast_possible_truncation, reason = "the numbers of the tests are small")]
+mod tests {
+    //! One cause for all, in every order of events: single steps, and many random runs of a job in
+    //! which ranks and the coordinator stop, die, leave and report failures.
+
+    use std::collections::{BTreeMap, VecDeque};
+
+    use proptest::prelude::Rng;
+    use proptest::test_runner::{RngAlgorithm, TestRng};
+
+    use super::*;
+    use crate::verdict::Who;
+
+    fn silent_hub() -> Verdict {
+        let ranks = vec![Who { rank: Rank(0), host: None }];
+        Verdict::Silent { ranks, for_ms: limits::HUB_SILENCE_MS }
+    }
+
+    fn arbiter(size: usize) -> Arbiter {
+        Arbiter::new(Judge::new(vec![String::new(); size]))
+    }
+
+    fn died(rank: u32) -> Verdict {
+        Verdict::Died { who: Who { rank: Rank(rank), host: None } }
+    }
+
+    fn link(peer: u32) -> Complaint {
+        Complaint::Link { peer, cause: "reset".into() }
+    }
+
+    #[test]
+    fn where_no_rank_waits_the_cause_is_announced_at_once() {
+        let mut arbiter = arbiter(3);
+        assert_eq!(arbiter.deadline_ms(), None);
+        assert_eq!(arbiter.closed(Rank(2), 7), []);
+        assert_eq!(arbiter.deadline_ms(), Some(7));
+        assert_eq!(arbiter.tick(7), [Step::Announce(died(2))]);
+        assert!(!arbiter.is_pending());
+        assert_eq!((arbiter.tick(8), arbiter.closed(Rank(1), 8)), (vec![], vec![]));
+    }
+
+    #[test]
+    fn ranks_that_wait_are_asked_to_hold_on_before_anything_is_announced() {
+        let mut arbiter = arbiter(4);
+        assert_eq!(arbiter.complain(Rank(1), link(3), 0), []);
+        // Rank 0 is never asked: it cannot outrun its own coordinator.
+        assert_eq!(arbiter.complain(Rank(0), link(3), 1), []);
+        assert_eq!(arbiter.closed(Rank(3), 2), [Step::Hold(vec![Rank(1)])]);
+        assert_eq!(arbiter.complain(Rank(2), link(3), 3), [Step::Hold(vec![Rank(2)])]);
+        arbiter.holds(Rank(1));
+        assert_eq!(arbiter.tick(4), []);
+        arbiter.holds(Rank(2));
+        assert_eq!(arbiter.deadline_ms(), Some(2));
+        assert_eq!(arbiter.tick(5), [Step::Announce(died(3))]);
+    }
+
+    #[test]
+    fn what_a_rank_has_returned_is_the_cause_for_all() {
+        let mut before = arbiter(3);
+        assert_eq!(before.stated(Rank(1), silent_hub(), 5), []);
+        assert_eq!(before.tick(5), [Step::Announce(silent_hub())]);
+
+        let mut after = arbiter(4);
+        assert_eq!(after.complain(Rank(1), link(3), 0), []);
+        assert_eq!(after.complain(Rank(2), link(3), 0), []);
+        assert_eq!(after.closed(Rank(3), 4000), [Step::Hold(vec![Rank(1), Rank(2)])]);
+        assert_eq!(after.stated(Rank(1), silent_hub(), 4001), []);
+        assert_eq!(after.tick(4001), [], "rank 2 has not answered");
+        after.holds(Rank(2));
+        assert_eq!(after.tick(4002), [Step::Announce(silent_hub())]);
+    }
+
+    #[test]
+    fn a_rank_that_does_not_answer_is_not_waited_for_and_a_late_promise_is_renewed() {
+        let mut arbiter = arbiter(3);
+        assert_eq!(arbiter.complain(Rank(1), link(2), 0), []);
+        assert_eq!(arbiter.closed(Rank(2), 10), [Step::Hold(vec![Rank(1)])]);
+        assert_eq!(arbiter.deadline_ms(), Some(10 + limits::ANSWER_MS));
+        assert_eq!(arbiter.tick(9 + limits::ANSWER_MS), []);
+        // The coordinator was stopped: the promise may have run out.
+        assert_eq!(arbiter.tick(11 + limits::HUB_SILENCE_MS / 2), [Step::Hold(vec![Rank(1)])]);
+        let then = 11 + limits::HUB_SILENCE_MS / 2;
+        assert_eq!(arbiter.tick(then + limits::ANSWER_MS), [Step::Announce(died(2))]);
+    }
+
+    /// A message on its way to the coordinator.
+    #[derive(Clone, Debug)]
+    enum Up {
+        Complain(Complaint),
+        Answer,
+        Holds,
+        Stated(Verdict),
+        Goodbye,
+        Closed,
+    }
+
+    /// A message on its way to a rank.
+    #[derive(Clone, Debug)]
+    enum Down {
+        Ask,
+        Hold,
+        Verdict(Verdict),
+    }
+
+    /// Messages take up to this long, so that many cross each other. Far below half of
+    /// `limits::HUB_SILENCE_MS`, on which the arbiter relies.
+    const DELAY_MS: u64 = 250;
+
+    /// Messages in order, each with the time at which the kernel has it.
+    type Wire<T> = VecDeque<(u64, T)>;
+
+    #[derive(Debug, Default)]
+    struct Member {
+        up: Wire<Up>,
+        down: Wire<Down>,
+        /// When its patience is over, as `member.rs` has it.
+        deadline: Option<u64>,
+        returned: Option<Verdict>,
+        stopped_until: u64,
+        is_dead: bool,
+        has_left: bool,
+    }
+
+    /// A job, one millisecond after another.
+    struct World {
+        random: TestRng,
+        now: u64,
+        arbiter: Arbiter,
+        hub_stopped_until: u64,
+        members: BTreeMap<u32, Member>,
+        /// The verdict that the coordinator has announced.
+        announced: Option<Verdict>,
+    }
+
+    impl World {
+        fn new(seed: u64) -> Self {
+            let mut bytes = [0; 32];
+            bytes[..8].copy_from_slice(&seed.to_le_bytes());
+            let random = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+            let members = (1..5).map(|rank| (rank, Member::default())).collect();
+            let arbiter = arbiter(5);
+            Self { random, now: 0, arbiter, hub_stopped_until: 0, members, announced: None }
+        }
+
+        fn below(&mut self, bound: u64) -> u64 {
+            self.random.next_u64() % bound
+        }
+
+        fn send<T>(now: u64, delay: u64, wire: &mut Wire<T>, message: T) {
+            let last = wire.back().map_or(0, |(at, _)| *at);
+            wire.push_back((last.max(now + 1 + delay), message));
+        }
+
+        /// The coordinator handles all that has arrived.
+        fn run_hub(&mut self) {
+            let now = self.now;
+            let mut arrived = Vec::new();
+            for (rank, member) in &mut self.members {
+                while member.up.front().is_some_and(|(at, _)| *at <= now) {
+                    arrived
+                        .extend(member.up.pop_front().map(|(_, message)| (Rank(*rank), message)));
+                }
+            }
+            // Connections are read in any order; each keeps its own.
+            if self.below(2) == 0 {
+                arrived.sort_by_key(|(rank, _)| std::cmp::Reverse(*rank));
+            }
+            let mut steps = Vec::new();
+            for (rank, message) in arrived {
+                steps.extend(match message {
+                    Up::Complain(complaint) => self.arbiter.complain(rank, complaint, now),
+                    Up::Answer => self.arbiter.answer(rank, History::default(), now),
+                    Up::Holds => {
+                        self.arbiter.holds(rank);
+                        Vec::new()
+                    }
+                    Up::Stated(verdict) => self.arbiter.stated(rank, verdict, now),
+                    Up::Goodbye => self.arbiter.left(rank, History::default(), now),
+                    Up::Closed => self.arbiter.closed(rank, now),
+                });
+            }
+            if self.arbiter.deadline_ms().is_some_and(|at| at <= now) {
+                steps.extend(self.arbiter.tick(now));
+            }
+            for step in steps {
+                let (ranks, message) = match step {
+                    Step::Ask(ranks) => {
+                        if ranks.contains(&Rank(0)) {
+                            let answer = self.arbiter.answer(Rank(0), History::default(), now);
+                            assert_eq!(answer, [], "others have been asked too");
+                        }
+                        (ranks, Down::Ask)
+                    }
+                    Step::Hold(ranks) => (ranks, Down::Hold),
+                    Step::Announce(verdict) => {
+                        assert_eq!(self.announced.replace(verdict.clone()), None, "announced once");
+                        ((1..5).map(Rank).collect(), Down::Verdict(verdict))
+                    }
+                };
+                for rank in ranks {
+                    let delay = self.random.next_u64() % DELAY_MS;
+                    let member = self.members.get_mut(&rank.0);
+                    member.into_iter().for_each(|it| {
+                        Self::send(now, delay, &mut it.down, message.clone());
+                    });
+                }
+            }
+        }
+
+        fn run_member(&mut self, rank: u32) {
+            let (now, delay) = (self.now, self.below(DELAY_MS));
+            let Some(member) = self.members.get_mut(&rank) else { return };
+            while member.down.front().is_some_and(|(at, _)| *at <= now) {
+                match member.down.pop_front() {
+                    Some((_, Down::Ask)) => Self::send(now, delay, &mut member.up, Up::Answer),
+                    Some((_, Down::Hold)) if member.returned.is_none() => {
+                        member.deadline = Some(now + limits::HUB_SILENCE_MS);
+                        Self::send(now, delay, &mut member.up, Up::Holds);
+                    }
+                    Some((_, Down::Verdict(verdict))) => {
+                        member.deadline = None;
+                        member.returned.get_or_insert(verdict);
+                    }
+                    Some((_, Down::Hold)) | None => {}
+                }
+            }
+            if member.deadline.is_some_and(|at| at <= now) {
+                member.deadline = None;
+                member.returned = Some(silent_hub());
+                Self::send(now, delay, &mut member.up, Up::Stated(silent_hub()));
+            }
+        }
+
+        /// Something happens to a rank: it reports a failure, stops, dies or leaves.
+        fn strike(&mut self, rank: u32) {
+            let (now, what, long) = (self.now, self.below(10), self.below(3000));
+            let (delay, peer) = (self.below(DELAY_MS), self.below(5) as u32);
+            let Some(member) = self.members.get_mut(&rank) else { return };
+            if member.returned.is_some() || now < member.stopped_until {
+                return;
+            }
+            match what {
+                0..=4 => {
+                    let complaint =
+                        if what < 3 { Complaint::Overdue { seq: 0 } } else { link(peer) };
+                    member.deadline.get_or_insert(now + limits::HUB_SILENCE_MS);
+                    Self::send(now, delay, &mut member.up, Up::Complain(complaint));
+                }
+                5 | 6 => member.stopped_until = now + long,
+                7 => {
+                    member.is_dead = true;
+                    Self::send(now, delay, &mut member.up, Up::Closed);
+                }
+                8 if member.deadline.is_none() => {
+                    member.has_left = true;
+                    Self::send(now, delay, &mut member.up, Up::Goodbye);
+                }
+                _ => {}
+            }
+        }
+
+        /// Runs the job until nothing more can happen. Yields the verdicts that survivors returned.
+        fn run(mut self) -> Vec<(u32, Verdict)> {
+            let ranks: Vec<u32> = self.members.keys().copied().collect();
+            while self.now < 20_000 {
+                if self.now < 6_000 && self.below(400) == 0 {
+                    let rank = ranks[self.below(4) as usize];
+                    self.strike(rank);
+                }
+                if self.now < 6_000 && self.below(1500) == 0 {
+                    // Often for about as long as ranks are patient.
+                    let long = [self.below(5000), 1600 + self.below(800)];
+                    self.hub_stopped_until = self.now + long[self.below(2) as usize];
+                }
+                if self.now >= self.hub_stopped_until {
+                    self.run_hub();
+                }
+                for rank in &ranks {
+                    let member = &self.members[rank];
+                    let is_gone = member.is_dead || member.has_left;
+                    if !is_gone && self.now >= member.stopped_until {
+                        self.run_member(*rank);
+                    }
+                }
+                self.now += 1;
+            }
+            let lives = |member: &Member| !member.is_dead && !member.has_left;
+            let survivors = self.members.into_iter().filter(|(_, member)| lives(member));
+            let mut returned: Vec<_> =
+                survivors.filter_map(|(rank, member)| Some((rank, member.returned?))).collect();
+            returned.extend(self.announced.map(|verdict| (0, verdict)));
+            returned
+        }
+    }
+
+    #[test]
+    fn survivors_agree_whatever_the_order_of_events() {
+        let (mut stated, mut announced) = (0, 0);
+        for seed in 0..1000 {
+            let returned = World::new(seed).run();
+            for (rank, verdict) in &returned {
+                assert_eq!(
+                    *verdict, returned[0].1,
+                    "seed {seed}: rank {rank} differs: {returned:?}"
+                );
+            }
+            let is_stated = returned.first().is_some_and(|(_, verdict)| *verdict == silent_hub());
+            stated += usize::from(is_stated);
+            announced += usize::from(!is_stated && !returned.is_empty());
+        }
+        println!("1000 runs: {stated} times a rank stated the cause, {announced} times none did");
+        assert!(stated > 50 && announced > 50, "both kinds are met");
+    }
+}

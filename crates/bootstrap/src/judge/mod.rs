@@ -457,7 +457,4 @@ pub(crate) fn cut(mut text: String) -> String {
 }
 
 #[cfg(test)]
-#[expect(clippy::cast_possible_truncation, reason = "the numbers of the tests are small")]
-mod arbiter_tests;
-#[cfg(test)]
 mod tests;

@@ -12,6 +12,7 @@ use ringfold_topology::Layout;
 use ringfold_transport::rdma::Port;
 use ringfold_transport::trial::Figures;
 use ringfold_types::Rank;
+use serde::{Deserialize, Serialize};
 
 use super::end::End;
 use super::trial::{By, Trouble};
@@ -34,9 +35,17 @@ pub(super) struct Way {
     pub(super) high: Result<Figures, Trouble>,
 }
 
-/// What a rank found, to be sent: the pair's ends and the place of the way; nanoseconds and bytes
-/// per second.
-type Told = (usize, usize, usize, Result<(u64, f64), Trouble>);
+/// A rank's result of a way, to be sent.
+#[derive(Serialize, Deserialize)]
+struct Told {
+    /// The pair's ends.
+    low: usize,
+    high: usize,
+    /// The place of the way among those of the pair.
+    way: usize,
+    /// Nanoseconds, and bytes per second.
+    result: Result<(u64, f64), Trouble>,
+}
 
 /// What came of all rounds.
 pub(super) struct Tried {
@@ -97,7 +106,7 @@ impl Tour<'_> {
                 // Nothing can be set up without tcp.
                 works &= step > 0 || result.is_ok();
                 let result = result.map(|it| (nanos(it.latency), it.bytes_per_second));
-                found.push((low, high, step, result));
+                found.push(Told { low, high, way: step, result });
             }
             pairs.extend(round.into_iter().map(|pair| ((pair.low, pair.high), pair)));
         }
@@ -158,13 +167,13 @@ impl Tour<'_> {
 
     /// Takes note of what a rank found.
     fn hear(&self, rank: Rank, told: Vec<Told>, pairs: &mut BTreeMap<(usize, usize), Pair>) {
-        for (low, high, step, found) in told {
+        for Told { low, high, way, result } in told {
             let pair = pairs.get_mut(&(low, high));
             let Some((other, pair)) = pair.and_then(|it| Some((self.other(it, rank)?, it))) else {
                 continue;
             };
-            let Some(way) = pair.ways.get_mut(step) else { continue };
-            let found = found.map(|(nanos, bytes_per_second)| Figures {
+            let Some(way) = pair.ways.get_mut(way) else { continue };
+            let found = result.map(|(nanos, bytes_per_second)| Figures {
                 latency: Duration::from_nanos(nanos),
                 bytes_per_second,
             });

@@ -168,7 +168,7 @@ fn fabrics() -> Vec<(Fabric, Classification)> {
 #[test]
 fn labels_of_a_drawing_do_not_overlap() {
     for (fabric, found) in fabrics() {
-        let (labels, width, height) = svg::labels(&fabric, &found);
+        let (labels, [width, height]) = svg::labels(&fabric, &found);
         for (at, (area, label)) in labels.iter().enumerate() {
             let is_inside = area.x >= 0.0
                 && area.y >= 0.0

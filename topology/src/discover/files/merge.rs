@@ -6,14 +6,20 @@ use super::Error;
 use super::error::Reason;
 use crate::fabric::{Cable, EndPort, Fabric};
 
-/// Joins fabrics, each with the file and line that it comes from. Routers are in every subnet that
-/// they join; anything else must be in one.
-pub(super) fn fabrics(parts: Vec<(&str, usize, Fabric)>) -> Result<Fabric, Error> {
+/// A fabric, and the place that it comes from.
+pub(super) struct Part<'a> {
+    pub(super) file: &'a str,
+    pub(super) line: usize,
+    pub(super) fabric: Fabric,
+}
+
+/// Joins fabrics. Routers are in every subnet that they join; anything else must be in one.
+pub(super) fn fabrics(parts: &[Part<'_>]) -> Result<Fabric, Error> {
     let mut whole = Fabric::default();
     let (mut switches, mut ports) = (HashMap::new(), HashMap::new());
-    for (number, (file, line, part)) in parts.iter().enumerate() {
+    for (number, Part { file, line, fabric: part }) in parts.iter().enumerate() {
         let twice = |what: String, other: usize| {
-            let (first, first_line, _) = &parts[other];
+            let Part { file: first, line: first_line, .. } = &parts[other];
             let text = format!("has {what}, which {first}:{first_line} has too: give each once");
             Reason::new(*line, text).of(file)
         };

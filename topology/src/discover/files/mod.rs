@@ -24,6 +24,7 @@ use ringfold_types::limits::FABRIC_FILE_BYTES_MAX;
 
 use self::error::Reason;
 use self::graph::Graph;
+use self::merge::Part;
 
 use crate::evidence::HostPath;
 use crate::fabric::Fabric;
@@ -76,7 +77,7 @@ pub fn fabric(files: &[(String, Vec<u8>)]) -> Result<Fabric, Error> {
     let (mut graphs, mut hosts) = (Vec::new(), Vec::new());
     for (file, bytes) in files {
         match read(file, bytes)? {
-            Read::Fabric(fabric) => graphs.push((file.as_str(), 1, fabric)),
+            Read::Fabric(fabric) => graphs.push(Part { file, line: 1, fabric }),
             Read::Lldp(host) => hosts.push((file.as_str(), host)),
             Read::Site(_) | Read::Slurm(_) => {
                 let text = "describes no fabric: give ibnetdiscover, iblinkinfo or lldpctl files";
@@ -90,7 +91,7 @@ pub fn fabric(files: &[(String, Vec<u8>)]) -> Result<Fabric, Error> {
             Err(Reason::new(1, text).of(file))
         }
         (_, Some(_)) => lldp::join(hosts),
-        (_, None) => merge::fabrics(graphs),
+        (_, None) => merge::fabrics(&graphs),
     }
 }
 
@@ -115,9 +116,9 @@ fn read_text(file: &str, text: &str) -> Result<Read, Reason> {
         Format::Lldp => Read::Lldp(lldp::parse(file, text)?),
         Format::Topology => {
             let graphs = ibnetdiscover::topology(text)?;
-            let fabric = |(line, graph): (usize, Graph)| Ok((file, line, graph.fabric()?));
-            let fabrics = graphs.into_iter().map(fabric).collect::<Result<_, Reason>>()?;
-            Read::Fabric(merge::fabrics(fabrics).map_err(Reason::from)?)
+            let part = |(line, graph): (_, Graph)| Ok(Part { file, line, fabric: graph.fabric()? });
+            let parts = graphs.into_iter().map(part).collect::<Result<Vec<_>, Reason>>()?;
+            Read::Fabric(merge::fabrics(&parts).map_err(Reason::from)?)
         }
         Format::PortsReport => Read::Fabric(ibnetdiscover::ports(text)?.fabric()?),
         Format::LinkInfo => Read::Fabric(iblinkinfo::links(text)?.fabric()?),

@@ -38,76 +38,85 @@ const LEVEL_HEIGHT: f64 = 96.0;
 
 /// The fabric as the text of an SVG file.
 pub(super) fn fabric(fabric: &Fabric, found: &Classification) -> String {
-    let (canvas, width, height) = draw(fabric, found);
+    let Sheet { canvas, width, height } = Sheet::draw(fabric, found);
     canvas.finish(width, height)
 }
 
-/// Where the labels are, each with its text, and the size of the sheet.
+/// Where the labels are, each with its text, and the width and height of the sheet.
 #[cfg(test)]
-pub(super) fn labels(fabric: &Fabric, found: &Classification) -> (Vec<(Area, String)>, f64, f64) {
-    let (canvas, width, height) = draw(fabric, found);
-    (canvas.labels, width, height)
+pub(super) fn labels(fabric: &Fabric, found: &Classification) -> (Vec<(Area, String)>, [f64; 2]) {
+    let Sheet { canvas, width, height } = Sheet::draw(fabric, found);
+    (canvas.labels, [width, height])
 }
 
-fn draw(fabric: &Fabric, found: &Classification) -> (Canvas, f64, f64) {
-    let picture = Picture::of(fabric, found, text::count_hosts(fabric) > HOSTS_MAX);
-    let blocks: Vec<Drawn<'_>> = picture
-        .blocks
-        .iter()
-        .take(BLOCKS_MAX)
-        .map(|block| Drawn::new(fabric, &picture, block))
-        .collect();
-    let mut canvas = Canvas::default();
-    let step = blocks.iter().map(|block| block.width).fold(0.0, f64::max) + GAP;
-    let abreast = (1..=blocks.len().max(1))
-        .take_while(|count| number(*count) * step - GAP <= LINE_WIDTH_MAX)
-        .last();
-    let abreast = abreast.unwrap_or(1);
-    let is_one_line = blocks.len() <= abreast;
-    let lines: Vec<&[Drawn<'_>]> = blocks.chunks(abreast).collect();
-    let graph = graph::Graph::of(fabric, found, &picture);
-    let rows = upper(fabric, graph.is_some());
-    let width = number(abreast.min(blocks.len())) * step - GAP;
-    let widest = width.max(WIDTH_MIN);
-    let boxes = rows.iter().map(|row| row.iter().map(|it| it.width() + GAP).sum::<f64>());
-    let graph_width = graph.as_ref().map_or(0.0, |graph| graph.width);
-    let inner = boxes.fold(widest, f64::max).max(graph_width);
-    let mut y = header(&mut canvas, fabric, found, inner);
-    if let Some(graph) = &graph {
-        y = graph.draw(&mut canvas, MARGIN + (inner - graph.width) / 2.0, y) + GAP;
-    }
-    let mut areas: BTreeMap<usize, Area> = BTreeMap::new();
-    for row in &rows {
-        place(row, inner, y, &mut areas);
-        y += LEVEL_HEIGHT;
-    }
-    let mut tops = Vec::new();
-    for line in &lines {
-        let mut x = MARGIN + (inner - width) / 2.0;
-        for block in *line {
-            block.heads(x, y, &mut areas);
-            tops.push((block, x, y));
-            x += step;
+/// A drawing and its size.
+struct Sheet {
+    canvas: Canvas,
+    width: f64,
+    height: f64,
+}
+
+impl Sheet {
+    fn draw(fabric: &Fabric, found: &Classification) -> Self {
+        let picture = Picture::of(fabric, found, text::count_hosts(fabric) > HOSTS_MAX);
+        let blocks: Vec<Drawn<'_>> = picture
+            .blocks
+            .iter()
+            .take(BLOCKS_MAX)
+            .map(|block| Drawn::new(fabric, &picture, block))
+            .collect();
+        let mut canvas = Canvas::default();
+        let step = blocks.iter().map(|block| block.width).fold(0.0, f64::max) + GAP;
+        let abreast = (1..=blocks.len().max(1))
+            .take_while(|count| number(*count) * step - GAP <= LINE_WIDTH_MAX)
+            .last();
+        let abreast = abreast.unwrap_or(1);
+        let is_one_line = blocks.len() <= abreast;
+        let lines: Vec<&[Drawn<'_>]> = blocks.chunks(abreast).collect();
+        let graph = graph::Graph::of(fabric, found, &picture);
+        let rows = upper(fabric, graph.is_some());
+        let width = number(abreast.min(blocks.len())) * step - GAP;
+        let widest = width.max(WIDTH_MIN);
+        let boxes = rows.iter().map(|row| row.iter().map(|it| it.width() + GAP).sum::<f64>());
+        let graph_width = graph.as_ref().map_or(0.0, |graph| graph.width);
+        let inner = boxes.fold(widest, f64::max).max(graph_width);
+        let mut y = header(&mut canvas, fabric, found, inner);
+        if let Some(graph) = &graph {
+            y = graph.draw(&mut canvas, MARGIN + (inner - graph.width) / 2.0, y) + GAP;
         }
-        y += line.iter().map(|block| block.height).fold(0.0, f64::max) + GAP;
+        let mut areas: BTreeMap<usize, Area> = BTreeMap::new();
+        for row in &rows {
+            place(row, inner, y, &mut areas);
+            y += LEVEL_HEIGHT;
+        }
+        let mut tops = Vec::new();
+        for line in &lines {
+            let mut x = MARGIN + (inner - width) / 2.0;
+            for block in *line {
+                block.heads(x, y, &mut areas);
+                tops.push((block, x, y));
+                x += step;
+            }
+            y += line.iter().map(|block| block.height).fold(0.0, f64::max) + GAP;
+        }
+        if is_one_line && graph.is_none() {
+            cables(&mut canvas, fabric, &picture, &areas);
+        }
+        for row in &rows {
+            row.iter().for_each(|upper| upper.draw(&mut canvas, &areas));
+        }
+        for (block, x, y) in tops {
+            let above = if is_one_line || graph.is_some() { String::new() } else { block.above() };
+            block.draw(&mut canvas, x, y, &above);
+        }
+        let left = picture.blocks.len().saturating_sub(BLOCKS_MAX);
+        if left > 0 {
+            canvas.label((MARGIN, y), TEXT, &format!("and {}", text::many(left, "more group")));
+            y += GAP;
+        }
+        y = oddities(&mut canvas, found, inner, y);
+        Self { canvas, width: inner + 2.0 * MARGIN, height: y + MARGIN }
     }
-    if is_one_line && graph.is_none() {
-        cables(&mut canvas, fabric, &picture, &areas);
-    }
-    for row in &rows {
-        row.iter().for_each(|upper| upper.draw(&mut canvas, &areas));
-    }
-    for (block, x, y) in tops {
-        let above = if is_one_line || graph.is_some() { String::new() } else { block.above() };
-        block.draw(&mut canvas, x, y, &above);
-    }
-    let left = picture.blocks.len().saturating_sub(BLOCKS_MAX);
-    if left > 0 {
-        canvas.label((MARGIN, y), TEXT, &format!("and {}", text::many(left, "more group")));
-        y += GAP;
-    }
-    y = oddities(&mut canvas, found, inner, y);
-    (canvas, inner + 2.0 * MARGIN, y + MARGIN)
 }
 
 /// Draws the lines above the picture, and returns where they end.
