@@ -176,7 +176,8 @@ impl<'s> Lowering<'s> {
             Source::Wire(..) => false,
         };
         let sources = self.schedule.sources(sources);
-        if size < 2 || size > SOURCES_MAX || dst.buffer != Buffer::Output || next.len() < size - 1 {
+        let is_alone = !(2..=SOURCES_MAX).contains(&size) || next.len() < size - 1;
+        if is_alone || dst.buffer != Buffer::Output {
             return false;
         }
         let puts = &next[..size - 1];

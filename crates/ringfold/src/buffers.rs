@@ -326,7 +326,7 @@ impl<'a> BufferMap<'a> {
     }
 
     /// The windows, for a reduction to all ranks at the place of `dst`.
-    pub(crate) fn to_all(&mut self, dst: Slice) -> ToAll<'_> {
+    pub(crate) fn windows_of_all(&mut self, dst: Slice) -> ToAll<'_> {
         let (_, range) = self.map.place(dst);
         let Output::Shared(Exposure { own, peers, .. }) = &mut self.output else {
             unreachable!("only programs for windows store into peers' memory");

@@ -211,7 +211,6 @@ pub(crate) struct RunMemory<'c> {
     pub(crate) stepper: Stepper,
 }
 
-#[expect(clippy::large_enum_variant, reason = "there is one, on the stack of its call")]
 enum Phase<'c> {
     /// All ranks say that they are in this call. A rank in another is found out here, before the
     /// others wait for its part.
@@ -571,7 +570,7 @@ impl Ports for CallPorts<'_, '_> {
         stores: Stores,
     ) -> Result<(), CallError> {
         self.watch.check_abort_after_pause()?;
-        let windows = self.buffers.to_all(dst);
+        let windows = self.buffers.windows_of_all(dst);
         let range = windows.range;
         let mut operands = [Operand::Destination; SOURCES_MAX];
         for (operand, source) in operands.iter_mut().zip(sources) {
