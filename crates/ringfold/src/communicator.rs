@@ -61,8 +61,8 @@ pub struct Communicator {
 }
 
 /// A call that has begun, and how much of it is done.
+#[derive(Clone, Copy)]
 struct Begun {
-    request: Request,
     /// The tag of its bytes.
     tag: u32,
     exchanged: Exchanged,
@@ -228,7 +228,8 @@ impl Communicator {
     }
 
     /// The control plane.
-    pub(crate) fn control(&self) -> &Watch {
+    #[inline]
+    fn control(&self) -> &Watch {
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         control
     }
@@ -280,18 +281,16 @@ impl Communicator {
     pub fn perform(&mut self, call: &Call, mut buffers: Buffers<'_>) -> Result<(), Error> {
         self.check_process()?;
         let request = Request::ordinary(call, &buffers);
-        self.guarded(call, |it| match it.begin_by_exchange(&request, &mut buffers) {
-            Some(Begun { exchanged: Exchanged::Both, .. }) if it.control().is_quiet() => {
-                it.control().finished(it.seq);
-                Ok(())
+        self.guarded(call, |it| {
+            let begun = it.begin_by_exchange(&request, &mut buffers);
+            if let Some(Begun { exchanged: Exchanged::Both, .. }) = begun {
+                let control = it.control();
+                if control.is_quiet() {
+                    control.finished(it.seq);
+                    return Ok(());
+                }
             }
-            begun => {
-                let begun = match begun {
-                    Some(begun) => begun,
-                    None => it.begin(request, None)?,
-                };
-                it.run(begun, User::Private(buffers))
-            }
+            it.perform_whole(&request, User::Private(buffers), None, begun)
         })
     }
 
@@ -302,10 +301,22 @@ impl Communicator {
         user: User<'_>,
         named: Windows,
     ) -> Result<(), Error> {
-        self.guarded(&request.call, |it| {
-            let begun = it.begin(request, Some(named))?;
-            it.run(begun, user)
-        })
+        self.guarded(&request.call, |it| it.perform_whole(&request, user, Some(named), None))
+    }
+
+    /// Performs a call, or the rest of one that has `begun`. Blocks.
+    fn perform_whole(
+        &mut self,
+        request: &Request,
+        user: User<'_>,
+        windows: Option<Windows>,
+        begun: Option<Begun>,
+    ) -> Result<(), Error> {
+        let begun = match begun {
+            Some(begun) => begun,
+            None => self.begin(request, windows)?,
+        };
+        self.run(request, begun, user)
     }
 
     /// Begins a call that repeats the latest and that begins with an exchange. Most often that is
@@ -322,31 +333,31 @@ impl Communicator {
         let tag = compiled.begin(control, self.seq, None);
         let tries = self.patience.tries();
         let exchanged = self.router.exchange(&compiled.kernel, tag, with, buffers, tries);
-        Some(Begun { request: *request, tag, exchanged })
+        Some(Begun { tag, exchanged })
     }
 
     /// Begins a call.
-    fn begin(&mut self, request: Request, windows: Option<Windows>) -> Result<Begun, Error> {
+    fn begin(&mut self, request: &Request, windows: Option<Windows>) -> Result<Begun, Error> {
         if let Some(failure) = &self.failed {
             return Err(Error::Failed(Arc::clone(failure)));
         }
-        self.compile(&request)?;
-        let Some(compiled) = self.cache.latest(&request) else { unreachable!("just compiled") };
+        self.compile(request)?;
+        let Some(compiled) = self.cache.latest(request) else { unreachable!("just compiled") };
         self.seq += 1;
         tracing::trace!("{compiled} #{}", self.seq);
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         let tag = compiled.begin(control, self.seq, windows);
-        Ok(Begun { request, tag, exchanged: Exchanged::Nothing })
+        Ok(Begun { tag, exchanged: Exchanged::Nothing })
     }
 
     /// Runs a call that has begun to its end. Blocks.
-    fn run(&mut self, begun: Begun, mut user: User<'_>) -> Result<(), Error> {
-        let Begun { request, tag, exchanged } = begun;
+    fn run(&mut self, request: &Request, begun: Begun, mut user: User<'_>) -> Result<(), Error> {
+        let Begun { tag, exchanged } = begun;
         if let Some(failure) = &self.failed {
             return Err(Error::Failed(Arc::clone(failure)));
         }
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
-        let Some(compiled) = self.cache.latest(&request) else { unreachable!("it has begun") };
+        let Some(compiled) = self.cache.latest(request) else { unreachable!("it has begun") };
         let (layout, rank, is_flipped) = (&self.layout, self.rank, self.is_staging_flipped);
         let op = request.call.op;
         let call = RunCall { compiled, op, layout, rank, tag, exchanged: stepped(exchanged) };
@@ -381,8 +392,8 @@ impl Communicator {
                 self.stepper = memory.stepper;
                 self.layout = self.layout.clone().sharing_memory(false);
                 self.cache.forget();
-                self.compile(&request)?;
-                self.run(begun, user)
+                self.compile(request)?;
+                self.run(request, begun, user)
             }
         }
     }
