@@ -40,8 +40,7 @@ pub struct Config {
     pub host_id: Option<String>,
     /// `RINGFOLD_SHM_CMA`: bytes from which a message between ranks of one host stays where it is
     /// until its receiver copies it from the sender's memory (cross-memory attach), as in `128K`,
-    /// where the system allows that; `0`: never. Default: in all-gathers and broadcasts for which
-    /// that was faster when it was tried, which happens when a call of such a length is first made.
+    /// where the system allows that; `0`: never. Default: only in calls by `attached`.
     pub shm_cma: Offers,
     /// `RINGFOLD_IB_HCA`: RDMA devices that may be used, as name prefixes separated by commas, each
     /// maybe with `:port:rail:plane`; after `^` those that may not be, after `=` exact names.
