@@ -73,7 +73,6 @@ pub fn take_all(ring: &[u8], numbers: &[u32], step: usize) -> io::Result<usize> 
     for number in numbers {
         let arrived = match Number::decode(*number) {
             Number::Fragment { sequence, lines, .. } => inbound.arrive(sequence, lines),
-            Number::Bare { sequence, bare, .. } => inbound.arrive_bare(sequence, bare),
             Number::Credit { .. } | Number::Invitation { .. } => continue,
         };
         if arrived.is_err() {
@@ -110,7 +109,7 @@ fn inbound() -> io::Result<Inbound> {
 mod tests {
     use super::super::ring::geometry::LINE_BYTES;
     use super::*;
-    use crate::rdma::ring::geometry::{Bare, PLACED};
+    use crate::rdma::ring::geometry::PLACED;
 
     #[test]
     fn what_makes_sense_gets_through() {
@@ -136,11 +135,5 @@ mod tests {
         assert_eq!(take_all(&ring, &[number(0, 3), number(1, 1)], 30).unwrap(), 60);
         assert_eq!(take_all(&ring, &[number(1, 1), number(0, 3)], 1000).unwrap(), 100);
         assert_eq!(take_all(&ring, &[number(0, 2)], 1000).unwrap(), 0, "another length");
-        let bare = |sequence, lines, ahead| {
-            let bare = Bare { lines, asks: false, ahead };
-            Number::Bare { lane: 0, sequence, bare }.encode()
-        };
-        let numbers = [bare(0, 3, None), bare(1, 2, Some(1)), bare(2, 1, Some(0))];
-        assert_eq!(take_all(&ring, &numbers, 1000).unwrap(), 128 + 64);
     }
 }

@@ -175,8 +175,10 @@ pub fn examine(settings: &Settings, near: Option<IpAddr>) -> Examined {
             continue;
         }
         match Context::open(&name).and_then(|context| context.limits()) {
-            Ok((_, _, count)) => {
-                for number in (1..=count).filter(|port| settings.devices.allows(&name, *port)) {
+            Ok(limits) => {
+                for number in
+                    (1..=limits.ports).filter(|port| settings.devices.allows(&name, *port))
+                {
                     match Rail::open(&name, number, settings, near) {
                         Ok(mut rail) => {
                             rail.locate(&machine);

@@ -180,7 +180,7 @@ impl Rails {
 /// How many ports a device has.
 fn ports(name: &str) -> u8 {
     let limits = Context::open(name).and_then(|context| context.limits());
-    limits.map_or(1, |(_, _, ports)| ports)
+    limits.map_or(1, |limits| limits.ports)
 }
 
 impl Rail {
@@ -196,7 +196,7 @@ impl Rail {
         }
         let cannot = |what: &str, error: &io::Error| Some(format!("{what}: {error}"));
         let context = Context::open(name).map_err(|e| Some(words::opening(&e)))?;
-        let (_, max_entries, _) = context.limits().map_err(|e| cannot("does not answer", &e))?;
+        let limits = context.limits().map_err(|e| cannot("does not answer", &e))?;
         let port = context.port(number).map_err(|e| cannot("does not answer", &e))?;
         if !port.is_active {
             let advice = "check its cable, and that its interface is up (`rdma link`, `ip link`)";
@@ -204,8 +204,9 @@ impl Rail {
         }
         let (connector, gid, why) = if context.is_iwarp() {
             let found = Connector::new(&context, number, |gids| choose(gids, near));
-            let found = found.map_err(|e| cannot("is iWARP, and takes no connections", &e))?;
-            (Some(found.0), found.1, found.2)
+            let (connector, (gid, why)) =
+                found.map_err(|e| cannot("is iWARP, and takes no connections", &e))?;
+            (Some(connector), gid, why)
         } else {
             let wanted = settings.partition_key_index;
             if wanted > 0 && wanted >= port.partition_keys {
@@ -234,7 +235,7 @@ impl Rail {
             is_gone,
             label: Label::default(),
             wire,
-            max_entries,
+            max_entries: limits.completions,
             queues,
         })
     }

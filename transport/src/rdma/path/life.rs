@@ -86,7 +86,6 @@ impl Life {
         let is_news = self.stage == Stage::Proving;
         if is_news {
             self.stage = Stage::Proven;
-            self.failures = 0;
         }
         is_news
     }

@@ -182,5 +182,10 @@ mod tests {
         post(&mut sends, 1);
         sends.mark_fragment(true);
         assert!(!sends.must_ask() && !sends.has_arrived(), "the device tells anyway");
+        let last = post(&mut sends, 1);
+        sends.mark_fragment(false);
+        assert!(sends.must_ask());
+        sends.answered(last.number);
+        assert!(!sends.must_ask(), "it has arrived");
     }
 }

@@ -23,15 +23,6 @@ impl Path {
         self.is_usable() && self.sends.takes_credit()
     }
 
-    /// How long the payload of a fragment without a header may be, that brings the number itself.
-    pub(in crate::rdma) fn bare_most(&self) -> usize {
-        match self.is_adaptive {
-            _ if self.is_iwarp() => 0,
-            true => RDMA_ADAPTIVE_BYTES,
-            false => usize::MAX,
-        }
-    }
-
     /// Writes a fragment of `lane` to the peer, whose payload may be lent. The device `tells` when
     /// it is done, or need not. Which of the sends it is.
     pub(in crate::rdma) fn write(
@@ -44,19 +35,14 @@ impl Path {
         let image = lane.right(self.cable).ok_or(io::ErrorKind::PermissionDenied)?;
         let (at, bytes) = (ready.at + LINE_BYTES, ready.bytes.saturating_sub(LINE_BYTES));
         let lent = loan.map(|Loan { right, at }| (right, (at, bytes)));
-        let payload_to = || ready.placed.unwrap_or_else(|| lane.target(self.cable, at));
-        let put = if let Number::Bare { .. } = ready.number {
-            let (from, range) = lent.unwrap_or((image, (at, bytes)));
-            let (to, remote_key) = payload_to();
-            Put { from, range, lent: None, to, remote_key, placed: None }
-        } else {
-            let is_split = self.is_adaptive && bytes > RDMA_ADAPTIVE_BYTES;
-            let lent = lent.or_else(|| is_split.then_some((image, (at, bytes))));
-            let placed = if is_split { Some(payload_to()) } else { ready.placed };
-            let (to, remote_key) = lane.target(self.cable, ready.at);
-            let range = (ready.at, if lent.is_some() { LINE_BYTES } else { ready.bytes });
-            Put { from: image, range, lent, to, remote_key, placed }
-        };
+        // A split payload may go packet by packet: a write of its own, before that of the header.
+        let is_split = self.is_adaptive && bytes > RDMA_ADAPTIVE_BYTES;
+        let lent = lent.or_else(|| is_split.then_some((image, (at, bytes))));
+        let in_ring = || is_split.then(|| lane.target(self.cable, at));
+        let placed = ready.placed.or_else(in_ring);
+        let (to, remote_key) = lane.target(self.cable, ready.at);
+        let range = (ready.at, if lent.is_some() { LINE_BYTES } else { ready.bytes });
+        let put = Put { from: image, range, lent, to, remote_key, placed };
         let number = self.put(Some(put), ready.number, tells)?;
         self.sends.mark_fragment(tells);
         Ok(number)

@@ -43,7 +43,7 @@ impl ControlQueue {
             return Some(message);
         }
         let (lane, Ready { at, bytes, number, .. }) = self.loads.pop_front()?;
-        let Number::Fragment { sequence, lines, .. } = number.with_header() else { return None };
+        let Number::Fragment { sequence, lines, .. } = number else { return None };
         Some(Message::Load(Load { lane, sequence, lines, at, bytes }))
     }
 }

@@ -175,9 +175,6 @@ impl Lanes {
             Number::Fragment { lane, sequence, lines } => {
                 Ok(self.inbound_mut(lane).ok_or(NO_RING)?.arrive(sequence, lines)?)
             }
-            Number::Bare { lane, sequence, bare } => {
-                Ok(self.inbound_mut(lane).ok_or(NO_RING)?.arrive_bare(sequence, bare)?)
-            }
             Number::Credit { lane, total } => {
                 Ok(self.outbound_mut(lane).ok_or(NO_RING_FOR_CREDIT)?.credit(total)?)
             }

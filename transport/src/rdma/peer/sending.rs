@@ -94,8 +94,7 @@ impl Peer {
         let place = place.filter(|_| is_long);
         let loan = place.and_then(|(place, own)| self.routes.lend(way, place, own));
         let cable = self.routes.placing(way);
-        let bare_most = self.routes.paths().get(way).map_or(0, Path::bare_most);
-        let by = By { path: way, cable, most, bare_most };
+        let by = By { path: way, cable, most };
         let Some(outbound) = self.lanes.outbound_mut(lane) else { return 0 };
         let is_lent = loan.is_some();
         if is_lent && outbound.is_kept_back(tag, by.cable) {

@@ -9,13 +9,9 @@
 //! A fragment's payload may also lie where the receiver has invited it (`invitation`); then all of
 //! its lines but the first hold nothing, and are kept for the case that it must be sent again.
 //!
-//! Where all that a header says follows from the number, the fragment is *bare*: its payload alone
-//! is written, in the ring or elsewhere. So what fills packets needs none more for a header.
-//!
 //! ```text
-//! number of a write   bit 31  27..31  19..27     18  17        0..17
-//! a fragment          0       lane    sequence   0   0         lines, skipped ones excluded
-//! a bare fragment     0       lane    sequence   1   asks      `Bare`: in the ring or not, lines
+//! number of a write   bit 31  27..31  19..27     0..19
+//! a fragment          0       lane    sequence   lines, skipped ones excluded
 //! a credit            1       lane    0          all lines given back so far, modulo 2^19
 //! an invitation       1       lane    128+place  likewise
 //! ```
@@ -55,14 +51,10 @@ pub(in crate::rdma) const SEEN_AT: usize = 12;
 
 const CREDIT: u32 = 1 << 31;
 const INVITATION: u32 = 1 << 26;
-const BARE: u32 = 1 << 18;
-const ASKS: u32 = 1 << 17;
-const IN_RING: u32 = 1 << 16;
-const AHEAD_SHIFT: u32 = 12;
 const LANE_SHIFT: u32 = 27;
 const SEQUENCE_SHIFT: u32 = 19;
 
-const _: () = assert!(RING_LINES < LAPS_LINES / 4 && RING_LINES < IN_RING);
+const _: () = assert!(RING_LINES < LAPS_LINES / 4);
 const _: () = assert!(LANES_MAX <= 1 << (31 - LANE_SHIFT));
 const _: () = assert!(RDMA_RING_BYTES.is_multiple_of(LINE_BYTES));
 const _: () = assert!(lines(RDMA_PIECE_BYTES) <= CREDIT_LINES);
@@ -113,47 +105,11 @@ pub(in crate::rdma) const fn payload_at(bytes: usize) -> usize {
 pub(in crate::rdma) enum Number {
     /// It brings a fragment.
     Fragment { lane: usize, sequence: u8, lines: u32 },
-    /// It brings one that is bare.
-    Bare { lane: usize, sequence: u8, bare: Bare },
     /// It brings nothing: so many lines were given back in all, modulo `LAPS_LINES`. Whichever
     /// credit arrives last, or again, or not at all, the furthest one counts.
     Credit { lane: usize, total: u32 },
     /// It brings credit likewise, and an invitation lies in that place of the lane's.
     Invitation { lane: usize, place: usize, total: u32 },
-}
-
-/// A fragment without a header, of which the payload fills all lines but the first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::rdma) struct Bare {
-    pub(in crate::rdma) lines: u32,
-    pub(in crate::rdma) asks: bool,
-    /// It is in the ring, under a tag that is so much higher than that of the one before; or else
-    /// where it was invited last, as is its tag.
-    pub(in crate::rdma) ahead: Option<u32>,
-}
-
-impl Bare {
-    /// Whether there is a number for it: where it was invited, 16 bits are for the lines; in the
-    /// ring 12, and 4 for how much higher the tag is.
-    pub(in crate::rdma) fn has_number(self) -> bool {
-        self.lines > 1 && Self::decode(self.encode()) == self
-    }
-
-    const fn encode(self) -> u32 {
-        let marks = if self.asks { BARE | ASKS } else { BARE };
-        match self.ahead {
-            Some(ahead) => marks | IN_RING | ahead << AHEAD_SHIFT | self.lines,
-            None => marks | self.lines,
-        }
-    }
-
-    const fn decode(bits: u32) -> Self {
-        let (asks, place) = (bits & ASKS != 0, bits % IN_RING);
-        if bits & IN_RING == 0 {
-            return Self { lines: place, asks, ahead: None };
-        }
-        Self { lines: place % (1 << AHEAD_SHIFT), asks, ahead: Some(place >> AHEAD_SHIFT) }
-    }
 }
 
 /// What totals of lines are counted modulo of: many laps of a ring.
@@ -170,9 +126,6 @@ impl Number {
             Self::Fragment { lane, sequence, lines } => {
                 (lane as u32) << LANE_SHIFT | (sequence as u32) << SEQUENCE_SHIFT | lines
             }
-            Self::Bare { lane, sequence, bare } => {
-                Self::Fragment { lane, sequence, lines: bare.encode() }.encode()
-            }
             Self::Credit { lane, total } => {
                 CREDIT | (lane as u32) << LANE_SHIFT | (total % LAPS_LINES)
             }
@@ -180,16 +133,6 @@ impl Number {
                 let place = (place as u32) << SEQUENCE_SHIFT;
                 INVITATION | place | Self::Credit { lane, total }.encode()
             }
-        }
-    }
-
-    /// The number of a fragment that is bare no more.
-    pub(in crate::rdma) const fn with_header(self) -> Self {
-        match self {
-            Self::Bare { lane, sequence, bare: Bare { lines, .. } } => {
-                Self::Fragment { lane, sequence, lines }
-            }
-            number => number,
         }
     }
 
@@ -204,9 +147,6 @@ impl Number {
             return Self::Credit { lane, total };
         }
         let [sequence, ..] = (bits >> SEQUENCE_SHIFT).to_le_bytes();
-        if bits & BARE != 0 {
-            return Self::Bare { lane, sequence, bare: Bare::decode(bits) };
-        }
         Self::Fragment { lane, sequence, lines: total }
     }
 }
@@ -217,30 +157,15 @@ mod tests {
 
     #[test]
     fn numbers_travel() {
-        let bare = |lane, sequence, bare| Number::Bare { lane, sequence, bare };
         for number in [
             Number::Fragment { lane: 0, sequence: 0, lines: 1 },
             Number::Fragment { lane: 7, sequence: 255, lines: RING_LINES },
             Number::Credit { lane: 5, total: LAPS_LINES - 1 },
-            bare(LANES_MAX - 1, 255, Bare { lines: RING_LINES, asks: false, ahead: None }),
-            bare(0, 0, Bare { lines: 2, asks: true, ahead: None }),
-            bare(LANES_MAX - 1, 255, Bare { lines: 4095, asks: true, ahead: Some(15) }),
-            bare(0, 0, Bare { lines: 2, asks: false, ahead: Some(0) }),
             Number::Invitation { lane: LANES_MAX - 1, place: 1, total: LAPS_LINES - 1 },
             Number::Invitation { lane: 0, place: 0, total: 0 },
         ] {
             assert_eq!(Number::decode(number.encode()), number);
         }
-    }
-
-    #[test]
-    fn not_every_bare_fragment_has_a_number() {
-        let has_number = |lines, ahead| Bare { lines, asks: false, ahead }.has_number();
-        assert!(has_number(RING_LINES, None) && has_number(2, Some(15)));
-        assert!(has_number(lines(RDMA_PIECE_BYTES), Some(0)), "what goes by the ring");
-        assert!(!has_number(1, None), "a header is there anyway");
-        assert!(!has_number(RING_LINES, Some(0)) && !has_number(2, Some(16)));
-        assert!(!has_number(2, Some(u32::MAX)), "an earlier tag");
     }
 
     #[test]

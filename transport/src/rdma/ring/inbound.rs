@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use ringfold_types::limits::RDMA_CELLS;
 
 use super::geometry::{
-    AWAITS, Bare, CREDIT_FRAGMENTS, CREDIT_LINES, FLAGS_AT, HEADER_BYTES, LINE_BYTES, PLACED,
-    RING_LINES, SEEN_AT, capacity, lines, payload_at,
+    AWAITS, CREDIT_FRAGMENTS, CREDIT_LINES, FLAGS_AT, HEADER_BYTES, LINE_BYTES, PLACED, RING_LINES,
+    SEEN_AT, lines, payload_at,
 };
 use super::invitation::{Invitation, PLACES, Seen, place_of};
 use crate::contract::Fragment;
@@ -26,13 +26,11 @@ pub(in crate::rdma) struct Inbound {
     rights: Vec<Option<Mr>>,
     /// Of the next fragment in order; all that have arrived.
     sequence: u64,
-    /// Fragments that arrived by another way than those before them.
-    early: [Option<Told>; RDMA_CELLS],
+    /// Lines of fragments that arrived by another way than those before them.
+    early: [Option<u32>; RDMA_CELLS],
     /// The line at which the next one begins, unless it does not fit.
     line: u32,
     arrived: VecDeque<Arrived>,
-    /// Of the last one that arrived.
-    tag: u32,
     /// Where the peer's mailbox is.
     mailbox: Grant,
     /// All bytes that have arrived in order,
@@ -69,11 +67,13 @@ struct Arrived {
     lines: u32,
 }
 
-/// What the number of a fragment tells of it.
+/// A fragment as its header tells of it.
 #[derive(Clone, Copy, Debug)]
-struct Told {
-    lines: u32,
-    bare: Option<Bare>,
+struct Content {
+    tag: u32,
+    place: Place,
+    bytes: usize,
+    asks: bool,
 }
 
 /// Where a payload is.
@@ -119,7 +119,6 @@ impl Inbound {
             early: [None; RDMA_CELLS],
             line: 0,
             arrived: VecDeque::with_capacity(RDMA_CELLS),
-            tag: 0,
             lined_up: 0,
             invited: None,
             is_awaited: false,
@@ -148,30 +147,17 @@ impl Inbound {
 
     /// Takes note of a fragment that is there.
     pub(in crate::rdma) fn arrive(&mut self, sequence: u8, lines: u32) -> Result<(), &'static str> {
-        self.hear(sequence, Told { lines, bare: None })
-    }
-
-    /// Takes note of one that is there and bare.
-    pub(in crate::rdma) fn arrive_bare(
-        &mut self,
-        sequence: u8,
-        bare: Bare,
-    ) -> Result<(), &'static str> {
-        self.hear(sequence, Told { lines: bare.lines, bare: Some(bare) })
-    }
-
-    fn hear(&mut self, sequence: u8, told: Told) -> Result<(), &'static str> {
         let distance = usize::from(sequence.wrapping_sub(self.sequence.to_le_bytes()[0]));
         let place = usize::from(sequence) % RDMA_CELLS;
-        if told.lines == 0 || told.lines > RING_LINES {
+        if lines == 0 || lines > RING_LINES {
             return Err("a fragment of no lines, or more than there are");
         }
         if distance >= RDMA_CELLS || self.early[place].is_some() {
             return Err("a fragment out of order");
         }
-        self.early[place] = Some(told);
-        while let Some(told) = self.early[self.early_at(0)].take() {
-            self.line_up(told)?;
+        self.early[place] = Some(lines);
+        while let Some(lines) = self.early[self.early_at(0)].take() {
+            self.line_up(lines)?;
             self.sequence += 1;
         }
         Ok(())
@@ -196,8 +182,7 @@ impl Inbound {
     }
 
     /// The next fragment in order is there.
-    fn line_up(&mut self, told: Told) -> Result<(), &'static str> {
-        let count = told.lines;
+    fn line_up(&mut self, count: u32) -> Result<(), &'static str> {
         let to_end = RING_LINES - self.line;
         let (begin, skipped) = if count > to_end { (0, to_end) } else { (self.line, 0) };
         self.busy += skipped + count;
@@ -205,43 +190,17 @@ impl Inbound {
         if self.busy > RING_LINES || self.fragments as usize > RDMA_CELLS {
             return Err("a fragment without credit for it");
         }
-        let at = begin as usize * LINE_BYTES;
-        let (tag, bytes, place);
-        (tag, bytes, place, self.is_awaited) = match told.bare {
-            Some(bare) => self.see(at, bare)?,
-            None => self.read(at, count)?,
-        };
-        self.tag = tag;
+        let content = self.read(begin as usize * LINE_BYTES, count)?;
+        let Content { tag, place, bytes, asks } = content;
+        self.is_awaited = asks;
         self.line = (begin + count) % RING_LINES;
         self.lined_up += bytes as u64;
         self.arrived.push_back(Arrived { tag, place, bytes, lines: skipped + count });
         Ok(())
     }
 
-    /// Of a bare fragment at byte `at` of the ring: its tag and length, where its payload is, and
-    /// whether it asks.
-    fn see(
-        &mut self,
-        at: usize,
-        Bare { lines, asks, ahead }: Bare,
-    ) -> Result<(u32, usize, Place, bool), &'static str> {
-        let bytes = capacity(lines);
-        if lines < 2 {
-            return Err("a fragment without a header and anything else");
-        }
-        if let Some(ahead) = ahead {
-            return Ok((self.tag.wrapping_add(ahead), bytes, Place::Ring(at + LINE_BYTES), asks));
-        }
-        let tag = self.invited.ok_or(UNINVITED)?.tag;
-        let place = Place::Invited(self.invited_at(tag, bytes as u64)?);
-        // A sender that has not seen them all writes a header, which says which it has.
-        self.unseen = [None; PLACES];
-        Ok((tag, bytes, place, asks))
-    }
-
-    /// What the header at byte `at` of the ring says of a fragment of so many lines: its tag and
-    /// length, where its payload is, and whether it asks.
-    fn read(&mut self, at: usize, count: u32) -> Result<(u32, usize, Place, bool), &'static str> {
+    /// The content of a fragment of so many lines, as the header at byte `at` of the ring tells.
+    fn read(&mut self, at: usize, count: u32) -> Result<Content, &'static str> {
         // What the peer writes there from now on is no longer believed.
         let header: [u8; HEADER_BYTES] = self.ring.read(at);
         let word = |at: usize| {
@@ -261,7 +220,7 @@ impl Inbound {
             Place::Invited(self.invited_at(tag, bytes as u64)?)
         };
         self.saw(Seen::decode(word(SEEN_AT)));
-        Ok((tag, bytes, place, flags & AWAITS != 0))
+        Ok(Content { tag, place, bytes, asks: flags & AWAITS != 0 })
     }
 
     /// The address at which the next bytes of the stream were invited.

@@ -84,12 +84,6 @@ impl Seen {
         self.0[place % PLACES] == low(number)
     }
 
-    /// Whether nothing is on its way up to that invitation.
-    pub(in crate::rdma) fn has_all(self, number: u32) -> bool {
-        let mut latest = (0..).take(PLACES).map(|back| number.wrapping_sub(back));
-        latest.all(|number| self.is_last(number, place_of(number)))
-    }
-
     pub(in crate::rdma) const fn encode(self) -> u32 {
         let [first, second] = self.0;
         first as u32 | (second as u32) << 16

@@ -17,8 +17,8 @@ use std::collections::VecDeque;
 use ringfold_types::limits::{LINK_BYTES_MIN, RDMA_CELLS, RDMA_LEND_BYTES, RDMA_RING_BYTES};
 
 use super::geometry::{
-    AWAITS, Bare, CREDIT_FRAGMENTS, CREDIT_LINES, FLAGS_AT, HEADER_BYTES, LAPS_LINES, LINE_BYTES,
-    Most, Number, PLACED, RING_LINES, SEEN_AT, SPLINTER_LINES, capacity, lines, payload_at,
+    AWAITS, CREDIT_FRAGMENTS, CREDIT_LINES, FLAGS_AT, HEADER_BYTES, LAPS_LINES, LINE_BYTES, Most,
+    Number, PLACED, RING_LINES, SEEN_AT, SPLINTER_LINES, capacity, lines, payload_at,
 };
 use super::invitation::Invitation;
 use super::rtr::Rtr;
@@ -36,8 +36,6 @@ pub(in crate::rdma) struct Outbound {
     /// Of the next fragment; all that there were, and their bytes.
     sequence: u64,
     sent: u64,
-    /// Of the last one.
-    tag: u32,
     /// Where the peer wants the next bytes.
     rtr: Rtr,
     /// The line at which the next fragment begins, unless it does not fit.
@@ -97,10 +95,8 @@ pub(in crate::rdma) struct By {
     pub(in crate::rdma) path: usize,
     /// The path's cable, if its device can write where it is invited,
     pub(in crate::rdma) cable: Option<usize>,
-    /// how many bytes together at most,
+    /// and how many bytes together at most.
     pub(in crate::rdma) most: Most,
-    /// and without a header.
-    pub(in crate::rdma) bare_most: usize,
 }
 
 /// Where a fragment fits.
@@ -124,7 +120,6 @@ impl Outbound {
             sequence: 0,
             sent: 0,
             rtr: Rtr::default(),
-            tag: 0,
             line: 0,
             in_flight: VecDeque::with_capacity(RDMA_CELLS),
             busy: 0,
@@ -222,18 +217,7 @@ impl Outbound {
             self.image.write(at + payload_at(room.bytes), &bytes[..room.bytes]);
         }
         let (lane, sequence) = (self.lane, self.sequence.to_le_bytes()[0]);
-        let ahead = tag.wrapping_sub(self.tag);
-        let ahead = placed.is_none().then_some(ahead);
-        let bare = Bare { lines: count, asks: is_asking, ahead };
-        let is_bare =
-            room.bytes <= by.bare_most && capacity(count) == room.bytes && bare.has_number();
-        let number = if is_bare && self.rtr.has_told(placed.is_some()) {
-            Number::Bare { lane, sequence, bare }
-        } else {
-            self.rtr.tell();
-            Number::Fragment { lane, sequence, lines: count }
-        };
-        self.tag = tag;
+        let number = Number::Fragment { lane, sequence, lines: count };
         self.sequence += 1;
         self.sent += room.bytes as u64;
         self.line = (begin + count) % RING_LINES;
@@ -419,8 +403,6 @@ impl Outbound {
                 (false, _) => {
                     piece.path = None;
                     self.lost += 1;
-                    // Whichever way it goes now, the image has its header.
-                    piece.ready.number = piece.ready.number.with_header();
                     if piece.ready.placed.take().is_some() {
                         // Its own room in the ring is surely there. It does not ask any more.
                         self.rtr.unask();

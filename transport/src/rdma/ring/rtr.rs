@@ -11,8 +11,6 @@ use super::invitation::{Invitation, Seen};
 pub(super) struct Rtr {
     latest: Option<Invitation>,
     seen: Seen,
-    /// The invitations that the receiver knows to be seen.
-    told: Seen,
     backoff: Backoff,
     /// The last fragment has asked.
     has_asked: bool,
@@ -91,20 +89,5 @@ impl Rtr {
     /// The last invitations that were seen, for a fragment's header.
     pub(super) const fn seen(&self) -> Seen {
         self.seen
-    }
-
-    /// A header tells which were seen.
-    pub(super) const fn tell(&mut self) {
-        self.told = self.seen;
-    }
-
-    /// Whether the receiver knows without a header which were seen: a fragment that is where it was
-    /// invited says that all were.
-    pub(super) fn has_told(&mut self, is_placed: bool) -> bool {
-        if is_placed && self.seen.has_all(self.latest.map_or(0, |it| it.number)) {
-            self.tell();
-            return true;
-        }
-        !is_placed && self.told == self.seen
     }
 }

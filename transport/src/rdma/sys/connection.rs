@@ -165,7 +165,7 @@ fn tag_as_pointer(tag: u64) -> *mut std::ffi::c_void {
 }
 
 impl Connector {
-    /// Listens at the address of the port that `choose` takes, for a reason.
+    /// Listens at the address of the port that `choose` takes, for a reason. Returns the choice too.
     ///
     /// # Errors
     /// There is no librdmacm, or no address that can be used.
@@ -173,7 +173,7 @@ impl Connector {
         device: &Context,
         number: u8,
         choose: impl FnOnce(&[Gid]) -> Option<(Gid, T)>,
-    ) -> io::Result<(Self, Gid, T)> {
+    ) -> io::Result<(Self, (Gid, T))> {
         let channel = EventChannel::new()?;
         let mut gids = Vec::new();
         for address in addresses()? {
@@ -193,7 +193,7 @@ impl Connector {
         listener.bind(address)?;
         // SAFETY: the id lives, and is bound.
         check(unsafe { (listener.library().listen)(listener.raw.as_ptr(), BACKLOG) })?;
-        Ok((Self { channel, listener, address, device: device.clone(), number }, gid, why))
+        Ok((Self { channel, listener, address, device: device.clone(), number }, (gid, why)))
     }
 
     /// Readable when `turn` has something to tell.

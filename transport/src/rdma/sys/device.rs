@@ -16,6 +16,14 @@ use super::library::{Library, library};
 /// Where the kernel lists its devices.
 pub(in crate::rdma) const DEVICES: &str = "/sys/class/infiniband";
 
+/// The size of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::rdma) struct Limits {
+    /// Completions that a queue holds at most.
+    pub(in crate::rdma) completions: u32,
+    pub(in crate::rdma) ports: u8,
+}
+
 /// An open device.
 #[derive(Clone)]
 pub(in crate::rdma) struct Context(Arc<Open>);
@@ -186,16 +194,15 @@ impl Context {
         unsafe { &(*self.raw()).ops }
     }
 
-    /// How many work requests a queue, and completions a completion queue, may have at most; and
-    /// how many ports there are.
-    pub(in crate::rdma) fn limits(&self) -> io::Result<(u32, u32, u8)> {
+    /// The size of the device.
+    pub(in crate::rdma) fn limits(&self) -> io::Result<Limits> {
         let mut found = std::mem::MaybeUninit::<abi::DeviceAttr>::zeroed();
         // SAFETY: the context is open, and there is room for the answer.
         check(unsafe { (self.library().query_device)(self.raw(), found.as_mut_ptr()) })?;
         // SAFETY: zero is a value for every field, even if not all were filled in.
         let found = unsafe { found.assume_init() };
         let positive = |number: i32| u32::try_from(number).unwrap_or(0);
-        Ok((positive(found.max_qp_wr), positive(found.max_cqe), found.phys_port_cnt))
+        Ok(Limits { completions: positive(found.max_cqe), ports: found.phys_port_cnt })
     }
 
     /// What port `number`, counted from 1, says of itself.

@@ -1,6 +1,5 @@
 //! Both halves of a ring without a device.
 
-mod bare;
 mod credit;
 mod invitations;
 mod stream;
@@ -24,6 +23,5 @@ const fn by(path: usize) -> By {
         path,
         cable: Some(0),
         most: Most { invited: RDMA_PLACED_BYTES, by_ring: RDMA_PIECE_BYTES },
-        bare_most: 0,
     }
 }

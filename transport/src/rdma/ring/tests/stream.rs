@@ -9,7 +9,7 @@ use crate::rdma::message::Grant;
 use crate::rdma::ring::geometry::{LINE_BYTES, Number, RING_LINES, lap};
 use crate::rdma::ring::inbound::Inbound;
 use crate::rdma::ring::invitation::Invitation;
-use crate::rdma::ring::outbound::{By, Outbound, Ready};
+use crate::rdma::ring::outbound::{Outbound, Ready};
 
 /// SplitMix64.
 struct Random(u64);
@@ -71,10 +71,6 @@ impl Paths {
             Number::Fragment { lane: 0, sequence, lines } => {
                 to.inbound.load(ready.at, header);
                 to.inbound.arrive(sequence, lines).unwrap();
-            }
-            Number::Bare { lane: 0, sequence, bare } => {
-                to.bare[usize::from(ready.placed.is_some())] += 1;
-                to.inbound.arrive_bare(sequence, bare).unwrap();
             }
             number => panic!("{number:?}"),
         }
@@ -150,9 +146,8 @@ impl Caller {
             return;
         }
         let path = paths.any(random);
-        let by = By { bare_most: [0, 8192, usize::MAX][random.below(3)], ..by(path) };
         if !bytes.is_empty()
-            && let Some((taken, ready)) = outbound.push(7, bytes, by, is_lent)
+            && let Some((taken, ready)) = outbound.push(7, bytes, by(path), is_lent)
         {
             assert!(taken == bytes.len() || taken.is_multiple_of(16), "{taken}");
             paths.posted[path] = paths.posted[path].wrapping_add(1);
@@ -179,8 +174,6 @@ struct Receiver {
     /// Up to where the peer was invited to write.
     invited: usize,
     placed: usize,
-    /// Fragments without a header, in the ring and elsewhere.
-    bare: [usize; 2],
 }
 
 /// What lies in memory that nothing may be written to.
@@ -189,14 +182,7 @@ const KEY: u32 = 9;
 
 impl Receiver {
     fn new(inbound: Inbound) -> Self {
-        Self {
-            inbound,
-            memory: vec![BLANK; BYTES],
-            arrived: 0,
-            invited: 0,
-            placed: 0,
-            bare: [0; 2],
-        }
+        Self { inbound, memory: vec![BLANK; BYTES], arrived: 0, invited: 0, placed: 0 }
     }
 
     /// As the peer's device does.
@@ -260,7 +246,7 @@ const BYTES: usize = 6_000_000;
 fn a_stream_survives_its_paths() {
     // Bytes that were written where they were invited, and fragments that were to be, but went
     // down with their path.
-    let (mut placed, mut bare, mut lost_placed) = (0, [0; 2], 0);
+    let (mut placed, mut lost_placed) = (0, 0);
     for seed in 0..40 {
         let mut random = Random(seed as u64);
         println!("seed {seed}");
@@ -326,9 +312,7 @@ fn a_stream_survives_its_paths() {
         }
         assert!(receiver.inbound.front().unwrap().is_none() && told > 0, "{told}");
         placed += receiver.placed;
-        bare = [0, 1].map(|at| bare[at] + receiver.bare[at]);
         assert!(receiver.memory.iter().all(|byte| *byte == BLANK), "written after it arrived");
     }
     assert!(placed > BYTES && lost_placed > 10, "{placed} {lost_placed}");
-    assert!(bare.iter().all(|it| *it > 40), "{bare:?}");
 }
