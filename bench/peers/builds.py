@@ -17,7 +17,7 @@ TRIAL_CALLS = 50
 # Most calls of a batch.
 CALLS_MAX = 1_000_000
 BATCHES = 5
-# What it takes to start a job and to check a cell once; only foretold by this.
+# Seconds to start a job and to check a cell once. Only the estimate uses them.
 START_SECONDS = 0.7
 
 
@@ -113,7 +113,7 @@ class Comparison:
             job, batches=1, seconds=self.seconds,
             cells=tuple((size, sizes.calls(size, TRIAL_CALLS)) for size, _ in job.cells),
         )  # fmt: skip
-        tried = measure.Series(trial, self.say, self.patience)
+        tried = measure.Series(trial, self.say, self.patience, precedence=True)
         tried.measure([library], 1)
         times = {}
         for cell in tried.cells.values():
@@ -128,7 +128,7 @@ class Comparison:
         return max(1, min(CALLS_MAX, int(self.seconds * 1e6 / BATCHES / microseconds)))
 
     def _run(self, job, libraries, cells):
-        series = measure.Series(job, self.say, self.patience)
+        series = measure.Series(job, self.say, self.patience, precedence=True)
         series.measure(libraries, self.rounds)
         reasons = {size: f"{name}: {why}" for (name, size), why in series.failures.items()}
         for (place, size), cell in cells.items():

@@ -31,7 +31,7 @@ def arguments(words):
     add = parser.add_argument
     add("--builds", nargs=2, type=Path, metavar=("BEFORE", "AFTER"),
         help="only: whether the second of two builds is slower; folders of their binaries")
-    add("--time", type=float, default=5.0, help="with --builds: seconds of a cell (default: 5)")
+    add("--time", type=float, default=3.0, help="with --builds: seconds of a cell (default: 3)")
     add("--quick", action="store_true", help="5 sizes, 2 ranks, 3 rounds, buffers apart")
     add("--collectives", type=listed, default=COLLECTIVES, help="names with commas")
     add("--ranks", type=numbers, help="default: 2,4,8")

@@ -66,9 +66,9 @@ class Mean:
 
 
 def mean(runs):
-    """Of the first run of every cell, since repeated ones were chosen for being slow; A and A' both
-    count as the first build. The noise is two standard errors, from the differences of A and A':
-    log A' - log A has twice the variance of one time, log B - (log A + log A') / 2 has 1.5 times."""
+    """Of the first run of every cell, since repeated ones were chosen for being slow. A and A' both
+    count as the first build. The noise is two standard errors: log A' - log A has twice the
+    variance of one time, and log B - (log A + log A') / 2 has 1.5 times."""
     if not runs:
         return None
     ratio = figures.geometric_mean([run.ratio / math.sqrt(run.spread) for run in runs])

@@ -14,8 +14,9 @@ TRIAL_SECONDS = 0.5
 class Series:
     """The cells of one collective and number of ranks."""
 
-    def __init__(self, job, say, patience):
+    def __init__(self, job, say, patience, precedence=False):
         self.job, self.say, self.patience = job, say, patience
+        self.precedence = precedence
         self.cells = {}
         for place in job.places.split(","):
             for size, _ in job.cells:
@@ -72,7 +73,9 @@ class Series:
         measured = {}
         argv, environment = library.command(job, setting), library.environment(job, setting)
         read = lambda line: measured.update(library.read(line, job))  # noqa: E731
-        return measured, processes.run(argv, environment, self.patience, read)
+        return measured, processes.run(
+            argv, environment, self.patience, read, self.precedence
+        )
 
     def _best_setting(self, library):
         settings = library.settings(self.job)

@@ -1,5 +1,6 @@
 """Runs programs for a bounded time, and leaves none of their processes behind."""
 
+import contextlib
 import ctypes
 import os
 import selectors
@@ -10,6 +11,8 @@ import time
 from dataclasses import dataclass
 
 PR_SET_CHILD_SUBREAPER = 36
+# As nice counts: with ten times the share of a session that has 0.
+PRECEDENCE = -10
 
 
 @dataclass
@@ -32,7 +35,14 @@ def adopt_orphans():
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def run(argv, environment, patience, on_line):
+def take_precedence():
+    """Gives this session more of the CPUs than others get, where Linux deals them by session and we
+    may change that; else the other programs of a busy machine share them with what is measured."""
+    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w", encoding="ascii") as nice:
+        nice.write(str(PRECEDENCE))
+
+
+def run(argv, environment, patience, on_line, precedence=False):
     """Starts `argv` and calls `on_line` for each line it prints; ends it and all it has started
     when there is no line for `patience` seconds."""
     with tempfile.TemporaryFile() as errors:
@@ -43,6 +53,7 @@ def run(argv, environment, patience, on_line):
             stdout=subprocess.PIPE,
             stderr=errors,
             start_new_session=True,
+            preexec_fn=take_precedence if precedence else None,
         )
         try:
             finished = _read(process, patience, on_line)

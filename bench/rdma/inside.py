@@ -67,8 +67,11 @@ def jobs(plan):
 
 def compare_builds(plan):
     """The exit status: 0 if the second build is not slower."""
-    make = lambda folder: yardsticks.Ringfold("rdma", folder, folder / "put", plan["rails"])  # noqa: E731
-    three = builds.three(make, *map(Path, plan["builds"]))
+    rails = plan["rails"]
+    three = builds.three(
+        lambda folder: yardsticks.Ringfold("rdma", folder, folder / "put", rails),
+        *map(Path, plan["builds"]),
+    )
     comparison = builds.Comparison(
         about(plan), plan["rounds"], plan["time"], plan["patience"], say
     )

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::args::Args;
 use crate::cases::{op_name, root_text, type_name};
-use crate::perf::Device;
+use crate::device::Device;
 use crate::run::{Half, Row};
 
 /// What happened in one run.

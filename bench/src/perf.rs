@@ -10,19 +10,11 @@ use ringfold::{Collective, Communicator, Rank, limits::RANKS_MAX};
 
 use crate::args::Args;
 use crate::cases::Cases;
+use crate::device::devices;
 use crate::json::{Outcome, document};
 use crate::ranks;
 use crate::report;
 use crate::run::{Row, Runner};
-
-/// A rank's process, for the head of the table.
-#[derive(Clone, Debug)]
-pub(crate) struct Device {
-    pub(crate) pid: u32,
-    pub(crate) host: String,
-    /// Its number among the ranks of its host.
-    pub(crate) local: usize,
-}
 
 /// The program: times and checks `collective`. Returns 0 if every result was right, 1 if one was
 /// wrong or something failed, 2 if the command line makes no sense.
@@ -41,7 +33,7 @@ pub fn perf_main(collective: Collective) -> ExitCode {
         return ExitCode::from(2);
     }
     let done = match args.ranks {
-        Some(ranks) => ranks::start(ranks),
+        Some(ranks) => start(ranks),
         None => rank_main(&args, collective),
     };
     done.unwrap_or_else(|error| {
@@ -51,7 +43,7 @@ pub fn perf_main(collective: Collective) -> ExitCode {
 }
 
 #[expect(clippy::print_stderr, reason = "a command-line tool speaks to its user")]
-pub(crate) fn complain(message: &str) {
+fn complain(message: &str) {
     eprintln!("error: {message}");
 }
 
@@ -67,6 +59,16 @@ fn check(args: &Args, collective: Collective) -> Result<(), String> {
         }
         _ => Ok(()),
     }
+}
+
+/// Starts ranks, and waits until all have ended.
+fn start(ranks: usize) -> anyhow::Result<ExitCode> {
+    let outcome = ranks::start(ranks)?;
+    let last_line = outcome.to_string();
+    if !last_line.is_empty() {
+        complain(&last_line);
+    }
+    Ok(ExitCode::from(outcome.exit_code()))
 }
 
 fn rank_main(args: &Args, collective: Collective) -> anyhow::Result<ExitCode> {
@@ -145,29 +147,6 @@ fn progress_bar(calls: usize, is_first: bool) -> ProgressBar {
         bar.set_style(style);
     }
     bar
-}
-
-/// What every rank's process is, by asking all of them.
-fn devices(comm: &mut Communicator) -> anyhow::Result<Vec<Device>> {
-    /// Bytes of a record: the process id, and a name cut to what is left.
-    const RECORD: usize = 68;
-    let mut record = [0_u8; RECORD];
-    record[..4].copy_from_slice(&std::process::id().to_le_bytes());
-    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    for (to, from) in record[4..].iter_mut().zip(name.bytes()) {
-        *to = from;
-    }
-    let mut all = vec![0_u8; RECORD * comm.size()];
-    comm.all_gather_into(&record, &mut all)?;
-    let layout = comm.layout();
-    let device = |(rank, record): (usize, &[u8])| {
-        let (pid, name) = record.split_first_chunk::<4>().unwrap_or((&[0; 4], &[]));
-        let name = String::from_utf8_lossy(name);
-        let local = (0..rank).filter(|r| layout.same_host(Rank::at(*r), Rank::at(rank))).count();
-        let host = name.trim_end_matches('\0').to_owned();
-        Device { pid: u32::from_le_bytes(*pid), host, local }
-    };
-    Ok(all.chunks(RECORD).enumerate().map(device).collect())
 }
 
 /// Now, as `YYYY-MM-DD hh:mm:ss` in UTC.

@@ -1,14 +1,13 @@
 //! Starts this program several times on this machine, as `ringrun` would.
 
 use std::ffi::OsString;
-use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use ringfold::Config;
-use ringfold_launcher::{Job, run, started_as_rank};
+use ringfold_launcher::{Job, Outcome, run, started_as_rank};
 
 /// Runs `ranks` ranks with this process's arguments, less `--ranks`, until all have ended.
-pub(crate) fn start(ranks: usize) -> anyhow::Result<ExitCode> {
+pub(crate) fn start(ranks: usize) -> anyhow::Result<Outcome> {
     let environment = Config::from_env()?.environment;
     if let Some(name) = started_as_rank(&|name| environment.get(name).cloned()) {
         bail!("--ranks starts ranks, but {name} says that this process is one already");
@@ -16,12 +15,7 @@ pub(crate) fn start(ranks: usize) -> anyhow::Result<ExitCode> {
     let mut job = Job::new(std::env::current_exe().context("cannot find this program")?);
     job.args = without_ranks(std::env::args_os().skip(1));
     job.ranks = Some(ranks);
-    let outcome = run(&job)?;
-    let last_line = outcome.to_string();
-    if !last_line.is_empty() {
-        crate::perf::complain(&last_line);
-    }
-    Ok(ExitCode::from(outcome.exit_code()))
+    Ok(run(&job)?)
 }
 
 fn without_ranks(args: impl Iterator<Item = OsString>) -> Vec<OsString> {

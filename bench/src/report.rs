@@ -6,7 +6,7 @@ use ringfold::Collective;
 
 use crate::args::Args;
 use crate::cases::{op_name, root_text, type_name};
-use crate::perf::Device;
+use crate::device::Device;
 use crate::run::{Half, Row};
 
 /// What stands before the first row.

@@ -1,10 +1,11 @@
 //! The facts that an algorithm states in its file. All else that others ask of it follows from
 //! them: no code goes by an algorithm's name.
 
+use alloc::vec::Vec;
 use core::fmt;
 
 use ringfold_topology::Layout;
-use ringfold_types::{Call, Collective};
+use ringfold_types::{Call, Collective, Rank};
 
 use crate::crossing::{Crossing, Messages};
 use crate::schedule::Schedule;
@@ -23,14 +24,15 @@ pub struct Stated {
 }
 
 /// The means that an algorithm needs to move data from rank to rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Needs {
     /// Links, wherever the ranks are.
     Links,
     /// Links whose receivers may take an offered message from its sender's memory.
     Rendezvous,
-    /// A stage of each rank, which all ranks have mapped.
-    Stage,
+    /// A stage of each rank, which all ranks have mapped. Calls pass through piece by piece, so
+    /// many elements of their count at a time.
+    Stage { piece_len: fn(&Call, size: usize, chunk: usize) -> usize },
     /// Buffers that all ranks have mapped.
     Windows,
 }
@@ -110,7 +112,7 @@ pub struct Algorithm {
     pub stated: fn(&Call, &Layout) -> Stated,
     /// States the elements that the busiest rank moves if it sends `sent`.
     pub(crate) moved: fn(&Call, &Layout, sent: usize) -> Moved,
-    /// States its messages. None where ranks reach into each other's memory, on one host.
+    /// States its messages, or signals where ranks reach into each other's memory, on one host.
     pub(crate) messages: fn(&mut Messages<'_>),
 }
 
@@ -119,20 +121,29 @@ impl Algorithm {
     /// into other ranks' memory.
     #[must_use]
     pub fn needs_windows(&self) -> bool {
-        self.needs == Needs::Windows
+        matches!(self.needs, Needs::Windows)
     }
 
     /// Whether it passes ordinary buffers through stages: memory that every rank has mapped.
     #[must_use]
     pub fn needs_stage(&self) -> bool {
-        self.needs == Needs::Stage
+        matches!(self.needs, Needs::Stage { .. })
+    }
+
+    /// The pieces in which `call` passes through stages, if pipelines pass on `chunk` elements at a
+    /// time: at least 1, and 1 without stages.
+    pub(crate) fn pieces(&self, call: &Call, size: usize, chunk: usize) -> usize {
+        match self.needs {
+            Needs::Stage { piece_len } => call.count.div_ceil(piece_len(call, size, chunk)).max(1),
+            Needs::Links | Needs::Rendezvous | Needs::Windows => 1,
+        }
     }
 
     /// Whether its messages are offered, so that their receivers may take them from their senders'
     /// memory. No estimate knows the cost of that: it is chosen where it was tried.
     #[must_use]
     pub fn is_attached(&self) -> bool {
-        self.needs == Needs::Rendezvous
+        matches!(self.needs, Needs::Rendezvous)
     }
 
     /// Whether it works on ordinary buffers wherever the ranks are.
@@ -160,6 +171,15 @@ impl Algorithm {
         let mut messages = Messages::new(call, layout);
         (self.messages)(&mut messages);
         messages.crossing()
+    }
+
+    /// By rank, those that it exchanges messages or signals with in `call`, in rank order, as the
+    /// algorithm states them: exact where counts divide evenly.
+    #[must_use]
+    pub fn peers(&self, call: &Call, layout: &Layout) -> Vec<Vec<Rank>> {
+        let mut messages = Messages::with_peers(call, layout);
+        (self.messages)(&mut messages);
+        messages.into_peers()
     }
 }
 

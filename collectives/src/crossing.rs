@@ -4,7 +4,7 @@
 //! Every algorithm states its messages (`Algorithm::crossing`), and `measured` counts those of
 //! schedules.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use ringfold_topology::{Layout, Level, Order, Path, RankReach, Reach};
@@ -91,12 +91,24 @@ pub(crate) struct Messages<'a> {
     /// The ranks that are called by their place here; all by their own numbers if it is empty.
     names: Vec<Rank>,
     crossing: Crossing,
+    /// By rank, those that it exchanges messages or signals with; nothing unless they are wanted.
+    peers: Vec<BTreeSet<Rank>>,
 }
 
 impl<'a> Messages<'a> {
     /// None yet.
     pub(crate) fn new(call: &'a Call, layout: &'a Layout) -> Self {
-        Self { call, layout, names: Vec::new(), crossing: Crossing::default() }
+        Self { call, layout, names: Vec::new(), crossing: Crossing::default(), peers: Vec::new() }
+    }
+
+    /// None yet, of which the peers are wanted.
+    pub(crate) fn with_peers(call: &'a Call, layout: &'a Layout) -> Self {
+        Self { peers: alloc::vec![BTreeSet::new(); layout.size()], ..Self::new(call, layout) }
+    }
+
+    /// By rank, those that it exchanges messages or signals with, in rank order.
+    pub(crate) fn into_peers(self) -> Vec<Vec<Rank>> {
+        self.peers.into_iter().map(|peers| peers.into_iter().collect()).collect()
     }
 
     /// What they cross.
@@ -145,6 +157,16 @@ impl<'a> Messages<'a> {
             let bytes = elements * form.data_type(self.call).bytes() * messages;
             let ends = [name(from), name(to)];
             self.crossing.add(self.layout, ends, messages as u64, bytes as u64);
+            for [rank, peer] in [ends, [ends[1], ends[0]]] {
+                self.peers.get_mut(rank.index()).map(|peers| peers.insert(peer));
+            }
+        }
+    }
+
+    /// Every rank signals every other, which crosses nothing: they are on one host.
+    pub(crate) fn all_signal(&mut self) {
+        for (rank, peers) in self.peers.iter_mut().enumerate() {
+            peers.extend((0..self.layout.size()).filter(|peer| *peer != rank).map(Rank::at));
         }
     }
 
@@ -156,6 +178,7 @@ impl<'a> Messages<'a> {
         if elements == 0 {
             return;
         }
+        self.all_signal();
         let bytes = (elements * Form::Element.data_type(self.call).bytes()) as u64;
         let pairs = Pairs::of(self.layout);
         let counts = [pairs.host, pairs.group, pairs.pod, pairs.fabric];

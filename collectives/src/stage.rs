@@ -1,10 +1,10 @@
-//! Stages as algorithms use them: what lies where, in which pieces a call passes through, and the
-//! words by which ranks tell each other how far they are.
+//! Stages as algorithms use them: their room and the places in it, and the words by which ranks tell
+//! each other how far they are.
 
 use alloc::vec::Vec;
 
 use ringfold_types::limits::STAGE_HALF_BYTES;
-use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
+use ringfold_types::{Buffer, Call, Rank, Slice};
 
 use crate::algorithm::Plan;
 use crate::pattern::ring;
@@ -13,15 +13,13 @@ use crate::schedule::{Builder, Source};
 /// Bytes of a cache line: places in a stage begin at one, so that no line has two writers.
 const LINE_BYTES: usize = 64;
 
-/// Chunks of a piece of what is combined; of what is gathered, twice as many are in all stages
-/// together, or one in each. Few enough to stay in cache, enough for what the words of a piece
-/// cost.
-const CHUNKS: usize = 8;
+/// Chunks of a piece: few enough to stay in cache, and enough to outweigh the words of a piece.
+pub(crate) const CHUNKS: usize = 8;
 
-/// Bytes of a half that are for results,
+/// Bytes of a half that are for results.
 const RESULT_BYTES: usize = STAGE_HALF_BYTES / 3;
 
-/// and for inputs.
+/// Bytes of a half that are for inputs.
 const INPUT_BYTES: usize = STAGE_HALF_BYTES - RESULT_BYTES;
 
 /// Elements of `call` in a cache line.
@@ -29,27 +27,19 @@ pub(crate) const fn grain(call: &Call) -> usize {
     LINE_BYTES / call.data_type.bytes()
 }
 
-/// Elements of the call's count that pass through the stages at a time.
-pub(crate) fn piece_len(call: &Call, size: usize, chunk: usize) -> usize {
-    let (bytes, grain) = (call.data_type.bytes(), grain(call));
-    let room = INPUT_BYTES / bytes;
-    let wanted = match call.collective {
-        Collective::AllGather => chunk.saturating_mul((2 * CHUNKS / size).max(1)).min(room),
-        // Blocks of all ranks lie side by side, each from a line on.
-        Collective::ReduceScatter => {
-            chunk.saturating_mul((CHUNKS / size).max(1)).min(room / (size * grain) * grain)
-        }
-        _ => {
-            let results = RESULT_BYTES / bytes - grain;
-            chunk.saturating_mul(CHUNKS).min(room).min(results * size)
-        }
-    };
-    wanted.max(1).next_multiple_of(grain)
+/// Elements of `call` that a half has room for as inputs.
+pub(crate) const fn input_room(call: &Call) -> usize {
+    INPUT_BYTES / call.data_type.bytes()
 }
 
-/// How many pieces that is.
-pub(crate) fn pieces(call: &Call, size: usize, chunk: usize) -> usize {
-    call.count.div_ceil(piece_len(call, size, chunk))
+/// Elements of `call` that a half has room for as results, up to the end of a cache line.
+pub(crate) const fn result_room(call: &Call) -> usize {
+    RESULT_BYTES / call.data_type.bytes() - grain(call)
+}
+
+/// The next length of a piece that ends with a cache line.
+pub(crate) fn whole_lines(call: &Call, len: usize) -> usize {
+    len.max(1).next_multiple_of(grain(call))
 }
 
 /// One rank's use of the stages in a schedule.
@@ -100,7 +90,7 @@ impl Stage {
     /// Where `len` results of piece number `index` are for others: in the half of the next, so that
     /// its own is quiet once they have been told of.
     pub(crate) fn result(&self, index: usize, len: usize) -> Slice {
-        self.place(index + 1, INPUT_BYTES / self.call.data_type.bytes(), len)
+        self.place(index + 1, input_room(&self.call), len)
     }
 
     /// Ends a schedule which leaves that half quiet that piece number `index` has, or would have:

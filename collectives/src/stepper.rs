@@ -7,7 +7,7 @@
 //!
 //! All progress is in the stepper, and an operation that is done in part is resumed where it
 //! stopped. So any thread may call [`Stepper::advance`] next. One stepper serves call after call,
-//! and starting a call allocates nothing.
+//! and starting another call of as many lanes allocates nothing.
 
 use alloc::vec::Vec;
 
@@ -157,7 +157,7 @@ pub enum Progress {
 }
 
 /// The progress of one rank through one program.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Stepper {
     /// Of the program's lanes, and maybe of earlier programs with more.
     lanes: Vec<Lane>,
@@ -196,18 +196,11 @@ pub struct Waiting {
     pub sending_to: Option<Rank>,
 }
 
-impl Default for Stepper {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Stepper {
-    /// A stepper with nothing to do, and room for a program of one lane.
+    /// A stepper with nothing to do.
     #[must_use]
-    pub fn new() -> Self {
-        let lane = Lane { posted: Vec::with_capacity(POSTED_MAX), ..Lane::default() };
-        Self { lanes: alloc::vec![lane], active: 0, unfinished: 0 }
+    pub const fn new() -> Self {
+        Self { lanes: Vec::new(), active: 0, unfinished: 0 }
     }
 
     /// Begins a program.

@@ -242,6 +242,9 @@ fn what_crosses_is_as_stated() {
             let [measured, stated] =
                 [measured(&schedules, &layout), algorithm.crossing(&call, &layout)];
             assert_eq!(measured, stated, "{algorithm}, {call}, {layout:?}: measured, stated");
+            let measured: Vec<Vec<Rank>> = schedules.iter().map(Schedule::peers).collect();
+            let stated = algorithm.peers(&call, &layout);
+            assert_eq!(measured, stated, "{algorithm}, {call}, {layout:?}: measured, stated");
         }
     }
 }

@@ -177,9 +177,23 @@ fn as_stated(collective: Collective) {
                 let measured = prove(algorithm, call, size, even, even * size * 8);
                 let stated = (algorithm.stated)(&call, &Layout::one_host(size));
                 assert_eq!(measured, stated, "{algorithm}, {call}, {size} ranks: measured, stated");
+                assert_peers(algorithm, call, size, even);
             }
         }
     });
+}
+
+/// Ranks send to those that are stated and take from them, and from no others.
+fn assert_peers(algorithm: &Algorithm, call: Call, size: usize, chunk: usize) {
+    let layout = Layout::one_host(size);
+    let schedules = schedules(algorithm, call, &layout, chunk, chunk * size * 8);
+    let measured: Vec<Vec<Rank>> = schedules.iter().map(Schedule::peers).collect();
+    let stated = algorithm.peers(&call, &layout);
+    assert_eq!(measured, stated, "{algorithm}, {call}, {size} ranks: measured, stated");
+    // Few ranks are all each other's peers anyway.
+    let is_direct =
+        stated.iter().all(|peers| peers.len() + 1 == size) && algorithm.works_anywhere();
+    assert!(size < 16 || algorithm.is_direct() == is_direct, "{algorithm}, {size} ranks");
 }
 
 macro_rules! prove_each {

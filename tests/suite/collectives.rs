@@ -292,32 +292,6 @@ fn parts_of_stages_in_rows_are_whole() {
     });
 }
 
-/// When calls of a length are first made, the ranks may try whether to read each other's memory;
-/// whatever comes of that, results are right and they go on alike.
-#[test]
-fn what_is_tried_out_is_agreed_on() {
-    for size in [2, 3] {
-        let said = Via::ShmTried.run(size, &[], |comm| {
-            let mut chosen = Vec::new();
-            for (round, count) in [(0, 20_000), (1, 50_001), (2, 50_000), (3, 400_000)] {
-                for collective in [Collective::AllGather, Collective::Broadcast] {
-                    let (data_type, op) = (DataType::U8, ReduceOp::Sum);
-                    let root = Rank::at(round % size);
-                    let call = Call { collective, count, data_type, op, root };
-                    for in_place in [round % 2 == 0, round % 2 == 1] {
-                        let wrong = wrong(comm, &call, in_place, round as u64);
-                        assert_eq!(wrong, 0, "{call}, in place {in_place}, {size} ranks");
-                    }
-                    chosen.push(comm.algorithm_for(&call).unwrap());
-                }
-            }
-            chosen
-        });
-        println!("{said:?}");
-        assert!(said.iter().all(|chosen| *chosen == said[0]), "{said:?}");
-    }
-}
-
 /// A ring would take a message of this length whole, and let its sender go on; what is offered
 /// stays where it is until it was read.
 #[test]

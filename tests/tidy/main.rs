@@ -2,7 +2,7 @@
 //!
 //! * `tree` reads the files; `rust` tells code from comments and strings;
 //! * `imports`: which crate may use which; `modules`, `cycles`: which module uses which;
-//! * `place`: what may be where; `text`: lines and words;
+//! * `place`: the place of folders, names and `unsafe`; `text`: lines and words;
 //! * `written`: what the documents must mention.
 //!
 //! A rule is a function from the tree to its offences, tested beside it on trees that break it.

@@ -107,7 +107,7 @@ impl Modules {
         uses
     }
 
-    /// What a path uses of another module: an item, or all of them.
+    /// The use that a path makes of another module: of one item, or of all.
     fn used(&self, from: usize, path: &[String], line: usize, is_all: bool) -> Option<Use> {
         match self.lead(from, path, 0)? {
             Target::Module(_) if !is_all => None,

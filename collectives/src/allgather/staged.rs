@@ -15,17 +15,17 @@ use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::chunks;
 use crate::schedule::{Builder, Schedule};
-use crate::stage::{Stage, piece_len};
+use crate::stage::{CHUNKS, Stage, input_room, whole_lines};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllGather,
     name: "staged",
-    needs: Needs::Stage,
+    needs: Needs::Stage { piece_len },
     way: Way::Direct,
     schedule,
     stated,
     moved,
-    messages: |_| {},
+    messages: |messages| messages.all_signal(),
 };
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
@@ -37,6 +37,12 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 
 fn moved(call: &Call, layout: &Layout, _: usize) -> Moved {
     Moved { moved: call.count * layout.size(), summed: 0 }
+}
+
+/// All stages together have twice as many chunks as elsewhere, or one in each.
+fn piece_len(call: &Call, size: usize, chunk: usize) -> usize {
+    let wanted = chunk.saturating_mul((2 * CHUNKS / size).max(1));
+    whole_lines(call, wanted.min(input_room(call)))
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {

@@ -25,17 +25,17 @@ use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::{block_of_grains, chunks};
 use crate::schedule::{Builder, Schedule, Source};
-use crate::stage::{Stage, grain, piece_len};
+use crate::stage::{CHUNKS, Stage, grain, input_room, result_room, whole_lines};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllReduce,
     name: "staged",
-    needs: Needs::Stage,
+    needs: Needs::Stage { piece_len },
     way: Way::Direct,
     schedule,
     stated,
     moved,
-    messages: |_| {},
+    messages: |messages| messages.all_signal(),
 };
 
 /// Parts of a chunk: sources and result of a part are together in the first or second cache.
@@ -52,6 +52,12 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
 fn moved(call: &Call, layout: &Layout, _: usize) -> Moved {
     let moved = 2 * call.count - call.count / layout.size();
     Moved { moved, summed: call.count }
+}
+
+/// Each rank has the results of its block in its stage.
+pub(super) fn piece_len(call: &Call, size: usize, chunk: usize) -> usize {
+    let wanted = chunk.saturating_mul(CHUNKS);
+    whole_lines(call, wanted.min(input_room(call)).min(result_room(call) * size))
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {

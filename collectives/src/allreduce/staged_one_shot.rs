@@ -15,20 +15,21 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
+use super::staged::piece_len;
 use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::chunks;
 use crate::schedule::{Builder, Schedule, Source};
-use crate::stage::{Stage, piece_len};
+use crate::stage::Stage;
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllReduce,
     name: "staged_one_shot",
-    needs: Needs::Stage,
+    needs: Needs::Stage { piece_len },
     way: Way::Direct,
     schedule,
     stated,
     moved,
-    messages: |_| {},
+    messages: |messages| messages.all_signal(),
 };
 
 fn stated(_: &Call, layout: &Layout) -> Stated {

@@ -31,7 +31,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved: Moved::sums_then_results,
-    messages: |_| {},
+    messages: |messages| messages.all_signal(),
 };
 
 /// Bytes of a cache line.

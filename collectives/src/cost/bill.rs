@@ -11,7 +11,6 @@ use super::rates::{
 use super::traffic::Traffic;
 use crate::algorithm::{Algorithm, Way};
 use crate::schedule::Form;
-use crate::stage::pieces;
 
 /// The properties of a layout on which the price depends.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +80,7 @@ impl Bill {
         // A pipeline has to be filled; before that, no more than the chain is under way.
         let filling = traffic.moved.saturating_add(traffic.steps.saturating_mul(chunk));
         let moved = carried(traffic.moved.max(traffic.chain.min(filling)));
-        let pieces = if is_staged { pieces(call, size, chunk).max(1) } else { 1 };
+        let pieces = algorithm.pieces(call, size, chunk);
         let near = LinkCost::within_host(algorithm, size, traffic.steps);
         // A piece is one step behind the piece before.
         let steps = (traffic.steps + pieces - 1) as u128;

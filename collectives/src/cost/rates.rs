@@ -49,9 +49,9 @@ impl LinkCost {
         match algorithm.needs {
             Needs::Windows => IN_WINDOWS,
             // With one turn for each piece.
-            Needs::Stage if size == 2 && steps == 1 => TRADED,
-            Needs::Stage if size > 2 => TOLD,
-            Needs::Stage => STAGED,
+            Needs::Stage { .. } if size == 2 && steps == 1 => TRADED,
+            Needs::Stage { .. } if size > 2 => TOLD,
+            Needs::Stage { .. } => STAGED,
             Needs::Links | Needs::Rendezvous => SAME_HOST,
         }
     }

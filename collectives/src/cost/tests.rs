@@ -10,7 +10,6 @@ use super::price;
 use super::traffic::Traffic;
 use crate::algorithm::{Algorithm, Plan};
 use crate::schedule::{Schedule, Step};
-use crate::stage::pieces;
 
 fn call(collective: Collective, count: usize) -> Call {
     let (data_type, op) = (DataType::Bf16, ReduceOp::Sum);
@@ -81,10 +80,7 @@ fn estimates_are_near_what_schedules_do() {
             let (_, wide) = busiest(&schedules, |buffer| buffer == Buffer::Scratch);
             let wide = if algorithm.works_anywhere() { wide } else { 0 };
             let what = alloc::format!("{algorithm} on {size}");
-            let pieces = match algorithm.needs_stage() {
-                true => pieces(&call, size, call.count),
-                false => 1,
-            };
+            let pieces = algorithm.pieces(&call, size, call.count);
             assert_near(&what, traffic.messages * pieces, messages, 3);
             if algorithm.needs_stage() {
                 let each = schedules.iter().map(through_stages);

@@ -17,17 +17,17 @@ use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::chunks;
 use crate::schedule::{Builder, Schedule, Source};
-use crate::stage::{Stage, piece_len};
+use crate::stage::{CHUNKS, Stage, grain, input_room, whole_lines};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::ReduceScatter,
     name: "staged",
-    needs: Needs::Stage,
+    needs: Needs::Stage { piece_len },
     way: Way::Direct,
     schedule,
     stated,
     moved,
-    messages: |_| {},
+    messages: |messages| messages.all_signal(),
 };
 
 fn stated(_: &Call, layout: &Layout) -> Stated {
@@ -38,6 +38,13 @@ fn stated(_: &Call, layout: &Layout) -> Stated {
 fn moved(call: &Call, layout: &Layout, _: usize) -> Moved {
     let size = layout.size();
     Moved { moved: call.count * (size - 1), summed: call.count * size }
+}
+
+/// Blocks of all ranks lie side by side, each from a line on.
+fn piece_len(call: &Call, size: usize, chunk: usize) -> usize {
+    let wanted = chunk.saturating_mul((CHUNKS / size).max(1));
+    let room = input_room(call) / (size * grain(call)) * grain(call);
+    whole_lines(call, wanted.min(room))
 }
 
 fn schedule(plan: &Plan<'_>) -> Schedule {

@@ -6,7 +6,6 @@ use ringfold_types::limits::FRAME_BYTES_MAX;
 
 use crate::algorithm::{Algorithm, Needs};
 use crate::schedule::Form;
-use crate::stage;
 
 /// Bytes of accumulators in a chunk of a message of ordinary length: small enough to stay in the
 /// cache between arriving and being passed on, large enough for the cost of a message not to
@@ -48,9 +47,9 @@ pub fn is_possible(algorithm: &Algorithm, call: &Call, layout: &Layout) -> bool 
     match algorithm.needs {
         Needs::Links | Needs::Rendezvous => true,
         Needs::Windows => false,
-        Needs::Stage => {
+        Needs::Stage { .. } => {
             let size = layout.size();
-            let pieces = || stage::pieces(call, size, chunk_len(call, layout));
+            let pieces = || algorithm.pieces(call, size, chunk_len(call, layout));
             layout.shares_memory() && pieces() * size <= PIECES_MOST
         }
     }

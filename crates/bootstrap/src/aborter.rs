@@ -6,8 +6,8 @@ use ringfold_types::Rank;
 use tokio::sync::mpsc;
 
 use crate::judge::Complaint;
-use crate::local::Room;
 use crate::member::Command;
+use crate::room::Room;
 
 /// Ends a rank's membership from any thread, while another thread may wait in a call. Clones end
 /// the same membership.

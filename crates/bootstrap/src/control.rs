@@ -1,19 +1,19 @@
 //! A rank's end of the control plane: what it tells the others about itself, and the one verdict
 //! that it may hear from them.
 
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, OnceLock};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ringfold_types::{Rank, limits};
-use rustix::event::{EventfdFlags, eventfd};
 
 use crate::aborter::{Aborter, Way};
-use crate::call_log::{CallLog, CallName};
+use crate::call_log::CallName;
+use crate::exchange::{ExchangeError, offer_bytes_max};
 use crate::judge::Complaint;
-use crate::local::Room;
 use crate::member::Member;
+use crate::room::Room;
+use crate::seat::Seat;
 use crate::verdict::Verdict;
 
 /// A rank's connection to the other ranks beside the data path.
@@ -29,41 +29,10 @@ pub struct Control {
     left: bool,
 }
 
-/// What the rank and whoever watches over it share.
-#[derive(Debug)]
-pub(crate) struct Seat {
-    pub(crate) calls: CallLog,
-    verdict: OnceLock<Arc<Verdict>>,
-    wake: OwnedFd,
-}
-
 #[derive(Debug)]
 pub(crate) enum Link {
     Local(Arc<Room>),
     Member(Member),
-}
-
-/// Why an exchange over the control plane failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ExchangeError {
-    /// The job has failed meanwhile.
-    #[error("the job has failed: {0}")]
-    Failed(Arc<Verdict>),
-    /// Not every rank contributed in time.
-    #[error("not every rank took part in the exchange within {0:?}")]
-    Timeout(Duration),
-    /// The contributions of all ranks together would not fit one control message.
-    #[error("{bytes} bytes are too many for an exchange; at most {max} for this number of ranks")]
-    TooLarge {
-        /// Bytes offered.
-        bytes: usize,
-        /// Bytes that each rank may offer.
-        max: usize,
-    },
-    /// The control thread has ended; rank 0 has left the job.
-    #[error("rank 0 has left the job; nothing carries an exchange any more")]
-    HubGone,
 }
 
 impl Control {
@@ -101,13 +70,13 @@ impl Control {
     #[inline]
     #[must_use]
     pub fn verdict(&self) -> Option<Arc<Verdict>> {
-        self.seat.verdict.get().cloned()
+        self.seat.verdict().cloned()
     }
 
     /// Becomes readable, and stays so, when there is a verdict. Not to be read from.
     #[must_use]
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
-        self.seat.wake.as_fd()
+        self.seat.wake_fd()
     }
 
     /// Tells the others that something is wrong. Does not block; a verdict follows within about
@@ -144,7 +113,7 @@ impl Control {
     /// Bytes that each of `size` ranks may put into an exchange.
     #[must_use]
     pub const fn exchange_bytes_max(size: usize) -> usize {
-        crate::message::offer_bytes_max(size)
+        offer_bytes_max(size)
     }
 
     /// Gives `bytes` to every rank and returns everyone's, in rank order. All ranks must call it,
@@ -157,7 +126,7 @@ impl Control {
         bytes: Vec<u8>,
         timeout: Duration,
     ) -> Result<Vec<Vec<u8>>, ExchangeError> {
-        let max = crate::message::offer_bytes_max(self.size);
+        let max = offer_bytes_max(self.size);
         if bytes.len() > max {
             return Err(ExchangeError::TooLarge { bytes: bytes.len(), max });
         }
@@ -199,28 +168,5 @@ impl Drop for Control {
             Link::Local(room) => room.abandon(self.rank, reason),
             Link::Member(member) => member.abandon(reason),
         }
-    }
-}
-
-impl Seat {
-    /// # Errors
-    /// No file descriptor is left for the eventfd.
-    pub(crate) fn new() -> io::Result<Arc<Self>> {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Arc::new(Self { calls: CallLog::default(), verdict: OnceLock::new(), wake }))
-    }
-
-    /// The first verdict stays.
-    #[expect(clippy::host_endian_bytes, reason = "the kernel counts in our byte order")]
-    pub(crate) fn sentence(&self, verdict: &Arc<Verdict>) {
-        if self.verdict.set(Arc::clone(verdict)).is_ok()
-            && let Err(e) = rustix::io::write(&self.wake, &1_u64.to_ne_bytes())
-        {
-            tracing::warn!("cannot wake a waiting thread: {e}");
-        }
-    }
-
-    pub(crate) fn verdict(&self) -> Option<&Arc<Verdict>> {
-        self.verdict.get()
     }
 }

@@ -12,12 +12,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
-use crate::control::{ExchangeError, Seat};
 use crate::dial::Channel;
+use crate::exchange::ExchangeError;
 use crate::inbound::{Inbound, Mark, receive};
 use crate::judge::Complaint;
 use crate::message::{FromHub, ToHub, decode, encode};
 use crate::reconnect::WayBack;
+use crate::seat::Seat;
 use crate::verdict::{Verdict, Who};
 
 /// How long a goodbye waits for the hub's farewell: as long as that waits for others, and a little.

@@ -1,12 +1,12 @@
 //! What ranks and the hub say to each other.
 
-use ringfold_types::limits;
+use std::net::IpAddr;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::call_log::History;
 use crate::judge::Complaint;
-use crate::relay::Parent;
 use crate::verdict::Verdict;
 
 /// What a rank says to the hub.
@@ -88,6 +88,16 @@ pub(crate) enum FromHub {
     Fetch(Parent),
 }
 
+/// Where a rank finds the roster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Parent {
+    pub(crate) rank: u32,
+    /// `None` if that rank is on rank 0's host: then at the address at which the child reached rank
+    /// 0.
+    pub(crate) ip: Option<IpAddr>,
+    pub(crate) port: u16,
+}
+
 /// Why a rank is not in the job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Refusal {
@@ -99,13 +109,6 @@ pub(crate) enum Refusal {
     Missing { ranks: Vec<u32>, turned_away: String },
     /// One joined and went away before all were there.
     Lost { rank: u32 },
-}
-
-/// Bytes that each of `size` ranks may put into an exchange.
-pub(crate) const fn offer_bytes_max(size: usize) -> usize {
-    const PER_OFFER: usize = 5; // the longest encoding of a length below 2^32
-    let share = (limits::CONTROL_BYTES_MAX - 16) / if size == 0 { 1 } else { size };
-    share - PER_OFFER
 }
 
 /// The message as bytes for the wire.

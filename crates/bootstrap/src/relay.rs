@@ -30,16 +30,6 @@ const FAN_OUT: usize = limits::ROSTER_FAN_OUT;
 /// Children that have proven themselves and wait for their turn.
 const WAITING_MAX: usize = 8;
 
-/// Where a rank finds the roster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Parent {
-    pub(crate) rank: u32,
-    /// `None` if that rank is on rank 0's host: then at the address at which the child reached rank
-    /// 0.
-    pub(crate) ip: Option<IpAddr>,
-    pub(crate) port: u16,
-}
-
 /// A child's request to its parent for the roster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Fetch {

@@ -4,6 +4,8 @@ mod amount;
 mod doctor;
 mod explain;
 mod plan;
+mod rounds;
+mod share;
 mod topo;
 mod tune;
 

@@ -4,69 +4,51 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Two leaf switches below a spine, and two hosts with a port on each leaf. The second port of
-/// `node1` runs at half the rate of the others.
-const FABRIC: &str = r#"vendid=0x2c9
-devid=0xd2f0
-sysimgguid=0xb0
-switchguid=0xb0(b0)
-Switch	4 "S-00000000000000b0"		# "spine0" enhanced port 0 lid 3 lmc 0
-[1]	"S-00000000000000a0"[4]		# "leaf0" lid 1 4xHDR
-[2]	"S-00000000000000a1"[4]		# "leaf1" lid 2 4xHDR
-
-vendid=0x2c9
-devid=0xd2f0
-sysimgguid=0xa0
-switchguid=0xa0(a0)
-Switch	4 "S-00000000000000a0"		# "leaf0" enhanced port 0 lid 1 lmc 0
-[1]	"H-0000000000000010"[1](11) 		# "node0 mlx5_0" lid 11 4xHDR
-[2]	"H-0000000000000020"[1](21) 		# "node1 mlx5_0" lid 13 4xHDR
-[4]	"S-00000000000000b0"[1]		# "spine0" lid 3 4xHDR
-
-vendid=0x2c9
-devid=0xd2f0
-sysimgguid=0xa1
-switchguid=0xa1(a1)
-Switch	4 "S-00000000000000a1"		# "leaf1" enhanced port 0 lid 2 lmc 0
-[1]	"H-0000000000000030"[1](31) 		# "node0 mlx5_1" lid 12 4xHDR
-[2]	"H-0000000000000040"[1](41) 		# "node1 mlx5_1" lid 14 4xEDR
-[4]	"S-00000000000000b0"[2]		# "spine0" lid 3 4xHDR
-
-vendid=0x2c9
-devid=0x101b
-sysimgguid=0x10
-caguid=0x10
-Ca	1 "H-0000000000000010"		# "node0 mlx5_0"
-[1](11) 	"S-00000000000000a0"[1]		# lid 11 lmc 0 "leaf0" lid 1 4xHDR
-
-vendid=0x2c9
-devid=0x101b
-sysimgguid=0x20
-caguid=0x20
-Ca	1 "H-0000000000000020"		# "node1 mlx5_0"
-[1](21) 	"S-00000000000000a0"[2]		# lid 13 lmc 0 "leaf0" lid 1 4xHDR
-
-vendid=0x2c9
-devid=0x101b
-sysimgguid=0x30
-caguid=0x30
-Ca	1 "H-0000000000000030"		# "node0 mlx5_1"
-[1](31) 	"S-00000000000000a1"[1]		# lid 12 lmc 0 "leaf1" lid 2 4xHDR
-
-vendid=0x2c9
-devid=0x101b
-sysimgguid=0x40
-caguid=0x40
-Ca	1 "H-0000000000000040"		# "node1 mlx5_1"
-[1](41) 	"S-00000000000000a1"[2]		# lid 14 lmc 0 "leaf1" lid 2 4xEDR
-"#;
+/// Two leaf switches below a spine, and two hosts with a port on each leaf, as `ibnetdiscover`
+/// prints them. The second port of `node1` runs at half the rate of the others.
+fn ibnetdiscover() -> String {
+    let leaves = [
+        [("10", "node0 mlx5_0", 11, "HDR"), ("20", "node1 mlx5_0", 13, "HDR")],
+        [("30", "node0 mlx5_1", 12, "HDR"), ("40", "node1 mlx5_1", 14, "EDR")],
+    ];
+    let switch = |guid: &str, name: &str, lid: usize| {
+        format!(
+            "vendid=0x2c9\ndevid=0xd2f0\nsysimgguid=0x{guid}\nswitchguid=0x{guid}({guid})\n\
+             Switch\t4 \"S-00000000000000{guid}\"\t\t# \"{name}\" enhanced port 0 lid {lid} lmc 0\n"
+        )
+    };
+    let (mut spine, mut nodes, mut adapters) = (switch("b0", "spine0", 3), Vec::new(), Vec::new());
+    for (leaf, ports) in leaves.iter().enumerate() {
+        let at = leaf + 1;
+        spine +=
+            &format!("[{at}]\t\"S-00000000000000a{leaf}\"[4]\t\t# \"leaf{leaf}\" lid {at} 4xHDR\n");
+        let mut node = switch(&format!("a{leaf}"), &format!("leaf{leaf}"), at);
+        for (on, (guid, name, lid, rate)) in (1..).zip(ports) {
+            let port = guid.replace('0', "1");
+            node += &format!(
+                "[{on}]\t\"H-00000000000000{guid}\"[1]({port}) \t\t\
+                 # \"{name}\" lid {lid} 4x{rate}\n"
+            );
+            adapters.push(format!(
+                "vendid=0x2c9\ndevid=0x101b\nsysimgguid=0x{guid}\ncaguid=0x{guid}\n\
+                 Ca\t1 \"H-00000000000000{guid}\"\t\t# \"{name}\"\n\
+                 [1]({port}) \t\"S-00000000000000a{leaf}\"[{on}]\t\t\
+                 # lid {lid} lmc 0 \"leaf{leaf}\" lid {at} 4x{rate}\n"
+            ));
+        }
+        nodes.push(
+            node + &format!("[4]\t\"S-00000000000000b0\"[{at}]\t\t# \"spine0\" lid 3 4xHDR\n"),
+        );
+    }
+    [vec![spine], nodes, adapters].concat().join("\n")
+}
 
 #[test]
 fn a_fabric_is_printed_drawn_and_written_as_a_site() {
     let folder = folder("fabric");
     let [fabric, site, svg, again] =
         ["fabric.txt", "site.json", "fabric.svg", "again.json"].map(|name| folder.join(name));
-    fs::write(&fabric, FABRIC).unwrap();
+    fs::write(&fabric, ibnetdiscover()).unwrap();
     let [fabric, site, svg, again] = [&fabric, &site, &svg, &again].map(|it| it.to_str().unwrap());
     let text = printed(&["--from", fabric, "--svg", svg, "--write", site]);
     assert_eq!(line(&text, "kind")[..3], ["kind", "rail-optimized", "certain"]);
@@ -134,8 +116,9 @@ fn files_that_cannot_be_read_are_named_with_the_reason() {
         fs::write(folder.join(name), text).unwrap();
         folder.join(name).to_str().unwrap().to_owned()
     };
-    let fabric = file("fabric.txt", FABRIC);
-    let cut = file("cut.txt", FABRIC.split_at(FABRIC.len() / 2).0);
+    let whole = ibnetdiscover();
+    let fabric = file("fabric.txt", &whole);
+    let cut = file("cut.txt", &whole[..whole.len() / 2]);
     let xml = file("cut.xml", "<system>\n<cpu numaid=");
     let slurm = file("topology.conf", "SwitchName=s1 Nodes=n[1-2]\n");
     let recording = folder.to_str().unwrap();

@@ -16,8 +16,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, getpid, pidfd_open, set_child_subreaper};
 
 use crate::family;
-use crate::intercept::KEEPER;
+use crate::keeper::KEEPER;
 use crate::message::Status;
+
+/// The argument that makes a program the guardian of a host, which starts a keeper.
+pub(crate) const GUARDIAN: &str = "--ringfold-guardian";
 
 /// Time for a keeper to end the job once the launcher is gone. A keeper that is stopped needs more,
 /// and is killed.

@@ -2,14 +2,9 @@
 
 use std::process::ExitCode;
 
-/// The argument that makes a program the guardian of a host, which starts a keeper.
-pub(crate) const GUARDIAN: &str = "--ringfold-guardian";
-
-/// The argument that makes a program a keeper; the process number of its guardian follows.
-pub(crate) const KEEPER: &str = "--ringfold-keeper";
-
-/// The argument that makes a program a trampoline.
-pub(crate) const TRAMPOLINE: &str = "--ringfold-trampoline";
+use crate::guardian::{self, GUARDIAN};
+use crate::keeper::{self, KEEPER};
+use crate::trampoline::{self, TRAMPOLINE};
 
 /// Takes over if this process was started as a part of a launch, that is if its first argument is
 /// `--ringfold-guardian`, `--ringfold-keeper` or `--ringfold-trampoline`: returns the status with
@@ -33,11 +28,11 @@ pub fn intercept() -> Option<ExitCode> {
     let mut args = std::env::args_os().skip(1);
     let part = args.next()?;
     if part == GUARDIAN {
-        Some(crate::guardian::guard())
+        Some(guardian::guard())
     } else if part == KEEPER {
-        Some(crate::keeper::keep(args.next().and_then(|pid| pid.to_str()?.parse().ok())))
+        Some(keeper::keep(args.next().and_then(|pid| pid.to_str()?.parse().ok())))
     } else if part == TRAMPOLINE {
-        Some(crate::trampoline::jump())
+        Some(trampoline::jump())
     } else {
         None
     }

@@ -26,6 +26,9 @@ use crate::family;
 use crate::frame::encode;
 use crate::message::{REFUSAL_MARK, RankOrder, Refusal};
 
+/// The argument that makes a program a trampoline.
+pub(crate) const TRAMPOLINE: &str = "--ringfold-trampoline";
+
 /// Shells keep the small descriptors for themselves.
 const SECRET_FD_MIN: i32 = 64;
 

@@ -6,55 +6,9 @@ use std::ops::Range;
 use ringfold_types::{DataType, ReduceOp, limits};
 
 use crate::job::{Finish, Form, Job, Line, Operand};
+use crate::level::Level;
 use crate::scalar::{self, Fold};
 use crate::simd;
-
-/// Which instructions a kernel uses. All give the same bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Level {
-    /// One value at a time, on every CPU. It defines the results.
-    Scalar,
-    /// 128-bit registers of 64-bit Arm.
-    Neon,
-    /// 256-bit registers of x86-64, with F16C.
-    Avx2,
-    /// 512-bit registers of x86-64: the F, BW, VL and DQ parts.
-    Avx512,
-}
-
-impl Level {
-    /// Every level, the faster ones of an architecture later.
-    pub const ALL: [Self; 4] = [Self::Scalar, Self::Neon, Self::Avx2, Self::Avx512];
-
-    /// Whether this CPU has it.
-    #[must_use]
-    pub fn is_available(self) -> bool {
-        simd::has(self)
-    }
-
-    /// The fastest level of this CPU.
-    #[must_use]
-    pub fn best() -> Self {
-        Self::ALL.into_iter().rfind(|level| level.is_available()).unwrap_or(Self::Scalar)
-    }
-
-    /// The lower-case name, as in `avx2`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Scalar => "scalar",
-            Self::Neon => "neon",
-            Self::Avx2 => "avx2",
-            Self::Avx512 => "avx512",
-        }
-    }
-}
-
-impl fmt::Display for Level {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
 
 /// One reduction of one data type, resolved once and then cheap to run and to copy.
 #[derive(Clone, Copy)]

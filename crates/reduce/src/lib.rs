@@ -6,6 +6,7 @@
 //! | file | what |
 //! |---|---|
 //! | `kernel` | the entry point: a kernel picks its level and runs its jobs |
+//! | `level` | the instruction sets, and whether this CPU has them |
 //! | `job` | what one run combines: operands, their forms, how the result is finished |
 //! | `element` | the Rust types that are elements |
 //! | `float8`, `format` | the 8-bit floats, and how short floats are laid out and rounded |
@@ -32,6 +33,7 @@ mod float8;
 mod format;
 mod job;
 mod kernel;
+mod level;
 mod scalar;
 mod scale;
 mod simd;
@@ -39,7 +41,8 @@ mod simd;
 pub use element::Element;
 pub use float8::{F8E4M3, F8E5M2};
 pub use job::{Form, Line, Operand};
-pub use kernel::{Kernel, Level};
+pub use kernel::Kernel;
+pub use level::Level;
 pub use scale::{scale, scale_fits};
 
 const _: () = assert!(cfg!(target_endian = "little"), "elements are little-endian in memory");

@@ -3,7 +3,8 @@
 use ringfold_types::DataType;
 
 use crate::job::{Form, Operand};
-use crate::kernel::{Kernel, Level};
+use crate::kernel::Kernel;
+use crate::level::Level;
 
 /// Multiplies elements by `factor`, from `src` to `dst`, or in place where `src` is `None`.
 ///

@@ -4,24 +4,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::interface::Choice;
-use ringfold_bootstrap::{Aborter, Complaint, Verdict, Who, show_connections};
+use ringfold_bootstrap::{Aborter, Complaint, Verdict, Who, Windows, show_connections};
+use ringfold_collectives::Stepper;
 use ringfold_collectives::select::Constraints;
-use ringfold_lend::expose;
-use ringfold_reduce::scale;
 use ringfold_topology::Layout;
-use ringfold_transport::{Window, close_in_children};
-use ringfold_types::{Call, Collective, Rank, ReduceOp, limits};
+use ringfold_transport::{Exchanged, Window, close_in_children};
+use ringfold_types::{Call, Rank, limits};
 
+use crate::backoff::{Patience, park};
+use crate::buffers::{AlignedBytes, Buffers, User};
+use crate::cache::{Memory, Request, ScheduleCache};
 use crate::config::{Config, LONGEST};
-use crate::engine::{Engine, Trouble};
-use crate::error::{Error, Failure};
-use crate::memory::{Memory, Shape, User};
-use crate::pair::Begun;
-use crate::plans::{Entry, Plans};
+use crate::error::{CallError, Error, Failure};
+use crate::execute::{Outcome, Run, RunCall, RunMemory, Work, block_on, stepped};
+use crate::router::Router;
 use crate::setup::{Parts, join};
-use crate::wait::Patience;
+use crate::shared::WindowNumbers;
 use crate::watch::Watch;
-use crate::window::Windowing;
 
 /// This process's membership in a group of ranks.
 ///
@@ -38,23 +37,35 @@ use crate::window::Windowing;
 /// them alone.
 #[derive(Debug)]
 pub struct Communicator {
-    pub(crate) rank: Rank,
-    pub(crate) layout: Layout,
-    pub(crate) engine: Engine,
-    pub(crate) plans: Plans,
+    rank: Rank,
+    layout: Layout,
+    pub(crate) router: Router,
+    pub(crate) cache: ScheduleCache,
+    patience: Patience,
     /// `None` only while dropping.
-    pub(crate) control: Option<Watch>,
-    pub(crate) timeout: Duration,
-    pub(crate) seq: u64,
-    pub(crate) failed: Option<Arc<Failure>>,
-    pub(crate) scratch: Bytes,
-    pub(crate) scaled: Bytes,
+    control: Option<Watch>,
+    timeout: Duration,
+    /// The number of the latest call.
+    seq: u64,
+    failed: Option<Arc<Failure>>,
+    scratch: AlignedBytes,
+    scaled: AlignedBytes,
     /// Made when a call first passes through it.
-    pub(crate) stage: Option<Window>,
+    staging: Option<Window>,
     /// Whether its halves have changed places: the same on all ranks.
-    pub(crate) is_stage_turned: bool,
-    pub(crate) windows: Windowing,
+    is_staging_flipped: bool,
+    /// At rest between calls.
+    stepper: Stepper,
+    pub(crate) windows: WindowNumbers,
     interface: Option<Choice>,
+}
+
+/// A call that has begun, and how much of it is done.
+struct Begun {
+    request: Request,
+    /// The tag of its bytes.
+    tag: u32,
+    exchanged: Exchanged,
 }
 
 /// How long a rank that noticed trouble waits for the verdict before it states its own. The control
@@ -89,26 +100,23 @@ impl Communicator {
 
     pub(crate) fn new(config: &Config, parts: Parts) -> Self {
         let Parts { layout, crowd, router, control, interface } = parts;
-        let patience = Patience::new(crowd, router.shares_memory());
-        let mut plans = Plans::new(config);
-        let windows = Windowing::new(&plans);
-        if layout.shares_memory() {
-            plans.hold_contests();
-        }
+        let shares_memory = router.shares_memory();
         Self {
-            windows,
             rank: control.rank(),
             layout,
-            engine: Engine::new(router, patience),
-            plans,
+            router,
+            cache: ScheduleCache::new(config, shares_memory),
+            patience: Patience::new(crowd, shares_memory),
             control: Some(Watch::new(control)),
             timeout: config.timeout,
             seq: 0,
             failed: None,
-            scratch: Bytes::default(),
-            scaled: Bytes::default(),
-            stage: None,
-            is_stage_turned: false,
+            scratch: AlignedBytes::default(),
+            scaled: AlignedBytes::default(),
+            staging: None,
+            is_staging_flipped: false,
+            stepper: Stepper::new(),
+            windows: WindowNumbers::new(),
             interface,
         }
     }
@@ -141,23 +149,26 @@ impl Communicator {
     /// The name of the transport to `peer`, as in `shm`.
     #[must_use]
     pub fn transport_to(&self, peer: Rank) -> &'static str {
-        self.engine.router().name(peer)
+        self.router.name(peer)
     }
 
-    /// The name of the algorithm that `call` would run by, as in `ring`; before the first of its
-    /// length, `attached` may yet prove to be faster.
+    /// The name of the algorithm that `call` would run by, as in `ring`.
     ///
     /// # Errors
-    /// `RINGFOLD_ALGO` leaves none.
-    pub fn algorithm_for(&mut self, call: &Call) -> Result<&'static str, Error> {
-        self.plans.entry(call, &self.layout, self.rank).map(|entry| entry.schedule.algorithm())
+    /// None today.
+    pub fn algorithm_for(&self, call: &Call) -> Result<&'static str, Error> {
+        Ok(self.algorithm_in_memory(call, Memory::Ordinary))
+    }
+
+    /// As `algorithm_for`, for buffers in such memory.
+    pub(crate) fn algorithm_in_memory(&self, call: &Call, memory: Memory) -> &'static str {
+        self.cache.algorithm(call, memory, &self.layout)
     }
 
     /// Chooses among these algorithms from now on, as `RINGFOLD_ALGO` does from the beginning. To
     /// be called by every rank with the same, between the same calls.
     pub fn set_algorithms(&mut self, algorithms: Constraints) {
-        self.windows.constrain(&algorithms);
-        self.plans.constrain(algorithms);
+        self.cache.constrain(algorithms);
     }
 
     /// How long a call may take before the ranks are asked who is missing.
@@ -225,7 +236,7 @@ impl Communicator {
     /// An error in a child made by `fork`.
     #[inline]
     pub(crate) fn check_process(&self) -> Result<(), Error> {
-        if self.engine.router().is_forked() {
+        if self.router.is_forked() {
             return Err(Error::Forked { rank: self.rank });
         }
         Ok(())
@@ -244,8 +255,8 @@ impl Communicator {
     /// Fails for good, as `call` panicked.
     #[cold]
     fn give_up(&mut self, call: Call) {
-        self.engine.router_mut().withdraw();
-        self.plans.forget();
+        self.router.withdraw();
+        self.cache.forget();
         if self.failed.is_some() {
             return;
         }
@@ -260,127 +271,168 @@ impl Communicator {
         self.failed = Some(Arc::new(failure));
     }
 
-    /// Runs one call over `user`'s memory, which has that `shape`, from where it was `begun`.
-    pub(crate) fn run(
+    /// Performs a call on ordinary memory, whose elements have a type that only the call knows. For
+    /// bindings and tools.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] or [`Error::Failed`].
+    #[inline]
+    pub fn perform(&mut self, call: &Call, mut buffers: Buffers<'_>) -> Result<(), Error> {
+        self.check_process()?;
+        let request = Request::ordinary(call, &buffers);
+        self.guarded(call, |it| match it.begin_by_exchange(&request, &mut buffers) {
+            Some(Begun { exchanged: Exchanged::Both, .. }) if it.control().is_quiet() => {
+                it.control().finished(it.seq);
+                Ok(())
+            }
+            begun => {
+                let begun = match begun {
+                    Some(begun) => begun,
+                    None => it.begin(request, None)?,
+                };
+                it.run(begun, User::Private(buffers))
+            }
+        })
+    }
+
+    /// As `perform`, on windows. `named` tells them from others.
+    pub(crate) fn perform_on_windows(
         &mut self,
-        call: &Call,
-        shape: Shape,
-        mut user: User<'_>,
-        begun: Option<Begun>,
+        request: Request,
+        user: User<'_>,
+        named: Windows,
     ) -> Result<(), Error> {
+        self.guarded(&request.call, |it| {
+            let begun = it.begin(request, Some(named))?;
+            it.run(begun, user)
+        })
+    }
+
+    /// Begins a call that repeats the latest and that begins with an exchange. Most often that is
+    /// all of it.
+    #[inline]
+    fn begin_by_exchange(&mut self, request: &Request, buffers: &mut Buffers<'_>) -> Option<Begun> {
+        let compiled = self.cache.latest(request)?;
+        let with = compiled.exchange_with?;
+        if tracing::level_enabled!(tracing::Level::TRACE) {
+            return None;
+        }
+        let Some(control) = &self.control else { unreachable!("only drop takes the control") };
+        self.seq += 1;
+        let tag = compiled.begin(control, self.seq, None);
+        let tries = self.patience.tries();
+        let exchanged = self.router.exchange(&compiled.kernel, tag, with, buffers, tries);
+        Some(Begun { request: *request, tag, exchanged })
+    }
+
+    /// Begins a call.
+    fn begin(&mut self, request: Request, windows: Option<Windows>) -> Result<Begun, Error> {
         if let Some(failure) = &self.failed {
             return Err(Error::Failed(Arc::clone(failure)));
         }
-        self.plan(call, shape)?;
-        let mut entry = self.plans.latest();
+        self.compile(&request)?;
+        let Some(compiled) = self.cache.latest(&request) else { unreachable!("just compiled") };
+        self.seq += 1;
+        tracing::trace!("{compiled} #{}", self.seq);
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
-        let Begun { mut tag, steps } = begun.unwrap_or_else(|| {
-            self.seq += 1;
-            Begun { tag: entry.begin(control, self.seq, None), steps: 0 }
-        });
-        if entry.is_staged && self.stage.is_none() {
-            let planned = entry.call;
-            match self.make_stage(tag) {
-                Ok(true) => {}
-                Ok(false) => self.plan(call, shape)?,
-                Err(trouble) => return Err(self.fail(planned, trouble)),
-            }
-            entry = self.plans.latest();
-        }
-        if let Some(rival) = entry.rival {
-            let planned = entry.call;
-            match self.hold_contest(tag, &planned, rival, user.again()) {
-                // Who was told something else is in another call.
-                Ok(verdict) => tag ^= verdict,
-                Err(trouble) => return Err(self.fail(planned, trouble)),
-            }
-            self.plan(call, shape)?;
-            entry = self.plans.latest();
+        let tag = compiled.begin(control, self.seq, windows);
+        Ok(Begun { request, tag, exchanged: Exchanged::Nothing })
+    }
+
+    /// Runs a call that has begun to its end. Blocks.
+    fn run(&mut self, begun: Begun, mut user: User<'_>) -> Result<(), Error> {
+        let Begun { request, tag, exchanged } = begun;
+        if let Some(failure) = &self.failed {
+            return Err(Error::Failed(Arc::clone(failure)));
         }
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
-        let user = prescale(call, user, &mut self.scaled);
-        let task = entry.task(control, tag, self.timeout);
-        let (element, accumulator) = entry.element_bytes;
-        let scratch = self.scratch.exactly(entry.scratch_bytes());
-        let stage = self.stage.as_mut().filter(|_| entry.is_staged);
-        let stage = stage.map(|stage| expose(&entry.schedule, stage));
-        let staging = entry.staging(self.is_stage_turned, self.layout.size());
-        let mut memory =
-            Memory::new(user, scratch, element, accumulator).with_stage(stage, staging);
-        match self.engine.run(&task, &mut memory, steps) {
-            Ok(()) => {
-                self.is_stage_turned ^= entry.schedule.turns_stage();
+        let Some(compiled) = self.cache.latest(&request) else { unreachable!("it has begun") };
+        let (layout, rank, is_flipped) = (&self.layout, self.rank, self.is_staging_flipped);
+        let op = request.call.op;
+        let call = RunCall { compiled, op, layout, rank, tag, exchanged: stepped(exchanged) };
+        let memory = RunMemory {
+            user: user.again(),
+            scratch: &mut self.scratch,
+            scaled: &mut self.scaled,
+            staging: &mut self.staging,
+            is_flipped,
+            stepper: std::mem::take(&mut self.stepper),
+        };
+        let mut run = Run::new(call, memory);
+        let (router, patience) = (&mut self.router, &mut self.patience);
+        if let Err(error) = block_on(&mut run, router, control, patience, self.timeout) {
+            let call = compiled.call;
+            drop(run);
+            return Err(self.fail(call, error));
+        }
+        match run.end() {
+            Outcome::Done(stepper) => {
+                self.stepper = stepper;
+                self.is_staging_flipped ^= compiled.program.flips_staging();
                 control.finished(self.seq);
                 Ok(())
             }
-            Err(trouble) => {
-                let call = entry.call;
-                drop(memory);
-                Err(self.fail(call, trouble))
+            Outcome::NoStaging(why, memory) => {
+                let why =
+                    why.err().map_or_else(|| "another lacks it".to_owned(), |e| e.to_string());
+                tracing::warn!(
+                    "rank {rank}: no memory for staging buffers, so calls copy more: {why}"
+                );
+                self.stepper = memory.stepper;
+                self.layout = self.layout.clone().sharing_memory(false);
+                self.cache.forget();
+                self.compile(&request)?;
+                self.run(begun, user)
             }
         }
     }
 
-    /// Runs `entry` once more, within a call whose bytes carry `tag`, over `user`'s memory.
-    pub(crate) fn run_entry(
-        &mut self,
-        entry: &Entry,
-        tag: u32,
-        user: User<'_>,
-    ) -> Result<(), Trouble> {
-        let Some(control) = &self.control else { unreachable!("only drop takes the control") };
-        let task = entry.task(control, tag, self.timeout);
-        let (element, accumulator) = entry.element_bytes;
-        let scratch = self.scratch.exactly(entry.scratch_bytes());
-        let stage = self.stage.as_mut().filter(|_| entry.is_staged);
-        let stage = stage.map(|stage| expose(&entry.schedule, stage));
-        let staging = entry.staging(self.is_stage_turned, self.layout.size());
-        let mut memory =
-            Memory::new(user, scratch, element, accumulator).with_stage(stage, staging);
-        self.engine.run(&task, &mut memory, 0)?;
-        self.is_stage_turned ^= entry.schedule.turns_stage();
+    /// Makes a request the latest, if it is good.
+    #[inline]
+    fn compile(&mut self, request: &Request) -> Result<(), Error> {
+        if self.cache.latest(request).is_some() {
+            return Ok(());
+        }
+        let call = crate::arguments::valid(&request.call, request.shape, self.size(), self.rank)?;
+        self.cache.enter(*request, &call, &self.layout, self.rank);
         Ok(())
     }
 
-    /// Makes a call the latest, if it is good.
-    #[inline]
-    fn plan(&mut self, call: &Call, shape: Shape) -> Result<(), Error> {
-        if self.plans.repeats(call, shape) {
-            return Ok(());
-        }
-        let good = self.valid(*call, shape)?;
-        self.plans.enter((call, shape), &good, &self.layout, self.rank)
+    /// Goes on with `work` of a call, until it is done. Blocks.
+    pub(crate) fn block_on(&mut self, work: &mut impl Work) -> Result<(), CallError> {
+        let Some(control) = &self.control else { unreachable!("only drop takes the control") };
+        block_on(work, &mut self.router, control, &mut self.patience, self.timeout)
     }
 
     /// Fails for good, in `call`.
     #[cold]
-    pub(crate) fn fail(&mut self, call: Call, trouble: Trouble) -> Error {
-        let verdict = self.judge(trouble);
+    pub(crate) fn fail(&mut self, call: Call, error: CallError) -> Error {
+        let verdict = self.judge(error);
         let failure = Arc::new(Failure { rank: self.rank, call, seq: self.seq, verdict });
         tracing::error!("{failure}");
         self.failed = Some(Arc::clone(&failure));
-        self.plans.forget();
+        self.cache.forget();
         Error::Failed(failure)
     }
 
     /// Turns what this rank noticed into what all ranks agree on.
-    fn judge(&self, trouble: Trouble) -> Arc<Verdict> {
+    fn judge(&self, error: CallError) -> Arc<Verdict> {
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         let (seq, who) = (self.seq, |rank| Who { rank, host: None });
-        let (complaint, own) = match trouble {
-            Trouble::Verdict(verdict) => return verdict,
-            Trouble::Link(error) => {
-                let (peer, cause) = (error.link.peer, error.to_string());
+        let (complaint, own) = match error {
+            CallError::Verdict(verdict) => return verdict,
+            CallError::Link(link) => {
+                let (peer, cause) = (link.link.peer, link.to_string());
                 let own =
                     Verdict::Link { from: who(self.rank), to: who(peer), cause: cause.clone() };
                 (Complaint::Link { peer: peer.0, cause }, own)
             }
-            Trouble::Stranger(peer) => {
+            CallError::Foreign(peer) => {
                 let cause = "it sent bytes of another call".to_owned();
                 let own = Verdict::Link { from: who(self.rank), to: who(peer), cause };
                 (Complaint::Mismatch { seq, peer: peer.0 }, own)
             }
-            Trouble::Overdue => {
+            CallError::Overdue => {
                 let reason = format!("call #{seq} took longer than {:?}", self.timeout);
                 (Complaint::Overdue { seq }, Verdict::Aborted { who: who(self.rank), reason })
             }
@@ -396,7 +448,7 @@ impl Communicator {
                 tracing::warn!("no verdict within {JUDGEMENT:?}; this rank states its own");
                 return Arc::new(own);
             }
-            crate::wait::park(&[Some(control.wake_fd())], left);
+            park(&[Some(control.wake_fd())], left);
         }
     }
 }
@@ -416,64 +468,9 @@ impl Drop for Guard<'_> {
 impl Drop for Communicator {
     fn drop(&mut self) {
         // While panicking, the control is dropped as it is, which tells the others.
-        if !std::thread::panicking() || self.engine.router().is_forked() {
+        if !std::thread::panicking() || self.router.is_forked() {
             // What went wrong is in the log; there is nobody left to return it to.
             self.part().unwrap_or_default();
         }
-    }
-}
-
-/// Applies the scale of a `PreMulSum` to the input. An allreduce scales on the way to the output
-/// and goes on in place; the others need a copy, as the caller's input stays as it is.
-fn prescale<'a>(call: &Call, user: User<'a>, copy: &'a mut Bytes) -> User<'a> {
-    let ReduceOp::PreMulSum(factor) = call.op else { return user };
-    if !call.collective.reduces() {
-        return user;
-    }
-    let (data_type, factor) = (call.data_type, factor.factor());
-    let is_allreduce = call.collective == Collective::AllReduce;
-    match user {
-        User::Together { bytes, .. } if is_allreduce => {
-            scale(data_type, bytes, None, factor);
-            User::Together { bytes, input_at: 0, output_at: 0 }
-        }
-        User::Apart { input, output } if is_allreduce => {
-            scale(data_type, output, Some(input), factor);
-            User::Together { bytes: output, input_at: 0, output_at: 0 }
-        }
-        User::Together { bytes, input_at, output_at } => {
-            let scaled = copy.exactly(bytes.len() - input_at);
-            scale(data_type, scaled, Some(&bytes[input_at..]), factor);
-            User::Apart { input: scaled, output: &mut bytes[output_at..] }
-        }
-        User::Apart { input, output } => {
-            let scaled = copy.exactly(input.len());
-            scale(data_type, scaled, Some(input), factor);
-            User::Apart { input: scaled, output }
-        }
-    }
-}
-
-/// Memory that grows and is kept from call to call, aligned to a cache line.
-#[derive(Debug, Default)]
-pub(crate) struct Bytes(Vec<Line>);
-
-#[derive(Clone, Copy, Debug, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(C, align(64))]
-struct Line([u8; 64]);
-
-impl Bytes {
-    /// Exactly `len` bytes, of which earlier contents may be left.
-    pub(crate) fn exactly(&mut self, len: usize) -> &mut [u8] {
-        let lines = len.div_ceil(size_of::<Line>());
-        if self.0.len() < lines {
-            self.0.resize(lines, Line([0; 64]));
-        }
-        &mut bytemuck::cast_slice_mut(&mut self.0)[..len]
-    }
-
-    /// The first `len` bytes, of those that there are.
-    pub(crate) fn front(&self, len: usize) -> &[u8] {
-        &bytemuck::cast_slice(&self.0)[..len]
     }
 }

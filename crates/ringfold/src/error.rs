@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ringfold_bootstrap::Verdict;
+use ringfold_transport::LinkError;
 use ringfold_types::{Call, Rank};
 
 use crate::config::ConfigError;
@@ -90,5 +91,24 @@ impl From<ConfigError> for Error {
 impl From<InitError> for Error {
     fn from(error: InitError) -> Self {
         Self::Init(Arc::new(error))
+    }
+}
+
+/// Why a call could not finish, as one rank noticed it.
+#[derive(Debug)]
+pub(crate) enum CallError {
+    /// The job has failed.
+    Verdict(Arc<Verdict>),
+    /// A link failed.
+    Link(LinkError),
+    /// A peer is in another call.
+    Foreign(Rank),
+    /// The call's time is up.
+    Overdue,
+}
+
+impl From<LinkError> for CallError {
+    fn from(error: LinkError) -> Self {
+        Self::Link(error)
     }
 }

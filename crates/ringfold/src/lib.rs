@@ -16,38 +16,34 @@
 //!
 //! [`local::run`] gives threads of one process their ranks, for tests.
 //!
-//! Inside: `calls` checks arguments, `plans` chooses and keeps schedules, `engine` runs them over
-//! the transports of `router` and the buffers of `memory`, `short` does without a machine what is
-//! done at once, `window` makes buffers that all ranks of a host reach, `windowed` and `reach` are
-//! about calls in them, `wait` is about having nothing to do, `watch` notices that the
-//! job has failed, `setup` brings the ranks together, `config` holds the settings.
+//! Inside, a call goes this way: `collective` (typed calls) and `arguments` (checks),
+//! `communicator` (numbers the call, and fails for good), `cache` (its program, compiled once),
+//! `execute` (runs the program, and waits by `backoff`), `buffers` (from slices to bytes) and
+//! `router` (from ranks to transports). `shared` has memory that all ranks of a host have mapped,
+//! and `watch` notices that the job has failed. `setup` makes communicators, by the settings of
+//! `config`.
 #![forbid(unsafe_code)]
 
-mod calls;
+mod arguments;
+mod backoff;
+mod buffers;
+mod cache;
+mod collective;
 mod communicator;
 pub mod config;
-mod contest;
 mod digest;
-mod engine;
 mod error;
+mod execute;
 pub mod local;
-mod memory;
-mod pair;
 #[cfg(test)]
 mod panic_tests;
-mod plans;
-mod reach;
 mod router;
-mod rows;
 mod setup;
-mod short;
-mod stage;
-mod wait;
+mod shared;
 mod watch;
-mod window;
-mod windowed;
 
-pub use calls::Buffers;
+pub use buffers::Buffers;
+pub use collective::Windows;
 pub use communicator::Communicator;
 pub use config::Config;
 pub use error::{Error, Failure};
@@ -62,8 +58,7 @@ pub use setup::{
 };
 #[doc(hidden)]
 pub use setup::{is_evidence, is_peer_info};
-pub use window::Window;
-pub use windowed::Windows;
+pub use shared::Window;
 
 /// The README's program compiles and runs.
 #[cfg(doctest)]

@@ -4,10 +4,14 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
 
+use ringfold_reduce::{Kernel, Line};
 use ringfold_transport::{
-    Fragment, Link, LinkError, Pages, Process, Rendezvous, SharedMemory, Transport,
+    EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, Pages, Process, Rendezvous, SharedMemory,
+    Transport, copy,
 };
-use ringfold_types::Rank;
+use ringfold_types::{Lane, Rank};
+
+use crate::buffers::Buffers;
 
 /// The transports of a communicator. A rank reaches each peer by one of them.
 #[derive(Debug)]
@@ -80,12 +84,6 @@ impl Router {
         self.transports.iter().all(|via| matches!(via, Via::Memory(_)))
     }
 
-    /// Whether every peer would copy what this rank offers.
-    pub(crate) fn takes_offers(&mut self) -> bool {
-        let takes = |by: &mut dyn Rendezvous| by.takes_offers();
-        self.transports.iter_mut().all(|via| via.rendezvous().is_some_and(takes))
-    }
-
     /// Whether a peer may be copying what was offered to it.
     pub(crate) fn is_offering(&mut self) -> bool {
         let offers = |by: &mut dyn Rendezvous| by.is_offering();
@@ -107,6 +105,34 @@ impl Router {
             [Via::Memory(only)] => Some(&mut **only),
             _ => None,
         }
+    }
+
+    /// Sends all of this rank's buffer, a cache line at most, to a rank and combines it with that
+    /// rank's. Looks for that at once and `tries` times more.
+    #[inline]
+    pub(crate) fn exchange(
+        &mut self,
+        kernel: &Kernel,
+        tag: u32,
+        with: Rank,
+        buffers: &mut Buffers<'_>,
+        tries: u32,
+    ) -> Exchanged {
+        let mut line = Line([0; EXCHANGE_BYTES]);
+        let link = Link { peer: with, lane: Lane(0) };
+        let via = self.to(link);
+        let (done, output) = match buffers {
+            Buffers::Apart { input, output } => {
+                let done = via.exchange(link, tag, input, &mut line.0, tries);
+                copy(output, input);
+                (done, output)
+            }
+            Buffers::InPlace(both) => (via.exchange(link, tag, both, &mut line.0, tries), both),
+        };
+        if done == Exchanged::Both {
+            kernel.combine_line(output, &line);
+        }
+        done
     }
 
     #[inline]

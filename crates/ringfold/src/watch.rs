@@ -7,7 +7,7 @@ use ringfold_bootstrap::Control;
 use ringfold_types::limits::PAUSE_MS;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::engine::Trouble;
+use crate::error::CallError;
 
 /// How often a caller waits for the control thread before it gives the call up. The control thread
 /// then had no CPU for seconds.
@@ -36,15 +36,15 @@ impl Watch {
 
     /// An error once the job has failed. One atomic load while it has not.
     #[inline]
-    pub(crate) fn check_abort(&self) -> Result<(), Trouble> {
-        self.control.verdict().map_or(Ok(()), |verdict| Err(Trouble::Verdict(verdict)))
+    pub(crate) fn check_abort(&self) -> Result<(), CallError> {
+        self.control.verdict().map_or(Ok(()), |verdict| Err(CallError::Verdict(verdict)))
     }
 
     /// As `check_abort`; after a pause it first waits until the control thread has read what the
     /// coordinator sent meanwhile. To be called before a peer's memory is written and at the end of
     /// each call. Without a pause it takes a few nanoseconds.
     #[inline]
-    pub(crate) fn check_abort_after_pause(&self) -> Result<(), Trouble> {
+    pub(crate) fn check_abort_after_pause(&self) -> Result<(), CallError> {
         if self.may_have_paused() {
             self.catch_up()?;
         }
@@ -53,7 +53,7 @@ impl Watch {
 
     /// Waits until the control thread has caught up.
     #[cold]
-    fn catch_up(&self) -> Result<(), Trouble> {
+    fn catch_up(&self) -> Result<(), CallError> {
         for _ in 0..CATCH_UPS_MAX {
             if self.control.catch_up() {
                 self.checked_ms.set(now_ms());
@@ -62,7 +62,7 @@ impl Watch {
             self.check_abort()?;
         }
         // Without the control plane nobody knows whether the job goes on.
-        Err(Trouble::Overdue)
+        Err(CallError::Overdue)
     }
 
     /// Whether there was no pause, and the job has not failed.

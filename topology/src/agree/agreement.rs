@@ -1,4 +1,4 @@
-//! The answer, and what a layout takes of it.
+//! The answer, and the parts of it that a layout takes.
 
 use super::known::{Known, RankEvidence};
 use crate::certainty::{Certainty, Finding};
@@ -6,7 +6,7 @@ use crate::fabric::Place;
 use crate::machine::Network;
 use crate::{Path, RankReach, Reach};
 
-/// What all ranks agree on.
+/// The answer that all ranks agree on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreement {
     /// Hosts in fabric order. Where the order is unknown: by number, without groups.

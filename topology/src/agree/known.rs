@@ -2,7 +2,7 @@
 
 use crate::evidence::Evidence;
 
-/// What all ranks have said.
+/// The statements of all ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
     /// By number of host: the number of its machine. Containers of a machine are several hosts.
@@ -18,11 +18,11 @@ pub struct Known {
 pub struct HostEvidence {
     /// The number of the host.
     pub host: u32,
-    /// What ranks there have said.
+    /// The statements of ranks there.
     pub evidence: Evidence,
 }
 
-/// What one rank has said.
+/// The statements of one rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RankEvidence {
     /// The number of its host.

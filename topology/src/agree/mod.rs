@@ -3,7 +3,7 @@
 //! * `ports`: what was said of each port, and the labels that sources give by name;
 //! * `networks`: labels from switches and subnets, which have no names of their own;
 //! * `order`: the hosts in fabric order, and the groups around each;
-//! * `agreement`: the answer, and what a layout takes of it.
+//! * `agreement`: the answer, and the parts of it that a layout takes.
 //!
 //! A source that names rails and planes (the user, a site file, a fabric file) is believed port by
 //! port, the most trusted first. Switches and subnets only say which ports are together: they add

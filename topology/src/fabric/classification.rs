@@ -1,4 +1,4 @@
-//! The answer: what kind of fabric a graph is, which ports share a rail, and what is odd about it.
+//! The answer: a fabric's kind, the rails of its ports, and its oddities.
 
 use crate::certainty::{Certainty, Finding};
 

@@ -1,6 +1,6 @@
 //! A network, and networks that carry the same hosts.
 
-/// What a network is for.
+/// The purpose of a network.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     /// A plane of the fabric, or a rail of one.
@@ -11,9 +11,9 @@ pub(super) enum Role {
     Outside,
 }
 
-/// A network: what cables join.
+/// A network: switches that cables join.
 pub(super) struct Net {
-    /// What it is for.
+    /// Its purpose.
     pub(super) role: Role,
     /// Its leaf switches.
     pub(super) leaves: Vec<usize>,

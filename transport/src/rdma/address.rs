@@ -9,7 +9,7 @@
 
 use std::net::Ipv6Addr;
 
-use super::message::RailCard;
+use super::card::RailCard;
 use super::sys::GidKind;
 
 /// The address that a queue pair gets for the peer's port.

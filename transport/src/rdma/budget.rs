@@ -7,8 +7,8 @@
 use ringfold_types::Rank;
 use ringfold_types::limits::RDMA_RING_BYTES;
 
-use super::Settings;
-use super::invitation::MAILBOX_BYTES;
+use super::ring::invitation::MAILBOX_BYTES;
+use super::settings::Settings;
 
 /// Lanes, both ways, for which a peer's share of bytes lasts: no schedule uses more.
 pub(super) const LANES: usize = 2;

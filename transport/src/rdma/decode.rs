@@ -6,10 +6,10 @@ use std::io;
 use ringfold_types::Rank;
 use ringfold_types::limits::RDMA_RING_BYTES;
 
-use super::geometry::Number;
-use super::inbound::Inbound;
-use super::invitation::{self, Invitation};
 use super::message::{self, Context, Grant, Message};
+use super::ring::geometry::Number;
+use super::ring::inbound::Inbound;
+use super::ring::invitation::{self, Invitation};
 use super::sys::Inbox;
 use crate::proof::JobKey;
 
@@ -108,9 +108,9 @@ fn inbound() -> io::Result<Inbound> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::geometry::LINE_BYTES;
+    use super::super::ring::geometry::LINE_BYTES;
     use super::*;
-    use crate::rdma::geometry::{Bare, PLACED};
+    use crate::rdma::ring::geometry::{Bare, PLACED};
 
     #[test]
     fn what_makes_sense_gets_through() {

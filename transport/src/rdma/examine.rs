@@ -9,11 +9,10 @@ use ringfold_topology::discover::machine;
 use ringfold_topology::fabric::Place;
 use rustix::process::{Resource, getrlimit};
 
-use super::Settings;
-use super::message::RailCard;
+use super::card::{Label, RailCard, digest};
 use super::pairing::choose;
-use super::ports::{Label, digest};
 use super::rail::Rail;
+use super::settings::Settings;
 use super::sys::{Context, DEVICES, GidKind, LinkLayer, devices};
 use super::words;
 

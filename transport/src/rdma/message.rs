@@ -20,14 +20,13 @@
 //! ```
 
 use hmac::Mac as _;
-use ringfold_topology::fabric::Place;
 use ringfold_types::Rank;
 use ringfold_types::limits::{LANES_MAX, PATHS_MAX, RAILS_MAX, RDMA_RING_BYTES};
 
-use super::geometry::{HEADER_BYTES, Number};
+use super::card::{RAIL_BYTES, RailCard};
 use super::nameplate::{Nameplate, PLATE_BYTES};
-use super::ports::Label;
-use super::sys::{GidKind, Mr, Target, Ticket};
+use super::ring::geometry::{HEADER_BYTES, Number};
+use super::sys::{Mr, Target, Ticket};
 use crate::proof::JobKey;
 
 /// Bytes of a message,
@@ -38,8 +37,6 @@ const PROOF_BYTES: usize = 32;
 const COVERED_BYTES: usize = MESSAGE_BYTES - PROOF_BYTES;
 /// Where the body begins.
 const BODY_AT: usize = 8;
-/// Bytes of a rail.
-const RAIL_BYTES: usize = 29;
 /// Bytes of a path's other end.
 const TARGET_BYTES: usize = 20 + size_of::<Ticket>();
 /// Bytes of what was heard on a lane.
@@ -52,23 +49,6 @@ const _: () = assert!(TARGET_BYTES + RAIL_BYTES + PLATE_BYTES <= COVERED_BYTES -
 const _: () = assert!(LANES_MAX * HEARD_BYTES <= COVERED_BYTES - BODY_AT);
 
 const PURPOSE: &[u8] = b"ringfold rdma message 8";
-
-/// A port as the peer must know it to pair it with one of its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct RailCard {
-    pub(super) gid: [u8; 16],
-    pub(super) lid: u16,
-    pub(super) mtu: u8,
-    pub(super) kind: GidKind,
-    /// Packets to and from it must have a global header (InfiniBand).
-    pub(super) needs_grh: bool,
-    /// The digest of device and port, for comparison only.
-    pub(super) name: u32,
-    /// Bits of the GID's IP network, of 128; 0 if unknown.
-    pub(super) prefix: u8,
-    /// Its place in the fabric.
-    pub(super) label: Label,
-}
 
 /// Memory that the peer may write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -264,12 +244,14 @@ impl Message {
         Ok(match head[0] {
             1 => {
                 let rails = body.chunks_exact(RAIL_BYTES).take(below(RAILS_MAX + 1)?);
-                let rails = rails.map(RailCard::decode).collect::<Result<_, _>>()?;
+                let rails = rails.map(RailCard::decode).collect::<Option<_>>();
+                let rails = rails.ok_or(BadMessage::Nonsense)?;
                 Self::Rails { rails, queue_pairs: head[2].max(1) }
             }
             2 => {
                 let (rail, names) = body[TARGET_BYTES..].split_at(RAIL_BYTES);
-                let (rail, plate) = (RailCard::decode(rail)?, Nameplate::decode(names));
+                let rail = RailCard::decode(rail).ok_or(BadMessage::Nonsense)?;
+                let plate = Nameplate::decode(names);
                 let ticket = std::array::from_fn(|at| body[20 + at]);
                 let (number, sequence, address, key) = (word(0), word(4), long(8), word(16));
                 let target = Target { number, sequence, ticket, address, key };
@@ -329,53 +311,117 @@ impl Grant {
     }
 }
 
-impl RailCard {
-    fn encode(&self) -> [u8; RAIL_BYTES] {
-        let mut bytes = [0; RAIL_BYTES];
-        bytes[..16].copy_from_slice(&self.gid);
-        bytes[16..18].copy_from_slice(&self.lid.to_le_bytes());
-        bytes[18] = self.mtu;
-        bytes[19] = match self.kind {
-            GidKind::InfiniBand => 0,
-            GidKind::RoceV1 => 1,
-            GidKind::RoceV2 => 2,
-            GidKind::Iwarp => 3,
-        };
-        let Label { place, is_preferred, crosses } = self.label;
-        let flags = [self.needs_grh, is_preferred, crosses, place.is_some()];
-        bytes[20] = flags.into_iter().rev().fold(0, |bits, flag| bits << 1 | u8::from(flag));
-        bytes[21] = self.prefix;
-        let Place { rail, plane } = place.unwrap_or(Place { rail: 0, plane: 0 });
-        bytes[22..24].copy_from_slice(&rail.to_le_bytes());
-        bytes[24] = plane;
-        bytes[25..].copy_from_slice(&self.name.to_le_bytes());
-        bytes
+#[cfg(test)]
+mod tests {
+    use ringfold_topology::fabric::Place;
+
+    use super::*;
+    use crate::rdma::card::Label;
+    use crate::rdma::sys::GidKind;
+
+    fn context(key: &JobKey) -> Context<'_> {
+        Context { key, from: Rank(3), to: Rank(4), count: 7 }
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
-        let mut gid = [0; 16];
-        gid.copy_from_slice(&bytes[..16]);
-        let lid = u16::from_le_bytes([bytes[16], bytes[17]]);
-        let kind = match bytes[19] {
-            0 => GidKind::InfiniBand,
-            1 => GidKind::RoceV1,
-            2 => GidKind::RoceV2,
-            3 => GidKind::Iwarp,
-            _ => return Err(BadMessage::Nonsense),
+    fn load(lane: usize, at: usize, bytes: usize) -> Load {
+        Load { lane, sequence: 255, lines: 2, at, bytes }
+    }
+
+    fn plate(host: &str, port: &str) -> Nameplate {
+        Nameplate { host: host.to_owned(), port: port.to_owned() }
+    }
+
+    #[test]
+    fn messages_travel() {
+        let key = JobKey::new([1; 32]);
+        let place = Some(Place { rail: 300, plane: 3 });
+        let label = Label { place, is_preferred: true, crosses: true };
+        let (gid, kind) = ([7; 16], GidKind::RoceV1);
+        let rail = RailCard { gid, lid: 300, mtu: 5, kind, name: 1 << 31, ..RailCard::default() };
+        let rail = RailCard { prefix: 128, label, ..rail };
+        let iwarp = RailCard { kind: GidKind::Iwarp, label: Label::default(), ..rail };
+        let flags = [(true, false, false), (false, true, false), (false, false, true)];
+        let flagged = flags.map(|(needs_grh, is_preferred, crosses)| RailCard {
+            needs_grh,
+            label: Label { place: None, is_preferred, crosses },
+            ..rail
+        });
+        let (ticket, address) = (*b"any sixteen of t", u64::MAX - 1);
+        let target = Target { number: 1 << 23, sequence: 5, ticket, address, key: u32::MAX };
+        let mut keys = [7; RAILS_MAX];
+        (keys[0], keys[RAILS_MAX - 1]) = (1, u32::MAX);
+        for message in [
+            Message::Rails { rails: vec![], queue_pairs: 1 },
+            Message::Rails { rails: vec![rail; RAILS_MAX], queue_pairs: 4 },
+            Message::Rails { rails: vec![iwarp], queue_pairs: 1 },
+            Message::Rails { rails: flagged.to_vec(), queue_pairs: 1 },
+            Message::Offer { path: PATHS_MAX - 1, target, rail, plate: plate("h2", "rxe_h2r1:1") },
+            Message::Offer { path: 0, target, rail, plate: plate(&"h".repeat(64), "") },
+            Message::Ready { path: 0 },
+            Message::Without { path: 1, returns: false },
+            Message::Without { path: 2, returns: true },
+            Message::Want { lane: LANES_MAX - 1, mailbox: Grant { address: 1 << 60, keys } },
+            Message::Grant { lane: 2, grant: Grant { address: u64::MAX - 3, keys } },
+            Message::Bye { fragments: [1 << 40; LANES_MAX] },
+            Message::Heard { path: 3, lanes: [Heard { next: 1 << 40, early: 5 << 60 }; LANES_MAX] },
+            Message::Load(load(LANES_MAX - 1, RDMA_RING_BYTES - 100, 100)),
+            Message::Credit { lane: 1, total: u64::MAX },
+        ] {
+            let bytes = message.encode(context(&key));
+            assert_eq!(Message::decode(&bytes, context(&key)), Ok(message));
+        }
+    }
+
+    #[test]
+    fn what_was_changed_or_said_before_is_refused() {
+        let key = JobKey::new([1; 32]);
+        let bytes = Message::Credit { lane: 0, total: 1 }.encode(context(&key));
+        let refused = |bytes: &[u8; MESSAGE_BYTES], context| {
+            assert_eq!(Message::decode(bytes, context), Err(BadMessage::Unproven));
         };
-        let (mtu @ 1..=5, flags @ 0..16, prefix @ 0..=128) = (bytes[18], bytes[20], bytes[21])
-        else {
-            return Err(BadMessage::Nonsense);
-        };
-        let [needs_grh, is_preferred, crosses, is_labelled] =
-            [0, 1, 2, 3].map(|bit| flags >> bit & 1 == 1);
-        let place = Place { rail: u16::from_le_bytes([bytes[22], bytes[23]]), plane: bytes[24] };
-        let label = Label { place: is_labelled.then_some(place), is_preferred, crosses };
-        let name = u32::from_le_bytes([bytes[25], bytes[26], bytes[27], bytes[28]]);
-        Ok(Self { gid, lid, mtu, kind, needs_grh, name, prefix, label })
+        for at in [0, 9, 200, MESSAGE_BYTES - 1] {
+            let mut changed = bytes;
+            changed[at] ^= 1;
+            refused(&changed, context(&key));
+        }
+        refused(&bytes, Context { count: 8, ..context(&key) });
+        refused(&bytes, Context { from: Rank(4), to: Rank(3), ..context(&key) });
+        refused(&bytes, context(&JobKey::new([2; 32])));
+    }
+
+    #[test]
+    fn nonsense_is_refused_though_it_is_proven() {
+        let key = JobKey::new([1; 32]);
+        let kind = GidKind::RoceV2;
+        let mtu = |mtu| RailCard { gid: [7; 16], mtu, kind, ..RailCard::default() };
+        let rails = |rail| Message::Rails { rails: vec![rail], queue_pairs: 1 };
+        for message in [
+            rails(mtu(6)),
+            rails(mtu(0)),
+            Message::Ready { path: PATHS_MAX },
+            Message::Want { lane: LANES_MAX, mailbox: Grant::default() },
+            Message::Offer {
+                path: 0,
+                target: Target::default(),
+                rail: mtu(9),
+                plate: plate("", ""),
+            },
+            Message::Load(load(LANES_MAX, 0, 64)),
+            Message::Load(load(0, RDMA_RING_BYTES - 63, 64)),
+            Message::Load(load(0, usize::try_from(u32::MAX).unwrap(), 64)),
+            Message::Load(load(0, 0, 0)),
+            Message::Credit { lane: LANES_MAX, total: 0 },
+        ] {
+            let bytes = message.encode(context(&key));
+            let found = Message::decode(&bytes, context(&key));
+            assert_eq!(found, Err(BadMessage::Nonsense), "{message:?}");
+        }
+        // Kinds, flags and prefix lengths that do not exist.
+        for (at, value) in [(19, 4), (20, 16), (21, 129)] {
+            let mut bytes = rails(mtu(5)).encode(context(&key));
+            bytes[BODY_AT + at] = value;
+            context(&key).prove(&mut bytes);
+            assert_eq!(Message::decode(&bytes, context(&key)), Err(BadMessage::Nonsense));
+        }
     }
 }
-
-#[cfg(test)]
-#[path = "message_tests.rs"]
-mod tests;

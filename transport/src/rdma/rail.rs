@@ -9,13 +9,13 @@ use std::time::Instant;
 
 use ringfold_types::limits::RAILS_MAX;
 
-use super::Settings;
+use super::card::{Label, RailCard, digest};
 use super::gid::choose;
-use super::message::RailCard;
-use super::ports::{Label, Wire, digest};
+use super::settings::Settings;
 use super::sys::{
     Channel, Completion, Connector, Context, Cq, DEVICES, Gid, GidKind, Port, devices,
 };
+use super::wire::Wire;
 use super::words;
 
 /// Completions that one queue has room for, where the device allows and nobody needs more.

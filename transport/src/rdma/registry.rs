@@ -64,6 +64,17 @@ pub(super) struct Loan<'a> {
     pub(super) at: usize,
 }
 
+/// The cost of registered memory of callers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Costs {
+    /// Registrations that devices read by,
+    pub(super) reads: usize,
+    /// those that peers write by,
+    pub(super) writes: usize,
+    /// and the bytes of all.
+    pub(super) bytes: usize,
+}
+
 impl Registry {
     pub(super) fn new(placement: Option<Placement>) -> Self {
         Self { all: Vec::new(), placement }
@@ -160,15 +171,18 @@ impl Registry {
         outcome
     }
 
-    /// Registrations to read and to write, and the bytes of all.
-    pub(super) fn costs(&self) -> (usize, usize, usize) {
-        let rights = self.all.iter().flat_map(|entry| {
-            entry.rights.iter().map(|(purpose, _)| (*purpose, entry.pages.bytes()))
-        });
-        rights.fold((0, 0, 0), |(reads, writes, sum), (purpose, bytes)| match purpose {
-            Use::Read => (reads + 1, writes, sum + bytes),
-            Use::Write { .. } => (reads, writes + 1, sum + bytes),
-        })
+    pub(super) fn costs(&self) -> Costs {
+        let mut costs = Costs::default();
+        for entry in &self.all {
+            for (purpose, _) in &entry.rights {
+                costs.bytes += entry.pages.bytes();
+                match purpose {
+                    Use::Read => costs.reads += 1,
+                    Use::Write { .. } => costs.writes += 1,
+                }
+            }
+        }
+        costs
     }
 }
 
@@ -217,7 +231,7 @@ fn register(pages: &Known, purpose: Use, pd: &Arc<Pd>, budget: &mut Budget) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rdma::Settings;
+    use crate::rdma::settings::Settings;
 
     fn registry() -> (Registry, Budget) {
         (Registry::default(), Budget::new(&Settings::default()))

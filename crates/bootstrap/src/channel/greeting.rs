@@ -1,8 +1,9 @@
 //! The first bytes on a control connection, in the clear and of fixed length.
 
+use std::io;
+
 use sha2::{Digest, Sha256};
 
-use super::HandshakeError;
 use crate::secret::Secret;
 
 /// The version of the control protocol; ranks of different versions do not talk. Every version
@@ -39,6 +40,26 @@ pub(crate) enum Purpose {
     Relay = 3,
     /// Between a rank whose connection broke and the hub.
     Return = 4,
+}
+
+/// Why two processes do not get to talk.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HandshakeError {
+    /// The connection ended, or timed out.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("it does not speak ringfold's control protocol")]
+    Stranger,
+    #[error("it speaks version {0} of the control protocol, not {VERSION}")]
+    Version(u16),
+    #[error("it belongs to another job")]
+    OtherJob,
+    #[error("it was started as one of {0} ranks")]
+    Size(u32),
+    #[error("it holds another secret")]
+    WrongSecret,
+    #[error("it lost its place to newer connections before it had proven itself")]
+    Crowded,
 }
 
 impl Greeting {

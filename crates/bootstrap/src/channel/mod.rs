@@ -20,7 +20,7 @@ mod greeting;
 pub use frames::{Assembler, BadFrame};
 pub(crate) use frames::{Reader, Writer};
 pub use greeting::Greeting;
-pub(crate) use greeting::{Purpose, VERSION};
+pub(crate) use greeting::{HandshakeError, Purpose, VERSION};
 
 use greeting::GREETING_BYTES;
 
@@ -32,26 +32,6 @@ const CHALLENGE_BYTES: usize = 16;
 const WELCOME: u8 = 1;
 const WRONG_SECRET: u8 = 2;
 const _: () = assert!(limits::CONTROL_BYTES_MAX < u32::MAX as usize);
-
-/// Why two processes do not get to talk.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum HandshakeError {
-    /// The connection ended, or timed out.
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    #[error("it does not speak ringfold's control protocol")]
-    Stranger,
-    #[error("it speaks version {0} of the control protocol, not {VERSION}")]
-    Version(u16),
-    #[error("it belongs to another job")]
-    OtherJob,
-    #[error("it was started as one of {0} ranks")]
-    Size(u32),
-    #[error("it holds another secret")]
-    WrongSecret,
-    #[error("it lost its place to newer connections before it had proven itself")]
-    Crowded,
-}
 
 /// The side that connected.
 pub(crate) async fn knock<S: AsyncRead + AsyncWrite + Unpin>(

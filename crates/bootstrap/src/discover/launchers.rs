@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use ringfold_types::Rank;
 
-use super::{DiscoverError, Vars, expand_hosts};
+use super::hostlist::expand as expand_hosts;
+use super::vars::{DiscoverError, Vars};
 use crate::identity::{Carrier, Identity, Launcher, Rendezvous};
 use crate::secret::Secret;
 use crate::torch_store::TorchStore;

@@ -11,23 +11,20 @@
 //!    a rank);
 //! 7. nobody: alone.
 
-use std::io;
-use std::net::IpAddr;
-use std::str::FromStr;
-
-use ringfold_types::{Rank, limits};
+use ringfold_types::limits;
 
 use crate::identity::{Identity, Launcher, Rendezvous};
-use crate::pmi::PmiError;
-use hostlist::HostListError;
+use vars::Vars;
 
 mod hostlist;
 mod launchers;
+mod vars;
 
 #[doc(hidden)]
 pub use launchers::addresses;
 
 pub use hostlist::{HostListError as InvalidHostList, expand as expand_hosts};
+pub use vars::DiscoverError;
 
 /// Reads the launcher's variables, which `variable` hands out; where the launcher speaks PMI-1,
 /// begins that conversation, or remembers what came of the one that is over.
@@ -81,104 +78,11 @@ fn launcher(vars: &Vars<'_>) -> Option<(Launcher, &'static str)> {
         })
 }
 
-/// Why a launcher's variables do not make an identity.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum DiscoverError {
-    /// A variable is missing.
-    #[error("started by {launcher} ({because} is set), but {missing} is not set: set it{hint}")]
-    Unset {
-        /// The launcher.
-        launcher: Launcher,
-        /// The variable that told so.
-        because: &'static str,
-        /// The variable to set.
-        missing: &'static str,
-        /// What else helps.
-        hint: &'static str,
-    },
-    /// A variable has a value that makes no sense.
-    #[error("{variable}={value:?} is not {expected}")]
-    Invalid {
-        /// The variable.
-        variable: &'static str,
-        /// Its value.
-        value: String,
-        /// What it should be.
-        expected: &'static str,
-    },
-    /// Slurm's list of hosts makes no sense.
-    #[error("{variable}={value:?}: {source}")]
-    HostList {
-        /// The variable.
-        variable: &'static str,
-        /// Its value.
-        value: String,
-        /// What is wrong with it.
-        source: HostListError,
-    },
-    /// The rank is not below the size, or there are too many.
-    #[error(
-        "{launcher} says rank {rank} of {size}: ranks are 0..size, and size at most {}",
-        limits::RANKS_MAX
-    )]
-    NoRank {
-        /// The launcher.
-        launcher: Launcher,
-        /// The rank it gave.
-        rank: Rank,
-        /// The size it gave.
-        size: usize,
-    },
-    /// Open MPI has put rank 0 on another host than `mpirun`.
-    #[error(
-        "Open MPI says where mpirun runs, and rank 0 is on another host: tell the ranks, as by \
-         mpirun -x MASTER_ADDR={rank_0} ..."
-    )]
-    NotWithMpirun {
-        /// An address of rank 0's host.
-        rank_0: IpAddr,
-    },
-    /// The launcher's socket cannot be used.
-    #[error(
-        "cannot use file descriptor {fd} (PMI_FD): {source}; set RINGFOLD_RANK, RINGFOLD_SIZE \
-         and RINGFOLD_RENDEZVOUS, or start with ringrun"
-    )]
-    Socket {
-        /// Its number.
-        fd: i32,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// The launcher does not speak PMI-1.
-    #[error("the launcher's key-value space (PMI-1) failed: {0}")]
-    Pmi(#[from] PmiError),
-}
-
 /// Slurm's PMI-2 plugin uses the same variables for a different protocol.
 fn is_slurm_pmi2(vars: &Vars<'_>) -> bool {
     vars.has("PMI_JOBID")
         && vars.has("PMI_RANK")
         && vars.get("PMI_RANK") == vars.get("SLURM_PROCID")
-}
-
-/// The environment as the caller hands it out. What is set but empty counts as not set.
-struct Vars<'a>(&'a dyn Fn(&str) -> Option<String>);
-
-impl Vars<'_> {
-    fn get(&self, name: &str) -> Option<String> {
-        (self.0)(name).filter(|value| !value.is_empty())
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.get(name).is_some()
-    }
-
-    fn number<T: FromStr>(&self, variable: &'static str) -> Result<Option<T>, DiscoverError> {
-        let Some(value) = self.get(variable) else { return Ok(None) };
-        let invalid = |value| DiscoverError::Invalid { variable, value, expected: "a number" };
-        value.trim().parse().map(Some).map_err(|_| invalid(value))
-    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
+use ringfold_types::Rank;
+
 use super::*;
 use crate::identity::Carrier;
 use crate::secret::Secret;

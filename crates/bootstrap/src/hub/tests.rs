@@ -1,19 +1,20 @@
 //! A control connection times out. Both of its ends live, or one of them is gone.
 
 use std::io::ErrorKind;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
+use super::state::Seat;
 use super::*;
 use crate::channel::{Greeting, Purpose};
-use crate::control;
 use crate::judge::Complaint;
-use crate::member::{Command, Member, tend};
+use crate::member::{Command, Heard, Line, Member, tend};
 use crate::message::Invitation;
 use crate::reconnect::WayBack;
+use crate::seat;
 use crate::secret::Secret;
 use crate::verdict::Verdict;
 
@@ -95,7 +96,7 @@ impl Lab {
 /// Rank 1, whose connection to rank 0 has timed out.
 struct Cut {
     member: Member,
-    seat: Arc<control::Seat>,
+    seat: Arc<seat::Seat>,
 }
 
 impl Cut {
@@ -106,7 +107,7 @@ impl Cut {
         let (say, mark) = (mpsc::unbounded_channel().0, mpsc::unbounded_channel().0);
         hear.send(Heard::Closed(Some(ErrorKind::TimedOut.into()))).unwrap();
         let (member, orders) = Member::new();
-        let seat = control::Seat::new().unwrap();
+        let seat = seat::Seat::new().unwrap();
         let line = Line { heard, say, mark, way_back: Some(way_back) };
         tokio::spawn(tend(Rank(1), Arc::clone(&seat), line, orders));
         Self { member, seat }

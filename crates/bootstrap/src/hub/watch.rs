@@ -2,7 +2,6 @@
 //! verdict.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use ringfold_types::{Rank, limits};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::{Event, FLUSH, Hub};
+use super::state::{Announcing, Event, FLUSH, Hub, Look, Lost};
 use crate::acceptor::Member as Guest;
 use crate::address;
 use crate::inbound::Mark;
@@ -23,47 +22,8 @@ use crate::rendezvous::Report;
 /// A connection that never rests is waited for so long before the hub decides something.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The time that a rank has to come back after its connection was closed or reset.
-const RETURN: Duration = Duration::from_millis(limits::RETURN_MS);
-/// The time that a rank has to come back after its connection timed out. The two ends do not notice
-/// a timeout together.
-const CUT_RETURN: Duration = Duration::from_millis(limits::HUB_SILENCE_MS);
 /// A hub that looks at the clock so much later than it meant to was stopped.
 const LATE: Duration = Duration::from_millis(limits::RETURN_MS / 3);
-
-/// The hub waits until every connection has delivered what the kernel had of it: a process that was
-/// stopped finds the time over, and the answers unread.
-pub(super) struct Look {
-    /// The mark that every connection delivers.
-    number: u64,
-    /// How many have not delivered it.
-    left: usize,
-    until: Instant,
-}
-
-/// A rank whose connection broke.
-pub(super) struct Lost {
-    /// When it is given up.
-    until: Instant,
-    /// Whether the connection timed out. Otherwise it was closed or reset.
-    is_cut: bool,
-    is_extended: bool,
-}
-
-impl Lost {
-    fn new(is_cut: bool) -> Self {
-        let patience = if is_cut { CUT_RETURN } else { RETURN };
-        Self { until: Instant::now() + patience, is_cut, is_extended: false }
-    }
-}
-
-/// The verdict is on its way to all but rank 0.
-pub(super) struct Announcing {
-    /// Ends when it is written,
-    written: mpsc::Receiver<Infallible>,
-    /// and a rank that takes nothing is not waited for any longer.
-    until: Instant,
-}
 
 /// Waits until all but rank 0 are told.
 async fn announced(announcing: &mut Option<Announcing>) {

@@ -9,29 +9,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-pub use netlink::interfaces;
-
-/// A network interface of this host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interface {
-    /// As in `eth0`.
-    pub name: String,
-    /// It is switched on and has a carrier.
-    pub up: bool,
-    /// It leads to this host only.
-    pub loopback: bool,
-    /// Its addresses, but for link-local ones, which mean nothing to other hosts.
-    pub addresses: Vec<Address>,
-}
-
-/// An address of an interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Address {
-    /// The address.
-    pub ip: IpAddr,
-    /// Bits of its network, of 32 or 128.
-    pub prefix: u8,
-}
+pub use netlink::{Address, Interface, interfaces};
 
 /// Which addresses may be used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

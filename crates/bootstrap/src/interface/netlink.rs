@@ -12,7 +12,27 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with,
 };
 
-use super::{Address, Interface};
+/// A network interface of this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// As in `eth0`.
+    pub name: String,
+    /// It is switched on and has a carrier.
+    pub up: bool,
+    /// It leads to this host only.
+    pub loopback: bool,
+    /// Its addresses, but for link-local ones, which mean nothing to other hosts.
+    pub addresses: Vec<Address>,
+}
+
+/// An address of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The address.
+    pub ip: IpAddr,
+    /// Bits of its network, of 32 or 128.
+    pub prefix: u8,
+}
 
 const GET_LINK: u16 = 18;
 const NEW_LINK: u16 = 16;

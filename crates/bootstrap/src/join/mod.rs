@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::acceptor::accept;
 use crate::address;
-use crate::channel::{Greeting, Purpose};
-use crate::control::{Control, Link, Seat};
+use crate::channel::Purpose;
+use crate::control::{Control, Link};
 use crate::descriptors;
 use crate::dial::{Dial, Target};
 use crate::hub::{Entrance, Hub};
@@ -23,57 +23,25 @@ use crate::local;
 use crate::member::{Heard, Line, Member, tend};
 use crate::message::{FromHub, Invitation, Joining, ProcessId, Refusal, ToHub, decode};
 use crate::reconnect::{Entry, WayBack};
-use crate::relay::Relay;
+use crate::seat::Seat;
 use crate::secret::Secret;
 use crate::turned_away::TurnedAway;
 
 mod error;
+mod joiner;
 mod place;
 mod roster;
 
 pub use error::JoinError;
+pub use joiner::Options;
 
-use place::Place;
+use joiner::{Cards, Joiner, LAST_WORD, Place};
 
-/// The key under which rank 0 publishes the hub's address in a launcher's key-value space.
-const HUB_KEY: &str = "ringfold-hub";
-/// The others wait this much longer than rank 0, so that it is rank 0 who says what is missing.
-const LAST_WORD: Duration = Duration::from_secs(2);
 const GUESTS_MAX: usize = 64;
 /// A rank whose connection ended while others were missing tries to join once more for so long,
 const REJOIN: Duration = Duration::from_millis(2 * limits::RETURN_MS);
 /// and after such a pause.
 const BREATHER: Duration = Duration::from_millis(20);
-
-/// How to join.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// How long to wait for all ranks.
-    pub timeout: Duration,
-    /// The address that rank 0 listens on; chosen from the rendezvous if `None`.
-    pub bind: Option<IpAddr>,
-    /// The address under which the others reach rank 0, where it differs from `bind`.
-    pub advertise: Option<IpAddr>,
-    /// This host's name, for messages; the system's if `None`.
-    pub host: Option<String>,
-    /// How long rank 0 waits for the others when it leaves.
-    pub linger: Duration,
-}
-
-impl Default for Options {
-    /// A minute to join, five seconds to leave.
-    fn default() -> Self {
-        Self {
-            timeout: Duration::from_secs(60),
-            bind: None,
-            advertise: None,
-            host: None,
-            linger: Duration::from_secs(5),
-        }
-    }
-}
-
-type Cards = Vec<Vec<u8>>;
 
 impl Control {
     /// Meets the other ranks. `card` is what this rank says of itself (addresses, host, version);
@@ -140,20 +108,6 @@ impl Control {
         let cards = told.recv().map_err(died).map_err(system("join"))??;
         Ok((Self::new(rank, size, seat, Link::Member(member)), cards))
     }
-}
-
-/// One rank on its way into the job.
-struct Joiner {
-    rank: Rank,
-    size: usize,
-    job: String,
-    secret: Secret,
-    options: Options,
-    deadline: Instant,
-    /// In rank 0, the task that is the hub.
-    hub: JoinSet<()>,
-    /// Where other ranks get the roster from this one.
-    relay: Option<Relay>,
 }
 
 impl Joiner {
@@ -289,32 +243,5 @@ impl Joiner {
                 JoinError::Missing { size, missing, timeout, turned_away }
             }
         }
-    }
-
-    fn dial<'a>(&'a self, greeting: &'a Greeting, place: &'a Place) -> Dial<'a> {
-        Dial::new(self.target(greeting, place))
-    }
-
-    fn target<'a>(&'a self, greeting: &'a Greeting, place: &'a Place) -> Target<'a> {
-        let Self { rank, size, secret, deadline, .. } = self;
-        Target {
-            rank: *rank,
-            size: *size,
-            hosts: &place.hosts,
-            named_by: place.named_by,
-            ports: &place.ports,
-            greeting,
-            secret,
-            timeout: self.options.timeout,
-            deadline: *deadline,
-        }
-    }
-
-    fn greeting(&self, purpose: Purpose) -> Greeting {
-        Greeting::new(purpose, &self.job, self.size)
-    }
-
-    fn lost(&self, cause: &str) -> JoinError {
-        JoinError::HubLost { rank: self.rank, cause: cause.into() }
     }
 }

@@ -8,29 +8,16 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
-use super::{HUB_KEY, JoinError, Joiner};
+use super::error::JoinError;
+use super::joiner::{Joiner, Place};
 use crate::address;
 use crate::channel::Purpose;
 use crate::identity::Rendezvous;
 use crate::pmi;
 use crate::rendezvous::{self, Report};
 
-/// Where the coordinator, or the launcher, may listen.
-pub(super) struct Place {
-    /// A name, or an address, or several addresses of one host.
-    pub(super) hosts: Vec<String>,
-    /// The variable or other source that names the host.
-    pub(super) named_by: &'static str,
-    /// Candidates, in order.
-    pub(super) ports: Vec<u16>,
-}
-
-impl Place {
-    pub(super) fn at(address: SocketAddr, named_by: &'static str) -> Self {
-        Self { hosts: vec![address.ip().to_string()], named_by, ports: vec![address.port()] }
-    }
-}
-
+/// The key under which rank 0 publishes the hub's address in a launcher's key-value space.
+const HUB_KEY: &str = "ringfold-hub";
 impl Joiner {
     pub(super) async fn open(
         &self,

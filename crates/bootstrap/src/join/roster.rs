@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use tokio::time::timeout_at;
 
-use super::place::Place;
-use super::{Cards, JoinError, Joiner, LAST_WORD};
+use super::error::JoinError;
+use super::joiner::{Cards, Joiner, LAST_WORD, Place};
 use crate::address;
 use crate::call_log::History;
 use crate::channel::Purpose;
 use crate::member::{Heard, Line};
-use crate::message::{FromHub, ToHub, decode};
-use crate::relay::{self, Parent, Relay};
+use crate::message::{FromHub, Parent, ToHub, decode};
+use crate::relay::{self, Relay};
 
 impl Joiner {
     /// Listens for the ranks to which this one hands on the roster, if there are any; the port. If

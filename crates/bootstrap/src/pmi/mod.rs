@@ -14,8 +14,10 @@ use zeroize::Zeroizing;
 use crate::secret::Secret;
 
 mod again;
+mod error;
 
 pub(crate) use again::{Met, met};
+pub use error::PmiError;
 
 /// The key under which rank 0 publishes the job's secret.
 const SECRET_KEY: &str = "ringfold-secret";
@@ -31,39 +33,6 @@ pub struct Client {
     hub: Option<SocketAddr>,
     secret: Option<Secret>,
     has_shared: bool,
-}
-
-/// Why the key-value space does not serve.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PmiError {
-    /// The socket failed, or nothing came in time.
-    #[error("no answer to {command}: {source}")]
-    Io {
-        /// What was asked.
-        command: String,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// Something else than the answer came.
-    #[error("expected {expected}, got {got:?}")]
-    Unexpected {
-        /// The answer that should have come.
-        expected: &'static str,
-        /// The line that came.
-        got: String,
-    },
-    /// A line without end.
-    #[error("a line of more than {} bytes", limits::PMI_LINE_BYTES_MAX)]
-    LineTooLong,
-    /// The value does not fit the space.
-    #[error("a value of {bytes} bytes; the launcher takes at most {max}")]
-    ValueTooLong {
-        /// Its length.
-        bytes: usize,
-        /// The launcher's limit.
-        max: usize,
-    },
 }
 
 impl Client {

@@ -5,13 +5,13 @@
 //!
 //! * `look`: what is found on one host;
 //! * `trial`: a port or a rail, tried;
-//! * `job`: all ranks' findings come together; `tour`, `rounds`: all pairs are tried in turn;
+//! * `job`: all ranks' findings come together (`end`); `tour`: all pairs are tried in turn;
 //! * `report`, `tables`: what is printed of it.
 
-pub(crate) mod job;
+mod end;
+mod job;
 mod look;
 mod report;
-pub(crate) mod rounds;
 mod tables;
 mod tour;
 mod trial;

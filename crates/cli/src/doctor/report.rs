@@ -3,7 +3,7 @@
 use ringfold::Config;
 use ringfold_transport::rdma::{Port, State};
 
-use super::job::End;
+use super::end::End;
 use super::look::mark;
 use super::tables::{name, ports, said, ways};
 use super::tour::{Pair, Tried, Way};
@@ -210,7 +210,7 @@ fn advice(low: &End, high: &End, way: &Way, trouble: &Trouble) -> String {
 mod tests {
     use ringfold_types::Rank;
 
-    use super::super::job::Card;
+    use super::super::end::Card;
     use super::*;
 
     fn end(rank: usize, kind: u8, gid: [u8; 16]) -> End {

@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 
 use ringfold_transport::trial::Figures;
 
-use super::job::End;
+use super::end::End;
 use super::tour::{Pair, Way};
 use super::trial::{rate, time};
 
@@ -146,7 +146,7 @@ mod tests {
     use ringfold_transport::rdma::Port;
     use ringfold_types::Rank;
 
-    use super::super::job::Card;
+    use super::super::end::Card;
     use super::super::trial::Trouble;
     use super::*;
 

@@ -13,9 +13,10 @@ use ringfold_transport::rdma::Port;
 use ringfold_transport::trial::Figures;
 use ringfold_types::Rank;
 
-use super::job::{End, share};
-use super::rounds::rounds;
+use super::end::End;
 use super::trial::{By, Trouble};
+use crate::rounds::rounds;
+use crate::share::share;
 
 /// Two ends, and the ways between them: tcp, and the rails that they have in common.
 pub(super) struct Pair {

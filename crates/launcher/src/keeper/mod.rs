@@ -24,6 +24,9 @@ use crate::message::{Down, HostOrder, Up};
 use ranks::Ranks;
 use relay::{Ends, Reports, Unheard};
 
+/// The argument that makes a program a keeper; the process number of its guardian follows.
+pub(crate) const KEEPER: &str = "--ringfold-keeper";
+
 /// Time for the last report to a launcher that is silent.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 

@@ -17,8 +17,8 @@ use zeroize::Zeroizing;
 
 use super::relay::{Reports, read_stream, write_input};
 use crate::frame::encode;
-use crate::intercept::TRAMPOLINE;
 use crate::message::{HostOrder, RankOrder, Refusal, Stream, Up};
+use crate::trampoline::TRAMPOLINE;
 use crate::{affinity, descriptors, family};
 
 /// The ranks that run.

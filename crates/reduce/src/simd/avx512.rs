@@ -7,8 +7,7 @@ use ringfold_types::DataType;
 
 use crate::job::Job;
 use crate::scalar::{Accumulator, Fold, Max, Min, Prod, Sum};
-use crate::simd::Run;
-use crate::simd::block::{self, Stream, VectorCombine};
+use crate::simd::block::{self, Run, Stream, VectorCombine};
 use crate::simd::codec::{Bf16, Codec, E4M3, E5M2, F16, Float8, Same};
 use crate::simd::vector::{Bits, Single, Vector, loops, vector};
 

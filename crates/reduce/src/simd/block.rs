@@ -7,6 +7,14 @@ use crate::scalar::{Accumulator, Max, Min, Prod, Sum};
 use crate::simd::codec::Codec;
 use crate::simd::vector::Vector;
 
+/// Computes values of a job from an index on, and returns the first index that it left.
+///
+/// # Safety
+///
+/// The CPU has the instruction set that it is compiled for, and `dst` and all operands of the job
+/// hold as many values as the job counts, which is no less than the index.
+pub(super) type Run = unsafe fn(&mut Job<'_>, usize) -> usize;
+
 /// Pairs of registers in a block. Eight registers hide the latency of a sum and leave as many for
 /// conversions; fewer would look at operands and forms more often.
 const PAIRS: usize = 4;

@@ -21,17 +21,10 @@ mod vector;
 
 use ringfold_types::DataType;
 
+use self::block::Run;
 use crate::job::Job;
-use crate::kernel::Level;
+use crate::level::Level;
 use crate::scalar::Fold;
-
-/// Computes values of a job from an index on, and returns the first index that it left.
-///
-/// # Safety
-///
-/// The CPU has the instruction set that it is compiled for, and `dst` and all operands of the job
-/// hold as many values as the job counts, which is no less than the index.
-type Run = unsafe fn(&mut Job<'_>, usize) -> usize;
 
 /// A loop that this CPU can run.
 #[derive(Clone, Copy)]
@@ -40,7 +33,7 @@ pub(crate) struct Loop(Run);
 impl Loop {
     /// The loop of a level, or `None` if the level has none or the CPU lacks it.
     pub(crate) fn choose(level: Level, data_type: DataType, fold: Fold) -> Option<Self> {
-        if !has(level) {
+        if !level.is_available() {
             return None;
         }
         match level {
@@ -66,24 +59,5 @@ impl Loop {
             unsafe { std::arch::x86_64::_mm_sfence() };
         }
         done
-    }
-}
-
-/// Whether this CPU has the instructions of a level.
-pub(crate) fn has(level: Level) -> bool {
-    match level {
-        Level::Scalar => true,
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c"),
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => {
-            is_x86_feature_detected!("avx512f")
-                && is_x86_feature_detected!("avx512bw")
-                && is_x86_feature_detected!("avx512vl")
-                && is_x86_feature_detected!("avx512dq")
-        }
-        #[cfg(target_arch = "aarch64")]
-        Level::Neon => std::arch::is_aarch64_feature_detected!("neon"),
-        _ => false,
     }
 }

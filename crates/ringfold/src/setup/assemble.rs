@@ -139,8 +139,8 @@ mod tests {
         }
     }
 
-    /// Three threads assemble a group. Then the last two assemble another one from what they have
-    /// found for the first, where they have other ranks. Both groups work.
+    /// Three threads assemble a group. Then the last two assemble another one from the same
+    /// discovery, with other ranks in it. Both groups work.
     fn assemble_twice(transport: &str, hosts: [&str; 3]) {
         let (wholes, mut pairs) = (controls(3).unwrap(), controls(2).unwrap());
         thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Opens transports: first the endpoints where this rank waits for peers, then the way to each peer.
+//! Opens transports: first the endpoints where this rank waits, then the way to each peer.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
@@ -68,8 +68,8 @@ impl Endpoints {
         self.tcp.as_ref().map_or(&[], tcp::Listening::addresses)
     }
 
-    /// Connects to every peer. All members call it. Blocks until `deadline` at the latest. `host` is
-    /// the name of this host in peers' logs.
+    /// Connects to every peer. All members call it. Blocks until `deadline` at the latest. Peers'
+    /// logs call this host `host`.
     ///
     /// # Errors
     /// A peer on this host does not come, or descriptors are lacking.

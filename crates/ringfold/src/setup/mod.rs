@@ -1,17 +1,17 @@
 //! Joining: from a process that a launcher has started to a member of a group of ranks.
 //!
-//! 1. `discover` needs no peers. It finds the host, the network interfaces and RDMA devices that may
-//!    be used, and evidence of their places in the fabric.
-//! 2. `assemble` makes the parts of a communicator. It is given a membership in a group and a way to
-//!    meet its other members:
+//! 1. `discover` needs no peers. It finds the host, the network interfaces and RDMA devices that
+//!    may be used, and evidence of their places in the fabric.
+//! 2. `assemble` makes the parts of a communicator. It is given a membership in a group and a way
+//!    to meet its other members:
 //!    * `connect` opens the endpoints where this rank waits for peers;
-//!    * the members meet and tell each other their `peer_info`, with the `settings` that must be the
-//!      same; `members` holds the infos of all;
+//!    * the members meet and tell each other their `peer_info`, with the `settings` that must be
+//!      the same; `members` holds the infos of all;
 //!    * they exchange a `statement` of their evidence each, and `agree` on the layout;
 //!    * `routes` finds the transport that leads to each peer, and `connect` opens it.
 //!
-//! [`join`] does both for the job that a launcher has started. Its ranks meet at the rendezvous that
-//! the launcher names.
+//! [`join`] does both for the job that a launcher has started. Its ranks meet at the rendezvous
+//! that the launcher names.
 
 mod agree;
 mod assemble;

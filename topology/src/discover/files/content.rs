@@ -1,4 +1,4 @@
-//! What a file has, before its format is known.
+//! The content of a file of any format: its text and its lines.
 
 use ringfold_types::limits::FABRIC_FILE_BYTES_MAX;
 

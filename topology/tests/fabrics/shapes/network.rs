@@ -1,4 +1,4 @@
-//! What a design has whatever its shape, and what the shapes make.
+//! The parts of a design that all shapes share, and the networks that shapes make.
 
 use crate::wiring::{Label, Wiring};
 

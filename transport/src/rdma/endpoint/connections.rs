@@ -11,17 +11,11 @@ use crate::rdma::sys::{Connection, Ticket, Turn};
 const TURNS: usize = 64;
 
 impl Rdma {
-    /// Whether some connection is expected.
-    pub(super) fn is_connecting(&self) -> bool {
-        let mut contacts = self.contacts.iter().flatten();
-        self.unsettled > 0 && contacts.any(|contact| contact.peer.is_connecting())
-    }
-
     /// Heeds what happened to connections.
     pub(super) fn heed_connections(&mut self) {
-        for rail in 0..self.rails.0.len() {
+        for rail in 0..self.devices.count() {
             for _ in 0..TURNS {
-                let it = &self.rails.0[rail];
+                let it = self.devices.rail(rail);
                 let Some(connector) = it.connector.as_ref().filter(|_| !it.is_gone) else { break };
                 match connector.turn() {
                     Ok(None) => break,
@@ -39,19 +33,19 @@ impl Rdma {
         match turn {
             Turn::Found(tag) => self.with(tag, |peer, path, life| peer.found(path, life)),
             Turn::Made(tag) => {
-                self.rails.0[rail].connected_at = Instant::now();
+                self.devices.rail_mut(rail).connected_at = Instant::now();
                 self.with(tag, |peer, path, life| peer.made(path, life));
             }
             Turn::Ended(tag, why) => {
                 let (Id { peer, .. }, _) = Id::decode(tag);
-                if self.contacts.get(peer.index()).is_some_and(Option::is_some) {
+                if self.contacts.has(peer) {
                     self.explain(peer);
                 }
                 self.with(tag, |peer, path, life| peer.broken(path, life, &why));
             }
             Turn::Asked(connection, ticket) => {
                 if let Err(connection) = self.admit(connection, ticket) {
-                    let name = self.rails.0[rail].name();
+                    let name = self.devices.rail(rail).name();
                     tracing::info!("rdma: {name}: refused a connection that nobody expects");
                     connection.refuse();
                 }
@@ -64,7 +58,7 @@ impl Rdma {
     /// Lets the peer change that a tag is about, if it is known.
     fn with(&mut self, tag: u64, change: impl FnOnce(&mut Peer, usize, u8)) {
         let (Id { peer, path, life }, _) = Id::decode(tag);
-        if self.contacts.get(peer.index()).is_some_and(Option::is_some) {
+        if self.contacts.has(peer) {
             self.change(peer, |peer, _| change(peer, path, life));
         }
     }
@@ -75,7 +69,7 @@ impl Rdma {
         let [a, b, c, d, e, f, g, h, ..] = ticket;
         let tag = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
         let (Id { peer, path, life }, _) = Id::decode(tag);
-        if !self.contacts.get(peer.index()).is_some_and(Option::is_some) {
+        if !self.contacts.has(peer) {
             return Err(connection);
         }
         self.change(peer, |peer, _| peer.admit((path, life), connection, &ticket))

@@ -3,15 +3,14 @@
 use std::time::Instant;
 
 use ringfold_types::Rank;
-use rustix::event::epoll;
 
-use super::{Contact, Rdma};
-use crate::contract::Transport as _;
-use crate::rdma::Settings;
+use super::Rdma;
+use super::contacts::Contact;
 use crate::rdma::outages::log;
 use crate::rdma::path::{Arrived, Id, Work};
 use crate::rdma::peer::Peer;
 use crate::rdma::rail::{Rails, Seen};
+use crate::rdma::settings::Settings;
 use crate::rdma::sys::{About, Completion, Event, Outcome};
 use crate::rdma::words::{self, FLUSHED};
 
@@ -19,11 +18,11 @@ impl Rdma {
     /// Heeds what happened to the devices: a port that is down takes its paths away, and brings
     /// them back when it is up.
     pub(super) fn heed_devices(&mut self) {
-        if self.has_iwarp {
+        if self.devices.has_iwarp() {
             self.heed_connections();
         }
-        for rail in 0..self.rails.0.len() {
-            let it = &mut self.rails.0[rail];
+        for rail in 0..self.devices.count() {
+            let it = self.devices.rail_mut(rail);
             if it.is_gone {
                 continue;
             }
@@ -62,7 +61,7 @@ impl Rdma {
                 self.change_all(|peer, _| peer.relocate(rail, &what));
             }
             Seen::Down(how) => {
-                let what = format!("{} {how}", self.rails.0[rail].name());
+                let what = format!("{} {how}", self.devices.rail(rail).name());
                 self.tell_down(rail, &what, |peer, rails| peer.leaves(rail, rails).len());
                 // Which leaves it where there is another way.
                 return self.change_all(|_, _| ());
@@ -75,15 +74,15 @@ impl Rdma {
     pub(super) fn lose_device(&mut self, rail: usize, why: &str) {
         // What its completions say has arrived, the peers have been told.
         let mut last = Vec::new();
-        self.rails.0[rail].poll(&mut last).ok();
+        self.devices.rail_mut(rail).poll(&mut last).ok();
         last.into_iter().for_each(|completion| self.heed(completion));
-        let it = &mut self.rails.0[rail];
+        let it = self.devices.rail_mut(rail);
         (it.is_up, it.is_gone) = (false, true);
         let what = format!("{} cannot be used any more: {why}", it.name());
-        epoll::delete(&self.wake, it.context.events()).ok();
-        epoll::delete(&self.wake, it.channel.fd()).ok();
+        self.waker.forget(it.context.events());
+        self.waker.forget(it.channel.fd());
         if let Some(connector) = it.connector.take() {
-            epoll::delete(&self.wake, connector.fd()).ok();
+            self.waker.forget(connector.fd());
         }
         self.tell_down(rail, &what, |peer, _| peer.paths_by(rail).len());
         self.change_all(|peer, own| peer.lose_device(rail, why, own));
@@ -92,8 +91,8 @@ impl Rdma {
     /// Logs that a rail is down. `goes` counts the paths to a peer that go with it.
     fn tell_down(&mut self, rail: usize, what: &str, goes: impl Fn(&Peer, &Rails) -> usize) {
         let (mut paths, mut peers, mut kept) = (0, 0, 0);
-        for Contact { peer, .. } in self.contacts.iter().flatten().map(AsRef::as_ref) {
-            let some = goes(peer, &self.rails);
+        for Contact { peer, .. } in self.contacts.iter() {
+            let some = goes(peer, self.devices.rails());
             (paths, peers) = (paths + some, peers + usize::from(some > 0));
             kept += peer.paths_by(rail).len() - some;
         }
@@ -111,9 +110,9 @@ impl Rdma {
 
     /// Takes all completions; whether there were any.
     pub(super) fn drain(&mut self) -> bool {
-        let mut completions = std::mem::take(&mut self.completions);
-        for rail in 0..self.rails.0.len() {
-            let it = &mut self.rails.0[rail];
+        let mut completions = self.devices.take_room();
+        for rail in 0..self.devices.count() {
+            let it = self.devices.rail_mut(rail);
             if !it.is_gone
                 && let Err(error) = it.poll(&mut completions)
             {
@@ -124,14 +123,16 @@ impl Rdma {
         for completion in completions.drain(..) {
             self.heed(completion);
         }
-        self.completions = completions;
+        self.devices.put_back(completions);
         moved
     }
 
     fn heed(&mut self, Completion { id, outcome }: Completion) {
         let (Id { peer: rank, path, life }, work) = Id::decode(id);
-        let Some(Some(contact)) = self.contacts.get_mut(rank.index()) else { return };
-        let peer = &mut contact.peer;
+        if !self.contacts.has(rank) {
+            return;
+        }
+        let Some(Contact { peer, .. }) = self.contacts.get_mut(rank) else { return };
         let arrived = match (outcome, work) {
             (Outcome::Done, Work::Send(posted)) => return peer.done(path, life, posted, false),
             (Outcome::Answered, Work::Send(posted)) => return peer.done(path, life, posted, true),
@@ -155,9 +156,9 @@ impl Rdma {
 
     /// Hears what a peer may have said before a path to it failed: that it is gone explains that.
     pub(super) fn explain(&mut self, rank: Rank) {
-        self.tcp.poll().ok();
+        self.control.poll().ok();
         self.listen(rank);
         // Others may have spoken too.
-        self.is_stirred = true;
+        self.control.stir();
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use ringfold_types::Rank;
 use ringfold_types::limits::{HANDSHAKE_MS, RDMA_PARTING_MS};
 
 use super::Rdma;
@@ -15,35 +16,22 @@ const PAUSE: Duration = Duration::from_micros(50);
 impl Rdma {
     /// Whether nothing that was sent depends on this rank any more.
     fn is_drained(&self) -> bool {
-        self.is_flushed() && self.known.iter().all(|peer| self.is_rid_of(*peer))
+        self.is_flushed() && self.contacts.known().all(|peer| self.is_rid_of(peer))
     }
 
     /// Whether nothing that was sent to that peer does.
-    fn is_rid_of(&self, peer: usize) -> bool {
-        let contact = self.contacts[peer].as_ref();
-        contact.is_none_or(|it| !it.is_busy() && it.peer.is_drained())
-    }
-
-    /// Whether the connections have taken all that there was to say.
-    fn is_said(&self) -> bool {
-        self.contacts.iter().flatten().all(|contact| contact.is_said())
+    fn is_rid_of(&self, peer: Rank) -> bool {
+        self.contacts.get(peer).is_none_or(|it| !it.is_busy() && it.peer.is_drained())
     }
 
     /// Says what the links cost.
     fn tell_costs(&self) {
-        let mut sum = Costs::default();
-        let contacts = self.contacts.iter().flatten();
-        let peers = contacts.clone().count();
-        for Costs { paths, rights, bytes } in contacts.map(|contact| contact.peer.costs()) {
-            sum.paths += paths;
-            sum.rights += rights;
-            sum.bytes += bytes;
-        }
-        let Costs { paths, rights, bytes: own_bytes } = sum;
-        let (read, written, lent_bytes) = self.registry.costs();
-        let (rank, bytes) = (self.config.rank, own_bytes + lent_bytes);
-        let (most, most_bytes) = self.budget.most();
-        let Budget { curbed, refused, .. } = self.budget;
+        let (peers, Costs { paths, rights, bytes: own_bytes }) = self.contacts.costs();
+        let lent = self.devices.registry().costs();
+        let (read, written) = (lent.reads, lent.writes);
+        let (rank, bytes) = (self.config.rank, own_bytes + lent.bytes);
+        let (most, most_bytes) = self.devices.budget().most();
+        let &Budget { curbed, refused, .. } = self.devices.budget();
         tracing::info!(
             "rdma: rank {rank} had {peers} peers, {paths} queue pairs of {most}, {rights} memory \
              regions and {read} of callers to send and {written} to receive with {bytes} bytes of \
@@ -57,7 +45,8 @@ impl Drop for Rdma {
     /// peers' devices have it; and tells the peers how much it was. Who has given up waits for
     /// less long.
     fn drop(&mut self) {
-        let patience = if self.tcp.has_given_up() { RDMA_PARTING_MS } else { HANDSHAKE_MS };
+        let patience =
+            if self.control.tcp().has_given_up() { RDMA_PARTING_MS } else { HANDSHAKE_MS };
         let deadline = Instant::now() + Duration::from_millis(patience);
         let is_late = || std::thread::panicking() || Instant::now() > deadline;
         while !self.is_drained() && !is_late() {
@@ -70,11 +59,12 @@ impl Drop for Rdma {
             self.change_all(|peer, _| peer.part());
         } else {
             // Nobody is promised what may not arrive.
-            let late: Vec<_> = self.known.iter().filter(|at| !self.is_rid_of(**at)).collect();
-            let by_tcp = !self.tcp.is_flushed();
+            let late = self.contacts.known().filter(|peer| !self.is_rid_of(*peer));
+            let late: Vec<_> = late.map(Rank::index).collect();
+            let by_tcp = !self.control.tcp().is_flushed();
             tracing::warn!(ranks = ?late, by_tcp, "accepted bytes did not reach their peers");
         }
-        while !is_late() && !self.is_said() && self.look().is_ok() {
+        while !is_late() && !self.contacts.is_said() && self.look().is_ok() {
             std::thread::sleep(PAUSE);
         }
         self.change_all(|peer, _| peer.abandon());
@@ -135,9 +125,9 @@ mod tests {
         }
         drop(other);
         // Said when the connection is known to be closed, and nobody has listened yet.
-        while one.tcp.send(link, 1, &[7; 100]).is_ok() {
+        while one.control.tcp_mut().send(link, 1, &[7; 100]).is_ok() {
             assert!(Instant::now() < deadline, "never closed");
-            one.tcp.poll().unwrap();
+            one.control.tcp_mut().poll().unwrap();
         }
         let message = Message::Credit { lane: 0, total: 0 };
         one.change(Rank(1), |peer, _| peer.say(message));

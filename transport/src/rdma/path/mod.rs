@@ -29,11 +29,11 @@ use self::iwarp::{Dialer, Watch};
 use self::life::Life;
 use self::queue_pair::{QueuePair, SPENT_MAX};
 use self::send_queue::SendQueue;
-use super::Settings;
 use super::address::Address;
-use super::invitation::PLACES;
-use super::message::RailCard;
+use super::card::RailCard;
 use super::rail::Rail;
+use super::ring::invitation::PLACES;
+use super::settings::Settings;
 use super::sys::{Connection, Pd, Route, Target, Ticket};
 use super::words;
 

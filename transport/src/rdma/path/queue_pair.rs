@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use super::destruction::Destruction;
 use super::send_queue::SENDS;
-use crate::rdma::geometry::LINE_BYTES;
 use crate::rdma::rail::Rail;
+use crate::rdma::ring::geometry::LINE_BYTES;
 use crate::rdma::sys::{Connection, Cq, Pd, Qp, Sizes};
 
 /// Receives that may have been used before others are posted.
@@ -115,11 +115,8 @@ impl QueuePair {
 
     /// Ends the connection: arrivals complete first, and then the receives that are taken back.
     /// Returns whether the device does so.
-    pub(super) fn fail(&mut self) -> bool {
-        self.qp.as_mut().is_some_and(|qp| {
-            qp.forget();
-            qp.fail().is_ok()
-        })
+    pub(super) fn fail(&self) -> bool {
+        self.qp.as_ref().is_some_and(|qp| qp.fail().is_ok())
     }
 
     /// Lets the device destroy the queue pair: it refuses to end it, or does not flush it.

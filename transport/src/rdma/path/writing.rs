@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use ringfold_types::limits::RDMA_ADAPTIVE_BYTES;
 
 use super::Path;
-use crate::rdma::geometry::{LINE_BYTES, Number};
-use crate::rdma::outbound::{Outbound, Ready};
 use crate::rdma::registry::Loan;
-use crate::rdma::sys::{Put, Qp};
+use crate::rdma::ring::geometry::{LINE_BYTES, Number};
+use crate::rdma::ring::outbound::{Outbound, Ready};
+use crate::rdma::sys::Put;
 
 impl Path {
     /// Whether a fragment can be written.
@@ -32,9 +32,8 @@ impl Path {
         }
     }
 
-    /// Writes a fragment of `lane` to the peer, of which the payload may be lent, and then only
-    /// once `ring` is called; the device `tells` when it is done, or need not. Which of the sends
-    /// it is.
+    /// Writes a fragment of `lane` to the peer, whose payload may be lent. The device `tells` when
+    /// it is done, or need not. Which of the sends it is.
     pub(in crate::rdma) fn write(
         &mut self,
         lane: &Outbound,
@@ -58,30 +57,15 @@ impl Path {
             let range = (ready.at, if lent.is_some() { LINE_BYTES } else { ready.bytes });
             Put { from: image, range, lent, to, remote_key, placed }
         };
-        let was_idle = self.sends.under_way() == 0;
-        let number = self.gather(Some(put), ready.number, tells)?;
+        let number = self.put(Some(put), ready.number, tells)?;
         self.sends.mark_fragment(tells);
-        // A sender that lends waits for the completion anyway, and polls; but no NIC should idle.
-        if loan.is_none() || was_idle && !self.pair.get_mut()?.is_soft() {
-            self.ring()?;
-        }
         Ok(number)
     }
 
     /// Gives credit.
     pub(in crate::rdma) fn give(&mut self, credit: Number) -> io::Result<()> {
-        self.gather(None, credit, false)?;
-        self.ring()
-    }
-
-    /// Whether `ring` would post something.
-    pub(in crate::rdma) fn has_gathered(&self) -> bool {
-        self.pair.get().is_some_and(Qp::has_gathered)
-    }
-
-    /// Lets the device have what was gathered.
-    pub(in crate::rdma) fn ring(&mut self) -> io::Result<()> {
-        self.pair.get_mut()?.ring()
+        self.put(None, credit, false)?;
+        Ok(())
     }
 
     /// Whether the peer can be invited by it,
@@ -94,7 +78,7 @@ impl Path {
         self.pair.get().is_some_and(|qp| qp.can_tell(LINE_BYTES))
     }
 
-    /// and invites it, by one or two lines in its mailbox, once `ring` is called.
+    /// and invites it, by one or two lines in its mailbox.
     pub(in crate::rdma) fn invite(
         &mut self,
         lines: &[u8],
@@ -108,8 +92,8 @@ impl Path {
         Ok(())
     }
 
-    /// Gathers a write, if there is one, and the number that it brings; which of the sends it is.
-    fn gather(&mut self, put: Option<Put<'_>>, number: Number, tells: bool) -> io::Result<u32> {
+    /// Posts a write, if there is one, and the number that it brings; which of the sends it is.
+    fn put(&mut self, put: Option<Put<'_>>, number: Number, tells: bool) -> io::Result<u32> {
         let is_placed = put.is_some_and(|put| put.placed.is_some());
         let requests = if is_placed || put.is_some() && self.is_iwarp() { 2 } else { 1 };
         let next = self.sends.next(requests, tells);
@@ -124,7 +108,6 @@ impl Path {
         let next = self.sends.next(1, true);
         let (id, target) = (self.id.encode(Some(next.number)), self.handshake.theirs());
         self.pair.get_mut()?.ask(id, &target)?;
-        self.ring()?;
         self.sends.post(next);
         if let Some(watch) = &mut self.watch {
             watch.asked(Instant::now());
@@ -137,8 +120,7 @@ impl Path {
         self.has_ended() || self.sends.has_arrived()
     }
 
-    /// Asks the device to say when the last fragment is done, unless it was asked; and gives it
-    /// what was gathered before.
+    /// Asks the device to say when the last fragment is done, unless it was asked.
     pub(in crate::rdma) fn ask(&mut self) -> io::Result<()> {
         let is_asking = self.watch.as_ref().is_some_and(|watch| watch.is_asking());
         let may = self.sends.takes_questions() && !is_asking && !self.has_ended();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ringfold_types::Rank;
 
 use crate::rdma::budget::Budget;
-use crate::rdma::message::RailCard;
+use crate::rdma::card::RailCard;
 use crate::rdma::nameplate::Nameplate;
 use crate::rdma::registry::Registry;
 use crate::rdma::sys::Pd;

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use crate::rdma::geometry::Number;
 use crate::rdma::message::{Load, Message};
-use crate::rdma::outbound::Ready;
+use crate::rdma::ring::geometry::Number;
+use crate::rdma::ring::outbound::Ready;
 
 /// The words for a peer: messages, and after them fragments that go by TCP.
 #[derive(Debug, Default)]

@@ -14,12 +14,12 @@ use ringfold_types::limits::{HANDSHAKE_MS, RDMA_RETURN_MS};
 use super::Peer;
 use super::fault::Fault;
 use super::own::Own;
-use crate::rdma::Settings;
-use crate::rdma::inbound::Inbound;
 use crate::rdma::message::Message;
 use crate::rdma::outages::News;
 use crate::rdma::path::{Path, Stage};
 use crate::rdma::rail::Rails;
+use crate::rdma::ring::inbound::Inbound;
+use crate::rdma::settings::Settings;
 use crate::rdma::words;
 
 impl Peer {

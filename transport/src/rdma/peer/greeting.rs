@@ -4,7 +4,8 @@ use ringfold_types::Rank;
 
 use super::own::Own;
 use crate::rdma::budget::Share;
-use crate::rdma::message::{Message, RailCard};
+use crate::rdma::card::RailCard;
+use crate::rdma::message::Message;
 use crate::rdma::pairing;
 
 /// The progress of two ranks' first words, and this rank's share for its peer.

@@ -6,11 +6,11 @@ use ringfold_types::limits::{LANES_MAX, RDMA_RING_BYTES};
 
 use super::fault::Fault;
 use crate::overflow::Overflow;
-use crate::rdma::geometry::Number;
-use crate::rdma::inbound::Inbound;
-use crate::rdma::invitation::{MAILBOX_BYTES, Mailbox};
 use crate::rdma::message::{Grant, Heard, Load};
-use crate::rdma::outbound::Outbound;
+use crate::rdma::ring::geometry::Number;
+use crate::rdma::ring::inbound::Inbound;
+use crate::rdma::ring::invitation::{MAILBOX_BYTES, Mailbox};
+use crate::rdma::ring::outbound::Outbound;
 
 /// The lanes to and from a peer. An outgoing lane is *open* once the peer has made a ring for it.
 #[derive(Debug)]

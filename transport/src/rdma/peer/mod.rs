@@ -25,6 +25,7 @@ mod setup;
 #[cfg(test)]
 mod tests;
 
+use std::ops::AddAssign;
 use std::time::Instant;
 
 use ringfold_types::Rank;
@@ -38,8 +39,8 @@ use self::lanes::Lanes;
 use self::routes::Routes;
 use super::message::Message;
 use super::outages::News;
-use super::outbound::Outbound;
 use super::path::Path;
+use super::ring::outbound::Outbound;
 
 pub(super) use self::fault::Fault;
 pub(super) use self::own::Own;
@@ -66,6 +67,14 @@ pub(super) struct Costs {
     pub(super) rights: usize,
     /// and their bytes.
     pub(super) bytes: usize,
+}
+
+impl AddAssign for Costs {
+    fn add_assign(&mut self, Self { paths, rights, bytes }: Self) {
+        self.paths += paths;
+        self.rights += rights;
+        self.bytes += bytes;
+    }
 }
 
 impl Peer {

@@ -2,10 +2,10 @@
 
 use ringfold_types::Rank;
 
-use crate::rdma::Settings;
 use crate::rdma::budget::Budget;
 use crate::rdma::rail::Rails;
 use crate::rdma::registry::Registry;
+use crate::rdma::settings::Settings;
 
 /// The things of this rank that all peers share.
 pub(in crate::rdma) struct Own<'a> {

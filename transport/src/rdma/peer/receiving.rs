@@ -10,11 +10,11 @@ use super::Peer;
 use super::fault::Fault;
 use super::own::Own;
 use crate::contract::{Fragment, Received};
-use crate::rdma::geometry::{Number, lap};
-use crate::rdma::inbound::Inbound;
-use crate::rdma::invitation::{bytes_for, place_at};
 use crate::rdma::message::{Grant, Load, Message};
 use crate::rdma::path::Arrived;
+use crate::rdma::ring::geometry::{Number, lap};
+use crate::rdma::ring::inbound::Inbound;
+use crate::rdma::ring::invitation::{bytes_for, place_at};
 use crate::sys::copy;
 
 impl Peer {

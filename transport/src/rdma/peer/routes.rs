@@ -6,10 +6,10 @@ use ringfold_types::limits::PATHS_MAX;
 
 use super::cable::Cable;
 use super::own::Own;
-use crate::rdma::geometry::Most;
 use crate::rdma::path::Path;
 use crate::rdma::rail::Rails;
 use crate::rdma::registry::{Loan, Place};
+use crate::rdma::ring::geometry::Most;
 
 /// The way by TCP, in place of a path's number.
 pub(super) const BY_TCP: usize = PATHS_MAX;
@@ -172,7 +172,7 @@ mod tests {
     use ringfold_types::Rank;
 
     use super::*;
-    use crate::rdma::message::RailCard;
+    use crate::rdma::card::RailCard;
 
     /// Paths that carry data, one on each cable; which cables are spare.
     fn routes(spare: &[bool]) -> Routes {

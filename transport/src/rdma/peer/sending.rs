@@ -6,12 +6,12 @@ use super::Peer;
 use super::fault::Fault;
 use super::own::Own;
 use super::routes::BY_TCP;
-use crate::rdma::geometry::Most;
-use crate::rdma::inbound::Inbound;
 use crate::rdma::message::Load;
-use crate::rdma::outbound::{By, Outbound, Ready};
 use crate::rdma::path::Path;
 use crate::rdma::registry::{Loan, Place};
+use crate::rdma::ring::geometry::Most;
+use crate::rdma::ring::inbound::Inbound;
+use crate::rdma::ring::outbound::{By, Outbound, Ready};
 
 impl Peer {
     /// Offers bytes to the peer; how many were accepted. A caller that `is_patient` tries again
@@ -168,23 +168,6 @@ impl Peer {
     /// Whether the peer's device has all that was sent.
     pub(in crate::rdma) fn is_drained(&self) -> bool {
         self.ending.is_done() || self.routes.paths().iter().all(Path::is_drained)
-    }
-
-    /// Whether devices wait for `ring`.
-    pub(in crate::rdma) fn has_gathered(&self) -> bool {
-        self.routes.paths().iter().any(Path::has_gathered)
-    }
-
-    /// Lets devices have what was gathered for them. A path that refuses is lost.
-    pub(in crate::rdma) fn ring(&mut self) {
-        for path in 0..self.routes.paths().len() {
-            let (it, _) = self.routes.path_mut(path);
-            if it.has_gathered()
-                && let Err(error) = it.ring()
-            {
-                self.lose(path, &format!("writes were refused: {error}"));
-            }
-        }
     }
 
     /// Writes what was lost with a path again; whether anything was.

@@ -7,14 +7,15 @@ use ringfold_types::limits::{LANES_MAX, LINK_BYTES_MIN, PATHS_MAX, RAILS_MAX};
 
 use super::cable::Cable;
 use super::{Fault, Own, Peer};
-use crate::rdma::Settings;
 use crate::rdma::budget::Budget;
-use crate::rdma::geometry::Number;
-use crate::rdma::message::{Grant, Heard, Load, Message, RailCard};
+use crate::rdma::card::RailCard;
+use crate::rdma::message::{Grant, Heard, Load, Message};
 use crate::rdma::nameplate::Nameplate;
 use crate::rdma::path::{Arrived, Path};
 use crate::rdma::rail::Rails;
 use crate::rdma::registry::Registry;
+use crate::rdma::ring::geometry::Number;
+use crate::rdma::settings::Settings;
 use crate::rdma::sys::{GidKind, Target};
 
 const LANES: usize = 2;

@@ -5,7 +5,6 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::BorrowedFd;
-use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -26,7 +25,6 @@ struct Open {
     library: &'static Library,
     name: String,
     is_iwarp: bool,
-    is_soft: bool,
 }
 
 // SAFETY: libibverbs and its drivers may be called from any thread.
@@ -158,9 +156,7 @@ impl Context {
         })
         .map_err(io::Error::other)?;
         let ((raw, is_iwarp), name) = (opened?, wanted.to_owned());
-        // Whatever is on a bus says where.
-        let is_soft = !Path::new(DEVICES).join(&name).join("device").exists();
-        let context = Self(Arc::new(Open { raw, library, name, is_iwarp, is_soft }));
+        let context = Self(Arc::new(Open { raw, library, name, is_iwarp }));
         let events = context.events();
         // To ask whether anything happened must not block.
         fcntl_setfl(events, fcntl_getfl(events)? | OFlags::NONBLOCK)?;
@@ -174,11 +170,6 @@ impl Context {
     /// Whether its connections are those of TCP, which librdmacm makes.
     pub(in crate::rdma) fn is_iwarp(&self) -> bool {
         self.0.is_iwarp
-    }
-
-    /// Whether the kernel itself does what a device would, within the calls that ask for it.
-    pub(super) fn is_soft(&self) -> bool {
-        self.0.is_soft
     }
 
     pub(super) fn raw(&self) -> *mut abi::Context {

@@ -19,10 +19,8 @@ use super::request::{PIECES, Request, SAID_BYTES};
 const RNR_TIMER: u8 = 12;
 /// The number of such tries that means no limit.
 const RNR_RETRIES: u8 = 7;
-/// Receives posted by one call,
+/// Receives posted by one call.
 const RECEIVES: usize = 32;
-/// and other requests.
-const REQUESTS: usize = 32;
 
 /// One end of a connection.
 pub(in crate::rdma) struct Qp {
@@ -30,9 +28,6 @@ pub(in crate::rdma) struct Qp {
     post_send: abi::PostSend,
     post_recv: abi::PostRecv,
     inline_bytes: usize,
-    /// Requests that wait to be posted, and room for what the driver is told of them.
-    gathered: Vec<Request>,
-    works: Vec<abi::SendWr>,
     /// Over iWARP.
     notes: Option<Notes>,
     pd: Arc<Pd>,
@@ -139,19 +134,7 @@ impl Qp {
         // What was given, not what was asked for.
         let inline_bytes = wanted.cap.max_inline_data as usize;
         let (pd, cq, is_gone) = (Arc::clone(pd), Arc::clone(cq), false);
-        let (gathered, works) = (Vec::with_capacity(REQUESTS), Vec::with_capacity(REQUESTS));
-        let made = Self {
-            raw,
-            post_send,
-            post_recv,
-            inline_bytes,
-            gathered,
-            works,
-            notes,
-            pd,
-            cq,
-            is_gone,
-        };
+        let made = Self { raw, post_send, post_recv, inline_bytes, notes, pd, cq, is_gone };
         if inline_bytes < least as usize {
             return Err(io::Error::other("the device takes no number into a request"));
         }
@@ -161,11 +144,6 @@ impl Qp {
     /// Whether writes and numbers are requests of their own, in this order.
     pub(in crate::rdma) const fn is_iwarp(&self) -> bool {
         self.notes.is_some()
-    }
-
-    /// Whether `ring` does the work itself, so that nothing goes on beside the caller.
-    pub(in crate::rdma) fn is_soft(&self) -> bool {
-        self.pd.context().is_soft()
     }
 
     pub(in crate::rdma) fn number(&self) -> u32 {
@@ -338,7 +316,7 @@ impl Qp {
         self.notes.as_ref().map(Notes::may_be_read).unwrap_or_default()
     }
 
-    /// Asks the peer's device whether all that was gathered before has arrived; its answer
+    /// Asks the peer's device whether all that was posted before has arrived; its answer
     /// completes under `id`. Over iWARP, where there may be one question at a time, that is a read
     /// of what `target` says; not of nothing, in which soft devices fail.
     pub(in crate::rdma) fn ask(&mut self, id: u64, target: &Target) -> io::Result<()> {
@@ -349,10 +327,10 @@ impl Qp {
             work.to = (target.address, target.key);
             work.take(answer);
         }
-        self.gather(&[work])
+        self.post([work])
     }
 
-    /// Gathers a write to the peer's memory, if there is something to write, that tells it
+    /// Posts a write to the peer's memory, if there is something to write, that tells it
     /// `number`. `is_signaled` work completes under `id`.
     pub(in crate::rdma) fn put(
         &mut self,
@@ -383,16 +361,16 @@ impl Qp {
             }
         }
         if let Some(payload) = before {
-            return self.gather(&[payload, work]);
+            return self.post([payload, work]);
         }
         if !self.is_iwarp() {
-            return self.gather(&[work]);
+            return self.post([work]);
         }
         let mut note = Request::new(id, abi::WR_SEND, is_signaled);
         note.say(&number.to_le_bytes());
         (work.opcode, work.number) = (abi::WR_RDMA_WRITE, 0);
         work.flags &= !abi::SEND_SIGNALED;
-        if has_put { self.gather(&[work, note]) } else { self.gather(&[note]) }
+        if has_put { self.post([work, note]) } else { self.post([note]) }
     }
 
     /// Whether `tell` takes lines of so many bytes.
@@ -400,7 +378,7 @@ impl Qp {
         self.inline_bytes >= line && SAID_BYTES >= line && !self.is_iwarp()
     }
 
-    /// Gathers a write of a line to the peer's memory at `to`, which tells it `number`. A second
+    /// Posts a write of a line to the peer's memory at `to`, which tells it `number`. A second
     /// line, if there is one, is written behind the first before that.
     ///
     /// # Panics
@@ -418,48 +396,25 @@ impl Qp {
         (work.number, work.to) = (number, to);
         work.say(first);
         if second.is_empty() {
-            return self.gather(&[work]);
+            return self.post([work]);
         }
         let mut before = Request::new(id, abi::WR_RDMA_WRITE, false);
         before.to = (to.0.wrapping_add(SAID_BYTES as u64), to.1);
         before.say(second);
-        self.gather(&[before, work])
+        self.post([before, work])
     }
 
-    /// Takes requests that belong together.
-    fn gather(&mut self, requests: &[Request]) -> io::Result<()> {
-        if self.gathered.len() + requests.len() > REQUESTS {
-            self.ring()?;
+    /// Posts requests that belong together, in this order, by one ring of the doorbell.
+    fn post<const N: usize>(&mut self, mut requests: [Request; N]) -> io::Result<()> {
+        let mut works = requests.each_mut().map(Request::work);
+        for at in (1..N).rev() {
+            works[at - 1].next = &raw mut works[at];
         }
-        self.gathered.extend_from_slice(requests);
-        Ok(())
-    }
-
-    /// Whether there is something that `ring` would post.
-    pub(in crate::rdma) const fn has_gathered(&self) -> bool {
-        !self.gathered.is_empty()
-    }
-
-    /// Forgets what was gathered.
-    pub(in crate::rdma) fn forget(&mut self) {
-        self.gathered.clear();
-    }
-
-    /// Posts all that was gathered, in this order, by one ring of the doorbell.
-    pub(in crate::rdma) fn ring(&mut self) -> io::Result<()> {
-        self.works.clear();
-        self.works.extend(self.gathered.iter_mut().map(Request::work));
-        for at in (1..self.works.len()).rev() {
-            self.works[at - 1].next = &raw mut self.works[at];
-        }
-        let Some(first) = self.works.first_mut() else { return Ok(()) };
         let mut bad = ptr::null_mut();
         // SAFETY: the queue pair lives, and the chain ends with `works`. Their pieces lie within
         // registered memory, which the device can reach only as long as it is registered, or in
-        // `gathered`, if they go into the request. The driver copies works and pieces.
-        let posted = check(unsafe { (self.post_send)(self.raw.as_ptr(), first, &raw mut bad) });
-        self.gathered.clear();
-        posted
+        // `requests`, if they go into the request. The driver copies works and pieces.
+        check(unsafe { (self.post_send)(self.raw.as_ptr(), works.as_mut_ptr(), &raw mut bad) })
     }
 }
 

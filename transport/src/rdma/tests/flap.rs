@@ -105,13 +105,13 @@ fake_test! {
         world.devices[0][1].port(false);
         world.look();
         world.talk();
-        assert!(world.ends.iter().all(|end| end.rail() == Some(0) && end.by_tcp == 0));
+        assert!(world.ends.iter().all(|end| end.rail() == Some(0) && end.by_tcp() == 0));
         world.devices[0][1].port(true);
         world.until("by the preferred rail again", |world| {
             world.ends.iter().all(|end| end.rail() == Some(1))
         });
         world.talk();
-        assert!(world.ends.iter().all(|end| end.by_tcp == 0));
+        assert!(world.ends.iter().all(|end| end.by_tcp() == 0));
     }
 }
 
@@ -121,9 +121,9 @@ fake_test! {
         world.devices[1][0].port(false);
         world.look();
         world.talk();
-        assert!(world.ends[1].by_tcp == 1);
+        assert!(world.ends[1].by_tcp() == 1);
         world.devices[1][0].port(true);
-        world.until("by rdma again", |world| world.ends.iter().all(|end| end.by_tcp == 0));
+        world.until("by rdma again", |world| world.ends.iter().all(|end| end.by_tcp() == 0));
         world.talk();
     }
 }
@@ -137,9 +137,9 @@ fake_test! {
         let link = World::link(0);
         world.until("accepted", |world| world.ends[0].send(link, 5, b"first").unwrap() > 0);
         world.pass(Duration::from_millis(4_300));
-        assert!(world.ends.iter().all(|end| end.by_tcp == 0), "the path was given up");
+        assert!(world.ends.iter().all(|end| end.by_tcp() == 0), "the path was given up");
         world.devices[0][0].release();
         world.take(b"first");
-        assert!(world.ends.iter().all(|end| end.by_tcp == 0));
+        assert!(world.ends.iter().all(|end| end.by_tcp() == 0));
     }
 }

@@ -246,6 +246,6 @@ impl World {
     fn meet(&mut self) {
         self.offer(b"there");
         self.take(b"there");
-        self.until("by rdma", |world| world.ends.iter().all(|end| end.by_tcp == 0));
+        self.until("by rdma", |world| world.ends.iter().all(|end| end.by_tcp() == 0));
     }
 }

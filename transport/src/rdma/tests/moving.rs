@@ -37,7 +37,7 @@ impl World {
             self.offer(&bytes);
             self.take(&bytes);
         }
-        assert!(self.ends.iter().all(|end| end.by_tcp == 0));
+        assert!(self.ends.iter().all(|end| end.by_tcp() == 0));
     }
 }
 
@@ -131,7 +131,7 @@ fake_test! {
             world.take(b"on its way");
             world.offer(b"on its way");
             world.until("by tcp no more", |world| {
-                world.ends.iter().all(|end| end.by_tcp == 0 && end.carries(0))
+                world.ends.iter().all(|end| end.by_tcp() == 0 && end.carries(0))
             });
             world.goes_on();
         }

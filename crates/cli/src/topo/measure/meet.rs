@@ -15,8 +15,8 @@ use super::flows;
 use super::line::{self, Door, Flow, Tokens};
 use super::nic::End;
 use super::progress::Progress;
-use crate::doctor::job::share;
-use crate::doctor::rounds::rounds;
+use crate::rounds::rounds;
+use crate::share::share;
 
 /// Rounds at most; hosts that do not meet are not measured with each other.
 const ROUNDS_MAX: usize = 32;

@@ -26,7 +26,7 @@ use ringfold_types::Rank;
 use self::meet::Tour;
 use self::nic::{Card, End};
 use super::source::{self, Network};
-use crate::doctor::job::share;
+use crate::share::share;
 
 /// The result of measuring; nothing on ranks other than 0. Every rank of the job calls this. Takes
 /// seconds for each host, at most some minutes. Rank 0 first calls `may_write`, and nothing is

@@ -9,7 +9,7 @@ use super::super::picture::{Block, Cell, Picture, Row, State};
 use super::super::switches::{folded, levels, shorten};
 use super::super::text;
 use super::canvas::{Area, Canvas, Font, Look, color};
-use super::{DARK, GREY, ORANGE, RED, SMALL, WHITE};
+use super::style::{DARK, GREY, ORANGE, RED, SMALL, WHITE};
 
 const HEAD_HEIGHT: f64 = 36.0;
 const ROW_HEIGHT: f64 = 30.0;

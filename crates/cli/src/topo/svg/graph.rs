@@ -9,7 +9,7 @@ use ringfold_topology::fabric::{Cable, Classification, Fabric, Kind};
 use super::super::picture::Picture;
 use super::super::switches::{levels, name, shorten};
 use super::canvas::{Area, Canvas, Look};
-use super::{DARK, GREY, WHITE};
+use super::style::{DARK, GREY, WHITE};
 
 /// More switches would be a tangle.
 const SWITCHES_MAX: usize = 128;

@@ -4,6 +4,7 @@
 mod block;
 mod canvas;
 mod graph;
+mod style;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,6 +12,7 @@ use ringfold_topology::fabric::{Classification, Fabric};
 
 use self::block::Drawn;
 use self::canvas::{Area, Canvas, Font, Look};
+use self::style::{DARK, GREY, RED, TEXT, TITLE, WHITE};
 use super::picture::Picture;
 use super::switches::{folded, levels, shorten};
 use super::text;
@@ -33,15 +35,6 @@ const MARGIN: f64 = 20.0;
 const WIDTH_MIN: f64 = 720.0;
 const GAP: f64 = 24.0;
 const LEVEL_HEIGHT: f64 = 96.0;
-
-const RED: &str = "#c01818";
-const ORANGE: &str = "#c86400";
-const GREY: &str = "#8a8f98";
-const DARK: &str = "#3a4252";
-const TITLE: Font<'_> = Font { size: 16.0, color: "#1c222c", is_bold: true };
-const TEXT: Font<'_> = Font { size: 12.0, color: "#1c222c", is_bold: false };
-const SMALL: Font<'_> = Font { size: 11.0, color: "#1c222c", is_bold: false };
-const WHITE: Font<'_> = Font { size: 11.0, color: "#ffffff", is_bold: false };
 
 /// The fabric as the text of an SVG file.
 pub(super) fn fabric(fabric: &Fabric, found: &Classification) -> String {

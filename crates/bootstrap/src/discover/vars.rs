@@ -1,0 +1,107 @@
+//! A launcher's variables, and why they do not make an identity.
+
+use std::io;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use ringfold_types::{Rank, limits};
+
+use super::hostlist::HostListError;
+use crate::identity::Launcher;
+use crate::pmi::PmiError;
+
+/// The environment as the caller hands it out. An empty variable counts as not set.
+pub(super) struct Vars<'a>(pub(super) &'a dyn Fn(&str) -> Option<String>);
+
+impl Vars<'_> {
+    pub(super) fn get(&self, name: &str) -> Option<String> {
+        (self.0)(name).filter(|value| !value.is_empty())
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
+    pub(super) fn number<T: FromStr>(
+        &self,
+        variable: &'static str,
+    ) -> Result<Option<T>, DiscoverError> {
+        let Some(value) = self.get(variable) else { return Ok(None) };
+        let invalid = |value| DiscoverError::Invalid { variable, value, expected: "a number" };
+        value.trim().parse().map(Some).map_err(|_| invalid(value))
+    }
+}
+
+/// Why a launcher's variables do not make an identity.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DiscoverError {
+    /// A variable is missing.
+    #[error("started by {launcher} ({because} is set), but {missing} is not set: set it{hint}")]
+    Unset {
+        /// The launcher.
+        launcher: Launcher,
+        /// The variable that told so.
+        because: &'static str,
+        /// The variable to set.
+        missing: &'static str,
+        /// Another way to help.
+        hint: &'static str,
+    },
+    /// A variable has a value that makes no sense.
+    #[error("{variable}={value:?} is not {expected}")]
+    Invalid {
+        /// The variable.
+        variable: &'static str,
+        /// Its value.
+        value: String,
+        /// The values that make sense.
+        expected: &'static str,
+    },
+    /// Slurm's list of hosts makes no sense.
+    #[error("{variable}={value:?}: {source}")]
+    HostList {
+        /// The variable.
+        variable: &'static str,
+        /// Its value.
+        value: String,
+        /// Its flaw.
+        source: HostListError,
+    },
+    /// The rank is not below the size, or there are too many.
+    #[error(
+        "{launcher} says rank {rank} of {size}: ranks are 0..size, and size at most {}",
+        limits::RANKS_MAX
+    )]
+    NoRank {
+        /// The launcher.
+        launcher: Launcher,
+        /// The rank it gave.
+        rank: Rank,
+        /// The size it gave.
+        size: usize,
+    },
+    /// Open MPI has put rank 0 on another host than `mpirun`.
+    #[error(
+        "Open MPI says where mpirun runs, and rank 0 is on another host: tell the ranks, as by \
+         mpirun -x MASTER_ADDR={rank_0} ..."
+    )]
+    NotWithMpirun {
+        /// An address of rank 0's host.
+        rank_0: IpAddr,
+    },
+    /// The launcher's socket cannot be used.
+    #[error(
+        "cannot use file descriptor {fd} (PMI_FD): {source}; set RINGFOLD_RANK, RINGFOLD_SIZE \
+         and RINGFOLD_RENDEZVOUS, or start with ringrun"
+    )]
+    Socket {
+        /// Its number.
+        fd: i32,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The launcher does not speak PMI-1.
+    #[error("the launcher's key-value space (PMI-1) failed: {0}")]
+    Pmi(#[from] PmiError),
+}

@@ -1,0 +1,274 @@
+//! The compiled form of each call: an algorithm is chosen and its schedule lowered once, and kept
+//! for the next time.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use ringfold_bootstrap::{CallName, Control, Windows};
+use ringfold_collectives::select::{
+    Constraints, Measurements, chunk_len, select, select_in_windows,
+};
+use ringfold_collectives::{Algorithm, Form, Plan, Program, Target, lower};
+use ringfold_reduce::Kernel;
+use ringfold_topology::Layout;
+use ringfold_types::limits::LINK_BYTES_MIN;
+use ringfold_types::{Buffer, Call, Rank, ReduceOp};
+
+use crate::buffers::{Buffers, Shape, runs_in_place};
+use crate::config::Config;
+use crate::digest::mix;
+
+/// The compiled calls of a communicator.
+#[derive(Debug)]
+pub(crate) struct ScheduleCache {
+    constraints: Constraints,
+    measured: Measurements,
+    /// Bytes that are passed on at a time, where the user insists.
+    chunk_bytes: Option<usize>,
+    /// Whether messages arrive in memory that this rank reads at no cost.
+    shares_memory: bool,
+    compiled: HashMap<Key, Arc<CompiledCall>>,
+    latest: Option<Latest>,
+    /// Operations in all programs together.
+    ops: usize,
+}
+
+/// The kind of memory that a call's buffers are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Memory {
+    /// Any memory of the rank.
+    Ordinary,
+    /// Windows; whether all ranks have mapped them.
+    Windows { shared: bool },
+}
+
+/// A call as its caller made it: what tells it from others before it is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) call: Call,
+    pub(crate) shape: Shape,
+    pub(crate) memory: Memory,
+}
+
+impl Request {
+    /// A call on ordinary memory.
+    #[inline]
+    pub(crate) const fn ordinary(call: &Call, buffers: &Buffers<'_>) -> Self {
+        let shape = match buffers {
+            Buffers::Apart { input, output } => {
+                Shape { in_place: false, input: input.len(), output: output.len() }
+            }
+            Buffers::InPlace(both) => {
+                Shape { in_place: true, input: both.len(), output: both.len() }
+            }
+        };
+        Self { call: *call, shape, memory: Memory::Ordinary }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    call: Call,
+    in_place: bool,
+    memory: Memory,
+}
+
+/// The request of the latest call. Most calls repeat the one before.
+#[derive(Debug)]
+struct Latest {
+    request: Request,
+    compiled: Arc<CompiledCall>,
+}
+
+/// A call, ready to run.
+#[derive(Debug)]
+pub(crate) struct CompiledCall {
+    /// The call; its scale, if it has one, is 1.
+    pub(crate) call: Call,
+    pub(crate) program: Program,
+    pub(crate) kernel: Kernel,
+    /// Whether ranks use each other's windows. True even if this rank's own operations do not.
+    pub(crate) in_windows: bool,
+    /// Whether the call passes through staging buffers. True even if this rank's own operations do
+    /// not.
+    pub(crate) is_staged: bool,
+    /// The call in the log, with the algorithm's number among those of its collective.
+    name: CallName,
+    /// The value on which ranks must agree besides the number of the call.
+    fingerprint: u64,
+    /// The rank of the exchange that the program begins with, if the caller's buffers are its
+    /// operands.
+    pub(crate) exchange_with: Option<Rank>,
+}
+
+/// Operations that are kept for later calls, about ten megabytes of them.
+const OPS_KEPT: usize = 1 << 18;
+
+impl ScheduleCache {
+    pub(crate) fn new(config: &Config, shares_memory: bool) -> Self {
+        Self {
+            constraints: config.algorithms.clone(),
+            measured: config.plan.clone(),
+            chunk_bytes: config.chunk_bytes,
+            shares_memory,
+            compiled: HashMap::new(),
+            latest: None,
+            ops: 0,
+        }
+    }
+
+    /// Chooses among `constraints` from now on.
+    pub(crate) fn constrain(&mut self, constraints: Constraints) {
+        self.constraints = constraints;
+        self.forget();
+    }
+
+    pub(crate) fn forget(&mut self) {
+        self.compiled.clear();
+        self.latest = None;
+        self.ops = 0;
+    }
+
+    /// The latest call, if the request repeats it. It needs no checks then.
+    #[inline]
+    pub(crate) fn latest(&self, request: &Request) -> Option<&Arc<CompiledCall>> {
+        let latest = self.latest.as_ref().filter(|latest| latest.request == *request)?;
+        Some(&latest.compiled)
+    }
+
+    /// Compiles a request that was found to be good as `call`, and makes it the latest.
+    #[cold]
+    pub(crate) fn enter(
+        &mut self,
+        request: Request,
+        call: &Call,
+        layout: &Layout,
+        rank: Rank,
+    ) -> Arc<CompiledCall> {
+        let Request { shape, memory, .. } = request;
+        let in_place = runs_in_place(call, shape);
+        let compiled = self.find(Key { call: *call, in_place, memory }, layout, rank);
+        self.latest = Some(Latest { request, compiled: Arc::clone(&compiled) });
+        compiled
+    }
+
+    /// The name of the algorithm that performs `call` in such memory.
+    pub(crate) fn algorithm(&self, call: &Call, memory: Memory, layout: &Layout) -> &'static str {
+        self.choose(&unscaled(call), memory, layout).name
+    }
+
+    fn find(&mut self, key: Key, layout: &Layout, rank: Rank) -> Arc<CompiledCall> {
+        // The scale is applied before the program begins: every scale has the same program.
+        let op = match key.call.op {
+            ReduceOp::PreMulSum(_) => ReduceOp::pre_mul_sum(1.0),
+            op => op,
+        };
+        let key = Key { call: Call { op, ..key.call }, ..key };
+        if let Some(compiled) = self.compiled.get(&key) {
+            return Arc::clone(compiled);
+        }
+        let compiled = Arc::new(self.compile(key, layout, rank));
+        // A program takes memory even without operations.
+        let ops = 16 + compiled.program.lanes().iter().map(Vec::len).sum::<usize>();
+        if self.ops + ops > OPS_KEPT {
+            self.forget();
+        }
+        self.ops += ops;
+        self.compiled.insert(key, Arc::clone(&compiled));
+        compiled
+    }
+
+    fn choose(&self, call: &Call, memory: Memory, layout: &Layout) -> &'static Algorithm {
+        let (constraints, measured) = (&self.constraints, &self.measured);
+        match memory {
+            Memory::Ordinary => select(call, layout, constraints, measured),
+            Memory::Windows { shared: true } => {
+                // A copy to staging buffers and one turn of all ranks take less than the two turns
+                // of windows where ranks take turns on the cores.
+                let is_staged = layout.shares_memory() && layout.crowd().is_dense();
+                let layout = layout.clone().sharing_memory(is_staged);
+                select_in_windows(call, &layout, constraints, measured)
+            }
+            Memory::Windows { shared: false } => {
+                let layout = layout.clone().sharing_memory(false);
+                select(call, &layout, constraints, measured)
+            }
+        }
+    }
+
+    fn compile(&self, key: Key, layout: &Layout, rank: Rank) -> CompiledCall {
+        let call = unscaled(&key.call);
+        let algorithm = self.choose(&call, key.memory, layout);
+        let chunk = match self.chunk_bytes {
+            Some(bytes) => (bytes / Form::Accumulator.data_type(&call).bytes()).max(1),
+            None => chunk_len(&call, layout),
+        };
+        tracing::debug!("{}: {algorithm}, chunks of {chunk} elements", key.call);
+        let plan = Plan { call, layout, rank, chunk, window_bytes: LINK_BYTES_MIN };
+        let target = Target {
+            in_place: key.in_place,
+            rendezvous: algorithm.is_attached(),
+            shares_memory: self.shares_memory,
+        };
+        let known = Algorithm::of(call.collective);
+        let code = known.iter().position(|a| a.name == algorithm.name).unwrap_or(usize::MAX);
+        let code = u8::try_from(code).unwrap_or(u8::MAX);
+        let [kinds, count, root] = key.call.to_words();
+        let fingerprint = [kinds, count, root, code.into(), chunk as u64]
+            .into_iter()
+            .fold(0xcbf2_9ce4_8422_2325, |hash, word| mix(hash ^ word));
+        let program = lower(&(algorithm.schedule)(&plan), target);
+        let is_plain = key.memory == Memory::Ordinary && key.call.op == call.op;
+        CompiledCall {
+            call: key.call,
+            exchange_with: program.exchange().map(|(with, ..)| with).filter(|_| is_plain),
+            program,
+            kernel: Kernel::new(call.data_type, call.op, layout.size()),
+            in_windows: algorithm.needs_windows(),
+            is_staged: algorithm.needs_stage(),
+            name: CallName::new(&key.call, code),
+            fingerprint,
+        }
+    }
+}
+
+/// What is planned for `call`, whose scale is applied before.
+fn unscaled(call: &Call) -> Call {
+    let op = if let ReduceOp::PreMulSum(_) = call.op { ReduceOp::Sum } else { call.op };
+    Call { op, ..*call }
+}
+
+impl CompiledCall {
+    /// Bytes of scratch that it needs.
+    pub(crate) fn scratch_bytes(&self) -> usize {
+        self.program.scratch_len() * self.program.element_bytes(Buffer::Scratch)
+    }
+
+    /// Enters the call as number `seq`, in `windows` if it is in some. Returns the tag of its bytes.
+    #[inline]
+    pub(crate) fn begin(&self, control: &Control, seq: u64, windows: Option<Windows>) -> u32 {
+        let seal = match windows {
+            None => {
+                control.entered(seq, &self.name);
+                0
+            }
+            Some(windows) => {
+                control.entered(seq, &self.name.in_windows(windows));
+                let Windows { input, output, begin } = windows;
+                let words = [input.into(), output.into(), begin];
+                words.into_iter().fold(0, |seal, word: u64| mix(seal ^ word))
+            }
+        };
+        // Any two fingerprints differ in half of all bits, and any two seals; consecutive
+        // numbers are spread by the golden ratio.
+        let word = self.fingerprint ^ seal ^ seq.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (word >> 32) as u32
+    }
+}
+
+impl fmt::Display for CompiledCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} by {}", self.call, self.program.algorithm())
+    }
+}

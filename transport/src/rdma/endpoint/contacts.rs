@@ -1,0 +1,262 @@
+//! All peers with which something was said, and counts of those that need attention.
+
+use std::time::Instant;
+
+use ringfold_types::Rank;
+
+use crate::rdma::peer::{Costs, Fault, Peer};
+use crate::rdma::talk::Talk;
+
+/// A peer, and the talk with it.
+#[derive(Debug)]
+pub(super) struct Contact {
+    pub(super) peer: Peer,
+    pub(super) talk: Talk,
+    /// The state in which it was last counted.
+    counted: State,
+}
+
+/// The facts that are counted of a contact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct State {
+    is_settled: bool,
+    is_by_tcp: bool,
+    is_lost: bool,
+}
+
+impl Contact {
+    fn new(rank: Rank, lanes: usize, may_use_tcp: bool) -> Self {
+        let counted = State { is_settled: true, is_by_tcp: false, is_lost: false };
+        Self { peer: Peer::new(rank, lanes, may_use_tcp), talk: Talk::default(), counted }
+    }
+
+    fn state(&self) -> State {
+        State {
+            is_settled: self.peer.is_settled() && self.is_said(),
+            is_by_tcp: self.peer.is_by_tcp(),
+            is_lost: self.peer.fault().is_some_and(|fault| *fault != Fault::Closed),
+        }
+    }
+
+    /// Whether the connection has taken all that there was to say, or nobody listens any more.
+    pub(super) fn is_said(&self) -> bool {
+        self.talk.is_said() || self.peer.fault().is_some()
+    }
+
+    /// Whether bytes are held back, or credit is owed.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.peer.is_flushed() || self.peer.owes() || !self.is_said()
+    }
+}
+
+/// The contacts by rank, and how many of them need attention. A contact is counted anew after it has
+/// changed.
+#[derive(Debug)]
+pub(super) struct Contacts {
+    all: Vec<Option<Box<Contact>>>,
+    /// Ranks with a contact.
+    known: Vec<usize>,
+    /// How many of them have not said all, or expect an answer.
+    unsettled: usize,
+    /// How many peers send data by TCP, those without a contact included.
+    by_tcp: usize,
+    /// Some contact holds bytes back, or owes credit.
+    is_busy: bool,
+    /// A living peer to which bytes were lost that may have been accepted: perhaps nobody uses the
+    /// link again, and yet the caller must hear of it.
+    lost: Option<Rank>,
+    /// When some peer must be looked after though nothing happens.
+    alarm: Option<Instant>,
+}
+
+impl Contacts {
+    /// No contacts yet, of so many ranks; so many others send data by TCP.
+    pub(super) fn new(ranks: usize, by_tcp: usize) -> Self {
+        Self {
+            all: (0..ranks).map(|_| None).collect(),
+            known: Vec::new(),
+            unsettled: 0,
+            by_tcp,
+            is_busy: false,
+            lost: None,
+            alarm: None,
+        }
+    }
+
+    pub(super) fn get(&self, rank: Rank) -> Option<&Contact> {
+        self.all[rank.index()].as_deref()
+    }
+
+    pub(super) fn get_mut(&mut self, rank: Rank) -> Option<&mut Contact> {
+        self.all[rank.index()].as_deref_mut()
+    }
+
+    /// Whether that rank is a contact. It need not be a rank at all.
+    pub(super) fn has(&self, rank: Rank) -> bool {
+        self.all.get(rank.index()).is_some_and(Option::is_some)
+    }
+
+    /// The contact of that rank, new if there was none.
+    pub(super) fn meet(&mut self, rank: Rank, lanes: usize, may_use_tcp: bool) -> &mut Contact {
+        let known = &mut self.known;
+        self.all[rank.index()].get_or_insert_with(|| {
+            known.push(rank.index());
+            Box::new(Contact::new(rank, lanes, may_use_tcp))
+        })
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Contact> {
+        self.all.iter().flatten().map(AsRef::as_ref)
+    }
+
+    /// Ranks with a contact, in the order in which they were met.
+    pub(super) fn known(&self) -> impl Iterator<Item = Rank> {
+        self.known.iter().copied().map(Rank::at)
+    }
+
+    /// The contact that was met after so many others.
+    pub(super) fn nth(&self, at: usize) -> Option<Rank> {
+        self.known.get(at).copied().map(Rank::at)
+    }
+
+    /// Counts a contact that has changed.
+    pub(super) fn count(&mut self, rank: Rank) {
+        let Some(contact) = self.all[rank.index()].as_deref_mut() else { return };
+        let is = contact.state();
+        let was = std::mem::replace(&mut contact.counted, is);
+        self.unsettled = self.unsettled + usize::from(was.is_settled) - usize::from(is.is_settled);
+        self.by_tcp = self.by_tcp + usize::from(is.is_by_tcp) - usize::from(was.is_by_tcp);
+        if is.is_lost && !was.is_lost {
+            self.lost = Some(rank);
+        }
+        self.is_busy |= contact.is_busy();
+        self.alarm = [self.alarm, contact.peer.deadline()].into_iter().flatten().min();
+    }
+
+    pub(super) const fn is_unsettled(&self) -> bool {
+        self.unsettled > 0
+    }
+
+    pub(super) const fn by_tcp(&self) -> usize {
+        self.by_tcp
+    }
+
+    pub(super) const fn is_busy(&self) -> bool {
+        self.is_busy
+    }
+
+    /// Some contact may have become busy.
+    pub(super) const fn busy(&mut self, is_busy: bool) {
+        self.is_busy |= is_busy;
+    }
+
+    /// Clears the mark that some contact is busy, to be set anew; whether it was set.
+    pub(super) const fn take_busy(&mut self) -> bool {
+        std::mem::replace(&mut self.is_busy, false)
+    }
+
+    pub(super) const fn has_lost(&self) -> bool {
+        self.lost.is_some()
+    }
+
+    /// Says once that bytes to a living peer were lost, and why.
+    pub(super) fn take_lost(&mut self) -> Option<(Rank, &Fault)> {
+        let rank = self.lost.take()?;
+        Some((rank, self.get(rank)?.peer.fault()?))
+    }
+
+    pub(super) const fn alarm(&self) -> Option<Instant> {
+        self.alarm
+    }
+
+    /// Takes the alarm if it is time, to be set anew; whether it was.
+    pub(super) fn take_alarm(&mut self) -> bool {
+        self.alarm.is_some() && self.alarm.take_if(|alarm| *alarm <= Instant::now()).is_some()
+    }
+
+    /// Whether some peer may be writing to pages.
+    pub(super) fn is_inviting(&self) -> bool {
+        self.iter().any(|contact| contact.peer.is_inviting())
+    }
+
+    /// Whether some connection over iWARP is expected.
+    pub(super) fn is_connecting(&self) -> bool {
+        self.unsettled > 0 && self.iter().any(|contact| contact.peer.is_connecting())
+    }
+
+    /// Whether the connections have taken all that there was to say.
+    pub(super) fn is_said(&self) -> bool {
+        self.iter().all(Contact::is_said)
+    }
+
+    /// Contacts, and their costs together.
+    pub(super) fn costs(&self) -> (usize, Costs) {
+        let mut sum = Costs::default();
+        self.iter().for_each(|contact| sum += contact.peer.costs());
+        (self.known.len(), sum)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::rdma::message::Message;
+
+    const PEER: Rank = Rank(1);
+
+    /// Contacts of two ranks, of which one was met.
+    fn contacts() -> Contacts {
+        let mut contacts = Contacts::new(2, 1);
+        contacts.meet(PEER, 1, true);
+        contacts.count(PEER);
+        contacts
+    }
+
+    fn peer(contacts: &mut Contacts) -> &mut Peer {
+        &mut contacts.get_mut(PEER).unwrap().peer
+    }
+
+    #[test]
+    fn contacts_are_counted_once() {
+        let mut contacts = contacts();
+        assert!(contacts.has(PEER) && !contacts.has(Rank(0)) && !contacts.has(Rank(9)));
+        assert!(!contacts.is_unsettled() && !contacts.is_busy());
+        peer(&mut contacts).say(Message::Ready { path: 0 });
+        for _ in 0..3 {
+            contacts.count(PEER);
+            assert!(contacts.is_unsettled() && contacts.take_busy());
+        }
+        peer(&mut contacts).next_to_say();
+        contacts.count(PEER);
+        assert!(!contacts.is_unsettled() && !contacts.is_busy());
+        assert_eq!((contacts.by_tcp(), contacts.known().collect()), (1, vec![PEER]));
+    }
+
+    #[test]
+    fn lost_bytes_are_told_once_and_a_goodbye_never() {
+        let mut contacts = contacts();
+        peer(&mut contacts).end(Fault::Lost("cable".to_owned()));
+        contacts.count(PEER);
+        assert_eq!(contacts.take_lost(), Some((PEER, &Fault::Lost("cable".to_owned()))));
+        contacts.count(PEER);
+        assert!(!contacts.has_lost());
+        let mut contacts = self::contacts();
+        peer(&mut contacts).leave();
+        contacts.count(PEER);
+        assert_eq!(contacts.take_lost(), None);
+    }
+
+    #[test]
+    fn the_earliest_alarm_counts() {
+        let mut contacts = contacts();
+        let now = Instant::now();
+        contacts.alarm = Some(now + Duration::from_secs(60));
+        assert!(!contacts.take_alarm() && contacts.alarm().is_some());
+        contacts.alarm = Some(now);
+        contacts.count(PEER);
+        assert_eq!(contacts.alarm(), Some(now));
+        assert!(contacts.take_alarm() && contacts.alarm().is_none());
+    }
+}

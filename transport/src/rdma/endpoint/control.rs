@@ -1,0 +1,85 @@
+//! The TCP connections: the talk about queue pairs and memory, and data where there is no rail.
+
+use ringfold_types::Rank;
+
+use super::contacts::Contact;
+use crate::contract::{LinkError, Transport as _};
+use crate::proof::JobKey;
+use crate::rdma::message::Message;
+use crate::rdma::peer::Fault;
+use crate::rdma::talk::Between;
+use crate::tcp::Tcp;
+
+/// The TCP connections, and whether they are worth a look.
+#[derive(Debug)]
+pub(super) struct Control {
+    tcp: Tcp,
+    key: JobKey,
+    rank: Rank,
+    /// Something may have happened on a connection.
+    is_stirred: bool,
+    /// TCP was asked to wake the caller.
+    is_armed: bool,
+}
+
+impl Control {
+    pub(super) fn new(mut tcp: Tcp, key: [u8; 32], rank: Rank) -> Self {
+        tcp.watch();
+        Self { tcp, key: JobKey::new(key), rank, is_stirred: false, is_armed: false }
+    }
+
+    /// The way by TCP for data.
+    pub(super) const fn tcp(&self) -> &Tcp {
+        &self.tcp
+    }
+
+    pub(super) const fn tcp_mut(&mut self) -> &mut Tcp {
+        &mut self.tcp
+    }
+
+    /// Says what there is to say to a peer, as far as the connection takes it.
+    pub(super) fn speak(&mut self, peer: Rank, contact: &mut Contact) {
+        let between = Between { key: &self.key, own: self.rank, peer };
+        contact.talk.speak(&mut self.tcp, &mut contact.peer, between);
+    }
+
+    /// The next message of a peer, if it has arrived.
+    pub(super) fn listen(
+        &mut self,
+        peer: Rank,
+        contact: &mut Contact,
+    ) -> Result<Option<Message>, Fault> {
+        let between = Between { key: &self.key, own: self.rank, peer };
+        contact.talk.listen(&mut self.tcp, &mut contact.peer, between)
+    }
+
+    /// Looks at the connections; whether anything happened.
+    pub(super) fn poll(&mut self) -> Result<bool, LinkError> {
+        self.is_stirred = false;
+        self.tcp.poll()
+    }
+
+    /// Marks that something may have happened.
+    pub(super) const fn stir(&mut self) {
+        self.is_stirred = true;
+    }
+
+    pub(super) const fn is_stirred(&self) -> bool {
+        self.is_stirred
+    }
+
+    /// Lets TCP wake the caller.
+    pub(super) fn arm(&mut self) {
+        self.tcp.arm();
+        (self.is_armed, self.is_stirred) = (true, true);
+    }
+
+    pub(super) const fn is_armed(&self) -> bool {
+        self.is_armed
+    }
+
+    pub(super) fn disarm(&mut self) {
+        self.is_armed = false;
+        self.tcp.disarm();
+    }
+}

@@ -1,0 +1,113 @@
+//! This rank's devices, the memory and queue pairs that peers may take of them, and callers' memory.
+
+use std::io;
+
+use ringfold_types::limits::RDMA_IDLE_BYTES;
+
+use super::config::Config;
+use crate::rdma::budget::Budget;
+use crate::rdma::peer::Own;
+use crate::rdma::rail::{Rail, Rails};
+use crate::rdma::registry::Registry;
+use crate::rdma::sys::{Completion, Pages};
+
+/// More completions than come together as a rule: calls that repeat allocate nothing.
+const COMPLETIONS: usize = 1024;
+
+/// The rails, and the shares of peers and callers in them.
+#[derive(Debug)]
+pub(super) struct Devices {
+    rails: Rails,
+    budget: Budget,
+    registry: Registry,
+    /// Some rail is iWARP: connections are made there, and peers watched for silence.
+    has_iwarp: bool,
+    /// Room for completions while they are heeded.
+    completions: Vec<Completion>,
+}
+
+impl Devices {
+    pub(super) fn new(rails: Rails, config: &Config) -> Self {
+        Self {
+            has_iwarp: rails.0.iter().any(Rail::is_iwarp),
+            rails,
+            budget: Budget::new(&config.settings),
+            registry: Registry::new(config.placement),
+            completions: Vec::with_capacity(COMPLETIONS),
+        }
+    }
+
+    /// The things of this rank that all peers share.
+    pub(super) const fn own<'a>(&'a mut self, config: &'a Config) -> Own<'a> {
+        let Self { rails, budget, registry, .. } = self;
+        let Config { rank, lanes, settings, .. } = config;
+        Own { rank: *rank, lanes: *lanes, settings, rails, budget, registry }
+    }
+
+    pub(super) const fn rails(&self) -> &Rails {
+        &self.rails
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.rails.0.len()
+    }
+
+    pub(super) fn rail(&self, rail: usize) -> &Rail {
+        &self.rails.0[rail]
+    }
+
+    pub(super) fn rail_mut(&mut self, rail: usize) -> &mut Rail {
+        &mut self.rails.0[rail]
+    }
+
+    /// The rails whose devices are there.
+    fn living(&mut self) -> impl Iterator<Item = &mut Rail> {
+        self.rails.0.iter_mut().filter(|rail| !rail.is_gone)
+    }
+
+    pub(super) const fn has_iwarp(&self) -> bool {
+        self.has_iwarp
+    }
+
+    /// Takes the room for completions; `put_back` returns it.
+    pub(super) fn take_room(&mut self) -> Vec<Completion> {
+        std::mem::take(&mut self.completions)
+    }
+
+    pub(super) fn put_back(&mut self, room: Vec<Completion>) {
+        self.completions = room;
+    }
+
+    /// Lets the next completion wake the caller.
+    pub(super) fn notify(&mut self) -> io::Result<()> {
+        self.living().try_for_each(Rail::notify)
+    }
+
+    /// Takes the notifications that have come; whether there was one.
+    pub(super) fn silence(&mut self) -> bool {
+        self.living().fold(false, |rang, rail| rang | rail.silence())
+    }
+
+    /// Whether some device can reach callers' memory.
+    pub(super) fn can_share(&mut self) -> bool {
+        self.living().any(|rail| !rail.is_iwarp())
+    }
+
+    /// Makes pages for a caller, that devices can reach.
+    pub(super) fn pages(&mut self, bytes: usize, may_reuse: bool) -> io::Result<Pages> {
+        self.registry.make(bytes, may_reuse, &mut self.budget)
+    }
+
+    /// Gives back to the system what idle pages are too many.
+    pub(super) fn trim(&mut self) {
+        self.registry.trim(RDMA_IDLE_BYTES, &mut self.budget);
+    }
+
+    pub(super) const fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    pub(super) const fn registry(&self) -> &Registry {
+        &self.registry
+    }
+}

@@ -1,0 +1,480 @@
+//! The sending half of a link: the image of the ring in the peer's memory, and what of it the peer
+//! is not done with.
+//!
+//! The image is what the device reads. A line is written again only when the peer has said that it
+//! is done with what was there, so nothing that the device may yet have to repeat gets lost.
+//!
+//! Of a fragment that is *lent* the image has only the header: its payload lies in memory that the
+//! caller leaves alone until it is told that the bytes are accepted, which is when the device has
+//! brought them to the peer. If their path is lost before, they are copied into the image after
+//! all, where room for them was kept, and go on like any other.
+//!
+//! A long fragment goes where the receiver has invited it, if it has; it too keeps its room in both
+//! rings, and takes it when it must be sent again.
+
+use std::collections::VecDeque;
+
+use ringfold_types::limits::{LINK_BYTES_MIN, RDMA_CELLS, RDMA_LEND_BYTES, RDMA_RING_BYTES};
+
+use super::geometry::{
+    AWAITS, Bare, CREDIT_FRAGMENTS, CREDIT_LINES, FLAGS_AT, HEADER_BYTES, LAPS_LINES, LINE_BYTES,
+    Most, Number, PLACED, RING_LINES, SEEN_AT, SPLINTER_LINES, capacity, lines, payload_at,
+};
+use super::invitation::Invitation;
+use super::rtr::Rtr;
+use crate::rdma::message::{Grant, Heard};
+use crate::rdma::sys::{Mr, Outbox};
+
+/// See the module's head.
+#[derive(Debug)]
+pub(in crate::rdma) struct Outbound {
+    lane: usize,
+    grant: Grant,
+    image: Outbox,
+    /// The right to read the image, by cable; none where it may not be.
+    rights: Vec<Option<Mr>>,
+    /// Of the next fragment; all that there were, and their bytes.
+    sequence: u64,
+    sent: u64,
+    /// Of the last one.
+    tag: u32,
+    /// Where the peer wants the next bytes.
+    rtr: Rtr,
+    /// The line at which the next fragment begins, unless it does not fit.
+    line: u32,
+    /// What the peer is not done with, oldest first.
+    in_flight: VecDeque<Piece>,
+    /// Its lines, skipped ones included.
+    busy: u32,
+    /// All lines that the peer ever gave credit for.
+    credited: u64,
+    /// Fragments in flight that went down with their path, and must be written again.
+    lost: usize,
+    /// The first fragment of which the caller was not told that it is accepted, because it is lent
+    /// or comes after one that is; and how many bytes there are from it on.
+    untold: u64,
+    untold_bytes: usize,
+}
+
+/// A fragment in the ring.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    /// With those that were skipped for it.
+    lines: u32,
+    bytes: usize,
+    ready: Ready,
+    /// The path that it took; none if that is gone and it has not arrived.
+    path: Option<usize>,
+    payload: Payload,
+}
+
+/// Where a fragment's payload is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Payload {
+    /// In the image.
+    Image,
+    /// In the caller's memory. The path is done with it when it is done with so many sends; never,
+    /// if it refused.
+    Lent(Option<u32>),
+    /// With the peer, and not here any more.
+    Arrived,
+}
+
+/// A fragment that lies in the image and is to be written to the peer.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::rdma) struct Ready {
+    /// Where it lies, and how long it is with its header.
+    pub(in crate::rdma) at: usize,
+    pub(in crate::rdma) bytes: usize,
+    pub(in crate::rdma) number: Number,
+    /// Where the peer wants its payload, and the key to that; else it goes after the header.
+    pub(in crate::rdma) placed: Option<(u64, u32)>,
+}
+
+/// By which way a fragment is to go.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::rdma) struct By {
+    pub(in crate::rdma) path: usize,
+    /// The path's cable, if its device can write where it is invited,
+    pub(in crate::rdma) cable: Option<usize>,
+    /// how many bytes together at most,
+    pub(in crate::rdma) most: Most,
+    /// and without a header.
+    pub(in crate::rdma) bare_most: usize,
+}
+
+/// Where a fragment fits.
+struct Room {
+    skipped: u32,
+    bytes: usize,
+}
+
+impl Outbound {
+    pub(in crate::rdma) fn new(
+        lane: usize,
+        grant: Grant,
+        image: Outbox,
+        rights: Vec<Option<Mr>>,
+    ) -> Self {
+        Self {
+            lane,
+            grant,
+            image,
+            rights,
+            sequence: 0,
+            sent: 0,
+            rtr: Rtr::default(),
+            tag: 0,
+            line: 0,
+            in_flight: VecDeque::with_capacity(RDMA_CELLS),
+            busy: 0,
+            credited: 0,
+            lost: 0,
+            untold: 0,
+            untold_bytes: 0,
+        }
+    }
+
+    /// Takes note of an invitation that lies in that place of the mailbox. The latest counts, in
+    /// whatever order they come.
+    pub(in crate::rdma) fn invite(
+        &mut self,
+        it: Invitation,
+        place: usize,
+    ) -> Result<(), &'static str> {
+        if it.from > self.sent {
+            return Err("an invitation for what comes after bytes that were never sent");
+        }
+        self.rtr.invite(it, place);
+        Ok(())
+    }
+
+    /// Whether the rest of a lent message is kept back, until the receiver says where it wants it
+    /// or the device is done with what is on its way, of which it tells. So that is not for long.
+    pub(in crate::rdma) fn is_kept_back(&self, tag: u32, cable: Option<usize>) -> bool {
+        let is_lent = |it: &Piece| matches!(it.payload, Payload::Lent(_));
+        self.rtr.is_missing(tag, self.sent, cable)
+            && self.untold().any(|it| is_lent(it) && it.ready.placed.is_none())
+    }
+
+    /// Whether nothing of a message was sent, and the peer was asked where it wants it.
+    pub(in crate::rdma) const fn is_asking(&self) -> bool {
+        self.untold_bytes == 0 && self.rtr.is_asking()
+    }
+
+    /// Whether to wait for the answer before such a message is lent: it is on its way if the peer
+    /// is waiting for the message. So not for long, nor if the caller `is_patient` no more.
+    pub(in crate::rdma) fn waits_for_answer(
+        &mut self,
+        tag: u32,
+        cable: Option<usize>,
+        is_patient: bool,
+    ) -> bool {
+        let may_wait = cable.is_some() && self.is_asking();
+        may_wait && self.rtr.waits(tag, self.sent, is_patient)
+    }
+
+    /// All of a lent message is on its way.
+    pub(in crate::rdma) fn end_message(&mut self) {
+        self.rtr.end_message();
+    }
+
+    /// Puts as much of `bytes` (not empty) as fits one fragment into the image, or its header only
+    /// if it `is_lent`. How much that was, and what to write to the peer. It is not accepted before
+    /// `accept` says so.
+    pub(in crate::rdma) fn push(
+        &mut self,
+        tag: u32,
+        bytes: &[u8],
+        by: By,
+        is_lent: bool,
+    ) -> Option<(usize, Ready)> {
+        let wanted = |invited: u64| {
+            let invited = usize::try_from(invited).unwrap_or(usize::MAX);
+            // What is left over must begin where elements do.
+            if bytes.len() <= invited.min(by.most.invited) {
+                bytes.len()
+            } else {
+                whole(invited.min(by.most.invited))
+            }
+        };
+        let invited = self.rtr.target(tag, self.sent, by.cable).filter(|_| is_lent);
+        let invited = invited.map(|it| (wanted(it.bytes), (it.address, it.key)));
+        let (wanted, placed) = match invited.filter(|(bytes, _)| *bytes >= RDMA_LEND_BYTES) {
+            Some((bytes, to)) => (bytes, Some(to)),
+            None => (bytes.len().min(by.most.by_ring), None),
+        };
+        let room = self.room(wanted)?;
+        let begin = if room.skipped > 0 { 0 } else { self.line };
+        let (at, count) = (begin as usize * LINE_BYTES, lines(room.bytes));
+        let mut header = [0; HEADER_BYTES];
+        header[..4].copy_from_slice(&tag.to_le_bytes());
+        let length = u32::try_from(room.bytes).unwrap_or(u32::MAX);
+        header[4..8].copy_from_slice(&length.to_le_bytes());
+        let is_asking = self.rtr.asks(bytes.len(), is_lent);
+        let is_kept_back = is_lent && is_asking && bytes.len() - room.bytes >= RDMA_LEND_BYTES;
+        let flags = [(placed.is_some(), PLACED), (is_asking, AWAITS)];
+        let flags: u32 = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum();
+        header[FLAGS_AT..SEEN_AT].copy_from_slice(&flags.to_le_bytes());
+        header[SEEN_AT..].copy_from_slice(&self.rtr.seen().encode().to_le_bytes());
+        self.image.write(at, &header);
+        if !is_lent {
+            self.image.write(at + payload_at(room.bytes), &bytes[..room.bytes]);
+        }
+        let (lane, sequence) = (self.lane, self.sequence.to_le_bytes()[0]);
+        let ahead = tag.wrapping_sub(self.tag);
+        let ahead = placed.is_none().then_some(ahead);
+        let bare = Bare { lines: count, asks: is_asking, ahead };
+        let is_bare =
+            room.bytes <= by.bare_most && capacity(count) == room.bytes && bare.has_number();
+        let number = if is_bare && self.rtr.has_told(placed.is_some()) {
+            Number::Bare { lane, sequence, bare }
+        } else {
+            self.rtr.tell();
+            Number::Fragment { lane, sequence, lines: count }
+        };
+        self.tag = tag;
+        self.sequence += 1;
+        self.sent += room.bytes as u64;
+        self.line = (begin + count) % RING_LINES;
+        self.busy += room.skipped + count;
+        let ready = Ready { at, bytes: payload_at(room.bytes) + room.bytes, number, placed };
+        self.rtr.note(is_kept_back, placed.is_some());
+        let (lines, bytes) = (room.skipped + count, room.bytes);
+        let payload = if is_lent { Payload::Lent(None) } else { Payload::Image };
+        self.in_flight.push_back(Piece { lines, bytes, ready, path: Some(by.path), payload });
+        self.untold_bytes += bytes;
+        Some((bytes, ready))
+    }
+
+    /// The last fragment is lent, and its path will be done with it when it is done with so many
+    /// sends.
+    pub(in crate::rdma) fn lent(&mut self, posted: u32) {
+        if let Some(Piece { payload, .. }) = self.in_flight.back_mut() {
+            *payload = Payload::Lent(Some(posted));
+        }
+    }
+
+    /// Bytes that can be told to be accepted and were not, from the front of what was pushed.
+    pub(in crate::rdma) fn accept(&mut self) -> usize {
+        if self.untold_bytes == 0 {
+            return 0;
+        }
+        let is_done = |piece: &&Piece| !matches!(piece.payload, Payload::Lent(_));
+        let waiting = self.untold().skip_while(is_done);
+        let (fragments, left) =
+            waiting.fold((0, 0), |(count, bytes), piece| (count + 1, bytes + piece.bytes));
+        self.untold = self.sequence - fragments;
+        std::mem::replace(&mut self.untold_bytes, left) - left
+    }
+
+    /// Nobody is told any more what is accepted.
+    pub(in crate::rdma) const fn give_up(&mut self) {
+        (self.untold, self.untold_bytes) = (self.sequence, 0);
+    }
+
+    /// Bytes that were pushed, and are not yet told to be accepted.
+    pub(in crate::rdma) const fn untold_bytes(&self) -> usize {
+        self.untold_bytes
+    }
+
+    /// Fragments in flight from the first untold one on.
+    fn untold(&self) -> impl Iterator<Item = &Piece> {
+        let first = self.sequence - self.in_flight.len() as u64;
+        let told = usize::try_from(self.untold.saturating_sub(first)).unwrap_or(usize::MAX);
+        self.in_flight.iter().skip(told)
+    }
+
+    /// Paths that may be reading the caller's memory.
+    pub(in crate::rdma) fn borrowers(&self) -> impl Iterator<Item = usize> {
+        let lent = self.untold().filter(|piece| matches!(piece.payload, Payload::Lent(Some(_))));
+        lent.filter_map(|piece| piece.path)
+    }
+
+    /// A path is done with so many sends in all.
+    pub(in crate::rdma) fn done(&mut self, path: usize, done: u32) {
+        if self.untold_bytes == 0 {
+            return;
+        }
+        for piece in self.in_flight.iter_mut().filter(|piece| piece.path == Some(path)) {
+            if let Payload::Lent(Some(posted)) = piece.payload
+                && done.wrapping_sub(posted) < u32::MAX / 2
+            {
+                piece.payload = Payload::Arrived;
+            }
+        }
+    }
+
+    /// The peer wants nothing more.
+    pub(in crate::rdma) fn all_arrived(&mut self) {
+        for piece in &mut self.in_flight {
+            if matches!(piece.payload, Payload::Lent(_)) {
+                piece.payload = Payload::Arrived;
+            }
+        }
+    }
+
+    /// Where a payload of `wanted` bytes fits, or some of it.
+    fn room(&self, wanted: usize) -> Option<Room> {
+        if self.in_flight.len() >= RDMA_CELLS {
+            return None;
+        }
+        let (free, to_end) = (RING_LINES - self.busy, RING_LINES - self.line);
+        let fit = |room: u32| match room {
+            _ if lines(wanted) <= room => Some(wanted),
+            SPLINTER_LINES.. => Some(capacity(room)),
+            _ => None,
+        };
+        if let Some(bytes) = fit(free.min(to_end)) {
+            return Some(Room { skipped: 0, bytes });
+        }
+        let bytes = fit(free.checked_sub(to_end)?)?;
+        Some(Room { skipped: to_end, bytes })
+    }
+
+    /// Whether the ring holds `LINK_BYTES_MIN` bytes that the peer has not even begun to consume,
+    /// however late it says what it is done with. Tiny messages can use up the fragments before.
+    pub(in crate::rdma) fn promise_is_kept(&self) -> bool {
+        let (mut fragments, mut lines, mut surely) = (0, 0, 0);
+        for piece in &self.in_flight {
+            // What it may be done with and not have said, and what it may have begun.
+            let is_unsure = fragments < CREDIT_FRAGMENTS && lines < CREDIT_LINES;
+            if !is_unsure {
+                surely += piece.bytes;
+            }
+            fragments += 1;
+            lines += piece.lines;
+        }
+        surely >= LINK_BYTES_MIN
+    }
+
+    /// Takes the peer's word that it is done with so many lines in all, modulo `LAPS_LINES`.
+    pub(in crate::rdma) fn credit(&mut self, total: u32) -> Result<(), &'static str> {
+        let [a, b, c, d, ..] = self.credited.to_le_bytes();
+        let lines = total.wrapping_sub(u32::from_le_bytes([a, b, c, d])) % LAPS_LINES;
+        // Or else it was overtaken by a later one.
+        let lines = if lines > LAPS_LINES / 2 { 0 } else { lines };
+        self.credit_to(self.credited + u64::from(lines))
+    }
+
+    /// Likewise, without end.
+    pub(in crate::rdma) fn credit_to(&mut self, total: u64) -> Result<(), &'static str> {
+        let mut lines = total.saturating_sub(self.credited);
+        self.credited += lines;
+        while lines > 0 {
+            match self.in_flight.pop_front() {
+                Some(piece) if u64::from(piece.lines) <= lines => {
+                    lines -= u64::from(piece.lines);
+                    self.busy -= piece.lines;
+                    self.lost -= usize::from(piece.path.is_none());
+                }
+                _ => return Err("credit for what was never sent"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what was lent and went down with its path from `bytes`, which is all that is untold,
+    /// into the image.
+    pub(in crate::rdma) fn take_back(&mut self, bytes: &[u8]) {
+        if self.lost == 0 || self.untold_bytes == 0 {
+            return;
+        }
+        // Those that are no longer in flight are at the front.
+        let in_flight: usize = self.untold().map(|piece| piece.bytes).sum();
+        let mut at = self.untold_bytes - in_flight;
+        let first = self.in_flight.len() - self.untold().count();
+        for piece in self.in_flight.iter_mut().skip(first) {
+            let payload = bytes.get(at..at + piece.bytes);
+            at += piece.bytes;
+            if piece.path.is_none()
+                && let (Payload::Lent(_), Some(payload)) = (piece.payload, payload)
+            {
+                self.image.write(piece.ready.at + payload_at(piece.bytes), payload);
+                piece.payload = Payload::Image;
+            }
+        }
+    }
+
+    /// Takes the peer's word on what has arrived of all that took `path`, which is gone.
+    pub(in crate::rdma) fn lose(&mut self, path: usize, heard: Heard) -> Result<(), &'static str> {
+        if heard.next > self.sequence {
+            return Err("fragments have arrived that were never sent");
+        }
+        let first = self.sequence - self.in_flight.len() as u64;
+        for (piece, at) in self.in_flight.iter_mut().zip(first..) {
+            let has_arrived = match at.checked_sub(heard.next) {
+                None => true,
+                Some(ahead) => ahead < 64 && heard.early >> ahead & 1 != 0,
+            };
+            if piece.path != Some(path) {
+                continue;
+            }
+            match (has_arrived, piece.payload) {
+                (true, Payload::Lent(_)) => piece.payload = Payload::Arrived,
+                (true, _) => {}
+                (false, Payload::Arrived) => {
+                    return Err("fragments have not arrived of which its device said so");
+                }
+                (false, _) => {
+                    piece.path = None;
+                    self.lost += 1;
+                    // Whichever way it goes now, the image has its header.
+                    piece.ready.number = piece.ready.number.with_header();
+                    if piece.ready.placed.take().is_some() {
+                        // Its own room in the ring is surely there. It does not ask any more.
+                        self.rtr.unask();
+                        self.image.write(piece.ready.at + FLAGS_AT, &[0]);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it matters what has arrived by `path`.
+    pub(in crate::rdma) fn waits_for(&self, path: usize) -> bool {
+        self.in_flight.iter().any(|piece| piece.path == Some(path))
+    }
+
+    /// A fragment in the image that must be written again, and its place among those in flight.
+    pub(in crate::rdma) fn lost(&self) -> Option<(usize, Ready)> {
+        if self.lost == 0 {
+            return None;
+        }
+        let is_lost = |it: &Piece| it.path.is_none() && it.payload == Payload::Image;
+        let place = self.in_flight.iter().position(is_lost)?;
+        Some((place, self.in_flight[place].ready))
+    }
+
+    /// It is on its way again.
+    pub(in crate::rdma) fn repeated(&mut self, place: usize, path: usize) {
+        self.in_flight[place].path = Some(path);
+        self.lost -= 1;
+    }
+
+    /// Fragments that there ever were.
+    pub(in crate::rdma) const fn fragments(&self) -> u64 {
+        self.sequence
+    }
+
+    pub(in crate::rdma) fn right(&self, cable: usize) -> Option<&Mr> {
+        self.rights[cable].as_ref()
+    }
+
+    /// What a device reads.
+    pub(in crate::rdma) fn image(&self, at: usize, bytes: usize) -> &[u8] {
+        self.image.lend(at..at + bytes)
+    }
+
+    /// Where byte `at` of the ring is for the peer, and the key to it.
+    pub(in crate::rdma) fn target(&self, cable: usize, at: usize) -> (u64, u32) {
+        debug_assert!(at < RDMA_RING_BYTES);
+        (self.grant.address.wrapping_add(at as u64), self.grant.keys[cable])
+    }
+}
+
+/// So many bytes, less what does not fill a line.
+const fn whole(bytes: usize) -> usize {
+    bytes - bytes % LINE_BYTES
+}

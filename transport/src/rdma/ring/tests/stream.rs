@@ -1,0 +1,334 @@
+//! A stream by paths that overtake each other, and are lost with their fragments.
+
+use std::collections::VecDeque;
+
+use ringfold_types::limits::{RAILS_MAX, RDMA_LEND_BYTES, RDMA_PIECE_BYTES};
+
+use super::{by, halves};
+use crate::rdma::message::Grant;
+use crate::rdma::ring::geometry::{LINE_BYTES, Number, RING_LINES, lap};
+use crate::rdma::ring::inbound::Inbound;
+use crate::rdma::ring::invitation::Invitation;
+use crate::rdma::ring::outbound::{By, Outbound, Ready};
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((z ^ (z >> 31)) % bound as u64).unwrap()
+    }
+}
+
+/// What is under way from one half to the other: by path, in order.
+#[derive(Default)]
+struct Paths {
+    fragments: [VecDeque<Fragment>; PATHS],
+    is_dead: [bool; PATHS],
+    credits: Vec<u32>,
+    /// Each by its path, with its place and credit.
+    invitations: Vec<(usize, Invitation, usize, u32)>,
+    /// Sends posted, and those of which a completion is on its way.
+    posted: [u32; PATHS],
+    done: VecDeque<(usize, u32)>,
+}
+
+/// With the place of its payload in the stream, if that is lent, and the number of the send.
+#[derive(Clone, Copy)]
+struct Fragment(Ready, Option<(usize, u32)>);
+
+const PATHS: usize = 3;
+
+impl Paths {
+    /// A path that lives.
+    fn any(&self, random: &mut Random) -> usize {
+        let alive: Vec<_> = (0..PATHS).filter(|path| !self.is_dead[*path]).collect();
+        alive[random.below(alive.len())]
+    }
+
+    /// Brings the first fragment of a path to the other end, from the image or the `caller`'s
+    /// memory.
+    fn arrive(&mut self, path: usize, from: &Outbound, caller: &Caller, to: &mut Receiver) {
+        let Some(Fragment(ready, lent)) = self.fragments[path].pop_front() else { return };
+        let payload = match lent {
+            _ if ready.bytes <= LINE_BYTES => &[][..],
+            Some((at, _)) => caller.read(at, ready.bytes - LINE_BYTES),
+            None => from.image(ready.at + LINE_BYTES, ready.bytes - LINE_BYTES),
+        };
+        let header = from.image(ready.at, LINE_BYTES.min(ready.bytes));
+        match ready.placed {
+            Some((address, key)) => to.place(address, key, payload),
+            None => to.inbound.load(ready.at + header.len(), payload),
+        }
+        if let Some((_, posted)) = lent {
+            self.done.push_back((path, posted));
+        }
+        match ready.number {
+            Number::Fragment { lane: 0, sequence, lines } => {
+                to.inbound.load(ready.at, header);
+                to.inbound.arrive(sequence, lines).unwrap();
+            }
+            Number::Bare { lane: 0, sequence, bare } => {
+                to.bare[usize::from(ready.placed.is_some())] += 1;
+                to.inbound.arrive_bare(sequence, bare).unwrap();
+            }
+            number => panic!("{number:?}"),
+        }
+    }
+
+    /// A path dies. Some of what is under way by it arrives before; the rest, and a credit, never.
+    /// How many fragments were to be written where they were invited.
+    fn lose_one(
+        &mut self,
+        random: &mut Random,
+        outbound: &mut Outbound,
+        caller: &Caller,
+        receiver: &mut Receiver,
+    ) -> usize {
+        let path = self.any(random);
+        for _ in 0..random.below(3) {
+            self.arrive(path, outbound, caller, receiver);
+        }
+        self.is_dead[path] = true;
+        let lost = std::mem::take(&mut self.fragments[path]);
+        self.done.retain(|(it, _)| *it != path);
+        self.invitations.retain(|(it, ..)| *it != path);
+        self.credits.pop();
+        receiver.inbound.repeat();
+        receiver.inbound.forget(path);
+        outbound.lose(path, receiver.inbound.state()).unwrap();
+        lost.iter().filter(|it| it.0.placed.is_some()).count()
+    }
+}
+
+/// Who sends a stream, a message at a time.
+#[derive(Default)]
+struct Caller {
+    /// Of the stream, where the message begins of which it is not told that all is accepted.
+    begin: usize,
+    message: Vec<u8>,
+    accepted: usize,
+}
+
+impl Caller {
+    fn rest(&self) -> &[u8] {
+        &self.message[self.accepted..]
+    }
+
+    /// Takes back so many bytes, and uses them for something else at once.
+    fn accept(&mut self, bytes: usize) {
+        let accepted = self.accepted + bytes;
+        self.message[self.accepted..accepted].fill(0x5a);
+        self.accepted = accepted;
+    }
+
+    /// Begins the next message, or goes on with this one as far as a fragment goes, which may be
+    /// lent.
+    fn send(&mut self, random: &mut Random, outbound: &mut Outbound, paths: &mut Paths) {
+        if self.rest().is_empty() {
+            let wanted = match random.below(4) {
+                0 => 1 + random.below(80),
+                1 => 1 + random.below(5000),
+                2 => LINE_BYTES * (1 + random.below(4 * RING_LINES as usize / 16)),
+                _ => 1 + random.below(4 * RDMA_PIECE_BYTES),
+            };
+            let begin = self.begin + self.message.len();
+            let message = (begin..BYTES.min(begin + wanted)).map(byte).collect();
+            *self = Self { begin, message, accepted: 0 };
+        }
+        self.accept(outbound.accept());
+        outbound.take_back(self.rest());
+        let bytes = &self.rest()[outbound.untold_bytes()..];
+        let at = self.begin + self.message.len() - bytes.len();
+        let is_lent = bytes.len() > 80 && random.below(2) == 0;
+        // It is better to heed that, but need not be.
+        if is_lent && outbound.is_kept_back(7, Some(0)) && random.below(4) > 0 {
+            return;
+        }
+        let path = paths.any(random);
+        let by = By { bare_most: [0, 8192, usize::MAX][random.below(3)], ..by(path) };
+        if !bytes.is_empty()
+            && let Some((taken, ready)) = outbound.push(7, bytes, by, is_lent)
+        {
+            assert!(taken == bytes.len() || taken.is_multiple_of(16), "{taken}");
+            paths.posted[path] = paths.posted[path].wrapping_add(1);
+            let lent = is_lent.then_some((at, paths.posted[path]));
+            if let Some((_, posted)) = lent {
+                outbound.lent(posted);
+            }
+            paths.fragments[path].push_back(Fragment(ready, lent));
+        }
+        self.accept(outbound.accept());
+    }
+
+    fn read(&self, at: usize, bytes: usize) -> &[u8] {
+        &self.message[at - self.begin..][..bytes]
+    }
+}
+
+/// Who receives it, sometimes where it lies in the ring, and sometimes into memory, of which each
+/// byte is a byte of the stream.
+struct Receiver {
+    inbound: Inbound,
+    memory: Vec<u8>,
+    arrived: usize,
+    /// Up to where the peer was invited to write.
+    invited: usize,
+    placed: usize,
+    /// Fragments without a header, in the ring and elsewhere.
+    bare: [usize; 2],
+}
+
+/// What lies in memory that nothing may be written to.
+const BLANK: u8 = 0xee;
+const KEY: u32 = 9;
+
+impl Receiver {
+    fn new(inbound: Inbound) -> Self {
+        Self {
+            inbound,
+            memory: vec![BLANK; BYTES],
+            arrived: 0,
+            invited: 0,
+            placed: 0,
+            bare: [0; 2],
+        }
+    }
+
+    /// As the peer's device does.
+    fn place(&mut self, address: u64, key: u32, payload: &[u8]) {
+        let at = usize::try_from(address).unwrap() - self.memory.as_ptr().addr();
+        assert!(key == KEY && at >= self.arrived && at + payload.len() <= self.invited, "{at}");
+        self.memory[at..at + payload.len()].copy_from_slice(payload);
+        self.placed += payload.len();
+    }
+
+    fn invite(&mut self, random: &mut Random, paths: &mut Paths) {
+        let left = BYTES - self.arrived;
+        if self.inbound.may_invite() && left >= RDMA_LEND_BYTES {
+            let bytes = left.min(RDMA_LEND_BYTES + random.below(2_000_000));
+            let address = self.memory[self.arrived..].as_ptr().addr() as u64;
+            let (to, path) = (Grant { address, keys: [KEY; RAILS_MAX] }, paths.any(random));
+            let (it, place) = self.inbound.invite(7, bytes, to, path).unwrap();
+            paths.invitations.push((path, it, place, lap(self.inbound.total())));
+            self.inbound.said();
+            self.invited = self.arrived + bytes;
+        }
+    }
+
+    /// Takes what is there, or some of it.
+    fn consume(&mut self, random: &mut Random) {
+        let end = if self.arrived < self.invited { self.invited } else { BYTES };
+        let some = |random: &mut Random, all: usize| match random.below(2) {
+            0 => all,
+            _ => 1 + random.below(all),
+        };
+        let dst = &self.memory[self.arrived..end];
+        let length = if let Some((_, placed)) = self.inbound.placed(7, dst).unwrap() {
+            let length = some(random, placed);
+            assert!((0..length).all(|at| dst[at] == byte(self.arrived + at)), "{}", self.arrived);
+            length
+        } else if let Some(front) = self.inbound.front().unwrap() {
+            let length = some(random, front.bytes.len().min(dst.len()));
+            let is_right = |at: usize| front.bytes[at] == byte(self.arrived + at);
+            assert!((0..length).all(is_right), "{}", self.arrived);
+            length
+        } else {
+            return;
+        };
+        self.inbound.consume(length);
+        self.memory[self.arrived..self.arrived + length].fill(BLANK);
+        self.arrived += length;
+    }
+}
+
+fn byte(at: usize) -> u8 {
+    (at.wrapping_mul(0x9e37_79b9) >> 13).to_le_bytes()[0]
+}
+
+const BYTES: usize = 6_000_000;
+
+/// Everything arrives once and in order, whichever path overtakes which, and whichever is lost
+/// with what it carried; credits may be lost, late, or told again, and invitations lost or late.
+/// What is lent is read until its acceptance is told, and never again; what is invited is written
+/// until it has arrived, and never again.
+#[test]
+fn a_stream_survives_its_paths() {
+    // Bytes that were written where they were invited, and fragments that were to be, but went
+    // down with their path.
+    let (mut placed, mut bare, mut lost_placed) = (0, [0; 2], 0);
+    for seed in 0..40 {
+        let mut random = Random(seed as u64);
+        println!("seed {seed}");
+        let (mut outbound, inbound) = halves();
+        let mut receiver = Receiver::new(inbound);
+        let mut paths = Paths::default();
+        let mut caller = Caller::default();
+        // Bytes whose acceptance a completion brought, rather than credit.
+        let (mut told, mut turns) = (0, 0);
+        while receiver.arrived < BYTES {
+            turns += 1;
+            assert!(turns < 10_000_000, "nothing moves after {} bytes", receiver.arrived);
+            match random.below(100) {
+                // Who is far ahead has no use for invitations.
+                0..40 if seed % 2 == 0 || random.below(20) == 0 => {
+                    caller.send(&mut random, &mut outbound, &mut paths);
+                }
+                40..66 if seed % 2 == 0 || random.below(6) == 0 => {
+                    paths.arrive(random.below(PATHS), &outbound, &caller, &mut receiver);
+                }
+                66..68 => receiver.invite(&mut random, &mut paths),
+                68..70 if !paths.invitations.is_empty() => {
+                    let at = random.below(paths.invitations.len());
+                    let (_, invitation, place, total) = paths.invitations.swap_remove(at);
+                    outbound.credit(total).unwrap();
+                    outbound.invite(invitation, place).unwrap();
+                }
+                70..75 => {
+                    if let Some((path, posted)) = paths.done.pop_front() {
+                        let before = outbound.untold_bytes();
+                        outbound.done(path, posted);
+                        caller.accept(outbound.accept());
+                        told += before - outbound.untold_bytes();
+                    }
+                }
+                75..90 => {
+                    receiver.consume(&mut random);
+                    let inbound = &mut receiver.inbound;
+                    if inbound.owes() {
+                        paths.credits.push(lap(inbound.total()));
+                        inbound.said();
+                    }
+                }
+                90..99 if !paths.credits.is_empty() => {
+                    let at = random.below(paths.credits.len());
+                    outbound.credit(paths.credits.swap_remove(at)).unwrap();
+                }
+                99 if paths.is_dead.iter().filter(|dead| !**dead).count() > 1 => {
+                    lost_placed +=
+                        paths.lose_one(&mut random, &mut outbound, &caller, &mut receiver);
+                }
+                // Another one takes its place: the sender counts on, as with new numbers.
+                99 => paths.is_dead = [false; PATHS],
+                _ => {}
+            }
+            while let Some((place, ready)) = outbound.lost() {
+                assert!(ready.placed.is_none(), "again by the ring, as it lies in the image");
+                let Number::Fragment { .. } = ready.number else { panic!("{ready:?}") };
+                let path = paths.any(&mut random);
+                outbound.repeated(place, path);
+                paths.fragments[path].push_back(Fragment(ready, None));
+            }
+        }
+        assert!(receiver.inbound.front().unwrap().is_none() && told > 0, "{told}");
+        placed += receiver.placed;
+        bare = [0, 1].map(|at| bare[at] + receiver.bare[at]);
+        assert!(receiver.memory.iter().all(|byte| *byte == BLANK), "written after it arrived");
+    }
+    assert!(placed > BYTES && lost_placed > 10, "{placed} {lost_placed}");
+    assert!(bare.iter().all(|it| *it > 40), "{bare:?}");
+}
