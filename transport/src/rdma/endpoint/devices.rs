@@ -4,7 +4,7 @@ use std::io;
 
 use ringfold_types::limits::RDMA_IDLE_BYTES;
 
-use super::Config;
+use super::config::Config;
 use crate::rdma::budget::Budget;
 use crate::rdma::peer::Own;
 use crate::rdma::rail::{Rail, Rails};
