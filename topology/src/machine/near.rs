@@ -156,7 +156,7 @@ mod tests {
                 let device = PciDevice { address, parent, class, node, ..PciDevice::default() };
                 machine.devices.push(device);
             };
-            // Root port, switch, two ports of it, and what is below each of them.
+            // Root port, switch, two ports of it, and the device below each of them.
             for (bridge, above) in [(0, None), (1, Some(0)), (2, Some(1)), (3, Some(1))] {
                 add(bridge, above, 0x06_0400);
             }
