@@ -30,6 +30,7 @@ pub mod check;
 pub mod chunk;
 pub mod cost;
 pub mod crossing;
+mod flat;
 mod pattern;
 mod plan;
 mod printed;

@@ -1,5 +1,5 @@
-//! Stages as algorithms use them: their room and the places in it, and the words by which ranks tell
-//! each other how far they are.
+//! Stages as algorithms use them: their room and the places in it, and the words by which ranks
+//! tell each other how far they are.
 
 use alloc::vec::Vec;
 

@@ -10,19 +10,8 @@ use crate::imports::targets;
 use crate::modules::{Modules, Use};
 use crate::tree::Tree;
 
-/// Crates that still have cycles. May only shrink. `all_cycles` prints what is left there.
-const CYCLIC: &[&str] = &["collectives", "transport", "crates/ringfold"];
-
 pub(crate) fn offences(metadata: &Value, tree: &Tree) -> Vec<Offence> {
-    let mut offences = Vec::new();
-    for (folder, found) in found(metadata, tree) {
-        match (found.is_empty(), CYCLIC.contains(&folder.as_str())) {
-            (true, true) => offences.push(format!("{folder}: no cycle; remove it from CYCLIC")),
-            (false, false) => offences.extend(found),
-            _ => (),
-        }
-    }
-    offences
+    found(metadata, tree).into_iter().flat_map(|(_, cycles)| cycles).collect()
 }
 
 /// The cycles of every crate, by its folder.
@@ -113,14 +102,5 @@ mod tests {
         let [a, b, c, d] = &files;
         let root = ("lib.rs", "mod a; mod b; mod c; mod d;");
         assert_eq!(of(&[root, ("a.rs", a), ("b.rs", b), ("c.rs", c), ("d.rs", d)]).len(), 2);
-    }
-
-    /// Prints the cycles of all crates, also of those in `CYCLIC`.
-    #[test]
-    #[ignore = "for a look at crates that are still cyclic"]
-    fn all_cycles() {
-        for (folder, cycles) in found(&crate::imports::metadata(), &Tree::read()) {
-            println!("{folder}: {} cycles\n{}", cycles.len(), cycles.join("\n"));
-        }
     }
 }

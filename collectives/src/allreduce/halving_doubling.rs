@@ -16,10 +16,10 @@ use alloc::boxed::Box;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use super::flat::{Flat, Reducer, Seat};
 use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::{blocks_of, chunks};
 use crate::crossing::Messages;
+use crate::flat::{Flat, Reducer, Seat};
 use crate::pattern::hypercube::{Cube, Role, is_lower, neighbour};
 use crate::schedule::{Builder, Form, Schedule, Source};
 

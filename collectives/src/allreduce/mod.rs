@@ -3,7 +3,6 @@
 //! ranks have the same bits.
 
 mod double_tree;
-mod flat;
 mod halving_doubling;
 mod hierarchical;
 mod one_shot;

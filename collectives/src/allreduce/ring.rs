@@ -15,10 +15,10 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use super::flat::{Flat, Reducer, Seat};
 use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::{block, blocks_of, chunks, part};
 use crate::crossing::Messages;
+use crate::flat::{Flat, Reducer, Seat};
 use crate::pattern::ring;
 use crate::schedule::{Builder, Form, Schedule, Source};
 

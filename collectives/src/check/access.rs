@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use ringfold_types::limits::{STAGE_BYTES, STAGE_HALF_BYTES};
 use ringfold_types::{Buffer, Collective, Rank, Slice};
 
-use super::Flaw;
+use super::flaw::Flaw;
 use super::fold::Fold;
 use super::memory::{Ranks, Run, Value};
 use super::races::Race;

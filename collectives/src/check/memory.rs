@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use ringfold_types::{Rank, Slice};
 
-use super::Flaw;
+use super::flaw::Flaw;
 use super::fold::Fold;
 
 /// A set of ranks.

@@ -2,7 +2,7 @@
 
 use ringfold_types::{Collective, Rank};
 
-use super::Flaw;
+use super::flaw::Flaw;
 use super::fold::Fold;
 use super::memory::{Ranks, Value};
 use super::world::World;

@@ -7,12 +7,11 @@
 
 use alloc::vec::Vec;
 
+use ringfold_types::Rank;
 use ringfold_types::limits::TELLS_MAX;
-use ringfold_types::{Buffer, Rank, Slice};
 
-use super::Flaw;
+use super::flaw::Flaw;
 use super::races::Clock;
-use super::world::World;
 
 /// Tells that others may not have heard yet when a call ends.
 const LEFT: usize = TELLS_MAX / 2;
@@ -77,45 +76,27 @@ impl Tells {
         }
         Ok(())
     }
-}
 
-impl World<'_> {
-    pub(super) fn tell(&mut self, index: usize, lane: usize) -> Result<usize, Flaw> {
-        let flaw = Flaw::Tell { rank: Rank::at(index) };
-        let (Some(races), Some(tells)) = (&mut self.races, &mut self.tells) else {
-            return Err(flaw);
-        };
-        if self.schedules[index].lanes().len() > 1 {
-            return Err(flaw);
-        }
-        let teller = &mut tells.tellers[index];
-        let (clock, depth) = (races.tell((index, lane)), self.nodes[index].depth[lane] + 1);
+    /// A rank signals. `clock` is what its lane knows, and `depth` the length of the chain to this
+    /// signal.
+    pub(super) fn tell(&mut self, index: usize, clock: Clock, depth: usize) -> Result<(), Flaw> {
+        let teller = &mut self.tellers[index];
         teller.told.push(Told { clock, depth, heard: teller.heard.clone() });
-        if tells.unheard(index) > TELLS_MAX {
-            return Err(flaw);
+        if self.unheard(index) > TELLS_MAX {
+            return Err(Flaw::Tell { rank: Rank::at(index) });
         }
-        self.nodes[index].sent += 1;
-        self.nodes.iter_mut().for_each(|node| node.is_awake = true);
-        Ok(1)
+        Ok(())
     }
 
-    pub(super) fn hear(&mut self, index: usize, lane: usize, from: Rank) -> Result<usize, Flaw> {
-        let (rank, at) = (Rank::at(index), from.index());
-        if at >= self.nodes.len() || from == rank {
-            return Err(Flaw::Bounds { rank, slice: Slice::new(Buffer::Stage, 0, 0) });
-        }
-        let (Some(races), Some(tells)) = (&mut self.races, &mut self.tells) else {
-            return Err(Flaw::Tell { rank });
-        };
-        let next = tells.tellers[index].heard[at];
-        let Some(told) = tells.tellers[at].told.get(next) else { return Ok(0) };
-        races.hear((index, lane), &told.clock);
-        let (depth, known) = (told.depth, told.heard[index]);
-        let node = &mut self.nodes[index];
-        node.depth[lane] = node.depth[lane].max(depth);
-        let hearer = &mut tells.tellers[index];
+    /// The next signal of rank `at` that rank `index` has not heard, if there is one: its clock,
+    /// and the length of the chain to it.
+    pub(super) fn hear(&mut self, index: usize, at: usize) -> Option<(Clock, usize)> {
+        let next = self.tellers[index].heard[at];
+        let told = self.tellers[at].told.get(next)?;
+        let (clock, depth, known) = (Clock::clone(&told.clock), told.depth, told.heard[index]);
+        let hearer = &mut self.tellers[index];
         hearer.heard[at] += 1;
         hearer.known[at] = Some(known);
-        Ok(1)
+        Some((clock, depth))
     }
 }

@@ -5,11 +5,11 @@ use alloc::vec::Vec;
 
 use ringfold_types::{Buffer, Collective, Rank, Slice};
 
+use super::flaw::{Conditions, Flaw};
 use super::memory::{Memory, Ranks, Run, combine, cut, shifted};
 use super::races::Races;
 use super::stream::Stream;
 use super::tells::Tells;
-use super::{Conditions, Flaw};
 use crate::algorithm::Stated;
 use crate::program::{Program, Stores, Target, lower};
 use crate::schedule::{Form, Schedule, Source};
@@ -248,6 +248,35 @@ impl<'s> World<'s> {
         self.write(index, dst, shifted(values, src, dst))
     }
 
+    fn signal(&mut self, index: usize, lane: usize) -> Result<(), Flaw> {
+        let flaw = Flaw::Tell { rank: Rank::at(index) };
+        let (Some(races), Some(tells)) = (&mut self.races, &mut self.tells) else {
+            return Err(flaw);
+        };
+        if self.schedules[index].lanes().len() > 1 {
+            return Err(flaw);
+        }
+        tells.tell(index, races.tell((index, lane)), self.nodes[index].depth[lane] + 1)?;
+        self.nodes[index].sent += 1;
+        self.nodes.iter_mut().for_each(|node| node.is_awake = true);
+        Ok(())
+    }
+
+    fn wait(&mut self, index: usize, lane: usize, from: Rank) -> Result<bool, Flaw> {
+        let (rank, at) = (Rank::at(index), from.index());
+        if at >= self.nodes.len() || from == rank {
+            return Err(Flaw::Bounds { rank, slice: Slice::new(Buffer::Stage, 0, 0) });
+        }
+        let (Some(races), Some(tells)) = (&mut self.races, &mut self.tells) else {
+            return Err(Flaw::Tell { rank });
+        };
+        let Some((clock, depth)) = tells.hear(index, at) else { return Ok(false) };
+        races.hear((index, lane), &clock);
+        let node = &mut self.nodes[index];
+        node.depth[lane] = node.depth[lane].max(depth);
+        Ok(true)
+    }
+
     fn swap(&mut self, index: usize) -> Result<(), Flaw> {
         if self.nodes.len() != 2 {
             return Err(Flaw::Turn { rank: Rank::at(index) });
@@ -450,11 +479,11 @@ impl Ports for PortsOf<'_, '_> {
     }
 
     fn signal(&mut self, lane: usize) -> Result<(), Flaw> {
-        self.world.tell(self.index, lane).map(drop)
+        self.world.signal(self.index, lane)
     }
 
     fn wait(&mut self, lane: usize, from: Rank) -> Result<bool, Flaw> {
-        self.world.hear(self.index, lane, from).map(|heard| heard == 1)
+        self.world.wait(self.index, lane, from)
     }
 
     fn swap(&mut self) -> Result<(), Flaw> {

@@ -126,8 +126,8 @@ impl Bill {
         if layout.hosts() <= 1 {
             return turns + busy.max(of_cpu(work));
         }
-        // Messages take CPU time even if other CPUs are free, and a network may be between the hosts
-        // all the same.
+        // Messages take CPU time even if other CPUs are free, and a network may be between the
+        // hosts all the same.
         let waiting = if one_machine { steps * CONTAINER_PS } else { waiting };
         let waiting = waiting.max(turns);
         waiting + busy + of_cpu(work).max(steps * ACROSS_HOSTS.work_ps[0])

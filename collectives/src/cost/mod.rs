@@ -8,9 +8,9 @@
 //! Where ranks share CPUs, a step waits until the other ranks of a CPU have run, and the work is
 //! that of all ranks, if this is more for each CPU than that of the busiest rank.
 //!
-//! `Algorithm` states steps and elements, and the way in which they move. `traffic` derives a rank's
-//! messages from that, and `bill` prices them by `rates`. Integers only: all ranks must come to the
-//! same result.
+//! `Algorithm` states steps and elements, and the way in which they move. `traffic` derives a
+//! rank's messages from that, and `bill` prices them by `rates`. Integers only: all ranks must come
+//! to the same result.
 
 pub(crate) mod bill;
 pub(crate) mod rates;

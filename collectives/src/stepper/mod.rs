@@ -1,5 +1,5 @@
 //! Runs one rank's program without I/O: a stepper decides which operation is next, and [`Ports`]
-//! perform it. The façade implements them over transports and memory, `check` over symbols.
+//! perform it. The facade implements them over transports and memory, `check` over symbols.
 //!
 //! A lane performs its operations in order, except that a send is only posted: the lane goes on
 //! while the elements leave, and stalls when a later operation would overwrite what has not left.

@@ -1,10 +1,10 @@
 //! Runs the schedules of all ranks on real numbers: two calls in a row, in a random order of
 //! events.
 //!
-//! It shares nothing with `check` but `lower` and the stepper. Chance decides all that may happen at any time:
-//! which lane of which rank moves next, how much of a message a link accepts and a receiver takes,
-//! whether a receiver reads an offer ahead, and how far one rank is in the second call while
-//! another is still in the first.
+//! It shares nothing with `check` but `lower` and the stepper. Chance decides all that may happen
+//! at any time: which lane of which rank moves next, how much of a message a link accepts and a
+//! receiver takes, whether a receiver reads an offer ahead, and how far one rank is in the second
+//! call while another is still in the first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;

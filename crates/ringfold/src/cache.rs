@@ -245,7 +245,8 @@ impl CompiledCall {
         self.program.scratch_len() * self.program.element_bytes(Buffer::Scratch)
     }
 
-    /// Enters the call as number `seq`, in `windows` if it is in some. Returns the tag of its bytes.
+    /// Enters the call as number `seq`, in `windows` if it is in some. Returns the tag of its
+    /// bytes.
     #[inline]
     pub(crate) fn begin(&self, control: &Control, seq: u64, windows: Option<Windows>) -> u32 {
         let seal = match windows {

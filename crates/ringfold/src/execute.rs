@@ -53,8 +53,8 @@ pub(crate) trait Work {
     }
 }
 
-/// Advances `work` to its end, and until all that it sent is on its way. Sleeps while nothing moves,
-/// in the end `timeout` long.
+/// Advances `work` to its end, and until all that it sent is on its way. Sleeps while nothing
+/// moves, in the end `timeout` long.
 ///
 /// # Errors
 /// The job has failed, or the time is up. No peer uses memory of the work any more.

@@ -16,8 +16,9 @@ use crate::buffers::AlignedBytes;
 /// like a slice.
 ///
 /// If all ranks of the communicator share memory, each has the others' buffers mapped, and
-/// [`all_reduce_window`](crate::Communicator::all_reduce_window) works on them directly. It may also serve
-/// as an ordinary buffer of any call. Dropping it unmaps it here and takes nothing from the others.
+/// [`all_reduce_window`](crate::Communicator::all_reduce_window) works on them directly. It may
+/// also serve as an ordinary buffer of any call. Dropping it unmaps it here and takes nothing from
+/// the others.
 pub struct Window<T> {
     pub(crate) store: Store,
     /// Which of its communicator's windows it is,

@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::Call;
 
-use crate::allreduce::flat::Flat;
 use crate::allreduce::{halving_doubling, recursive_doubling, ring};
+use crate::flat::Flat;
 
 /// Bytes that a shard has at least: below that, the messages of one more rank cost a host more than
 /// it spares the others.

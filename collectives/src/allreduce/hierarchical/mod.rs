@@ -19,10 +19,10 @@
 //! Long shards do so piece by piece. To let two pieces take turns, one within the hosts while the
 //! other is between them, gained a quarter at best and lost as much elsewhere, as measured.
 //!
-//! The costs are those of h hosts of k ranks each, with g hosts in each group if groups are a level.
-//! Steps: those of step 3 on h ranks, or on h/g and 2 more; and 2 more. Sent by each rank: 2(k-1)/k
-//! of the buffer to ranks of its host, and 2(g-1)/g of 1/k to ranks of its group. Step 3 sends its
-//! share of 1/k of the buffer, or of 1/gk.
+//! The costs are those of h hosts of k ranks each, with g hosts in each group if groups are a
+//! level. Steps: those of step 3 on h ranks, or on h/g and 2 more; and 2 more. Sent by each rank:
+//! 2(k-1)/k of the buffer to ranks of its host, and 2(g-1)/g of 1/k to ranks of its group. Step 3
+//! sends its share of 1/k of the buffer, or of 1/gk.
 //!
 //! Cho, Finkler and Kung, "BlueConnect: Novel hierarchical all-reduce on multi-tired network for
 //! deep learning", 2019.
@@ -38,11 +38,11 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use super::flat::{Reducer, Seat};
 use super::two_shot::{first_shot, piece_len, second_shot};
 use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::{block, blocks_of, part};
 use crate::crossing::Messages;
+use crate::flat::{Reducer, Seat};
 use crate::schedule::{Builder, Form, Schedule};
 use levels::Levels;
 

@@ -17,8 +17,8 @@ pub(super) fn cheapest(call: &Call, layout: &Layout) -> Levels {
     cheapest.unwrap_or_else(|| Levels::new(call, layout, None, RAILS[0]))
 }
 
-/// The bill between leaf groups, or between hosts, by `levels.rail`, and within groups of two shots.
-/// Only the carriers of shards take part.
+/// The bill between leaf groups, or between hosts, by `levels.rail`, and within groups of two
+/// shots. Only the carriers of shards take part.
 fn between(levels: &Levels, call: &Call, layout: &Layout, chunk: usize) -> Bill {
     let Levels { shards, rail, rail_call, .. } = levels;
     let (is_dense, size) = (layout.crowd().is_dense(), levels.units());

@@ -49,8 +49,8 @@ impl Contact {
     }
 }
 
-/// The contacts by rank, and how many of them need attention. A contact is counted anew after it has
-/// changed.
+/// The contacts by rank, and how many of them need attention. A contact is counted anew after it
+/// has changed.
 #[derive(Debug)]
 pub(super) struct Contacts {
     all: Vec<Option<Box<Contact>>>,
@@ -87,7 +87,7 @@ impl Contacts {
         self.all[rank.index()].as_deref()
     }
 
-    pub(super) fn get_mut(&mut self, rank: Rank) -> Option<&mut Contact> {
+    pub(super) fn contact_mut(&mut self, rank: Rank) -> Option<&mut Contact> {
         self.all[rank.index()].as_deref_mut()
     }
 
@@ -215,7 +215,7 @@ mod tests {
     }
 
     fn peer(contacts: &mut Contacts) -> &mut Peer {
-        &mut contacts.get_mut(PEER).unwrap().peer
+        &mut contacts.contact_mut(PEER).unwrap().peer
     }
 
     #[test]

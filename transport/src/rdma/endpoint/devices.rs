@@ -1,4 +1,5 @@
-//! This rank's devices, the memory and queue pairs that peers may take of them, and callers' memory.
+//! This rank's devices, the memory and queue pairs that peers may take of them, and callers'
+//! memory.
 
 use std::io;
 

@@ -132,7 +132,7 @@ impl Rdma {
         if !self.contacts.has(rank) {
             return;
         }
-        let Some(Contact { peer, .. }) = self.contacts.get_mut(rank) else { return };
+        let Some(Contact { peer, .. }) = self.contacts.contact_mut(rank) else { return };
         let arrived = match (outcome, work) {
             (Outcome::Done, Work::Send(posted)) => return peer.done(path, life, posted, false),
             (Outcome::Answered, Work::Send(posted)) => return peer.done(path, life, posted, true),

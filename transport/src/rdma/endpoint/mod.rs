@@ -129,7 +129,7 @@ impl Rdma {
         while !self.is_by_tcp(rank) {
             // Whoever speaks to us first becomes a contact.
             self.change(rank, |_, _| ());
-            let Some(contact) = self.contacts.get_mut(rank) else { break };
+            let Some(contact) = self.contacts.contact_mut(rank) else { break };
             let outcome = match self.control.listen(rank, contact) {
                 Ok(None) => break,
                 Ok(Some(message)) => self.change(rank, |peer, own| peer.hear(message, own)),
@@ -201,8 +201,8 @@ impl Rdma {
         Ok(moved)
     }
 
-    /// Takes note of a call for one peer, which may have become busy, or has messages to be told. An
-    /// armed caller must not sleep on those.
+    /// Takes note of a call for one peer, which may have become busy, or has messages to be told.
+    /// An armed caller must not sleep on those.
     fn heed_use(&mut self, is_busy: bool, has_messages: bool) {
         self.contacts.busy(is_busy);
         if has_messages && self.waker.is_armed() {
@@ -267,7 +267,7 @@ impl Transport for Rdma {
         if is_asking && is_patient {
             self.drain();
         }
-        let Some(Contact { peer, .. }) = self.contacts.get_mut(rank) else { return Ok(0) };
+        let Some(Contact { peer, .. }) = self.contacts.contact_mut(rank) else { return Ok(0) };
         let mut own = self.devices.own(&self.config);
         let sent = peer.send(lane, tag, bytes, is_patient, &mut own);
         let (is_busy, has_messages) = (!peer.is_flushed(), peer.has_messages());
@@ -288,7 +288,7 @@ impl Transport for Rdma {
         if self.is_by_tcp(link.peer) {
             return self.control.tcp_mut().consume(link, bytes);
         }
-        match self.contacts.get_mut(link.peer) {
+        match self.contacts.contact_mut(link.peer) {
             Some(contact) => {
                 contact.peer.consume(link.lane.index(), bytes);
                 let owes = contact.peer.owes();
@@ -307,7 +307,9 @@ impl Transport for Rdma {
         if self.is_by_tcp(link.peer) {
             return self.control.tcp_mut().recv(link, tag, dst);
         }
-        let Some(Contact { peer, .. }) = self.contacts.get_mut(link.peer) else { return Ok(None) };
+        let Some(Contact { peer, .. }) = self.contacts.contact_mut(link.peer) else {
+            return Ok(None);
+        };
         let mut own = self.devices.own(&self.config);
         let received = peer.recv(link.lane.index(), tag, dst, &mut own);
         let (owes, has_messages) = (peer.owes(), peer.has_messages());

@@ -239,7 +239,7 @@ impl Path {
             retries: settings.retries,
         };
         self.pair.expose();
-        self.pair.get_mut()?.connect(&route, target, self.handshake.sequence())?;
+        self.pair.qp_mut()?.connect(&route, target, self.handshake.sequence())?;
         self.handshake.connected();
         self.prove()?;
         Ok(true)
@@ -250,7 +250,7 @@ impl Path {
         if self.stage() != Stage::Connecting {
             return Ok(());
         }
-        let number = self.pair.get_mut()?.number();
+        let number = self.pair.qp_mut()?.number();
         self.dialer.dial(number, self.handshake.theirs().ticket)
     }
 

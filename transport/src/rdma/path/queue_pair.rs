@@ -72,7 +72,7 @@ impl QueuePair {
         self.qp.as_ref()
     }
 
-    pub(super) fn get_mut(&mut self) -> io::Result<&mut Qp> {
+    pub(super) fn qp_mut(&mut self) -> io::Result<&mut Qp> {
         self.qp.as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
@@ -88,7 +88,7 @@ impl QueuePair {
     /// Posts more receives.
     pub(super) fn post_receives(&mut self, count: usize) -> io::Result<()> {
         let id = self.id;
-        self.get_mut()?.receive(id, count)?;
+        self.qp_mut()?.receive(id, count)?;
         self.receives += count;
         Ok(())
     }

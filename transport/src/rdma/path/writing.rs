@@ -73,7 +73,7 @@ impl Path {
     ) -> io::Result<()> {
         let next = self.sends.next(if lines.len() > LINE_BYTES { 2 } else { 1 }, false);
         let id = self.id.encode(Some(next.number));
-        self.pair.get_mut()?.tell(id, lines, to, number.encode(), next.tells)?;
+        self.pair.qp_mut()?.tell(id, lines, to, number.encode(), next.tells)?;
         self.sends.post(next);
         Ok(())
     }
@@ -84,7 +84,7 @@ impl Path {
         let requests = if is_placed || put.is_some() && self.is_iwarp() { 2 } else { 1 };
         let next = self.sends.next(requests, tells);
         let id = self.id.encode(Some(next.number));
-        self.pair.get_mut()?.put(id, put, number.encode(), next.tells)?;
+        self.pair.qp_mut()?.put(id, put, number.encode(), next.tells)?;
         self.sends.post(next);
         Ok(next.number)
     }
@@ -93,7 +93,7 @@ impl Path {
     pub(super) fn question(&mut self) -> io::Result<()> {
         let next = self.sends.next(1, true);
         let (id, target) = (self.id.encode(Some(next.number)), self.handshake.theirs());
-        self.pair.get_mut()?.ask(id, &target)?;
+        self.pair.qp_mut()?.ask(id, &target)?;
         self.sends.post(next);
         if let Some(watch) = &mut self.watch {
             watch.asked(Instant::now());

@@ -11,8 +11,8 @@ use crate::rdma::registry::Registry;
 use crate::rdma::sys::Pd;
 use crate::rdma::words;
 
-/// A pair of rails, and the domain by which our device reaches memory. Without a domain it cannot be
-/// used.
+/// A pair of rails, and the domain by which our device reaches memory. Without a domain it cannot
+/// be used.
 #[derive(Debug)]
 pub(super) struct Cable {
     rail: usize,

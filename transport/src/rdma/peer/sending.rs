@@ -139,8 +139,8 @@ impl Peer {
         Some(self.routes.cable_of(self.routes.next()?).rail())
     }
 
-    /// Lets the devices that borrow bytes say when they are done: no credit need come for the end of
-    /// a message, nor for a full ring.
+    /// Lets the devices that borrow bytes say when they are done: no credit need come for the end
+    /// of a message, nor for a full ring.
     fn ask_borrowers(&mut self, lane: usize) {
         for path in 0..self.routes.paths().len() {
             let Some(outbound) = self.lanes.outbound(lane) else { return };

@@ -165,7 +165,8 @@ fn tag_as_pointer(tag: u64) -> *mut std::ffi::c_void {
 }
 
 impl Connector {
-    /// Listens at the address of the port that `choose` takes, for a reason. Returns the choice too.
+    /// Listens at the address of the port that `choose` takes, for a reason. Returns the choice
+    /// too.
     ///
     /// # Errors
     /// There is no librdmacm, or no address that can be used.
