@@ -3,11 +3,11 @@
 //! A *schedule* is everything one rank does in one call: per lane a list of steps over slices of
 //! three buffers. It is made from (call, layout, rank, chunk) alone, so every rank makes its own
 //! and they fit together. `lower` turns a schedule into a *program*, which picks fast forms, and a
-//! `Stepper` runs one rank's program without I/O. `check` proves that the programs of all ranks do
-//! what their call promises.
+//! `Stepper` runs one rank's program without I/O. `check` proves that the programs of all ranks keep
+//! the promise of their call.
 //!
 //! * `schedule`: the language; `chunk`: the only place that divides counts;
-//! * `program`: what is executed; `stepper`: execution; `check`: proofs;
+//! * `program`: operations with their fast forms; `stepper`: execution; `check`: proofs;
 //! * `crossing`: what a call moves across each level of a fabric;
 //! * `pattern`: who talks to whom, integers only;
 //! * `allreduce`, `allgather`, `reduce_scatter`, `broadcast`, `reduce`, `barrier`: one file per

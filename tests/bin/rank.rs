@@ -28,7 +28,6 @@
 //! * `abort`: rank 1 gives up from another thread, while it waits for the last rank, which sleeps;
 //! * `forked RANK`: that rank forks a child that tries its communicator, drops it and sleeps; all
 //!   all-reduce again and again until they fail;
-//! * `twice BYTES`: broadcasts so many bytes from rank 0, twice;
 //! * `footprint BYTES`: all-reduces so many bytes once, and says what this process has open, mapped
 //!   and in memory;
 //! * `again TIMES`: makes so many more communicators, each other one before it leaves the last.
@@ -96,10 +95,6 @@ fn run(args: &[String]) -> Result<(), Error> {
         Some("refill") => refill(&mut comm, number(1) / 4, &args[2]),
         Some("abort") => abort(&mut comm),
         Some("forked") => forked(comm, Rank::at(number(1))),
-        Some("twice") => {
-            let mut buffer = vec![0_u8; number(1)];
-            (0..2).try_for_each(|_| comm.broadcast(&mut buffer, Rank(0)))
-        }
         Some(task @ ("half" | "other" | "range")) => differ_in_windows(&mut comm, task),
         Some("differ") => differ(&mut comm, number(1), number(2)),
         Some("part") => part(&mut comm, number(1), Rank::at(number(2))),

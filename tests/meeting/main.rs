@@ -111,30 +111,6 @@ fn ranks_with_different_settings_do_not_begin() {
     }
 }
 
-/// Two ranks of a host try a long broadcast both ways, once for each length, unless they may not.
-#[test]
-fn what_may_be_faster_is_tried_once() {
-    let rank = program::binary("rank");
-    let tried = |bytes: &str, shm_cma: &str| {
-        let mut command = ringrun(2);
-        command.arg(&rank).args(["twice", bytes]).env("RINGFOLD_TRANSPORT", "shm");
-        command.env("RINGFOLD_DEBUG", "INFO").env("RINGFOLD_SHM_CMA", shm_cma);
-        let outcome = Job::start(&mut command).finish(DEADLINE);
-        assert!(outcome.status.success(), "{outcome:?}");
-        if outcome.stderr.contains("cannot be read") {
-            assert!(!needed::skipped("attach", "ranks may not read each other's memory"));
-            return None;
-        }
-        Some(outcome.stderr.matches("100000 bytes and the like by ").count())
-    };
-    if let Some(by_default) = tried("100000", "") {
-        assert_eq!(by_default, 2, "each rank says so");
-        assert_eq!(tried("100000", "1M"), Some(2), "among others");
-        assert_eq!(tried("100000", "0"), Some(0), "never");
-        assert_eq!(tried("1000", ""), Some(0), "too short");
-    }
-}
-
 #[test]
 fn ranks_meet_where_they_are_told() {
     let rank = program::binary("rank");

@@ -1,4 +1,4 @@
-//! Under which conditions schedules are proven, and what can be wrong with them.
+//! The conditions of a proof, and the flaws that it finds.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -16,7 +16,7 @@ pub struct Conditions {
     pub offers: bool,
 }
 
-/// What is wrong with a set of schedules.
+/// A flaw of a set of schedules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Flaw {
@@ -36,14 +36,14 @@ pub enum Flaw {
     Unwritten {
         /// The reader.
         rank: Rank,
-        /// What it read.
+        /// The elements that it read.
         slice: Slice,
     },
     /// An input went into the same result twice.
     Twice {
         /// Where.
         rank: Rank,
-        /// What it was writing.
+        /// The elements that it was writing.
         slice: Slice,
     },
     /// A result was combined with others after it was finished, or elements of different inputs'
@@ -51,7 +51,7 @@ pub enum Flaw {
     Mixed {
         /// Where.
         rank: Rank,
-        /// What it was writing.
+        /// The elements that it was writing.
         slice: Slice,
     },
     /// An element of the output is not what the collective promises.
@@ -87,7 +87,7 @@ pub enum Flaw {
     /// Two ranks, or two lanes, use the same elements, one of them to write, and no message orders
     /// that.
     Race {
-        /// Who came second here.
+        /// The rank that came second here.
         rank: Rank,
         /// Whose memory it is. That rank, if it is its user who came second, after the call.
         of: Rank,
@@ -97,7 +97,7 @@ pub enum Flaw {
     /// Of two ranks one lets the halves of its stage change places, or trades it, and the other
     /// does not; or there are not two who trade.
     Turn {
-        /// Who differs from rank 0, or would trade.
+        /// The rank that differs from rank 0, or would trade.
         rank: Rank,
     },
     /// A rank tells where nobody reaches into another's memory, or in one of several lanes, or
@@ -113,7 +113,7 @@ pub enum Flaw {
     Token {
         /// The sender.
         rank: Rank,
-        /// What it sends.
+        /// The elements that it sends.
         slice: Slice,
     },
 }

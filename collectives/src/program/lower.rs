@@ -33,7 +33,7 @@ const BACKWARD_BYTES: usize = 4096;
 /// Bytes of such a piece.
 const PIECE_BYTES: usize = 20 * LINE_BYTES;
 
-/// What a program is made for, besides its schedule.
+/// The conditions that a program is made for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Target {
     /// Whether input and output are the same memory.
@@ -68,7 +68,7 @@ struct Lowering<'s> {
     target: Target,
     /// Those of the schedule, and then those of operations that are not its own.
     sources: Vec<Source>,
-    /// How what comes from other ranks' memory is stored, and what comes as messages.
+    /// How elements of other ranks' memory are stored, and elements that come as messages.
     taken: Stores,
     received: Stores,
 }

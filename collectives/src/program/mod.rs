@@ -122,7 +122,7 @@ pub enum Op {
     Swap,
 }
 
-/// What one rank does in one call, made by [`lower`].
+/// The operations of one rank in one call, made by [`lower`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Program {
     call: Call,

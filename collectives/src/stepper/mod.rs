@@ -145,7 +145,7 @@ pub struct Reduction<'p> {
     pub in_lines: bool,
 }
 
-/// What a call to `advance` achieved.
+/// The achievement of a call to `advance`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Something moved, and more may be possible at once.

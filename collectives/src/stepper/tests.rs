@@ -30,7 +30,7 @@ fn started(program: &Program) -> Stepper {
     stepper
 }
 
-/// What a stepper asked for.
+/// One request of a stepper.
 #[derive(Clone, Debug, PartialEq)]
 enum Asked {
     Exchange(Rank),
@@ -110,7 +110,7 @@ impl<A: Fn(&Asked) -> usize> Ports for Hands<A> {
     }
 }
 
-/// Advances as far as `answer` allows; what was asked.
+/// Advances as far as `answer` allows, and returns all requests.
 fn advance(
     stepper: &mut Stepper,
     program: &Program,

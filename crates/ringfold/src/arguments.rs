@@ -6,13 +6,13 @@ use ringfold_types::{Call, Collective, Rank, ReduceOp};
 use crate::buffers::Shape;
 use crate::error::Error;
 
-/// The call of `rank` of `size`, with what has no meaning left out.
+/// The call of `rank` of `size`, without the parts that have no meaning for its collective.
 ///
 /// # Errors
 /// The parts of the call, or its buffers, do not fit each other.
 pub(crate) fn valid(call: &Call, shape: Shape, size: usize, rank: Rank) -> Result<Call, Error> {
     let Call { collective, count, data_type, .. } = *call;
-    // What has no meaning must not make a difference.
+    // Parts without a meaning must not make a difference.
     let op = if collective.reduces() { call.op } else { ReduceOp::Sum };
     let root = if collective.has_root() { call.root } else { Rank(0) };
     let call = Call { op, root, ..*call };

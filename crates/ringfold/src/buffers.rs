@@ -414,7 +414,7 @@ enum Area<'m> {
     Shared(&'m mut OwnPart),
 }
 
-/// What is left of a region.
+/// The rest of a region.
 enum Part<'m> {
     None,
     Bytes(&'m [u8]),

@@ -43,7 +43,7 @@ pub(crate) enum Memory {
     Windows { shared: bool },
 }
 
-/// A call as its caller made it: what tells it from others before it is checked.
+/// A call as its caller made it, before it is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) call: Call,
@@ -93,6 +93,8 @@ pub(crate) struct CompiledCall {
     /// Whether the call passes through staging buffers. True even if this rank's own operations do
     /// not.
     pub(crate) is_staged: bool,
+    /// Whether receivers copy messages from their senders' memory.
+    pub(crate) is_rendezvous: bool,
     /// The call in the log, with the algorithm's number among those of its collective.
     name: CallName,
     /// The value on which ranks must agree besides the number of the call.
@@ -227,13 +229,14 @@ impl ScheduleCache {
             kernel: Kernel::new(call.data_type, call.op, layout.size()),
             in_windows: algorithm.needs_windows(),
             is_staged: algorithm.needs_stage(),
+            is_rendezvous: target.rendezvous,
             name: CallName::new(&key.call, code),
             fingerprint,
         }
     }
 }
 
-/// What is planned for `call`, whose scale is applied before.
+/// The call that is compiled for `call`, whose scale is applied before.
 fn unscaled(call: &Call) -> Call {
     let op = if let ReduceOp::PreMulSum(_) = call.op { ReduceOp::Sum } else { call.op };
     Call { op, ..*call }

@@ -405,7 +405,10 @@ impl Communicator {
             return Ok(());
         }
         let call = crate::arguments::valid(&request.call, request.shape, self.size(), self.rank)?;
-        self.cache.enter(*request, &call, &self.layout, self.rank);
+        let compiled = self.cache.enter(*request, &call, &self.layout, self.rank);
+        if compiled.is_rendezvous && !self.router.takes_offers() {
+            tracing::info!("{compiled}: messages are copied twice where memory cannot be read");
+        }
         Ok(())
     }
 

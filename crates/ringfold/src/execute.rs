@@ -100,7 +100,7 @@ fn finish(
             }
             Progress::Idle if tries > 0 => {
                 tries -= 1;
-                // What only polling brings is late anyway.
+                // Bytes that only polling brings are late anyway.
                 if tries.is_multiple_of(16) {
                     router.poll()?;
                 }

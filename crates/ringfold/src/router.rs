@@ -84,6 +84,12 @@ impl Router {
         self.transports.iter().all(|via| matches!(via, Via::Memory(_)))
     }
 
+    /// Whether every peer can copy messages from this rank's memory. The log says why not.
+    pub(crate) fn takes_offers(&mut self) -> bool {
+        let takes = |by: &mut dyn Rendezvous| by.takes_offers();
+        self.transports.iter_mut().all(|via| via.rendezvous().is_some_and(takes))
+    }
+
     /// Whether a peer may be copying what was offered to it.
     pub(crate) fn is_offering(&mut self) -> bool {
         let offers = |by: &mut dyn Rendezvous| by.is_offering();

@@ -253,7 +253,7 @@ impl Communicator {
     }
 }
 
-/// What a rank asked for, in words.
+/// The wish of a rank, in words.
 fn wish([_, len, kind]: [u64; 3]) -> String {
     let name = DataType::ALL.iter().find(|known| **known as u64 == kind);
     name.map_or_else(|| format!("{len} elements"), |name| format!("{name} x {len}"))
