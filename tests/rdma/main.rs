@@ -227,10 +227,11 @@ fn a_rail_that_goes_down_takes_only_itself_away() {
     let Some(outcome) = lab::script(&text) else { return };
     let right = outcome.stdout.matches("# Out of bounds values : 0 OK").count();
     assert_eq!(right, 2, "{outcome:?}");
-    // Whatever it was and however many paths it took away, each rank warns once.
+    // Whatever it was and however many paths it took away, each rank warns once. The second path to
+    // a peer may not be there yet: then the first has no other way.
     let warned: Vec<_> = outcome.stdout.lines().filter(|line| line.contains("WARN")).collect();
     let is_told = |line: &&str| {
-        line.contains("r1:1 is lost, 1 left: ") || line.contains("r1:1 went down; with it go ")
+        line.contains("r1:1 is lost, 1 left: ") || line.contains("r1:1 went down; ")
     };
     assert!(warned.len() == 8 && warned.iter().all(is_told), "{outcome:?}");
 }
