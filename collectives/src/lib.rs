@@ -3,8 +3,8 @@
 //! A *schedule* is everything one rank does in one call: per lane a list of steps over slices of
 //! three buffers. It is made from (call, layout, rank, chunk) alone, so every rank makes its own
 //! and they fit together. `lower` turns a schedule into a *program*, which picks fast forms, and a
-//! `Stepper` runs one rank's program without I/O. `check` proves that the programs of all ranks keep
-//! the promise of their call.
+//! `Stepper` runs one rank's program without I/O. `check` proves that the programs of all ranks
+//! keep the promise of their call.
 //!
 //! * `schedule`: the language; `chunk`: the only place that divides counts;
 //! * `program`: operations with their fast forms; `stepper`: execution; `check`: proofs;
