@@ -139,6 +139,12 @@ impl ScheduleCache {
         Some(&latest.compiled)
     }
 
+    /// The latest call.
+    #[inline]
+    pub(crate) fn current(&self) -> Option<&Arc<CompiledCall>> {
+        self.latest.as_ref().map(|latest| &latest.compiled)
+    }
+
     /// Compiles a request that was found to be good as `call`, and makes it the latest.
     #[cold]
     pub(crate) fn enter(

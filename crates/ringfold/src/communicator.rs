@@ -342,7 +342,7 @@ impl Communicator {
             return Err(Error::Failed(Arc::clone(failure)));
         }
         self.compile(request)?;
-        let Some(compiled) = self.cache.latest(request) else { unreachable!("just compiled") };
+        let Some(compiled) = self.cache.current() else { unreachable!("just compiled") };
         self.seq += 1;
         tracing::trace!("{compiled} #{}", self.seq);
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
@@ -357,7 +357,7 @@ impl Communicator {
             return Err(Error::Failed(Arc::clone(failure)));
         }
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
-        let Some(compiled) = self.cache.latest(request) else { unreachable!("it has begun") };
+        let Some(compiled) = self.cache.current() else { unreachable!("it has begun") };
         let (layout, rank, is_flipped) = (&self.layout, self.rank, self.is_staging_flipped);
         let op = request.call.op;
         let call = RunCall { compiled, op, layout, rank, tag, exchanged: stepped(exchanged) };
@@ -376,7 +376,9 @@ impl Communicator {
             drop(run);
             return Err(self.fail(call, error));
         }
-        match run.end() {
+        let outcome = run.end();
+        drop(run);
+        match outcome {
             Outcome::Done(stepper) => {
                 self.stepper = stepper;
                 self.is_staging_flipped ^= compiled.program.flips_staging();
@@ -389,7 +391,8 @@ impl Communicator {
                 tracing::warn!(
                     "rank {rank}: no memory for staging buffers, so calls copy more: {why}"
                 );
-                self.stepper = memory.stepper;
+                let RunMemory { stepper, .. } = *memory;
+                self.stepper = stepper;
                 self.layout = self.layout.clone().sharing_memory(false);
                 self.cache.forget();
                 self.compile(request)?;

@@ -93,10 +93,9 @@ fn finish(
             Progress::Moved => {
                 patience.learn(idle);
                 (idle, turns) = (Idle::default(), patience.turns());
-                if tries == 0 {
-                    router.poll()?;
+                if tries > 0 || turns > 0 {
+                    continue;
                 }
-                continue;
             }
             Progress::Idle if tries > 0 => {
                 tries -= 1;
@@ -214,13 +213,13 @@ pub(crate) struct RunMemory<'c> {
 enum Phase<'c> {
     /// All ranks say that they are in this call. A rank in another is found out here, before the
     /// others wait for its part.
-    Agree(Gather, RunMemory<'c>),
+    Agree(Box<Gather>, Box<RunMemory<'c>>),
     /// The ranks hand their parts of the staging buffer around.
-    Share(Sharing, RunMemory<'c>),
+    Share(Box<Sharing>, Box<RunMemory<'c>>),
     /// All ranks say whether they have it.
-    Confirm(Gather, io::Result<Window>, RunMemory<'c>),
+    Confirm(Box<Gather>, Box<io::Result<Window>>, Box<RunMemory<'c>>),
     /// Some rank lacks memory for it.
-    Refused(io::Result<Window>, RunMemory<'c>),
+    Refused(Box<io::Result<Window>>, Box<RunMemory<'c>>),
     Steps(Steps<'c>),
     /// Between two phases, and after a panic.
     Over,
@@ -232,14 +231,15 @@ pub(crate) enum Outcome<'c> {
     Done(Stepper),
     /// No rank has staging buffers, since some rank lacks memory for them. The call has to be
     /// performed by another algorithm.
-    NoStaging(io::Result<Window>, RunMemory<'c>),
+    NoStaging(Box<io::Result<Window>>, Box<RunMemory<'c>>),
 }
 
 impl<'c> Run<'c> {
     #[inline]
     pub(crate) fn new(call: RunCall<'c>, memory: RunMemory<'c>) -> Self {
         let phase = if call.compiled.is_staged && memory.staging.is_none() {
-            Phase::Agree(Gather::new(call.layout, call.rank, &[1]), memory)
+            let gather = Gather::new(call.layout, call.rank, &[1]);
+            Phase::Agree(Box::new(gather), Box::new(memory))
         } else {
             Phase::Steps(Steps::new(&call, memory))
         };
@@ -266,33 +266,36 @@ impl<'c> Run<'c> {
             return Ok(progress);
         }
         self.phase = match std::mem::replace(&mut self.phase, Phase::Over) {
-            Phase::Agree(_, memory) => Phase::Share(Sharing::begin(router, STAGE_BYTES)?, memory),
+            Phase::Agree(_, memory) => {
+                Phase::Share(Box::new(Sharing::begin(router, STAGE_BYTES)?), memory)
+            }
             Phase::Share(sharing, memory) => {
                 let made = sharing.end();
                 let own = [u8::from(made.is_ok())];
-                Phase::Confirm(Gather::new(call.layout, call.rank, &own), made, memory)
+                let gather = Gather::new(call.layout, call.rank, &own);
+                Phase::Confirm(Box::new(gather), Box::new(made), memory)
             }
-            Phase::Confirm(gather, made, memory) => match made {
+            Phase::Confirm(gather, made, memory) => match *made {
                 Ok(window) if gather.all.iter().all(|has| *has == 1) => {
                     *memory.staging = Some(window);
-                    Phase::Steps(Steps::new(&call, memory))
+                    Phase::Steps(Steps::new(&call, *memory))
                 }
-                made => Phase::Refused(made, memory),
+                made => Phase::Refused(Box::new(made), memory),
             },
             phase => phase,
         };
         Ok(Progress::Moved)
     }
 
-    /// What the run ended with, once it is done.
+    /// The outcome of the run, once it is done.
     #[inline]
-    pub(crate) fn end(self) -> Outcome<'c> {
-        match self.phase {
+    pub(crate) fn end(&mut self) -> Outcome<'c> {
+        if let Phase::Steps(steps) = &mut self.phase {
+            steps.buffers.complete();
+            return Outcome::Done(std::mem::take(&mut steps.stepper));
+        }
+        match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::Refused(made, memory) => Outcome::NoStaging(made, memory),
-            Phase::Steps(mut steps) => {
-                steps.buffers.complete();
-                Outcome::Done(steps.stepper)
-            }
             _ => unreachable!("a run ends when it is done"),
         }
     }
