@@ -6,7 +6,7 @@ use core::fmt;
 use crate::schedule::{Schedule, Source, Step};
 
 impl fmt::Display for Schedule {
-    /// One line per step: what a person needs to follow the algorithm on paper.
+    /// One line per step, to follow the algorithm on paper.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (call, rank, size, algorithm) =
             (self.call(), self.rank(), self.size(), self.algorithm());

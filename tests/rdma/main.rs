@@ -230,8 +230,11 @@ fn a_rail_that_goes_down_takes_only_itself_away() {
     // Whatever it was and however many paths it took away, each rank warns once. The second path to
     // a peer may not be there yet: then the first has no other way.
     let warned: Vec<_> = outcome.stdout.lines().filter(|line| line.contains("WARN")).collect();
-    let is_told =
-        |line: &&str| line.contains("r1:1 is lost, 1 left: ") || line.contains("r1:1 went down; ");
+    let is_told = |line: &&str| {
+        line.contains("r1:1 is lost, 1 left: ")
+            || line.contains("r1:1 went down; with it go ")
+            || line.contains("r1:1 went down; by 1 paths with no other way its device tries ")
+    };
     assert!(warned.len() == 8 && warned.iter().all(is_told), "{outcome:?}");
 }
 

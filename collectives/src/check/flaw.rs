@@ -108,8 +108,8 @@ pub enum Flaw {
         rank: Rank,
     },
     /// A message that a link might not accept at once, or that is no scratch, in a schedule whose
-    /// messages order how ranks use each other's memory: when it leaves, and what it says, could
-    /// depend on timing.
+    /// messages order how ranks use each other's memory. Then the time at which it leaves, and its
+    /// content, could vary from run to run.
     Token {
         /// The sender.
         rank: Rank,

@@ -6,7 +6,7 @@ use core::ops::Range;
 use ringfold_types::limits::SOURCES_MAX;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use super::{LINE_BYTES, Needs, Op, Program, Stores};
+use super::{LINE_BYTES, Op, Program, Stores};
 use crate::schedule::{Form, Schedule, Source, Step};
 
 /// Bytes of a result from which the elements that come from staging buffers, or that all ranks
@@ -58,7 +58,6 @@ pub fn lower(schedule: &Schedule, target: Target) -> Program {
         sources: lowering.sources,
         scratch_len: schedule.scratch_len(),
         overlay: target.in_place.then(|| schedule.overlay()),
-        needs: Needs { windows: schedule.needs_windows(), staging: schedule.needs_stage() },
         flips_staging: schedule.turns_stage(),
     }
 }

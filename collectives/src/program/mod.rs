@@ -133,17 +133,7 @@ pub struct Program {
     sources: Vec<Source>,
     scratch_len: usize,
     overlay: Option<isize>,
-    needs: Needs,
     flips_staging: bool,
-}
-
-/// The memory of other ranks that a program's operations use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Needs {
-    /// The input or output of other ranks.
-    pub windows: bool,
-    /// The staging buffers.
-    pub staging: bool,
 }
 
 impl Program {
@@ -198,12 +188,6 @@ impl Program {
     #[must_use]
     pub const fn overlay(&self) -> Option<isize> {
         self.overlay
-    }
-
-    /// The memory of other ranks that its operations use.
-    #[must_use]
-    pub const fn needs(&self) -> Needs {
-        self.needs
     }
 
     /// Whether the halves of the staging buffer change places after it.

@@ -19,10 +19,10 @@ use ringfold_types::{Buffer, Call, Collective, Rank, ReduceOp, Slice};
 pub enum Buffers<'a> {
     /// Out of place.
     Apart {
-        /// What this rank contributes: `Call::input_len` elements, or none where it contributes
+        /// The contribution of this rank: `Call::input_len` elements, or none where it contributes
         /// nothing (broadcast, on all but the root).
         input: &'a [u8],
-        /// What this rank receives: `Call::output_len` elements, or none where it receives nothing
+        /// The result of this rank: `Call::output_len` elements, or none where it receives nothing
         /// (reduce, on all but the root).
         output: &'a mut [u8],
     },

@@ -288,9 +288,13 @@ impl<'c> Run<'c> {
     }
 
     /// The outcome of the run, once it is done.
+    ///
+    /// # Panics
+    /// If it is not done: peers may still use the memory that it lent them.
     #[inline]
     pub(crate) fn end(&mut self) -> Outcome<'c> {
         if let Phase::Steps(steps) = &mut self.phase {
+            assert!(steps.stepper.is_done(), "a run ends when it is done");
             steps.buffers.complete();
             return Outcome::Done(std::mem::take(&mut steps.stepper));
         }

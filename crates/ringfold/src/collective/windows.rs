@@ -21,9 +21,9 @@ use crate::shared::{Store, Window};
 pub enum Windows<'a, T> {
     /// Out of place.
     Apart {
-        /// What this rank contributes.
+        /// The contribution of this rank.
         input: &'a Window<T>,
-        /// What this rank receives.
+        /// The result of this rank.
         output: &'a mut Window<T>,
     },
     /// In place.
