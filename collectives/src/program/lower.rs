@@ -49,6 +49,7 @@ pub struct Target {
 pub fn lower(schedule: &Schedule, target: Target) -> Program {
     let mut lowering = Lowering::new(schedule, target);
     let lanes = schedule.lanes().iter().map(|steps| lowering.lane(steps)).collect();
+    let shift = |form: Form| form.data_type(schedule.call()).bytes().trailing_zeros();
     Program {
         call: *schedule.call(),
         rank: schedule.rank(),
@@ -59,6 +60,8 @@ pub fn lower(schedule: &Schedule, target: Target) -> Program {
         scratch_len: schedule.scratch_len(),
         overlay: target.in_place.then(|| schedule.overlay()),
         flips_staging: schedule.turns_stage(),
+        element: shift(Form::Element),
+        accumulator: shift(Form::Accumulator),
     }
 }
 

@@ -134,6 +134,10 @@ pub struct Program {
     scratch_len: usize,
     overlay: Option<isize>,
     flips_staging: bool,
+    /// Binary logarithm of the bytes of an element,
+    element: u32,
+    /// and of an accumulator.
+    accumulator: u32,
 }
 
 impl Program {
@@ -218,9 +222,13 @@ impl Program {
             && start_b < start_a + a.len.cast_signed()
     }
 
-    /// Bytes of an element of `buffer`.
+    /// Binary logarithm of the bytes of an element of `form`.
     #[must_use]
-    pub const fn element_bytes(&self, buffer: Buffer) -> usize {
-        Form::of(buffer).data_type(&self.call).bytes()
+    #[inline]
+    pub const fn shift(&self, form: Form) -> u32 {
+        match form {
+            Form::Element => self.element,
+            Form::Accumulator => self.accumulator,
+        }
     }
 }

@@ -175,8 +175,10 @@ struct Lane {
     done: usize,
     /// Sends that the lane has left behind, oldest first.
     posted: Vec<Posted>,
-    is_finished: bool,
 }
+
+/// The current operation of a lane that is done.
+const DONE: usize = usize::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Posted {
@@ -208,13 +210,13 @@ impl Stepper {
     pub fn start(&mut self, program: &Program) {
         self.active = program.lanes().len();
         self.unfinished = self.active;
-        if self.lanes.len() < self.active {
-            self.lanes.resize_with(self.active, Lane::default);
+        while self.lanes.len() < self.active {
+            let posted = Vec::with_capacity(POSTED_MAX);
+            self.lanes.push(Lane { posted, ..Lane::default() });
         }
         for lane in &mut self.lanes[..self.active] {
-            (lane.at, lane.done, lane.is_finished) = (0, 0, false);
+            (lane.at, lane.done) = (0, 0);
             lane.posted.clear();
-            lane.posted.reserve(POSTED_MAX);
         }
     }
 
@@ -272,12 +274,16 @@ impl Stepper {
         budget: usize,
     ) -> Result<bool, P::Error> {
         let state = &mut self.lanes[lane];
-        if state.is_finished {
+        if state.at == DONE {
             return Ok(false);
         }
+        let ops = program.lanes()[lane].as_slice();
         let mut moved = !state.posted.is_empty() && state.send_posted(lane, ports)?;
-        for _ in 0..budget {
-            let Some(op) = program.lanes()[lane].get(state.at) else { break };
+        let mut left = budget;
+        while left > 0
+            && let Some(op) = ops.get(state.at)
+        {
+            left -= 1;
             if !state.posted.is_empty() && !state.may_begin(program, op) {
                 break;
             }
@@ -286,8 +292,8 @@ impl Stepper {
             }
             moved = true;
         }
-        if state.at == program.lanes()[lane].len() && state.posted.is_empty() {
-            state.is_finished = true;
+        if state.at == ops.len() && state.posted.is_empty() {
+            state.at = DONE;
             self.unfinished -= 1;
         }
         Ok(moved)
@@ -296,7 +302,7 @@ impl Stepper {
     /// Where each lane stands that is not done, for reports.
     pub fn waiting(&self) -> impl Iterator<Item = Waiting> + '_ {
         let lanes = self.lanes[..self.active].iter().enumerate();
-        lanes.filter(|(_, state)| !state.is_finished).map(|(lane, state)| Waiting {
+        lanes.filter(|(_, state)| state.at != DONE).map(|(lane, state)| Waiting {
             lane,
             at: state.at,
             sending_to: state.posted.first().map(|posted| posted.to),

@@ -40,60 +40,44 @@ pub(crate) struct Shape {
 }
 
 /// The caller's memory for one call.
-pub(crate) enum User<'a> {
+pub(crate) enum User<'m, 'a> {
     /// Of this rank alone.
-    Private(Buffers<'a>),
+    Private(&'m mut Buffers<'a>),
     /// Bytes `range` of windows. Without `input`, in place.
-    Windows { input: Option<&'a Window>, output: &'a mut Window, range: Range<usize> },
+    Windows { input: Option<&'a Window>, output: &'m mut Window, range: Range<usize> },
 }
 
-impl<'a> User<'a> {
-    /// The same, for a run that may have to be repeated.
-    pub(crate) fn again(&mut self) -> User<'_> {
-        match self {
-            Self::Private(Buffers::Apart { input, output }) => {
-                User::Private(Buffers::Apart { input, output })
-            }
-            Self::Private(Buffers::InPlace(both)) => User::Private(Buffers::InPlace(both)),
-            Self::Windows { input, output, range } => {
-                User::Windows { input: *input, output, range: range.clone() }
-            }
-        }
-    }
-
-    /// Applies the scale of a `PreMulSum`. An all-reduce scales on the way to its output and goes
-    /// on in place. The others need a copy, since the caller's input stays as it is.
-    pub(crate) fn prescaled(self, call: &Call, rank: Rank, copy: &'a mut AlignedBytes) -> Self {
-        let ReduceOp::PreMulSum(factor) = call.op else { return self };
-        if !call.collective.reduces() {
-            return self;
-        }
-        let (data_type, factor) = (call.data_type, factor.factor());
+impl Buffers<'_> {
+    /// The same, for `call`, with the input scaled. An all-reduce scales on the way to its output
+    /// and goes on in place. The others need a copy, since the caller's input stays as it is.
+    pub(crate) fn scaled<'m>(
+        &'m mut self,
+        factor: f64,
+        call: &Call,
+        rank: Rank,
+        copy: &'m mut AlignedBytes,
+    ) -> Buffers<'m> {
+        let data_type = call.data_type;
         let is_all_reduce = call.collective == Collective::AllReduce;
         match self {
-            Self::Windows { input, output, range } => {
-                let from = input.map(|input| input.read(range.clone()));
-                scale(data_type, output.write(range.clone()), from, factor);
-                Self::Windows { input: None, output, range }
-            }
-            Self::Private(Buffers::InPlace(both)) if is_all_reduce => {
-                scale(data_type, both, None, factor);
-                Self::Private(Buffers::InPlace(both))
-            }
-            Self::Private(Buffers::Apart { input, output }) if is_all_reduce => {
-                scale(data_type, output, Some(input), factor);
-                Self::Private(Buffers::InPlace(output))
-            }
-            Self::Private(Buffers::InPlace(both)) => {
+            Self::InPlace(both) => {
+                if is_all_reduce {
+                    scale(data_type, both, None, factor);
+                    return Buffers::InPlace(both);
+                }
                 let begin = Beginnings::in_place(call, rank);
                 let scaled = copy.exactly(both.len() - begin.input);
                 scale(data_type, scaled, Some(&both[begin.input..]), factor);
-                Self::Private(Buffers::Apart { input: scaled, output: &mut both[begin.output..] })
+                Buffers::Apart { input: scaled, output: &mut both[begin.output..] }
             }
-            Self::Private(Buffers::Apart { input, output }) => {
+            Self::Apart { input, output } => {
+                if is_all_reduce {
+                    scale(data_type, output, Some(input), factor);
+                    return Buffers::InPlace(output);
+                }
                 let scaled = copy.exactly(input.len());
                 scale(data_type, scaled, Some(input), factor);
-                Self::Private(Buffers::Apart { input: scaled, output })
+                Buffers::Apart { input: scaled, output }
             }
         }
     }
@@ -182,49 +166,71 @@ pub(crate) enum Found<'m> {
 }
 
 impl<'a> BufferMap<'a> {
-    /// The memory of a call of `program`. With `in_windows`, ranks use each other's windows.
-    pub(crate) fn new(
+    /// No memory but `scratch`, for a call of `program`.
+    #[inline]
+    pub(crate) fn new(program: &Program, scratch: &'a mut [u8]) -> Self {
+        let map = Map {
+            input: (Region::Output, 0),
+            output_at: 0,
+            flipped_by: 0,
+            element: program.shift(Form::Element),
+            accumulator: program.shift(Form::Accumulator),
+        };
+        let output = Output::Private(&mut []);
+        Self { input: Input::InPlace, output, scratch, staging: None, map }
+    }
+
+    /// Adds the caller's memory. With `in_windows`, ranks use each other's windows.
+    ///
+    /// It is stored where it stays: a processor waits for an enum that was written in parts and is
+    /// moved as a whole.
+    #[inline]
+    pub(crate) fn add_user(
+        &mut self,
         program: &Program,
         in_windows: bool,
-        user: User<'a>,
-        scratch: &'a mut [u8],
-        staging: Option<&'a mut Window>,
-        is_flipped: bool,
-    ) -> Self {
-        let (call, rank) = (program.call(), program.rank());
-        let (input, output, begin) = match user {
-            User::Windows { input, output, range } if in_windows => {
-                let begin = Beginnings { input: range.start, output: range.start };
-                let input = input.map_or(Input::InPlace, |input| {
-                    Input::Shared(expose_to_readers(program, input))
-                });
-                (input, Output::Shared(expose(program, output)), begin)
-            }
-            User::Windows { input, output, range } => {
-                let input =
-                    input.map_or(Input::InPlace, |input| Input::Private(input.read(range.clone())));
-                let begin = Beginnings { input: 0, output: 0 };
-                (input, Output::Private(output.write(range)), begin)
-            }
+        user: &'a mut User<'_, '_>,
+    ) {
+        match user {
             User::Private(Buffers::Apart { input, output }) => {
-                let begin = Beginnings { input: 0, output: 0 };
-                (Input::Private(input), Output::Private(output), begin)
+                self.input = Input::Private(input);
+                self.output = Output::Private(output);
+                self.map.input.0 = Region::Input;
             }
             User::Private(Buffers::InPlace(both)) => {
-                (Input::InPlace, Output::Private(both), Beginnings::in_place(call, rank))
+                let begin = Beginnings::in_place(program.call(), program.rank());
+                self.output = Output::Private(both);
+                (self.map.input.1, self.map.output_at) = (begin.input, begin.output);
             }
-        };
-        let is_one = matches!(input, Input::InPlace);
-        let shift = |buffer| program.element_bytes(buffer).trailing_zeros();
-        let map = Map {
-            input: (if is_one { Region::Output } else { Region::Input }, begin.input),
-            output_at: begin.output,
-            flipped_by: if is_flipped { STAGE_HALF_BYTES } else { 0 },
-            element: shift(Buffer::Input),
-            accumulator: shift(Buffer::Scratch),
-        };
-        let staging = staging.map(|staging| expose(program, staging));
-        Self { input, output, scratch, staging, map }
+            User::Windows { input, output, range } => {
+                if let Some(input) = input {
+                    self.map.input.0 = Region::Input;
+                    self.input = if in_windows {
+                        Input::Shared(expose_to_readers(program, input))
+                    } else {
+                        Input::Private(input.read(range.clone()))
+                    };
+                }
+                if in_windows {
+                    self.output = Output::Shared(expose(program, output));
+                    (self.map.input.1, self.map.output_at) = (range.start, range.start);
+                } else {
+                    self.output = Output::Private(output.write(range.clone()));
+                }
+            }
+        }
+    }
+
+    /// Adds the staging buffer; whether its halves have changed places.
+    #[inline]
+    pub(crate) fn add_staging(
+        &mut self,
+        program: &Program,
+        staging: &'a mut Window,
+        is_flipped: bool,
+    ) {
+        self.staging = Some(expose(program, staging));
+        self.map.flipped_by = if is_flipped { STAGE_HALF_BYTES } else { 0 };
     }
 
     /// Ends the exposure of shared buffers: the program is done, so no peer uses them any more.
@@ -299,16 +305,16 @@ impl<'a> BufferMap<'a> {
             };
             return region.copy_within(from.1, to.1.start);
         }
-        let (bytes, rest) = self.split(dst);
-        if let Found::Bytes(source) = rest.find(src) {
-            store(bytes, source, stores);
+        let parts = self.split(dst);
+        if let Found::Bytes(source) = parts.find(src) {
+            store(parts.bytes, source, stores);
         }
     }
 
     /// Copies `src` of the staging buffer of `from` to `dst`.
     pub(crate) fn get(&mut self, from: Rank, src: Slice, dst: Slice, stores: Stores) {
-        let (bytes, rest) = self.split(dst);
-        store(bytes, rest.peer(from, src), stores);
+        let parts = self.split(dst);
+        store(parts.bytes, parts.peer(from, src), stores);
     }
 
     /// Stores `src` of the output into that of `to`.
@@ -340,7 +346,7 @@ impl<'a> BufferMap<'a> {
 
     /// The bytes of `dst`, to be written, and all other memory.
     #[inline]
-    pub(crate) fn split(&mut self, dst: Slice) -> (&mut [u8], Rest<'_>) {
+    pub(crate) fn split(&mut self, dst: Slice) -> Parts<'_> {
         let hole = self.map.place(dst);
         let range = hole.1.clone();
         let (staging, staging_peers) = match &mut self.staging {
@@ -382,7 +388,7 @@ impl<'a> BufferMap<'a> {
             output: output_peers,
             staging: staging_peers,
         };
-        (bytes, Rest { input, output, scratch, staging, peers, hole, map: self.map })
+        Parts { bytes, input, output, scratch, staging, peers, hole, map: self.map }
     }
 }
 
@@ -451,8 +457,10 @@ struct Peers<'m> {
     staging: Option<&'m PeerParts>,
 }
 
-/// Everything but one destination.
-pub(crate) struct Rest<'m> {
+/// One destination, and everything else.
+pub(crate) struct Parts<'m> {
+    /// The destination.
+    pub(crate) bytes: &'m mut [u8],
     input: Part<'m>,
     output: Part<'m>,
     scratch: Part<'m>,
@@ -462,7 +470,7 @@ pub(crate) struct Rest<'m> {
     map: Map,
 }
 
-impl<'m> Rest<'m> {
+impl<'m> Parts<'m> {
     /// Finds a local source, which is the destination or disjoint from it.
     #[inline]
     pub(crate) fn find(&self, slice: Slice) -> Found<'m> {

@@ -13,7 +13,7 @@ use ringfold_collectives::{Algorithm, Form, Plan, Program, Target, lower};
 use ringfold_reduce::Kernel;
 use ringfold_topology::Layout;
 use ringfold_types::limits::LINK_BYTES_MIN;
-use ringfold_types::{Buffer, Call, Rank, ReduceOp};
+use ringfold_types::{Call, Rank, ReduceOp};
 
 use crate::buffers::{Buffers, Shape, runs_in_place};
 use crate::config::Config;
@@ -44,17 +44,17 @@ pub(crate) enum Memory {
 }
 
 /// A call as its caller made it, before it is checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Request {
-    pub(crate) call: Call,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'c> {
+    pub(crate) call: &'c Call,
     pub(crate) shape: Shape,
     pub(crate) memory: Memory,
 }
 
-impl Request {
+impl<'c> Request<'c> {
     /// A call on ordinary memory.
     #[inline]
-    pub(crate) const fn ordinary(call: &Call, buffers: &Buffers<'_>) -> Self {
+    pub(crate) const fn ordinary(call: &'c Call, buffers: &Buffers<'_>) -> Self {
         let shape = match buffers {
             Buffers::Apart { input, output } => {
                 Shape { in_place: false, input: input.len(), output: output.len() }
@@ -63,7 +63,7 @@ impl Request {
                 Shape { in_place: true, input: both.len(), output: both.len() }
             }
         };
-        Self { call: *call, shape, memory: Memory::Ordinary }
+        Self { call, shape, memory: Memory::Ordinary }
     }
 }
 
@@ -77,7 +77,9 @@ struct Key {
 /// The request of the latest call. Most calls repeat the one before.
 #[derive(Debug)]
 struct Latest {
-    request: Request,
+    call: Call,
+    shape: Shape,
+    memory: Memory,
     compiled: Arc<CompiledCall>,
 }
 
@@ -88,6 +90,8 @@ pub(crate) struct CompiledCall {
     pub(crate) call: Call,
     pub(crate) program: Program,
     pub(crate) kernel: Kernel,
+    /// Bytes of scratch that it needs.
+    pub(crate) scratch_bytes: usize,
     /// Whether ranks use each other's windows. True even if this rank's own operations do not.
     pub(crate) in_windows: bool,
     /// Whether the call passes through staging buffers. True even if this rank's own operations do
@@ -132,24 +136,26 @@ impl ScheduleCache {
         self.ops = 0;
     }
 
-    /// The latest call, if the request repeats it. It needs no checks then.
+    /// Whether the request repeats the latest call. It needs no checks then.
     #[inline]
-    pub(crate) fn latest(&self, request: &Request) -> Option<&Arc<CompiledCall>> {
-        let latest = self.latest.as_ref().filter(|latest| latest.request == *request)?;
-        Some(&latest.compiled)
+    pub(crate) fn is_latest(&self, request: Request<'_>) -> bool {
+        let Request { call, shape, memory } = request;
+        self.latest.as_ref().is_some_and(|latest| {
+            latest.shape == shape && latest.memory == memory && latest.call == *call
+        })
     }
 
     /// The latest call.
     #[inline]
-    pub(crate) fn current(&self) -> Option<&Arc<CompiledCall>> {
-        self.latest.as_ref().map(|latest| &latest.compiled)
+    pub(crate) fn latest(&self) -> Option<&CompiledCall> {
+        self.latest.as_ref().map(|latest| &*latest.compiled)
     }
 
     /// Compiles a request that was found to be good as `call`, and makes it the latest.
     #[cold]
     pub(crate) fn enter(
         &mut self,
-        request: Request,
+        request: Request<'_>,
         call: &Call,
         layout: &Layout,
         rank: Rank,
@@ -157,7 +163,8 @@ impl ScheduleCache {
         let Request { shape, memory, .. } = request;
         let in_place = runs_in_place(call, shape);
         let compiled = self.find(Key { call: *call, in_place, memory }, layout, rank);
-        self.latest = Some(Latest { request, compiled: Arc::clone(&compiled) });
+        self.latest =
+            Some(Latest { call: *request.call, shape, memory, compiled: Arc::clone(&compiled) });
         compiled
     }
 
@@ -227,12 +234,14 @@ impl ScheduleCache {
             .into_iter()
             .fold(0xcbf2_9ce4_8422_2325, |hash, word| mix(hash ^ word));
         let program = lower(&(algorithm.schedule)(&plan), target);
+        let scratch_bytes = program.scratch_len() << program.shift(Form::Accumulator);
         let is_plain = key.memory == Memory::Ordinary && key.call.op == call.op;
         CompiledCall {
             call: key.call,
             exchange_with: program.exchange().map(|(with, ..)| with).filter(|_| is_plain),
             program,
             kernel: Kernel::new(call.data_type, call.op, layout.size()),
+            scratch_bytes,
             in_windows: algorithm.needs_windows(),
             is_staged: algorithm.needs_stage(),
             is_rendezvous: target.rendezvous,
@@ -249,11 +258,6 @@ fn unscaled(call: &Call) -> Call {
 }
 
 impl CompiledCall {
-    /// Bytes of scratch that it needs.
-    pub(crate) fn scratch_bytes(&self) -> usize {
-        self.program.scratch_len() * self.program.element_bytes(Buffer::Scratch)
-    }
-
     /// Enters the call as number `seq`, in `windows` if it is in some. Returns the tag of its
     /// bytes.
     #[inline]

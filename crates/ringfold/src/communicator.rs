@@ -1,5 +1,6 @@
 //! A group of ranks and the collectives among them.
 
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -7,16 +8,17 @@ use ringfold_bootstrap::interface::Choice;
 use ringfold_bootstrap::{Aborter, Complaint, Verdict, Who, Windows, show_connections};
 use ringfold_collectives::Stepper;
 use ringfold_collectives::select::Constraints;
+use ringfold_reduce::scale;
 use ringfold_topology::Layout;
 use ringfold_transport::{Exchanged, Window, close_in_children};
-use ringfold_types::{Call, Rank, limits};
+use ringfold_types::{Call, Rank, ReduceOp, limits};
 
 use crate::backoff::{Patience, park};
 use crate::buffers::{AlignedBytes, Buffers, User};
 use crate::cache::{Memory, Request, ScheduleCache};
 use crate::config::{Config, LONGEST};
 use crate::error::{CallError, Error, Failure};
-use crate::execute::{Outcome, Run, RunCall, RunMemory, Work, block_on, stepped};
+use crate::execute::{Run, RunCall, Work, block_on, stepped};
 use crate::router::Router;
 use crate::setup::{Parts, join};
 use crate::shared::WindowNumbers;
@@ -58,14 +60,6 @@ pub struct Communicator {
     stepper: Stepper,
     pub(crate) windows: WindowNumbers,
     interface: Option<Choice>,
-}
-
-/// A call that has begun, and how much of it is done.
-#[derive(Clone, Copy)]
-struct Begun {
-    /// The tag of its bytes.
-    tag: u32,
-    exchanged: Exchanged,
 }
 
 /// How long a rank that noticed trouble waits for the verdict before it states its own. The control
@@ -277,138 +271,151 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Argument`] or [`Error::Failed`].
-    #[inline]
     pub fn perform(&mut self, call: &Call, mut buffers: Buffers<'_>) -> Result<(), Error> {
         self.check_process()?;
         let request = Request::ordinary(call, &buffers);
-        self.guarded(call, |it| {
-            let begun = it.begin_by_exchange(&request, &mut buffers);
-            if let Some(Begun { exchanged: Exchanged::Both, .. }) = begun {
-                let control = it.control();
-                if control.is_quiet() {
-                    control.finished(it.seq);
-                    return Ok(());
-                }
-            }
-            it.perform_whole(&request, User::Private(buffers), None, begun)
-        })
+        self.perform_request(request, User::Private(&mut buffers), None)
     }
 
-    /// As `perform`, on windows. `named` tells them from others.
-    pub(crate) fn perform_on_windows(
-        &mut self,
-        request: Request,
-        user: User<'_>,
-        named: Windows,
-    ) -> Result<(), Error> {
-        self.guarded(&request.call, |it| it.perform_whole(&request, user, Some(named), None))
-    }
-
-    /// Performs a call, or the rest of one that has `begun`. Blocks.
-    fn perform_whole(
-        &mut self,
-        request: &Request,
-        user: User<'_>,
-        windows: Option<Windows>,
-        begun: Option<Begun>,
-    ) -> Result<(), Error> {
-        let begun = match begun {
-            Some(begun) => begun,
-            None => self.begin(request, windows)?,
-        };
-        self.run(request, begun, user)
-    }
-
-    /// Begins a call that repeats the latest and that begins with an exchange. Most often that is
-    /// all of it.
+    /// As `perform`, on any memory. `windows` tells the call's windows from others.
     #[inline]
-    fn begin_by_exchange(&mut self, request: &Request, buffers: &mut Buffers<'_>) -> Option<Begun> {
-        let compiled = self.cache.latest(request)?;
-        let with = compiled.exchange_with?;
-        if tracing::level_enabled!(tracing::Level::TRACE) {
-            return None;
-        }
-        let Some(control) = &self.control else { unreachable!("only drop takes the control") };
-        self.seq += 1;
-        let tag = compiled.begin(control, self.seq, None);
-        let tries = self.patience.tries();
-        let exchanged = self.router.exchange(&compiled.kernel, tag, with, buffers, tries);
-        Some(Begun { tag, exchanged })
+    pub(crate) fn perform_request(
+        &mut self,
+        request: Request<'_>,
+        user: User<'_, '_>,
+        windows: Option<Windows>,
+    ) -> Result<(), Error> {
+        self.guarded(request.call, |it| it.begin(request, user, windows))
     }
 
-    /// Begins a call.
-    fn begin(&mut self, request: &Request, windows: Option<Windows>) -> Result<Begun, Error> {
-        if let Some(failure) = &self.failed {
-            return Err(Error::Failed(Arc::clone(failure)));
+    /// Begins a call. If it begins with an exchange, most often that is all of it.
+    #[inline]
+    fn begin(
+        &mut self,
+        request: Request<'_>,
+        mut user: User<'_, '_>,
+        windows: Option<Windows>,
+    ) -> Result<(), Error> {
+        if !self.cache.is_latest(request) {
+            self.compile(request)?;
         }
-        self.compile(request)?;
-        let Some(compiled) = self.cache.current() else { unreachable!("just compiled") };
+        let (Some(compiled), Some(control)) = (self.cache.latest(), &self.control) else {
+            unreachable!("it is compiled, and only drop takes the control")
+        };
         self.seq += 1;
         tracing::trace!("{compiled} #{}", self.seq);
-        let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         let tag = compiled.begin(control, self.seq, windows);
-        Ok(Begun { tag, exchanged: Exchanged::Nothing })
+        let mut exchanged = Exchanged::Nothing;
+        if let (Some(with), User::Private(buffers)) = (compiled.exchange_with, &mut user) {
+            let tries = self.patience.tries();
+            exchanged = self.router.exchange(&compiled.kernel, tag, with, buffers, tries);
+            if exchanged == Exchanged::Both && control.is_quiet() {
+                control.finished(self.seq);
+                return Ok(());
+            }
+        }
+        match request.call.op {
+            ReduceOp::PreMulSum(factor) if request.call.collective.reduces() => {
+                self.run_scaled(request, factor.factor(), tag, user)
+            }
+            _ => self.run(request, tag, exchanged, &mut user),
+        }
+    }
+
+    /// Runs a call that has begun to its end, after it has scaled the input. Blocks.
+    #[cold]
+    fn run_scaled(
+        &mut self,
+        request: Request<'_>,
+        factor: f64,
+        tag: u32,
+        user: User<'_, '_>,
+    ) -> Result<(), Error> {
+        let Some(compiled) = self.cache.latest() else { unreachable!("it has begun") };
+        match user {
+            User::Private(buffers) => {
+                let mut copy = std::mem::take(&mut self.scaled);
+                let mut scaled = buffers.scaled(factor, &compiled.call, self.rank, &mut copy);
+                let user = &mut User::Private(&mut scaled);
+                let outcome = self.run(request, tag, Exchanged::Nothing, user);
+                self.scaled = copy;
+                outcome
+            }
+            User::Windows { input, output, range } => {
+                let from = input.map(|input| input.read(range.clone()));
+                scale(compiled.call.data_type, output.write(range.clone()), from, factor);
+                let user = &mut User::Windows { input: None, output, range };
+                self.run(request, tag, Exchanged::Nothing, user)
+            }
+        }
     }
 
     /// Runs a call that has begun to its end. Blocks.
-    fn run(&mut self, request: &Request, begun: Begun, mut user: User<'_>) -> Result<(), Error> {
-        let Begun { tag, exchanged } = begun;
-        if let Some(failure) = &self.failed {
-            return Err(Error::Failed(Arc::clone(failure)));
-        }
-        let Some(control) = &self.control else { unreachable!("only drop takes the control") };
-        let Some(compiled) = self.cache.current() else { unreachable!("it has begun") };
-        let (layout, rank, is_flipped) = (&self.layout, self.rank, self.is_staging_flipped);
-        let op = request.call.op;
-        let call = RunCall { compiled, op, layout, rank, tag, exchanged: stepped(exchanged) };
-        let memory = RunMemory {
-            user: user.again(),
-            scratch: &mut self.scratch,
-            scaled: &mut self.scaled,
-            staging: &mut self.staging,
-            is_flipped,
-            stepper: std::mem::take(&mut self.stepper),
+    fn run(
+        &mut self,
+        request: Request<'_>,
+        tag: u32,
+        exchanged: Exchanged,
+        user: &mut User<'_, '_>,
+    ) -> Result<(), Error> {
+        let (Some(compiled), Some(control)) = (self.cache.latest(), &self.control) else {
+            unreachable!("it has begun, and only drop takes the control")
         };
-        let mut run = Run::new(call, memory);
-        let (router, patience) = (&mut self.router, &mut self.patience);
-        if let Err(error) = block_on(&mut run, router, control, patience, self.timeout) {
-            let call = compiled.call;
-            drop(run);
-            return Err(self.fail(call, error));
-        }
-        let outcome = run.end();
-        drop(run);
+        let (layout, rank, is_flipped) = (&self.layout, self.rank, self.is_staging_flipped);
+        let call = RunCall { compiled, layout, rank, tag, is_flipped };
+        let outcome = {
+            let mut run = Run::new(call, &mut self.scratch, &mut self.stepper);
+            run.add_user(user);
+            if compiled.is_staged {
+                run.add_staging(&mut self.staging);
+            }
+            if exchanged != Exchanged::Nothing {
+                run.exchanged(stepped(exchanged));
+            }
+            let (router, patience) = (&mut self.router, &mut self.patience);
+            block_on(&mut run, router, control, patience, self.timeout).map(|()| run.end())
+        };
         match outcome {
-            Outcome::Done(stepper) => {
-                self.stepper = stepper;
+            Ok(None) => {
                 self.is_staging_flipped ^= compiled.program.flips_staging();
                 control.finished(self.seq);
                 Ok(())
             }
-            Outcome::NoStaging(why, memory) => {
-                let why =
-                    why.err().map_or_else(|| "another lacks it".to_owned(), |e| e.to_string());
-                tracing::warn!(
-                    "rank {rank}: no memory for staging buffers, so calls copy more: {why}"
-                );
-                let RunMemory { stepper, .. } = *memory;
-                self.stepper = stepper;
-                self.layout = self.layout.clone().sharing_memory(false);
-                self.cache.forget();
-                self.compile(request)?;
-                self.run(request, begun, user)
+            Ok(Some(why)) => self.run_without_staging(request, tag, user, why),
+            Err(error) => {
+                let call = compiled.call;
+                Err(self.fail(call, error))
             }
         }
     }
 
+    /// Goes on with a call that has begun by an algorithm without staging buffers. Blocks.
+    #[cold]
+    fn run_without_staging(
+        &mut self,
+        request: Request<'_>,
+        tag: u32,
+        user: &mut User<'_, '_>,
+        why: io::Result<Window>,
+    ) -> Result<(), Error> {
+        let why = why.err().map_or_else(|| "another lacks it".to_owned(), |e| e.to_string());
+        let rank = self.rank;
+        tracing::warn!("rank {rank}: no memory for staging buffers, so calls copy more: {why}");
+        self.layout = self.layout.clone().sharing_memory(false);
+        self.cache.forget();
+        self.compile(request)?;
+        self.run(request, tag, Exchanged::Nothing, user)
+    }
+
     /// Makes a request the latest, if it is good.
-    #[inline]
-    fn compile(&mut self, request: &Request) -> Result<(), Error> {
-        if self.cache.latest(request).is_some() {
-            return Ok(());
+    #[cold]
+    fn compile(&mut self, request: Request<'_>) -> Result<(), Error> {
+        // Where the communicator has failed, the cache is empty.
+        if let Some(failure) = &self.failed {
+            return Err(Error::Failed(Arc::clone(failure)));
         }
-        let call = crate::arguments::valid(&request.call, request.shape, self.size(), self.rank)?;
-        let compiled = self.cache.enter(*request, &call, &self.layout, self.rank);
+        let call = crate::arguments::valid(request.call, request.shape, self.size(), self.rank)?;
+        let compiled = self.cache.enter(request, &call, &self.layout, self.rank);
         if compiled.is_rendezvous && !self.router.takes_offers() {
             tracing::info!("{compiled}: messages are copied twice where memory cannot be read");
         }

@@ -66,7 +66,11 @@ pub(crate) fn block_on(
     patience: &mut Patience,
     timeout: Duration,
 ) -> Result<(), CallError> {
-    let outcome = finish(work, router, watch, patience, timeout);
+    let outcome = match work.advance(router, watch, usize::MAX) {
+        Ok(Progress::Done) if router.is_flushed() => Ok(()),
+        Ok(_) => finish(work, router, watch, patience, timeout),
+        Err(error) => Err(error),
+    };
     // Others may have given the call up while this process was stopped.
     let outcome = outcome.and_then(|()| watch.check_abort_after_pause());
     if outcome.is_err() {
@@ -180,70 +184,75 @@ fn is_awake(work: &mut impl Work, router: &mut Router, watch: &Watch) -> Result<
 /// A run that has begun, and where its work stands.
 pub(crate) struct Run<'c> {
     call: RunCall<'c>,
-    phase: Phase<'c>,
+    stepper: &'c mut Stepper,
+    buffers: BufferMap<'c>,
+    /// The place of the staging buffer, until it is one of the buffers.
+    staging: Option<&'c mut Option<Window>>,
+    phase: Phase,
 }
 
 /// The call of a run.
 #[derive(Clone, Copy)]
 pub(crate) struct RunCall<'c> {
     pub(crate) compiled: &'c CompiledCall,
-    /// The operation, with its scale.
-    pub(crate) op: ReduceOp,
     pub(crate) layout: &'c Layout,
     pub(crate) rank: Rank,
     /// Marks the bytes of the call.
     pub(crate) tag: u32,
-    /// How far the exchange got that the program begins with.
-    pub(crate) exchanged: Exchanged,
-}
-
-/// The memory that a run uses.
-pub(crate) struct RunMemory<'c> {
-    pub(crate) user: User<'c>,
-    pub(crate) scratch: &'c mut AlignedBytes,
-    /// Room for a scaled input.
-    pub(crate) scaled: &'c mut AlignedBytes,
-    pub(crate) staging: &'c mut Option<Window>,
     /// Whether the halves of the staging buffer have changed places.
     pub(crate) is_flipped: bool,
-    /// A stepper that is at rest.
-    pub(crate) stepper: Stepper,
 }
 
-enum Phase<'c> {
+/// The work of a run. All but the steps are boxed, since most runs have no other.
+enum Phase {
     /// All ranks say that they are in this call. A rank in another is found out here, before the
     /// others wait for its part.
-    Agree(Box<Gather>, Box<RunMemory<'c>>),
+    Agree(Box<Gather>),
     /// The ranks hand their parts of the staging buffer around.
-    Share(Box<Sharing>, Box<RunMemory<'c>>),
+    Share(Box<Sharing>),
     /// All ranks say whether they have it.
-    Confirm(Box<Gather>, Box<io::Result<Window>>, Box<RunMemory<'c>>),
+    Confirm(Box<Gather>, Box<io::Result<Window>>),
     /// Some rank lacks memory for it.
-    Refused(Box<io::Result<Window>>, Box<RunMemory<'c>>),
-    Steps(Steps<'c>),
-    /// Between two phases, and after a panic.
-    Over,
-}
-
-/// How a run ended.
-pub(crate) enum Outcome<'c> {
-    /// The call is done.
-    Done(Stepper),
-    /// No rank has staging buffers, since some rank lacks memory for them. The call has to be
-    /// performed by another algorithm.
-    NoStaging(Box<io::Result<Window>>, Box<RunMemory<'c>>),
+    Refused(Box<io::Result<Window>>),
+    Steps,
 }
 
 impl<'c> Run<'c> {
+    /// A run without memory of the caller's.
     #[inline]
-    pub(crate) fn new(call: RunCall<'c>, memory: RunMemory<'c>) -> Self {
-        let phase = if call.compiled.is_staged && memory.staging.is_none() {
-            let gather = Gather::new(call.layout, call.rank, &[1]);
-            Phase::Agree(Box::new(gather), Box::new(memory))
+    pub(crate) fn new(
+        call: RunCall<'c>,
+        scratch: &'c mut AlignedBytes,
+        stepper: &'c mut Stepper,
+    ) -> Self {
+        let CompiledCall { program, .. } = call.compiled;
+        stepper.start(program);
+        let buffers = BufferMap::new(program, scratch.exactly(call.compiled.scratch_bytes));
+        Self { call, stepper, buffers, staging: None, phase: Phase::Steps }
+    }
+
+    /// Adds the caller's memory.
+    #[inline]
+    pub(crate) fn add_user(&mut self, user: &'c mut User<'_, '_>) {
+        let CompiledCall { program, in_windows, .. } = self.call.compiled;
+        self.buffers.add_user(program, *in_windows, user);
+    }
+
+    /// Adds the staging buffer, which is made first if it is not there.
+    pub(crate) fn add_staging(&mut self, staging: &'c mut Option<Window>) {
+        let RunCall { compiled, is_flipped, layout, rank, .. } = self.call;
+        if let Some(staging) = staging {
+            self.buffers.add_staging(&compiled.program, staging, is_flipped);
         } else {
-            Phase::Steps(Steps::new(&call, memory))
-        };
-        Self { call, phase }
+            self.phase = Phase::Agree(Box::new(Gather::new(layout, rank, &[1])));
+            self.staging = Some(staging);
+        }
+    }
+
+    /// Reports, before the first step, how far the exchange got that the program begins with.
+    #[inline]
+    pub(crate) fn exchanged(&mut self, exchanged: Exchanged) {
+        self.stepper.exchanged(exchanged);
     }
 
     /// As `advance`, of the phases in which the staging buffer is made.
@@ -256,50 +265,50 @@ impl<'c> Run<'c> {
     ) -> Result<Progress, CallError> {
         let (tag, call) = (self.call.tag, self.call);
         let progress = match &mut self.phase {
-            Phase::Agree(gather, _) | Phase::Confirm(gather, ..) => {
+            Phase::Agree(gather) | Phase::Confirm(gather, _) => {
                 gather.advance(tag, router, watch, budget)?
             }
-            Phase::Share(sharing, _) => sharing.advance(router, watch, budget)?,
-            Phase::Refused(..) | Phase::Steps(_) | Phase::Over => Progress::Done,
+            Phase::Share(sharing) => sharing.advance(router, watch, budget)?,
+            Phase::Refused(_) | Phase::Steps => Progress::Done,
         };
         if progress != Progress::Done {
             return Ok(progress);
         }
-        self.phase = match std::mem::replace(&mut self.phase, Phase::Over) {
-            Phase::Agree(_, memory) => {
-                Phase::Share(Box::new(Sharing::begin(router, STAGE_BYTES)?), memory)
-            }
-            Phase::Share(sharing, memory) => {
+        self.phase = match std::mem::replace(&mut self.phase, Phase::Steps) {
+            Phase::Agree(_) => Phase::Share(Box::new(Sharing::begin(router, STAGE_BYTES)?)),
+            Phase::Share(sharing) => {
                 let made = sharing.end();
                 let own = [u8::from(made.is_ok())];
                 let gather = Gather::new(call.layout, call.rank, &own);
-                Phase::Confirm(Box::new(gather), Box::new(made), memory)
+                Phase::Confirm(Box::new(gather), Box::new(made))
             }
-            Phase::Confirm(gather, made, memory) => match *made {
-                Ok(window) if gather.all.iter().all(|has| *has == 1) => {
-                    *memory.staging = Some(window);
-                    Phase::Steps(Steps::new(&call, *memory))
+            Phase::Confirm(gather, made) => match (*made, self.staging.take()) {
+                (Ok(window), Some(staging)) if gather.all.iter().all(|has| *has == 1) => {
+                    *staging = Some(window);
+                    self.add_staging(staging);
+                    Phase::Steps
                 }
-                made => Phase::Refused(Box::new(made), memory),
+                (made, _) => Phase::Refused(Box::new(made)),
             },
             phase => phase,
         };
         Ok(Progress::Moved)
     }
 
-    /// The outcome of the run, once it is done.
+    /// Ends a run that is done. `Some` if no rank has staging buffers, since some rank lacks memory
+    /// for them; then the call has to be performed by another algorithm.
     ///
     /// # Panics
     /// If it is not done: peers may still use the memory that it lent them.
     #[inline]
-    pub(crate) fn end(&mut self) -> Outcome<'c> {
-        if let Phase::Steps(steps) = &mut self.phase {
-            assert!(steps.stepper.is_done(), "a run ends when it is done");
-            steps.buffers.complete();
-            return Outcome::Done(std::mem::take(&mut steps.stepper));
+    pub(crate) fn end(&mut self) -> Option<io::Result<Window>> {
+        if matches!(self.phase, Phase::Steps) {
+            assert!(self.stepper.is_done(), "a run ends when it is done");
+            self.buffers.complete();
+            return None;
         }
-        match std::mem::replace(&mut self.phase, Phase::Over) {
-            Phase::Refused(made, memory) => Outcome::NoStaging(made, memory),
+        match std::mem::replace(&mut self.phase, Phase::Steps) {
+            Phase::Refused(made) => Some(*made),
             _ => unreachable!("a run ends when it is done"),
         }
     }
@@ -313,73 +322,35 @@ impl Work for Run<'_> {
         watch: &Watch,
         budget: usize,
     ) -> Result<Progress, CallError> {
-        match &mut self.phase {
-            Phase::Steps(steps) => steps.advance(&self.call, router, watch, budget),
-            Phase::Refused(..) | Phase::Over => Ok(Progress::Done),
+        match self.phase {
+            Phase::Steps => {
+                let (CompiledCall { kernel, program, .. }, tag) =
+                    (self.call.compiled, self.call.tag);
+                let mut ports =
+                    CallPorts { router, watch, kernel, tag, buffers: &mut self.buffers };
+                self.stepper.advance(program, &mut ports, budget)
+            }
+            Phase::Refused(_) => Ok(Progress::Done),
             _ => self.advance_staging(router, watch, budget),
         }
     }
 
     fn longest_nap(&mut self) -> Duration {
         match &mut self.phase {
-            Phase::Share(sharing, _) => sharing.longest_nap(),
+            Phase::Share(sharing) => sharing.longest_nap(),
             _ => Duration::MAX,
         }
     }
 
     fn look_for_foreign_calls(&self, router: &Router) -> Result<(), CallError> {
         let (program, stepper) = match &self.phase {
-            Phase::Steps(steps) => (&self.call.compiled.program, &steps.stepper),
-            Phase::Agree(gather, _) | Phase::Confirm(gather, ..) => {
-                (&gather.program, &gather.stepper)
-            }
-            Phase::Share(..) | Phase::Refused(..) | Phase::Over => return Ok(()),
+            Phase::Steps => (&self.call.compiled.program, &*self.stepper),
+            Phase::Agree(gather) | Phase::Confirm(gather, _) => (&gather.program, &gather.stepper),
+            Phase::Share(_) | Phase::Refused(_) => return Ok(()),
         };
         let tag = self.call.tag;
         let mut waiting = stepper.waiting();
         waiting.try_for_each(|at| look_for_foreign_call(router, tag, program, at.lane, at.at))
-    }
-}
-
-/// A program under way.
-struct Steps<'c> {
-    stepper: Stepper,
-    buffers: BufferMap<'c>,
-}
-
-impl<'c> Steps<'c> {
-    #[inline]
-    fn new(call: &RunCall<'c>, memory: RunMemory<'c>) -> Self {
-        let RunMemory { user, scratch, scaled, staging, is_flipped, mut stepper } = memory;
-        let compiled = call.compiled;
-        let staging = if compiled.is_staged { staging.as_mut() } else { None };
-        let scratch = scratch.exactly(compiled.scratch_bytes());
-        let buffers = BufferMap::new(
-            &compiled.program,
-            compiled.in_windows,
-            user.prescaled(&Call { op: call.op, ..compiled.call }, call.rank, scaled),
-            scratch,
-            staging,
-            is_flipped,
-        );
-        stepper.start(&compiled.program);
-        if call.exchanged != Exchanged::Nothing {
-            stepper.exchanged(call.exchanged);
-        }
-        Self { stepper, buffers }
-    }
-
-    #[inline]
-    fn advance(
-        &mut self,
-        call: &RunCall<'c>,
-        router: &mut Router,
-        watch: &Watch,
-        budget: usize,
-    ) -> Result<Progress, CallError> {
-        let (kernel, tag) = (&call.compiled.kernel, call.tag);
-        let mut ports = CallPorts { router, watch, kernel, tag, buffers: &mut self.buffers };
-        self.stepper.advance(&call.compiled.program, &mut ports, budget)
     }
 }
 
@@ -424,9 +395,10 @@ impl Gather {
         watch: &Watch,
         budget: usize,
     ) -> Result<Progress, CallError> {
-        let user = User::Private(Buffers::InPlace(&mut self.all));
-        let mut buffers =
-            BufferMap::new(&self.program, false, user, &mut self.scratch, None, false);
+        let mut all = Buffers::InPlace(&mut self.all);
+        let mut user = User::Private(&mut all);
+        let mut buffers = BufferMap::new(&self.program, &mut self.scratch);
+        buffers.add_user(&self.program, false, &mut user);
         let kernel = &self.kernel;
         let mut ports = CallPorts { router, watch, kernel, tag, buffers: &mut buffers };
         self.stepper.advance(&self.program, &mut ports, budget)
@@ -494,10 +466,10 @@ impl Ports for CallPorts<'_, '_> {
     type Error = CallError;
 
     fn exchange(&mut self, with: Rank, src: Slice, dst: Slice) -> Result<Exchanged, CallError> {
-        let (output, rest) = self.buffers.split(dst);
-        let mut buffers = match rest.find(src) {
-            Found::Destination => Buffers::InPlace(output),
-            Found::Bytes(input) => Buffers::Apart { input, output },
+        let parts = self.buffers.split(dst);
+        let mut buffers = match parts.find(src) {
+            Found::Destination => Buffers::InPlace(parts.bytes),
+            Found::Bytes(input) => Buffers::Apart { input, output: parts.bytes },
         };
         Ok(stepped(self.router.exchange(self.kernel, self.tag, with, &mut buffers, 0)))
     }
@@ -732,24 +704,24 @@ impl CallPorts<'_, '_> {
         if is_shared {
             self.watch.check_abort_after_pause()?;
         }
-        let (into, rest) = self.buffers.split(dst.take(elements));
+        let parts = self.buffers.split(dst.take(elements));
         let mut operands = [Operand::Destination; N];
         for ((operand, source), arrived) in operands.iter_mut().zip(sources).zip(on_wire) {
             let (bytes, form) = match *source {
                 Source::Wire(_, form) => (&arrived[..elements << shift(form)], form),
-                Source::Local(whole) => match rest.find(whole.skip(done).take(elements)) {
+                Source::Local(whole) => match parts.find(whole.skip(done).take(elements)) {
                     Found::Destination => continue,
                     Found::Bytes(bytes) => (bytes, Form::of(whole.buffer)),
                 },
                 Source::Peer(of, whole) => {
                     let part = whole.skip(done).take(elements);
-                    (rest.peer(of, part), Form::of(whole.buffer))
+                    (parts.peer(of, part), Form::of(whole.buffer))
                 }
             };
             *operand = Operand::Bytes { bytes, form: kernel_form(form) };
         }
         let form = kernel_form(Form::of(dst.buffer));
-        self.kernel.combine(into, form, &operands[..sources.len()]);
+        self.kernel.combine(parts.bytes, form, &operands[..sources.len()]);
         self.consume(lane, sources, |form| elements << shift(form));
         Ok(elements)
     }

@@ -109,22 +109,26 @@ impl Communicator {
         };
         let shape = Shape { in_place: input.is_none(), input: len, output: len };
         let range = at..at + len;
-        let (shared, user) = match (input.map(|input| &input.store), &mut output.store) {
-            (None, Store::Shared(output)) => (true, User::Windows { input: None, output, range }),
+        let shared = output.is_shared() && input.is_none_or(Window::is_shared);
+        let request = Request { call, shape, memory: Memory::Windows { shared } };
+        match (input.map(|input| &input.store), &mut output.store) {
+            (None, Store::Shared(output)) => {
+                let user = User::Windows { input: None, output, range };
+                self.perform_request(request, user, Some(named))
+            }
             (Some(Store::Shared(input)), Store::Shared(output)) => {
-                (true, User::Windows { input: Some(input), output, range })
+                let user = User::Windows { input: Some(input), output, range };
+                self.perform_request(request, user, Some(named))
             }
             (input, output) => {
                 let output = &mut output.front_mut(range.end)[range.clone()];
-                let buffers = match input {
+                let mut buffers = match input {
                     None => Buffers::InPlace(output),
                     Some(input) => Buffers::Apart { input: &input.front(range.end)[range], output },
                 };
-                (false, User::Private(buffers))
+                self.perform_request(request, User::Private(&mut buffers), Some(named))
             }
-        };
-        let request = Request { call: *call, shape, memory: Memory::Windows { shared } };
-        self.perform_on_windows(request, user, named)
+        }
     }
 
     /// The name of the algorithm that all-reduce `call` would run by in `window`, as in `window`.
