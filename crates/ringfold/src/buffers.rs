@@ -48,6 +48,17 @@ pub(crate) enum User<'m, 'a> {
 }
 
 impl Buffers<'_> {
+    /// Their lengths.
+    #[inline]
+    pub(crate) const fn shape(&self) -> Shape {
+        match self {
+            Self::Apart { input, output } => {
+                Shape { in_place: false, input: input.len(), output: output.len() }
+            }
+            Self::InPlace(both) => Shape { in_place: true, input: both.len(), output: both.len() },
+        }
+    }
+
     /// The same, for `call`, with the input scaled. An all-reduce scales on the way to its output
     /// and goes on in place. The others need a copy, since the caller's input stays as it is.
     pub(crate) fn scaled<'m>(
@@ -180,26 +191,27 @@ impl<'a> BufferMap<'a> {
         Self { input: Input::InPlace, output, scratch, staging: None, map }
     }
 
-    /// Adds the caller's memory. With `in_windows`, ranks use each other's windows.
+    /// Adds the caller's memory, of that `shape`. With `in_windows`, ranks use each other's windows.
     ///
-    /// It is stored where it stays: a processor waits for an enum that was written in parts and is
-    /// moved as a whole.
+    /// It is stored where it stays, and lengths come from the `shape`: a processor waits for memory
+    /// that was written in parts and is then moved as a whole.
     #[inline]
     pub(crate) fn add_user(
         &mut self,
         program: &Program,
         in_windows: bool,
         user: &'a mut User<'_, '_>,
+        shape: Shape,
     ) {
         match user {
             User::Private(Buffers::Apart { input, output }) => {
-                self.input = Input::Private(input);
-                self.output = Output::Private(output);
+                self.input = Input::Private(&input[..shape.input]);
+                self.output = Output::Private(&mut output[..shape.output]);
                 self.map.input.0 = Region::Input;
             }
             User::Private(Buffers::InPlace(both)) => {
                 let begin = Beginnings::in_place(program.call(), program.rank());
-                self.output = Output::Private(both);
+                self.output = Output::Private(&mut both[..shape.output]);
                 (self.map.input.1, self.map.output_at) = (begin.input, begin.output);
             }
             User::Windows { input, output, range } => {

@@ -336,6 +336,7 @@ impl Communicator {
             User::Private(buffers) => {
                 let mut copy = std::mem::take(&mut self.scaled);
                 let mut scaled = buffers.scaled(factor, &compiled.call, self.rank, &mut copy);
+                let request = Request { shape: scaled.shape(), ..request };
                 let user = &mut User::Private(&mut scaled);
                 let outcome = self.run(request, tag, Exchanged::Nothing, user);
                 self.scaled = copy;
@@ -365,7 +366,7 @@ impl Communicator {
         let call = RunCall { compiled, layout, rank, tag, is_flipped };
         let outcome = {
             let mut run = Run::new(call, &mut self.scratch, &mut self.stepper);
-            run.add_user(user);
+            run.add_user(user, request.shape);
             if compiled.is_staged {
                 run.add_staging(&mut self.staging);
             }

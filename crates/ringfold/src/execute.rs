@@ -20,7 +20,7 @@ use ringfold_types::limits::{LANES_MAX, LINK_BYTES_MIN, SOURCES_MAX, STAGE_BYTES
 use ringfold_types::{Buffer, Call, Collective, DataType, Lane, Rank, ReduceOp, Slice};
 
 use crate::backoff::{Idle, Nap, Patience, Stage, Vigil, park};
-use crate::buffers::{AlignedBytes, BufferMap, Buffers, Found, User};
+use crate::buffers::{AlignedBytes, BufferMap, Buffers, Found, Shape, User};
 use crate::cache::CompiledCall;
 use crate::error::CallError;
 use crate::router::{Router, TRANSPORTS_MAX};
@@ -233,9 +233,9 @@ impl<'c> Run<'c> {
 
     /// Adds the caller's memory.
     #[inline]
-    pub(crate) fn add_user(&mut self, user: &'c mut User<'_, '_>) {
+    pub(crate) fn add_user(&mut self, user: &'c mut User<'_, '_>, shape: Shape) {
         let CompiledCall { program, in_windows, .. } = self.call.compiled;
-        self.buffers.add_user(program, *in_windows, user);
+        self.buffers.add_user(program, *in_windows, user, shape);
     }
 
     /// Adds the staging buffer, which is made first if it is not there.
@@ -396,9 +396,10 @@ impl Gather {
         budget: usize,
     ) -> Result<Progress, CallError> {
         let mut all = Buffers::InPlace(&mut self.all);
+        let shape = all.shape();
         let mut user = User::Private(&mut all);
         let mut buffers = BufferMap::new(&self.program, &mut self.scratch);
-        buffers.add_user(&self.program, false, &mut user);
+        buffers.add_user(&self.program, false, &mut user, shape);
         let kernel = &self.kernel;
         let mut ports = CallPorts { router, watch, kernel, tag, buffers: &mut buffers };
         self.stepper.advance(&self.program, &mut ports, budget)
@@ -466,11 +467,12 @@ impl Ports for CallPorts<'_, '_> {
     type Error = CallError;
 
     fn exchange(&mut self, with: Rank, src: Slice, dst: Slice) -> Result<Exchanged, CallError> {
-        let parts = self.buffers.split(dst);
-        let mut buffers = match parts.find(src) {
-            Found::Destination => Buffers::InPlace(parts.bytes),
-            Found::Bytes(input) => Buffers::Apart { input, output: parts.bytes },
-        };
+        let (mut line, input) = (Line([0; size_of::<Line>()]), self.buffers.read(src));
+        let own = &mut line.0[..input.len()];
+        copy(own, input);
+        let output = self.buffers.write(dst);
+        copy(output, own);
+        let mut buffers = Buffers::InPlace(output);
         Ok(stepped(self.router.exchange(self.kernel, self.tag, with, &mut buffers, 0)))
     }
 
