@@ -10,7 +10,7 @@ use std::hash::{Hash, Hasher};
 
 use ringfold_collectives::cost::price;
 use ringfold_collectives::select::{
-    Constraints, Measurements, chunk_len, is_possible, may_be_attached, select, select_in_windows,
+    Constraints, Measurements, chunk_len, is_possible, select, select_in_windows,
 };
 use ringfold_collectives::{Algorithm, Stated};
 use ringfold_topology::fabric::Place;
@@ -140,8 +140,6 @@ fn digest(algorithm: &Algorithm) -> u64 {
                     let crossing = algorithm.crossing(&call, &layout);
                     format!("{crossing:?}").hash(&mut digest);
                     is_possible(algorithm, &call, &layout).hash(&mut digest);
-                    let is_tried = may_be_attached(&call, layout.size());
-                    (is_tried && algorithm.is_attached()).hash(&mut digest);
                     for chunk in [16, 1 << 14, chunk_len(&call, &layout)] {
                         price(algorithm, &call, &layout, chunk).hash(&mut digest);
                     }

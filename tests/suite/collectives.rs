@@ -313,6 +313,37 @@ fn who_offers_waits_for_its_reader() {
     assert!(spent[0] > LATE / 2, "{spent:?}");
 }
 
+/// The first call that would read peers' memory finds out whether that can be done. If not, all
+/// ranks choose another algorithm, and that call too is right.
+#[test]
+fn ranks_choose_again_where_memory_is_closed() {
+    for (collective, settings) in [
+        (Collective::Broadcast, vec![]),
+        (Collective::AllGather, vec![]),
+        (Collective::AllGather, vec![("RINGFOLD_ALGO", "allgather:attached")]),
+    ] {
+        for via in [Via::Shm, Via::ShmTried] {
+            let names = via.run(2, &settings, |comm| {
+                if comm.size() > std::thread::available_parallelism().map_or(1, usize::from) {
+                    return [""; 2];
+                }
+                let (count, data_type) = (200_000, DataType::U8);
+                let call = Call { collective, count, data_type, op: ReduceOp::Sum, root: Rank(1) };
+                let before = comm.algorithm_for(&call).unwrap();
+                for in_place in [false, true, false] {
+                    assert_eq!(wrong(comm, &call, in_place, 5), 0, "{call} over {via:?}");
+                }
+                [before, comm.algorithm_for(&call).unwrap()]
+            });
+            assert_eq!(names[0], names[1], "ranks agree");
+            let [before, after] = names[0];
+            assert!(matches!(before, "attached" | ""), "{before}");
+            let is_closed = via == Via::Shm && settings.is_empty() && !before.is_empty();
+            assert!(!is_closed || after != "attached", "{collective} over {via:?}: {after}");
+        }
+    }
+}
+
 /// What comes of messages is written past the caches where results are very long.
 #[test]
 fn very_long_results_are_right() {

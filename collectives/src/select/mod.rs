@@ -8,7 +8,7 @@ mod possible;
 
 use alloc::vec::Vec;
 
-use ringfold_topology::Layout;
+use ringfold_topology::{Layout, PeerMemory};
 use ringfold_types::Call;
 
 use crate::algorithm::Algorithm;
@@ -38,6 +38,9 @@ pub fn select(
     }
     let possible = |algorithm: &Algorithm| is_possible(algorithm, call, layout);
     let allowed = |algorithm: &Algorithm| possible(algorithm) && constraints.allow(algorithm);
+    if let Some(attached) = attached(call, layout).filter(|it| constraints.allow(it)) {
+        return attached;
+    }
     let estimated = |algorithm: &Algorithm| {
         let has_few_links = has_few_links(algorithm, layout.size());
         allowed(algorithm) && has_few_links && !algorithm.is_attached()
@@ -96,24 +99,30 @@ fn cheapest_on_rails(
     known.into_iter().find(|it| it.crossing(call, layout).off_rail.messages == 0)
 }
 
-/// The shortest messages for which attached algorithms are tried: others fit the cache so well that
-/// to copy them twice is faster than a call of the kernel.
-const ATTACHED_BYTES_MIN: usize = 32 * 1024;
+/// The shortest messages that ranks copy from each other's own memory: others fit the cache so well
+/// that to copy them twice is faster than a call of the kernel.
+const ATTACHED_BYTES_MIN: usize = 64 * 1024;
 
 /// The longest buffers: longer ones are passed through stages past the caches, where the kernel
 /// goes through them.
-const ATTACHED_BUFFER_BYTES_MAX: usize = 32 << 20;
+const ATTACHED_BUFFER_BYTES_MAX: usize = 16 << 20;
 
-/// Whether ranks that share memory try an attached algorithm for such a call. Only for calls that
-/// can be repeated, which combine nothing and write nothing that they read.
-#[must_use]
-pub fn may_be_attached(call: &Call, ranks: usize) -> bool {
-    let mut known = Algorithm::of(call.collective).iter();
-    let Some(attached) = known.find(|algorithm| algorithm.is_attached()) else { return false };
+/// The attached algorithm, where it takes less time than others without having been measured. That
+/// is so for two ranks with a core each. The kernel lets more readers of one memory wait for each
+/// other (Chakraborty, Subramoni and Panda, "Contention-aware kernel-assisted MPI collectives for
+/// multi-/many-core systems", 2017).
+fn attached(call: &Call, layout: &Layout) -> Option<&'static Algorithm> {
     let message = call.count.saturating_mul(call.data_type.bytes());
-    let fits =
-        message >= ATTACHED_BYTES_MIN && buffer_bytes(call, ranks) <= ATTACHED_BUFFER_BYTES_MAX;
-    ranks > 1 && !call.collective.reduces() && fits && has_few_links(attached, ranks)
+    let bytes = buffer_bytes(call, layout.size());
+    let fits = message >= ATTACHED_BYTES_MIN && bytes <= ATTACHED_BUFFER_BYTES_MAX;
+    if !fits
+        || layout.peer_memory() < PeerMemory::Fast
+        || layout.size() != 2
+        || layout.crowd().is_dense()
+    {
+        return None;
+    }
+    Algorithm::of(call.collective).iter().find(|algorithm| algorithm.is_attached())
 }
 
 /// Whether no rank has links to more others than it should.

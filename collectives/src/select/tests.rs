@@ -4,13 +4,13 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::Write;
 
-use ringfold_topology::{Crowd, Layout};
+use ringfold_topology::{Crowd, Layout, PeerMemory};
 use ringfold_types::limits::{FRAME_BYTES_MAX, LINK_BYTES_MIN};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
 use super::possible::STEPS_WANTED;
 use super::{
-    Constraints, InvalidConstraints, Measurements, chunk_len, is_possible, may_be_attached, select,
+    Constraints, InvalidConstraints, Measurements, buffer_bytes, chunk_len, is_possible, select,
     select_in_windows,
 };
 use crate::algorithm::{Algorithm, Plan};
@@ -180,15 +180,25 @@ fn what_is_wanted_is_chosen() {
     }
 }
 
-/// What an attached algorithm takes is not known before it was tried or measured.
+/// Two ranks with a core each copy from each other's memory what is neither short nor longer than
+/// caches. Others do so only if it was measured or nothing else is allowed.
 #[test]
-fn what_was_not_tried_is_chosen_only_if_nothing_else_is_allowed() {
+fn attached_algorithms_are_chosen_for_two_ranks_with_a_core_each() {
     let (free, nothing) = (Constraints::default(), Measurements::default());
     for collective in [Collective::AllGather, Collective::Broadcast] {
         for bytes in (2..30).map(|power| 1 << power) {
             let call = Call { collective, ..allreduce(DataType::F32, bytes) };
             let layout = Layout::one_host(2).sharing_memory(true);
             assert!(!select(&call, &layout, &free, &nothing).is_attached(), "{call}");
+            let reading = layout.clone().with_peer_memory(PeerMemory::Fast);
+            let of = |layout: &Layout| select(&call, layout, &free, &nothing).is_attached();
+            let is_middling = bytes >= 64 << 10 && buffer_bytes(&call, 2) <= 16 << 20;
+            assert_eq!(of(&reading.clone().with_crowd(Crowd { ranks: 2, cpus: 2 })), is_middling);
+            assert!(!of(&reading.clone().with_crowd(Crowd { ranks: 2, cpus: 1 })), "{call}");
+            let slow = reading.clone().with_peer_memory(PeerMemory::Slow);
+            assert!(!of(&slow.with_crowd(Crowd { ranks: 2, cpus: 2 })), "{call}");
+            let more = Layout::one_host(3).sharing_memory(true).with_peer_memory(PeerMemory::Fast);
+            assert!(!of(&more.with_crowd(Crowd { ranks: 3, cpus: 8 })), "{call}");
             let wanted = "attached".parse().unwrap();
             assert!(select(&call, &layout, &wanted, &nothing).is_attached(), "{call}");
             let text = alloc::format!("{collective} 2 1 {bytes} attached 5");
@@ -391,8 +401,6 @@ fn many_ranks_do_not_all_link_to_each_other() {
                     let none = &Constraints::default();
                     let chosen = select(&call, &layout, none, &Measurements::default());
                     assert!(!chosen.is_direct(), "{call} on {ranks} ranks by {chosen}");
-                    let may_be = may_be_attached(&call, ranks);
-                    assert!(!may_be || collective == Collective::Broadcast, "{call}");
                 }
             }
         }

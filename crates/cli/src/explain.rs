@@ -7,9 +7,7 @@ use anyhow::ensure;
 use ringfold::config::measurements;
 use ringfold_collectives::Algorithm;
 use ringfold_collectives::cost::price;
-use ringfold_collectives::select::{
-    Constraints, Row, buffer_bytes, is_possible, may_be_attached, select,
-};
+use ringfold_collectives::select::{Constraints, Row, buffer_bytes, is_possible, select};
 
 use crate::amount::Amount;
 use crate::plan;
@@ -53,6 +51,11 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
             Amount(row.bytes),
             Amount(buffer_bytes(call, layout.size()))
         ),
+        None if chosen.is_attached() => {
+            "two ranks with a core each copy such messages from each other's memory, where the \
+             system lets them and is fast at it; RINGFOLD_SHM_CMA=0 turns that off"
+                .to_owned()
+        }
         None if measured.rows().is_empty() => {
             "its estimate is the least; `ringfold tune` measures instead".to_owned()
         }
@@ -61,12 +64,6 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
             .to_owned(),
     };
     writeln!(text, "* {} is chosen: {why}", chosen.name)?;
-    let mut known = Algorithm::of(call.collective).iter().filter(|it| it.is_attached());
-    let is_measured = known.any(|attached| rows.iter().any(|row| row.algorithm == attached.name));
-    if layout.shares_memory() && !is_measured && may_be_attached(call, layout.size()) {
-        let reach = "where they may read each other's memory";
-        writeln!(text, "  ranks try `attached` against it {reach}; RINGFOLD_DEBUG=INFO says more")?;
-    }
     Ok(text)
 }
 

@@ -11,7 +11,7 @@ use ringfold_collectives::select::{
 };
 use ringfold_collectives::{Algorithm, Form, Plan, Program, Target, lower};
 use ringfold_reduce::Kernel;
-use ringfold_topology::Layout;
+use ringfold_topology::{Layout, PeerMemory};
 use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{Call, Rank, ReduceOp};
 
@@ -145,19 +145,11 @@ impl ScheduleCache {
 
     /// Compiles a request that was found to be good as `call`, and makes it the latest.
     #[cold]
-    pub(crate) fn enter(
-        &mut self,
-        request: Request<'_>,
-        call: &Call,
-        layout: &Layout,
-        rank: Rank,
-    ) -> Arc<CompiledCall> {
+    pub(crate) fn enter(&mut self, request: Request<'_>, call: &Call, layout: &Layout, rank: Rank) {
         let Request { shape, memory, .. } = request;
         let in_place = runs_in_place(call, shape);
         let compiled = self.find(Key { call: *call, in_place, memory }, layout, rank);
-        self.latest =
-            Some(Latest { call: *request.call, shape, memory, compiled: Arc::clone(&compiled) });
-        compiled
+        self.latest = Some(Latest { call: *request.call, shape, memory, compiled });
     }
 
     /// The name of the algorithm that performs `call` in such memory.
@@ -215,7 +207,7 @@ impl ScheduleCache {
         let plan = Plan { call, layout, rank, chunk, window_bytes: LINK_BYTES_MIN };
         let target = Target {
             in_place: key.in_place,
-            rendezvous: algorithm.is_attached(),
+            rendezvous: algorithm.is_attached() && layout.peer_memory() > PeerMemory::Closed,
             shares_memory: self.shares_memory,
         };
         let known = Algorithm::of(call.collective);

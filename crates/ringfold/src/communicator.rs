@@ -1,6 +1,5 @@
 //! A group of ranks and the collectives among them.
 
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,7 +17,7 @@ use crate::buffers::{AlignedBytes, Buffers, User};
 use crate::cache::{Memory, Request, ScheduleCache};
 use crate::config::{Config, LONGEST};
 use crate::error::{CallError, Error, Failure};
-use crate::execute::{Run, RunCall, Work, block_on, stepped};
+use crate::execute::{Finding, Run, RunCall, Work, block_on, stepped};
 use crate::router::Router;
 use crate::setup::{Parts, join};
 use crate::shared::WindowNumbers;
@@ -56,6 +55,8 @@ pub struct Communicator {
     staging: Option<Window>,
     /// Whether its halves have changed places: the same on all ranks.
     is_staging_flipped: bool,
+    /// Whether the ranks have found out how they can read each other's own memory.
+    has_tried_peer_memory: bool,
     /// At rest between calls.
     stepper: Stepper,
     pub(crate) windows: WindowNumbers,
@@ -109,6 +110,7 @@ impl Communicator {
             scaled: AlignedBytes::default(),
             staging: None,
             is_staging_flipped: false,
+            has_tried_peer_memory: false,
             stepper: Stepper::new(),
             windows: WindowNumbers::new(),
             interface,
@@ -370,6 +372,9 @@ impl Communicator {
             if compiled.is_staged {
                 run.add_staging(&mut self.staging);
             }
+            if compiled.is_rendezvous && !self.has_tried_peer_memory {
+                run.try_peer_memory();
+            }
             if exchanged != Exchanged::Nothing {
                 run.exchanged(stepped(exchanged));
             }
@@ -382,7 +387,7 @@ impl Communicator {
                 control.finished(self.seq);
                 Ok(())
             }
-            Ok(Some(why)) => self.run_without_staging(request, tag, user, why),
+            Ok(Some(finding)) => self.run_after(finding, request, tag, user),
             Err(error) => {
                 let call = compiled.call;
                 Err(self.fail(call, error))
@@ -390,19 +395,31 @@ impl Communicator {
         }
     }
 
-    /// Goes on with a call that has begun by an algorithm without staging buffers. Blocks.
+    /// Goes on with a call that has begun, by the algorithm that is chosen after a `finding`. Blocks.
     #[cold]
-    fn run_without_staging(
+    fn run_after(
         &mut self,
+        finding: Finding,
         request: Request<'_>,
         tag: u32,
         user: &mut User<'_, '_>,
-        why: io::Result<Window>,
     ) -> Result<(), Error> {
-        let why = why.err().map_or_else(|| "another lacks it".to_owned(), |e| e.to_string());
-        let rank = self.rank;
-        tracing::warn!("rank {rank}: no memory for staging buffers, so calls copy more: {why}");
-        self.layout = self.layout.clone().sharing_memory(false);
+        let (rank, layout) = (self.rank, self.layout.clone());
+        self.layout = match finding {
+            Finding::NoStaging(made) => {
+                let why =
+                    made.err().map_or_else(|| "another lacks it".to_owned(), |e| e.to_string());
+                tracing::warn!(
+                    "rank {rank}: no memory for staging buffers, so calls copy more: {why}"
+                );
+                layout.sharing_memory(false)
+            }
+            Finding::PeerMemory(memory) => {
+                tracing::info!("rank {rank}: other ranks' own memory is {memory:?} to read");
+                self.has_tried_peer_memory = true;
+                layout.with_peer_memory(memory)
+            }
+        };
         self.cache.forget();
         self.compile(request)?;
         self.run(request, tag, Exchanged::Nothing, user)
@@ -416,10 +433,7 @@ impl Communicator {
             return Err(Error::Failed(Arc::clone(failure)));
         }
         let call = crate::arguments::valid(request.call, request.shape, self.size(), self.rank)?;
-        let compiled = self.cache.enter(request, &call, &self.layout, self.rank);
-        if compiled.is_rendezvous && !self.router.takes_offers() {
-            tracing::info!("{compiled}: messages are copied twice where memory cannot be read");
-        }
+        self.cache.enter(request, &call, &self.layout, self.rank);
         Ok(())
     }
 

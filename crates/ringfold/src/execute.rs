@@ -14,7 +14,7 @@ use ringfold_collectives::{
     Stores, Target, lower,
 };
 use ringfold_reduce::{Kernel, Line, Operand};
-use ringfold_topology::Layout;
+use ringfold_topology::{Layout, PeerMemory};
 use ringfold_transport::{Link, Window, copy, copy_past};
 use ringfold_types::limits::{LANES_MAX, LINK_BYTES_MIN, SOURCES_MAX, STAGE_BYTES};
 use ringfold_types::{Buffer, Call, Collective, DataType, Lane, Rank, ReduceOp, Slice};
@@ -188,6 +188,8 @@ pub(crate) struct Run<'c> {
     buffers: BufferMap<'c>,
     /// The place of the staging buffer, until it is one of the buffers.
     staging: Option<&'c mut Option<Window>>,
+    /// Whether it has to be found out first how all ranks can read each other's own memory.
+    reads_peers: bool,
     phase: Phase,
 }
 
@@ -208,13 +210,23 @@ enum Phase {
     /// All ranks say that they are in this call. A rank in another is found out here, before the
     /// others wait for its part.
     Agree(Box<Gather>),
+    /// All ranks say how they can read the others' own memory.
+    Read(Box<Gather>),
     /// The ranks hand their parts of the staging buffer around.
     Share(Box<Sharing>),
     /// All ranks say whether they have it.
     Confirm(Box<Gather>, Box<io::Result<Window>>),
-    /// Some rank lacks memory for it.
-    Refused(Box<io::Result<Window>>),
+    /// The ranks have found out what makes another choice of the algorithm.
+    Found(Box<Finding>),
     Steps,
+}
+
+/// A finding of a run, the same on every rank, after which the algorithm is chosen anew.
+pub(crate) enum Finding {
+    /// Some rank lacks memory for the staging buffer.
+    NoStaging(io::Result<Window>),
+    /// All ranks can read each other's own memory so.
+    PeerMemory(PeerMemory),
 }
 
 impl<'c> Run<'c> {
@@ -228,7 +240,7 @@ impl<'c> Run<'c> {
         let CompiledCall { program, .. } = call.compiled;
         stepper.start(program);
         let buffers = BufferMap::new(program, scratch.exactly(call.compiled.scratch_bytes));
-        Self { call, stepper, buffers, staging: None, phase: Phase::Steps }
+        Self { call, stepper, buffers, staging: None, reads_peers: false, phase: Phase::Steps }
     }
 
     /// Adds the caller's memory.
@@ -240,13 +252,25 @@ impl<'c> Run<'c> {
 
     /// Adds the staging buffer, which is made first if it is not there.
     pub(crate) fn add_staging(&mut self, staging: &'c mut Option<Window>) {
-        let RunCall { compiled, is_flipped, layout, rank, .. } = self.call;
+        let RunCall { compiled, is_flipped, .. } = self.call;
         if let Some(staging) = staging {
             self.buffers.add_staging(&compiled.program, staging, is_flipped);
         } else {
-            self.phase = Phase::Agree(Box::new(Gather::new(layout, rank, &[1])));
+            self.phase = Phase::Agree(self.gather(1));
             self.staging = Some(staging);
         }
+    }
+
+    /// Has the ranks find out how all can read each other's own memory, instead of any step.
+    #[cold]
+    pub(crate) fn try_peer_memory(&mut self) {
+        self.phase = Phase::Agree(self.gather(1));
+        self.reads_peers = true;
+    }
+
+    /// Asks all ranks for such a byte.
+    fn gather(&self, own: u8) -> Box<Gather> {
+        Box::new(Gather::new(self.call.layout, self.call.rank, &[own]))
     }
 
     /// Reports, before the first step, how far the exchange got that the program begins with.
@@ -255,32 +279,41 @@ impl<'c> Run<'c> {
         self.stepper.exchanged(exchanged);
     }
 
-    /// As `advance`, of the phases in which the staging buffer is made.
+    /// As `advance`, of the phases before the steps.
     #[cold]
-    fn advance_staging(
+    fn prepare(
         &mut self,
         router: &mut Router,
         watch: &Watch,
         budget: usize,
     ) -> Result<Progress, CallError> {
-        let (tag, call) = (self.call.tag, self.call);
+        let tag = self.call.tag;
         let progress = match &mut self.phase {
-            Phase::Agree(gather) | Phase::Confirm(gather, _) => {
+            Phase::Agree(gather) | Phase::Read(gather) | Phase::Confirm(gather, _) => {
                 gather.advance(tag, router, watch, budget)?
             }
             Phase::Share(sharing) => sharing.advance(router, watch, budget)?,
-            Phase::Refused(_) | Phase::Steps => Progress::Done,
+            Phase::Found(_) | Phase::Steps => Progress::Done,
         };
         if progress != Progress::Done {
             return Ok(progress);
         }
         self.phase = match std::mem::replace(&mut self.phase, Phase::Steps) {
+            // Only now has every rank come, so that the others can try to read its memory.
+            Phase::Agree(_) if self.reads_peers => {
+                Phase::Read(self.gather(router.peer_memory() as u8))
+            }
             Phase::Agree(_) => Phase::Share(Box::new(Sharing::begin(router, STAGE_BYTES)?)),
+            Phase::Read(gather) => {
+                let worst = [PeerMemory::Closed, PeerMemory::Slow, PeerMemory::Fast]
+                    .into_iter()
+                    .find(|memory| gather.all.contains(&(*memory as u8)));
+                let worst = worst.unwrap_or(PeerMemory::Closed);
+                Phase::Found(Box::new(Finding::PeerMemory(worst)))
+            }
             Phase::Share(sharing) => {
                 let made = sharing.end();
-                let own = [u8::from(made.is_ok())];
-                let gather = Gather::new(call.layout, call.rank, &own);
-                Phase::Confirm(Box::new(gather), Box::new(made))
+                Phase::Confirm(self.gather(u8::from(made.is_ok())), Box::new(made))
             }
             Phase::Confirm(gather, made) => match (*made, self.staging.take()) {
                 (Ok(window), Some(staging)) if gather.all.iter().all(|has| *has == 1) => {
@@ -288,27 +321,27 @@ impl<'c> Run<'c> {
                     self.add_staging(staging);
                     Phase::Steps
                 }
-                (made, _) => Phase::Refused(Box::new(made)),
+                (made, _) => Phase::Found(Box::new(Finding::NoStaging(made))),
             },
             phase => phase,
         };
         Ok(Progress::Moved)
     }
 
-    /// Ends a run that is done. `Some` if no rank has staging buffers, since some rank lacks memory
-    /// for them; then the call has to be performed by another algorithm.
+    /// Ends a run that is done. With a finding, no step of the call is done; it has to be performed
+    /// by the algorithm that is chosen now.
     ///
     /// # Panics
     /// If it is not done: peers may still use the memory that it lent them.
     #[inline]
-    pub(crate) fn end(&mut self) -> Option<io::Result<Window>> {
+    pub(crate) fn end(&mut self) -> Option<Finding> {
         if matches!(self.phase, Phase::Steps) {
             assert!(self.stepper.is_done(), "a run ends when it is done");
             self.buffers.complete();
             return None;
         }
         match std::mem::replace(&mut self.phase, Phase::Steps) {
-            Phase::Refused(made) => Some(*made),
+            Phase::Found(finding) => Some(*finding),
             _ => unreachable!("a run ends when it is done"),
         }
     }
@@ -330,8 +363,8 @@ impl Work for Run<'_> {
                     CallPorts { router, watch, kernel, tag, buffers: &mut self.buffers };
                 self.stepper.advance(program, &mut ports, budget)
             }
-            Phase::Refused(_) => Ok(Progress::Done),
-            _ => self.advance_staging(router, watch, budget),
+            Phase::Found(_) => Ok(Progress::Done),
+            _ => self.prepare(router, watch, budget),
         }
     }
 
@@ -345,8 +378,10 @@ impl Work for Run<'_> {
     fn look_for_foreign_calls(&self, router: &Router) -> Result<(), CallError> {
         let (program, stepper) = match &self.phase {
             Phase::Steps => (&self.call.compiled.program, &*self.stepper),
-            Phase::Agree(gather) | Phase::Confirm(gather, _) => (&gather.program, &gather.stepper),
-            Phase::Share(_) | Phase::Refused(_) => return Ok(()),
+            Phase::Agree(gather) | Phase::Read(gather) | Phase::Confirm(gather, _) => {
+                (&gather.program, &gather.stepper)
+            }
+            Phase::Share(_) | Phase::Found(_) => return Ok(()),
         };
         let tag = self.call.tag;
         let mut waiting = stepper.waiting();

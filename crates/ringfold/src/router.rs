@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
 
 use ringfold_reduce::{Kernel, Line};
+use ringfold_topology::PeerMemory;
 use ringfold_transport::{
     EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, Pages, Process, Rendezvous, SharedMemory,
     Transport, copy,
@@ -84,10 +85,15 @@ impl Router {
         self.transports.iter().all(|via| matches!(via, Via::Memory(_)))
     }
 
-    /// Whether every peer can copy messages from this rank's memory. The log says why not.
-    pub(crate) fn takes_offers(&mut self) -> bool {
-        let takes = |by: &mut dyn Rendezvous| by.takes_offers();
-        self.transports.iter_mut().all(|via| via.rendezvous().is_some_and(takes))
+    /// How this rank can copy from every peer's own memory. The log says why not. The first time,
+    /// that takes some time, since it is tried.
+    pub(crate) fn peer_memory(&mut self) -> PeerMemory {
+        let mut by = self.transports.iter_mut().map(|via| via.rendezvous());
+        if !by.all(|by| by.is_some_and(|by| by.takes_offers())) {
+            return PeerMemory::Closed;
+        }
+        let mut by = self.transports.iter_mut().filter_map(|via| via.rendezvous());
+        if by.all(|by| by.is_fast()) { PeerMemory::Fast } else { PeerMemory::Slow }
     }
 
     /// Whether a peer may be copying what was offered to it.

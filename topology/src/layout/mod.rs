@@ -32,6 +32,7 @@ pub struct Layout {
     ways: Ways,
     crowd: Crowd,
     shares_memory: bool,
+    peer_memory: PeerMemory,
     has_rdma: bool,
     channels: usize,
 }
@@ -43,6 +44,18 @@ struct Ways {
     aligned: Order,
     /// By shard: the rank of each host that carries it. Empty if paths and reach are unknown.
     carriers: Arc<[Box<[Rank]>]>,
+}
+
+/// How a rank can copy, by the kernel, from memory that is another rank's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PeerMemory {
+    /// Not at all.
+    #[default]
+    Closed,
+    /// Two copies by the ranks themselves, through memory that both have mapped, are faster.
+    Slow,
+    /// One such copy is about as fast as two copies by the ranks, or faster.
+    Fast,
 }
 
 /// Where a host is in the fabric. Equal numbers mean the same pod, group or machine.
@@ -126,6 +139,7 @@ impl Layout {
             ways: Ways::default(),
             crowd: Crowd { ranks: 1, cpus: 1 },
             shares_memory: false,
+            peer_memory: PeerMemory::Closed,
             has_rdma: false,
             channels: 1,
         }
@@ -182,6 +196,12 @@ impl Layout {
         Self { shares_memory, ..self }
     }
 
+    /// The same ranks, which can copy so from each other's own memory.
+    #[must_use]
+    pub fn with_peer_memory(self, peer_memory: PeerMemory) -> Self {
+        Self { peer_memory, ..self }
+    }
+
     /// The same ranks, which reach each other by RDMA where they share no memory, or not.
     #[must_use]
     pub fn with_rdma(self, has_rdma: bool) -> Self {
@@ -209,6 +229,12 @@ impl Layout {
     #[must_use]
     pub fn shares_memory(&self) -> bool {
         self.shares_memory
+    }
+
+    /// How all ranks can copy from each other's own memory.
+    #[must_use]
+    pub fn peer_memory(&self) -> PeerMemory {
+        self.peer_memory
     }
 
     /// Whether ranks that share no memory reach each other by RDMA.

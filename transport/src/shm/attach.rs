@@ -8,11 +8,12 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::slot::{Namespace, Slot, Token};
-use crate::sys::read_process;
+use crate::sys::{copy, read_process};
 
 /// A peer's process.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +55,45 @@ impl Process {
         } else {
             Err(io::Error::other("it is another process"))
         }
+    }
+}
+
+/// Bytes of a copy that is timed: they fit a core's second cache.
+const TIMED_BYTES: usize = 256 * 1024;
+
+/// So many times each kind of copy is timed. The shortest time counts.
+const TIMES: usize = 4;
+
+/// Whether the kernel copies between processes about as fast as two copies of a process's own, as
+/// through a link: it takes at most one and a half times as long. Copies from another core's cache
+/// take longer than these, and a link needs two of them.
+///
+/// On Sapphire Rapids the kernel takes 0.9 times as long, and on Zen 3 in a virtual machine two to
+/// three times.
+pub(super) fn copies_fast() -> bool {
+    let own = std::process::id().cast_signed();
+    let (from, mut through, mut into) = (Timed::new(), Timed::new(), Timed::new());
+    let (mut by_kernel, mut by_self) = (Duration::MAX, Duration::MAX);
+    for _ in 0..TIMES {
+        let begin = Instant::now();
+        if read_process(own, [&mut into.0, &mut []], [from.0.as_ptr().addr(), 0]).is_err() {
+            return false;
+        }
+        let middle = Instant::now();
+        copy(&mut through.0, &from.0);
+        copy(&mut into.0, &through.0);
+        by_kernel = by_kernel.min(middle - begin);
+        by_self = by_self.min(middle.elapsed());
+    }
+    by_kernel * 2 <= by_self * 3
+}
+
+/// Memory of a copy that is timed. It is written, since all untouched pages are one.
+struct Timed(Vec<u8>);
+
+impl Timed {
+    fn new() -> Self {
+        Self(vec![1; TIMED_BYTES])
     }
 }
 

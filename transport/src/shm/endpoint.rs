@@ -9,6 +9,7 @@ use ringfold_types::{Lane, Rank};
 use rustix::net::SocketAddrUnix;
 
 use super::arena::{Arena, Opening};
+use super::attach;
 use super::error::{NAME, broken, error};
 use super::ring::{Consumer, Producer};
 use super::segment::Segment;
@@ -341,6 +342,10 @@ impl Rendezvous for Shm {
 
     fn takes_offers(&self) -> bool {
         self.offers != Offers::Never && *self.reads_all.get_or_init(|| self.can_read_all())
+    }
+
+    fn is_fast(&self) -> bool {
+        attach::copies_fast()
     }
 
     fn is_offering(&self) -> bool {

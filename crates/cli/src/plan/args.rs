@@ -3,7 +3,7 @@
 use anyhow::{Context, bail, ensure};
 use ringfold_collectives::select::chunk_len;
 use ringfold_collectives::{Algorithm, Form, Plan};
-use ringfold_topology::{Crowd, Layout, discover};
+use ringfold_topology::{Crowd, Layout, PeerMemory, discover};
 use ringfold_types::limits::{CHANNELS_MAX, RANKS_MAX};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
@@ -116,6 +116,7 @@ impl Args {
         let crowd = Crowd { ranks: layout.ranks_per_host().1, cpus };
         let shares_memory = layout.hosts() == 1;
         let layout = layout.with_crowd(crowd).sharing_memory(shares_memory);
+        let layout = if shares_memory { layout.with_peer_memory(PeerMemory::Fast) } else { layout };
         Ok(layout.with_channels(usize::from(self.channels)))
     }
 

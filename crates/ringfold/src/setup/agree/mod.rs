@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use ringfold_topology::discover::Cpus;
-use ringfold_topology::{Crowd, Layout};
+use ringfold_topology::{Crowd, Layout, PeerMemory};
 use ringfold_transport::shm;
 use ringfold_types::limits::{CHANNELS_MAX, TCP_CHANNELS};
 
@@ -89,7 +89,11 @@ fn layout(infos: &[PeerInfo], densest: Crowd, channels: Option<u8>, fabric: &Fab
     let rails = || u8::try_from(fabric.tcp_rails()).unwrap_or(CHANNELS_MAX);
     let channels = channels.unwrap_or_else(|| if by_tcp { TCP_CHANNELS.max(rails()) } else { 1 });
     let channels = channels.clamp(1, CHANNELS_MAX).into();
-    let layout = layout.sharing_memory(shares_memory).with_rdma(by_rdma);
+    // Whether ranks of a host can really copy from each other's own memory, the first call finds
+    // out that would.
+    let peer_memory = if shares_memory { PeerMemory::Fast } else { PeerMemory::Closed };
+    let layout = layout.sharing_memory(shares_memory).with_peer_memory(peer_memory);
+    let layout = layout.with_rdma(by_rdma);
     fabric.layout(layout.with_channels(channels))
 }
 
