@@ -191,7 +191,8 @@ impl<'a> BufferMap<'a> {
         Self { input: Input::InPlace, output, scratch, staging: None, map }
     }
 
-    /// Adds the caller's memory, of that `shape`. With `in_windows`, ranks use each other's windows.
+    /// Adds the caller's memory, of that `shape`. With `in_windows`, ranks use each other's
+    /// windows.
     ///
     /// It is stored where it stays, and lengths come from the `shape`: a processor waits for memory
     /// that was written in parts and is then moved as a whole.

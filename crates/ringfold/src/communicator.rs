@@ -395,7 +395,8 @@ impl Communicator {
         }
     }
 
-    /// Goes on with a call that has begun, by the algorithm that is chosen after a `finding`. Blocks.
+    /// Goes on with a call that has begun, by the algorithm that is chosen after a `finding`.
+    /// Blocks.
     #[cold]
     fn run_after(
         &mut self,

@@ -15,8 +15,8 @@ pub trait Rendezvous {
     /// Whether receivers would copy what this rank offers, and this rank what peers offer.
     fn takes_offers(&self) -> bool;
 
-    /// Whether one copy by a receiver is about as fast as two copies through a link, or faster. Tries
-    /// that out, which takes a fraction of a millisecond.
+    /// Whether one copy by a receiver is about as fast as two copies through a link, or faster. It
+    /// tries that out, which takes a fraction of a millisecond.
     fn is_fast(&self) -> bool;
 
     /// Whether a receiver has not copied all of an offered message yet. It may be copying now, and
