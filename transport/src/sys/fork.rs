@@ -86,7 +86,9 @@ pub fn close_in_children(socket: BorrowedFd<'_>) {
     let begin = NEXT.fetch_add(1, Ordering::Relaxed);
     let mut places = (0..RANKS_MAX).map(|step| &SOCKETS[begin.wrapping_add(step) % RANKS_MAX]);
     if !places.any(|place| place.enter(descriptor, inode)) {
-        tracing::warn!("a child made by `fork` may hide the end of this process from its peers");
+        tracing::warn!(
+            "a child made by `fork` may hide the end of this process from its peers: too many sockets"
+        );
     }
 }
 
@@ -99,7 +101,7 @@ fn watch() {
         let refused = unsafe { libc::pthread_atfork(None, None, Some(begin_child)) };
         if refused != 0 {
             let why = std::io::Error::from_raw_os_error(refused);
-            tracing::warn!("children made by `fork` cannot be told from this process: {why}");
+            tracing::warn!("this process cannot detect that it was forked: {why}");
         }
     });
 }

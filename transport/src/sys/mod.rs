@@ -2,8 +2,8 @@
 //! that the contract hands out: `Window` and `Pages`. `unsafe` code is limited to mapped memory,
 //! other processes' memory, `fork`, long copies, cache hints and socket options.
 
-mod attach;
 mod cache;
+mod cma;
 mod copy;
 mod descriptors;
 mod fork;
@@ -15,9 +15,9 @@ mod socket;
 mod waker;
 mod window;
 
-pub(crate) use attach::read_process;
 pub use cache::hand_over;
 pub(crate) use cache::will_write;
+pub(crate) use cma::read_process;
 pub(crate) use copy::copy_bytes;
 pub use copy::{copy, copy_past};
 pub(crate) use descriptors::{receive, transmit};

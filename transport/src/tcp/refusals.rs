@@ -1,26 +1,25 @@
-//! Tells the log about connections that were refused, but no more often than once a second: who
-//! knocks a thousand times costs one line.
+//! Logs refused connections, at most once a second: a thousand attempts cost one line.
 
 use std::time::{Duration, Instant};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What was logged last, and how much was not.
+/// The time of the last log line, and the refusals since then.
 #[derive(Debug, Default)]
-pub(super) struct Strangers {
+pub(super) struct Refusals {
     last: Option<Instant>,
-    unsaid: u64,
+    suppressed: u64,
 }
 
-impl Strangers {
+impl Refusals {
     pub(super) fn log(&mut self, reason: &str) {
         if self.last.is_some_and(|last| last.elapsed() < INTERVAL) {
-            self.unsaid += 1;
+            self.suppressed += 1;
             return;
         }
-        let unsaid = self.unsaid;
-        tracing::warn!(reason, unsaid, "refused a connection that is none of this job's");
+        let suppressed = self.suppressed;
+        tracing::warn!(reason, suppressed, "refused a connection that does not belong to this job");
         self.last = Some(Instant::now());
-        self.unsaid = 0;
+        self.suppressed = 0;
     }
 }

@@ -1,5 +1,5 @@
-//! Keeps a parked caller's descriptor ringing until it is disarmed: events that a `poll` between
-//! has taken note of would leave it silent.
+//! Keeps the descriptor of a parked caller readable until `disarm`. A `poll` in between consumes
+//! events, and without this the descriptor would no longer show them.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,42 +7,42 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-/// See the module's head.
+/// A waker of the endpoint's own caller.
 #[derive(Debug)]
-pub(super) struct Bell {
-    rings: OwnedFd,
-    rung: Cell<bool>,
-    /// The caller is about to park.
+pub(super) struct Waker {
+    descriptor: OwnedFd,
+    is_readable: Cell<bool>,
+    /// Whether the caller is about to park.
     armed: bool,
 }
 
-impl Bell {
+impl Waker {
     pub(super) fn new() -> Result<Self, Errno> {
-        let rings = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { rings, rung: Cell::new(false), armed: false })
+        let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { descriptor, is_readable: Cell::new(false), armed: false })
     }
 
     pub(super) const fn arm(&mut self) {
         self.armed = true;
     }
 
-    /// Rings if somebody is about to park.
-    pub(super) fn ring(&self) {
-        if self.armed && !self.rung.get() {
-            self.rung.set(rustix::io::write(&self.rings, &1_u64.to_le_bytes()).is_ok());
+    /// Wakes the caller if it is about to park.
+    pub(super) fn wake(&self) {
+        if self.armed && !self.is_readable.get() {
+            self.is_readable.set(rustix::io::write(&self.descriptor, &1_u64.to_le_bytes()).is_ok());
         }
     }
 
-    pub(super) fn silence(&mut self) {
+    pub(super) fn disarm(&mut self) {
         self.armed = false;
-        if self.rung.take() {
-            rustix::io::read(&self.rings, &mut [0_u8; 8]).ok();
+        if self.is_readable.take() {
+            rustix::io::read(&self.descriptor, &mut [0_u8; 8]).ok();
         }
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.rings.as_fd()
+        self.descriptor.as_fd()
     }
 }

@@ -1,37 +1,37 @@
-//! A long message that its receiver copies from where it lies in the sender's memory.
+//! A rendezvous message: long, and copied by its receiver from the sender's memory.
 //!
-//! The producer announces where it lies, and both say in one word how far it has been read. Who
-//! may change that word when, and why nothing that was overwritten is ever taken for the message,
-//! is argued in `../README.md`.
+//! The producer announces the message's address. Both halves write the progress of the read to one
+//! word. `../README.md` argues the order of their writes, and why overwritten bytes are never taken
+//! for the message.
 
 use std::cell::{Cell, UnsafeCell};
 use std::fmt;
 
 use super::memory::INLINE_BYTES;
-use crate::shm::attach::Process;
+use crate::shm::cma::PeerMemory;
 
-/// Stands for the length in the mark of a cell that holds an offer.
-pub(super) const OFFER: u32 = u32::MAX;
-/// Bytes of a cell's payload that say where a message lies.
-pub(super) const OFFER_BYTES: usize = 16;
+/// In the length field of a cell's mark: the cell announces a rendezvous message.
+pub(super) const RENDEZVOUS: u32 = u32::MAX;
+/// Bytes of a cell's payload that hold the message's address and length.
+pub(super) const SOURCE_BYTES: usize = 16;
 
-/// Where a message lies in its sender's memory.
+/// The address and length of a message in its sender's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Offer {
+pub(super) struct Source {
     pub(super) at: usize,
     pub(super) bytes: usize,
 }
 
-impl Offer {
-    pub(super) fn encode(self) -> [u8; OFFER_BYTES] {
-        let mut bytes = [0; OFFER_BYTES];
+impl Source {
+    pub(super) fn encode(self) -> [u8; SOURCE_BYTES] {
+        let mut bytes = [0; SOURCE_BYTES];
         bytes[..8].copy_from_slice(&(self.at as u64).to_le_bytes());
         bytes[8..].copy_from_slice(&(self.bytes as u64).to_le_bytes());
         bytes
     }
 
-    /// `None` if no message can lie there.
-    pub(super) fn decode(bytes: &[u8; OFFER_BYTES]) -> Option<Self> {
+    /// Decodes an address and length; `None` if no message can lie there.
+    pub(super) fn decode(bytes: &[u8; SOURCE_BYTES]) -> Option<Self> {
         let (at, rest) = bytes.split_first_chunk()?;
         let (len, _) = rest.split_first_chunk()?;
         let at = usize::try_from(u64::from_le_bytes(*at)).ok()?;
@@ -41,19 +41,20 @@ impl Offer {
     }
 }
 
-/// No memory is longer, and the word of a `State` holds it.
+/// No memory is longer, and the word of a `State` can hold it.
 const BYTES_MAX: usize = usize::MAX >> 3;
 
-/// What the word says that both halves write.
+/// The value of the rendezvous word, which both halves write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// The consumer takes no offers. What a ring begins with.
+    /// The consumer does not permit rendezvous messages. A new ring begins so.
     Shut,
-    /// It does, and has read so many bytes of the last one.
+    /// The consumer permits them, and has read this many bytes of the last one.
     Open(usize),
-    /// It has read so many and cannot read more, nor any other offer.
+    /// The consumer has read this many bytes, and can read no more of this message or of a later
+    /// one.
     Refused(usize),
-    /// The producer has taken the offer back.
+    /// The producer has withdrawn the message.
     Withdrawn,
 }
 
@@ -79,47 +80,48 @@ impl State {
     }
 }
 
-const _: () = assert!(OFFER_BYTES <= INLINE_BYTES);
+const _: () = assert!(SOURCE_BYTES <= INLINE_BYTES);
 
-/// The offer at the front, and how far it has been read.
+/// The rendezvous message at the front, and the progress of the read.
 #[derive(Default)]
 pub(super) struct Pull {
-    /// Whose memory to read; none if offers are not taken.
-    pub(super) peer: Option<Process>,
-    pub(super) offer: Cell<Offer>,
+    /// The sender's memory; `None` while rendezvous messages are not permitted.
+    pub(super) peer: Option<PeerMemory>,
+    pub(super) source: Cell<Source>,
     /// Bytes read.
     pub(super) read: Cell<usize>,
-    /// Bytes that were read ahead: from where on they are not consumed, and where they end.
+    /// The range of `ahead` that is read and not consumed.
     pub(super) kept: Cell<(usize, usize)>,
+    /// Bytes that were read ahead.
     pub(super) ahead: UnsafeCell<Vec<u8>>,
 }
 
 impl Pull {
-    /// The bytes that were read ahead and are not consumed.
+    /// The bytes that were read ahead and not consumed.
     pub(super) fn kept(&self) -> Option<&[u8]> {
         let (begin, end) = self.kept.get();
-        // SAFETY: `ahead` changes only in `Consumer::pull_ahead`, which lets it alone as long as
-        // any of it is kept; and it is kept until `Consumer::consume_pulled`, which takes `&mut`
-        // and so ends this loan.
+        // SAFETY: `ahead` changes only in `Consumer::pull_ahead`, and only while none of it is
+        // kept. Bytes stay kept until `Consumer::consume_pulled`, which takes `&mut` and so ends
+        // this loan.
         let ahead = unsafe { &*self.ahead.get() };
         (begin < end).then(|| &ahead[begin..end])
     }
 
-    /// Where what comes next lies, in the peer's memory.
+    /// The address of the next unread byte in the peer's memory.
     pub(super) fn next(&self) -> usize {
-        self.offer.get().at + self.read.get()
+        self.source.get().at + self.read.get()
     }
 
     pub(super) fn left(&self) -> usize {
-        self.offer.get().bytes - self.read.get()
+        self.source.get().bytes - self.read.get()
     }
 }
 
 impl fmt::Debug for Pull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { peer, offer, read, kept, ahead: _ } = self;
+        let Self { peer, source, read, kept, ahead: _ } = self;
         let mut shown = f.debug_struct("Pull");
-        shown.field("peer", peer).field("offer", offer).field("read", read).field("kept", kept);
+        shown.field("peer", peer).field("source", source).field("read", read).field("kept", kept);
         shown.finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! The decoder against streams cut at random points, and against noise.
+//! The decoder against streams that are cut at random points, and against noise.
 
 use proptest::prelude::{Strategy, any, prop, prop_assert, prop_assert_eq, proptest};
 
