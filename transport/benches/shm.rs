@@ -15,7 +15,7 @@ use ringfold_transport::{Link, Transport};
 use ringfold_types::{Lane, Rank};
 
 /// Time for one line of output.
-const PATIENCE: Duration = Duration::from_secs(3);
+const LINE_TIME: Duration = Duration::from_secs(3);
 /// Exchanges of one burst: few enough that some bursts stay undisturbed on a busy machine.
 const EXCHANGES: u64 = 100;
 /// Bytes of one streamed burst.
@@ -159,7 +159,7 @@ fn latency() {
         {
             let mut times = [Vec::new(), Vec::new()];
             let start = Instant::now();
-            while start.elapsed() < PATIENCE {
+            while start.elapsed() < LINE_TIME {
                 for (end, times) in times.iter_mut().enumerate() {
                     order.send((end, pattern)).unwrap();
                     let time = burst(&mut *ends[end], pattern, true);
@@ -178,7 +178,7 @@ fn overhead() {
     let line = Line::default();
     let mut times = [Vec::new(), Vec::new()];
     let start = Instant::now();
-    while start.elapsed() < PATIENCE {
+    while start.elapsed() < LINE_TIME {
         let begin = Instant::now();
         for at in 1..=EXCHANGES {
             line.value.store(black_box(at), Ordering::Relaxed);
@@ -224,7 +224,7 @@ fn stream() {
         });
         let mut times = [Vec::new(), Vec::new()];
         let start = Instant::now();
-        while start.elapsed() < PATIENCE {
+        while start.elapsed() < LINE_TIME {
             let begin = Instant::now();
             for (target, source) in target.chunks_mut(16 * 1024).zip(source.chunks(16 * 1024)) {
                 target.copy_from_slice(source);

@@ -14,7 +14,7 @@ use ringfold_transport::{Link, Transport};
 use ringfold_types::{Lane, Rank};
 
 /// Time for one line of output.
-const PATIENCE: Duration = Duration::from_secs(4);
+const LINE_TIME: Duration = Duration::from_secs(4);
 /// Round trips of one burst.
 const PINGS: usize = 20;
 /// Bytes of one burst.
@@ -32,19 +32,19 @@ trait End: Send {
 }
 
 /// A link of the transport that spins, like a rank with a core of its own.
-struct Ours(Tcp, Link, Idle);
+struct Ours(Tcp, Link, Spinner);
 
 /// A bare socket that blocks.
 struct Blocking(TcpStream, Vec<u8>);
 
 /// A bare socket that is polled.
-struct Spinning(TcpStream, Idle);
+struct Spinning(TcpStream, Spinner);
 
 /// Failed tries in a row.
 #[derive(Default)]
-struct Idle(u32);
+struct Spinner(u32);
 
-impl Idle {
+impl Spinner {
     fn count(&mut self, moved: usize) {
         self.0 = if moved > 0 { 0 } else { self.0 + 1 };
         if self.0 > SPINS {
@@ -165,7 +165,7 @@ fn ours() -> [Box<dyn End>; 2] {
         }
     }
     [(zero, link(1)), (one, link(0))]
-        .map(|(end, link)| Box::new(Ours(end, link, Idle::default())) as Box<dyn End>)
+        .map(|(end, link)| Box::new(Ours(end, link, Spinner::default())) as Box<dyn End>)
 }
 
 fn sockets() -> (TcpStream, TcpStream) {
@@ -186,7 +186,7 @@ fn spinning() -> [Box<dyn End>; 2] {
     let (near, far) = sockets();
     near.set_nonblocking(true).unwrap();
     far.set_nonblocking(true).unwrap();
-    [near, far].map(|it| Box::new(Spinning(it, Idle::default())) as Box<dyn End>)
+    [near, far].map(|it| Box::new(Spinning(it, Spinner::default())) as Box<dyn End>)
 }
 
 /// Both ends in one thread: the cost of sends and receives without waits, which is measurable even on
@@ -300,7 +300,7 @@ fn compare<T>(
     let (ours, bare) = pairs;
     let (mut a, mut b) = (Vec::new(), Vec::new());
     let start = Instant::now();
-    while start.elapsed() < PATIENCE || a.len() < 10 {
+    while start.elapsed() < LINE_TIME || a.len() < 10 {
         a.push(run(ours).as_secs_f64());
         b.push(run(bare).as_secs_f64());
     }

@@ -32,8 +32,9 @@ const DEPTH: usize = 4;
 const IN_FLIGHT: usize = 512 << 10;
 /// The tag of short messages, by which the ranks wait for each other.
 const WAITING: u32 = u32::MAX;
-/// Time to connect to the other rank, and the pause between attempts.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time to connect to the other rank.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause between attempts to connect.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Yields before this rank parks.
 const YIELDS: u32 = 2;
@@ -54,7 +55,7 @@ fn main() -> Result<(), Failure> {
     };
     let cells = cells.iter().map(cell).collect::<Result<Vec<_>, _>>()?;
     let (seconds, batches) = (seconds.parse::<f64>()?, batches.parse::<usize>()?.max(1));
-    let mut end = End::meet(rank, devices, address.parse()?, port.parse()?)?;
+    let mut end = End::connect(rank, devices, address.parse()?, port.parse()?)?;
     let longest = cells.iter().map(|(bytes, _)| *bytes).max().unwrap_or(1);
     for _ in 0..DEPTH {
         let by = end.transport.registered_memory();
@@ -90,7 +91,7 @@ struct End {
 }
 
 impl End {
-    fn meet(rank: Rank, devices: &str, address: IpAddr, port: u16) -> Result<Self, Failure> {
+    fn connect(rank: Rank, devices: &str, address: IpAddr, port: u16) -> Result<Self, Failure> {
         let peer = Rank(1 - rank.0);
         let place = |rank: Rank| port + u16::from(rank != Rank(0));
         // No secret: the exposed bytes are of no use to a false peer.
@@ -106,9 +107,9 @@ impl End {
         })?;
         let theirs = SocketAddr::new(address, place(peer));
         // The other rank may start later.
-        let patience = Instant::now() + PATIENCE;
-        while TcpStream::connect_timeout(&theirs, PATIENCE).is_err() {
-            if Instant::now() > patience {
+        let deadline = Instant::now() + TIMEOUT;
+        while TcpStream::connect_timeout(&theirs, TIMEOUT).is_err() {
+            if Instant::now() > deadline {
                 return Err(format!("rank {peer} does not listen at {theirs}").into());
             }
             std::thread::sleep(PAUSE);
@@ -141,17 +142,17 @@ impl End {
         };
         let used = self.memory.iter().enumerate().take(depth(bytes));
         let wrong = used.map(wrong).sum::<usize>() as u64;
-        self.say(!self.sends, wrong)
+        self.transfer(!self.sends, wrong)
     }
 
     /// Makes rank 1 use rank 0's number of calls.
     fn agree(&mut self, calls: usize) -> Result<usize, Failure> {
-        Ok(usize::try_from(self.say(self.sends, calls as u64)?)?)
+        Ok(usize::try_from(self.transfer(self.sends, calls as u64)?)?)
     }
 
     /// The seconds from the meeting of both ranks until rank 1 has reported all messages.
     fn batch(&mut self, bytes: usize, calls: usize) -> Result<f64, Failure> {
-        self.say(!self.sends, 0)?;
+        self.transfer(!self.sends, 0)?;
         let start = Instant::now();
         let mut memory = std::mem::take(&mut self.memory);
         let mut turns: [Turn; DEPTH] = std::array::from_fn(|message| Turn { message, moved: 0 });
@@ -167,7 +168,9 @@ impl End {
                     let moved = match sends {
                         true => transport.send(link, tag, rest)?,
                         false => match transport.recv(link, tag, rest)? {
-                            Some(found) if found.tag != tag => return Err("another one".into()),
+                            Some(found) if found.tag != tag => {
+                                return Err("a message with another tag".into());
+                            }
                             found => found.map_or(0, |found| found.bytes),
                         },
                     };
@@ -185,16 +188,16 @@ impl End {
         });
         self.memory = memory;
         outcome?;
-        self.say(!self.sends, 0)?;
+        self.transfer(!self.sends, 0)?;
         Ok(start.elapsed().as_secs_f64())
     }
 
     /// Sends a number to the peer, or receives one. Returns the number.
-    fn say(&mut self, speaks: bool, number: u64) -> Result<u64, Failure> {
+    fn transfer(&mut self, sends_number: bool, number: u64) -> Result<u64, Failure> {
         let link = Link { peer: self.peer, lane: Lane(0) };
         let mut bytes = number.to_le_bytes();
         self.until(|transport| {
-            Ok(Progress::of(match speaks {
+            Ok(Progress::of(match sends_number {
                 true => transport.send(link, WAITING, &bytes)? == bytes.len(),
                 false => transport.recv(link, WAITING, &mut bytes)?.is_some(),
             }))
@@ -207,9 +210,9 @@ impl End {
         &mut self,
         mut attempt: impl FnMut(&mut Rdma) -> Result<Progress, Failure>,
     ) -> Result<(), Failure> {
-        let mut idle = 0;
+        let mut fruitless = 0;
         loop {
-            let is_last = idle == YIELDS;
+            let is_last = fruitless == YIELDS;
             if is_last {
                 self.transport.arm();
             }
@@ -229,7 +232,7 @@ impl End {
             if progress == Progress::Done {
                 return Ok(());
             }
-            idle = if is_idle && !is_last { idle + 1 } else { 0 };
+            fruitless = if is_idle && !is_last { fruitless + 1 } else { 0 };
         }
     }
 }

@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_sent_is_noticed() {
+    fn wrong_bytes_are_noticed() {
         let mut ends = Local::mesh(2).unwrap();
         ends[1].send(link(0), TAG, &[1; 8]).unwrap();
         let failed = run(&mut ends[0], link(1), true).unwrap_err();

@@ -152,7 +152,7 @@ fn hundreds_of_unauthenticated_connections_cost_nothing() {
     let door = one.addresses()[0];
     let peers = vec![(Rank(0), zero.addresses().to_vec()), (Rank(1), vec![door])];
     let (mut zero, mut one) = (zero.connect(peers.clone()).unwrap(), one.connect(peers).unwrap());
-    let mut crowd = Vec::new();
+    let mut connections = Vec::new();
     for index in 0..HANDSHAKES_MAX + 100 {
         let mut stream = TcpStream::connect(door).unwrap();
         match index {
@@ -161,12 +161,12 @@ fn hundreds_of_unauthenticated_connections_cost_nothing() {
             40..100 => stream.write_all(b"RFtc").unwrap(),
             _ => {}
         }
-        crowd.push(stream);
+        connections.push(stream);
     }
     // The legitimate peer comes last, and is accepted.
     zero.send(to(1), 1, &[1; 16]).unwrap();
     until(&mut zero, &mut one, |_, one| one.readable(to(0)).unwrap().map(|_| ()));
-    drop(crowd);
+    drop(connections);
 }
 
 #[test]

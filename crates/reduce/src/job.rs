@@ -102,7 +102,7 @@ impl Job<'_> {
         match *operand {
             Operand::Destination => (self.dst, self.form),
             Operand::Bytes { bytes, form } => (bytes, form),
-            Operand::Other(_) => unreachable!("only vectors meet other destinations"),
+            Operand::Other(_) => unreachable!("only vectors read other destinations"),
         }
     }
 }

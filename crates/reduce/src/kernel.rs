@@ -168,10 +168,22 @@ impl Kernel {
     ) {
         let width = self.data_type.bytes();
         let count = dst.len() >> width.trailing_zeros();
-        assert!(dst.len() == count * width, "no whole number of elements");
-        assert!((1..=limits::SOURCES_MAX).contains(&operands.len()), "1 to 16 operands");
-        assert!(others.len() <= limits::SOURCES_MAX, "too many destinations");
-        assert!(others.iter().all(|other| other.len() == dst.len()), "destinations differ");
+        assert!(
+            dst.len() == count * width,
+            "a destination of {} bytes is no whole number of elements",
+            dst.len()
+        );
+        assert!(
+            (1..=limits::SOURCES_MAX).contains(&operands.len()),
+            "{} operands: not 1 to {}",
+            operands.len(),
+            limits::SOURCES_MAX
+        );
+        assert!(others.len() <= limits::SOURCES_MAX, "{} destinations", others.len());
+        assert!(
+            others.iter().all(|other| other.len() == dst.len()),
+            "destinations differ in length"
+        );
         for operand in operands {
             match operand {
                 Operand::Destination => {}

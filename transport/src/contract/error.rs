@@ -13,7 +13,6 @@ pub struct LinkError {
     /// The transport's name, as `Transport::name` returns it.
     pub transport: &'static str,
     /// The reason.
-    #[source]
     pub fault: LinkFault,
 }
 
@@ -34,6 +33,6 @@ pub enum LinkFault {
     #[error("the peer broke the protocol: {0}")]
     Protocol(&'static str),
     /// The operating system reported an error.
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] io::Error),
 }

@@ -30,6 +30,7 @@ pub(super) struct Place {
     pub(super) at: u64,
     /// Distance from one part to the next in bytes.
     stride: u64,
+    /// Offset of the first part from `at` in bytes.
     pub(super) first: u64,
     ranks: usize,
 }

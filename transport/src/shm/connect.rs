@@ -337,8 +337,8 @@ impl<'a> Setup<'a> {
         if self.handshakes.iter().any(Handshake::is_sending) {
             until = until.min(now + RETRY);
         }
-        let crowd = if self.has_room() { &[] } else { self.handshakes.as_slice() };
-        let unproven = crowd.iter().filter(|handshake| !handshake.is_sending());
+        let crowded = if self.has_room() { &[] } else { self.handshakes.as_slice() };
+        let unproven = crowded.iter().filter(|handshake| !handshake.is_sending());
         for expires in unproven.filter_map(|handshake| handshake.expires) {
             until = until.min(expires);
         }

@@ -60,9 +60,11 @@ pub struct Shm {
     pub(super) peers: Vec<Peer>,
     /// The number of this rank's slot.
     pub(super) own: usize,
+    /// This rank's slot.
     pub(super) slot: Slot,
     /// Introductions of peers that this rank has handled.
     pub(super) introductions: u32,
+    /// Departures of peers that this rank has handled.
     pub(super) departures: u32,
     /// Whether the end of some peer cannot be watched for lack of descriptors.
     pub(super) cannot_watch: bool,
@@ -71,7 +73,9 @@ pub struct Shm {
     pub(super) polls: u32,
     /// Windows begun so far.
     pub(super) windows: u64,
+    /// The part of the segment that is free for windows.
     pub(super) arena: Arena,
+    /// The window in progress.
     pub(super) opening: Option<Opening>,
     pub(super) signaller: Signaller,
     pub(super) waker: NamedWaker,
@@ -260,7 +264,7 @@ impl Transport for Shm {
     #[inline]
     fn consume(&mut self, link: Link, bytes: usize) {
         let Some(at) = self.place(link) else {
-            assert!(bytes == 0, "consumed {bytes} bytes of a link that is none");
+            assert!(bytes == 0, "consumed {bytes} bytes of an unused link");
             return;
         };
         let End { peer, consumer, .. } = &mut self.ends[at];

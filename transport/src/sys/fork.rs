@@ -171,7 +171,7 @@ mod tests {
         let inode = |socket: &UnixStream| inode_of(socket.as_raw_fd()).unwrap();
         let place = Socket::new();
         assert!(place.enter(kept.as_raw_fd(), inode(&kept)) && place.open().is_some());
-        assert!(!place.enter(other.as_raw_fd(), inode(&other)), "there is one");
+        assert!(!place.enter(other.as_raw_fd(), inode(&other)), "the entry is taken");
         // As if the descriptor's number now belonged to another socket.
         place.inode.store(inode(&other), Ordering::Relaxed);
         assert_eq!(place.open(), None);

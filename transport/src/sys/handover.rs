@@ -75,7 +75,7 @@ mod tests {
     use super::{BYTES_MIN, Handover, TIMED_EVERY};
 
     #[test]
-    fn whichever_way_it_goes_everything_is_copied_and_nothing_else() {
+    fn both_ways_copy_everything_and_nothing_else() {
         let from: Vec<u8> =
             (0..40_000_u32).map(|at| (at * 7 + at / 256).to_le_bytes()[0]).collect();
         let mut into = vec![0; from.len()];
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_much_slower_is_left_and_tried_again() {
+    fn a_much_slower_way_is_left_and_timed_again() {
         let (from, mut into) = (vec![1; BYTES_MIN], vec![0; BYTES_MIN]);
         let mut copy = |handover: &mut Handover| {
             // SAFETY: both have that length, and do not overlap.
@@ -106,13 +106,13 @@ mod tests {
         let slow = std::time::Duration::from_secs(1000);
         let mut handover = Handover { stretches: 1, through: slow, goes_past: false };
         copy(&mut handover);
-        assert!(handover.goes_past, "nothing takes so long");
+        assert!(handover.goes_past, "non-temporal stores are faster than that");
         (2..TIMED_EVERY).for_each(|_| copy(&mut handover));
-        assert_eq!(handover.through, slow, "it stays so for a while");
+        assert_eq!(handover.through, slow, "the choice stays for a while");
         copy(&mut handover);
-        assert!(handover.through < slow, "and is timed again");
+        assert!(handover.through < slow, "and both ways are timed again");
         handover.through = std::time::Duration::ZERO;
         copy(&mut handover);
-        assert!(!handover.goes_past, "nothing takes no time");
+        assert!(!handover.goes_past, "the caches are faster than that");
     }
 }

@@ -274,6 +274,10 @@ fn lend(memory: &Mapping, range: Range<usize>) -> &[u8] {
 /// Checks that a range is within `memory`, and returns its length.
 #[inline]
 fn within(memory: &Mapping, range: &Range<usize>) -> usize {
-    assert!(range.start <= range.end && range.end <= memory.bytes(), "beyond the window");
+    assert!(
+        range.start <= range.end && range.end <= memory.bytes(),
+        "{range:?} is beyond the window of {} bytes",
+        memory.bytes()
+    );
     range.end - range.start
 }

@@ -38,6 +38,7 @@ pub(super) struct Dialer<'a> {
 pub(super) struct Dial {
     /// This rank.
     me: Rank,
+    /// The link that the connection is for.
     link: Link,
     /// Routes to the peer; the front is tried next.
     routes: VecDeque<Route>,

@@ -138,14 +138,14 @@ pub(crate) fn exchanges_mix_with_messages(make: &Constructor) {
 /// Bytes of another tag stay in the stream.
 pub(crate) fn an_exchange_takes_only_its_tag(make: &Constructor) {
     let (mut a, mut b) = pair(make, 1);
-    let (mut stranger, mut arrives) =
+    let (mut foreign, mut arrives) =
         (Outgoing::new(link(1, 0), 7, 8), Incoming::new(link(0, 0), 7, 8));
-    until("a stranger is sent", || {
+    until("a foreign message is sent", || {
         a.poll().unwrap();
-        stranger.offer(&mut *a).unwrap();
-        stranger.is_done().then_some(())
+        foreign.offer(&mut *a).unwrap();
+        foreign.is_done().then_some(())
     });
-    until("a stranger arrives", || {
+    until("a foreign message arrives", || {
         a.poll().unwrap();
         b.poll().unwrap();
         b.readable(link(0, 0)).unwrap().map(drop)
@@ -154,7 +154,7 @@ pub(crate) fn an_exchange_takes_only_its_tag(make: &Constructor) {
     let done = b.exchange(link(0, 0), 8, &[1; 8], &mut theirs, 10);
     assert_ne!(done, Exchanged::Both);
     assert_eq!(theirs, [0; EXCHANGE_BYTES]);
-    carry(&mut *a, &mut *b, &mut stranger, &mut arrives);
+    carry(&mut *a, &mut *b, &mut foreign, &mut arrives);
 }
 
 /// Messages of one tag are one stream; their boundaries are not visible to the receiver.
@@ -263,7 +263,7 @@ pub(crate) fn recv_moves_only_its_tag(make: &Constructor) {
     for (tag, len) in [(10, 8), (11, 48), (12, 300), (13, 70_000)] {
         let mut out = Outgoing::new(link(1, 0), tag, len);
         let mut dst = vec![0xee; len];
-        let mut stranger = until("a fragment", || {
+        let mut foreign = until("a fragment", || {
             a.poll().unwrap();
             b.poll().unwrap();
             if !out.is_done() {
@@ -272,9 +272,9 @@ pub(crate) fn recv_moves_only_its_tag(make: &Constructor) {
             b.recv(link(0, 0), tag + 1000, &mut dst).unwrap()
         });
         for _ in 0..2 {
-            assert_eq!(stranger, Received { tag, bytes: 0 });
-            assert!(dst.iter().all(|byte| *byte == 0xee), "a stranger's bytes were moved");
-            stranger = b.recv(link(0, 0), tag + 1000, &mut dst).unwrap().expect("still there");
+            assert_eq!(foreign, Received { tag, bytes: 0 });
+            assert!(dst.iter().all(|byte| *byte == 0xee), "a foreign message's bytes were moved");
+            foreign = b.recv(link(0, 0), tag + 1000, &mut dst).unwrap().expect("still there");
         }
         let mut arrived = 0;
         until("the message", || {

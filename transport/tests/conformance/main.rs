@@ -141,7 +141,7 @@ fn shm_ends(ranks: usize, lanes: usize, offers: Offers) -> Ends {
         .collect();
     let peers: Vec<_> =
         pending.iter().enumerate().map(|(rank, end)| (Rank::at(rank), end.address())).collect();
-    let deadline = std::time::Instant::now() + world::PATIENCE;
+    let deadline = std::time::Instant::now() + world::TIMEOUT;
     let connect = |end: Pending| end.connect(&peers, deadline).unwrap();
     std::thread::scope(|scope| {
         let threads: Vec<_> = pending.into_iter().map(|end| scope.spawn(|| connect(end))).collect();

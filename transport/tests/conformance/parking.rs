@@ -7,7 +7,7 @@ use std::time::Duration;
 use ringfold_transport::Transport;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::world::{Constructor, Incoming, Outgoing, PATIENCE, Random, link, pair, until};
+use crate::world::{Constructor, Incoming, Outgoing, Random, TIMEOUT, link, pair, until};
 
 /// Whether the descriptor became readable within `timeout`.
 fn park(end: &dyn Transport, timeout: Duration) -> bool {
@@ -37,7 +37,7 @@ pub(crate) fn parked<T>(
         let moved = end.poll().unwrap();
         let value = attempt(end);
         if value.is_none() && !moved {
-            assert!(park(end, PATIENCE), "lost wake-up: {what}");
+            assert!(park(end, TIMEOUT), "lost wake-up: {what}");
         }
         end.disarm();
         value
@@ -155,7 +155,7 @@ pub(crate) fn disarm_clears(make: &Constructor) {
         b.arm();
         let mut out = Outgoing::new(link(1, 0), round, 8);
         let seen = AtomicBool::new(false);
-        until("the bell", || {
+        until("the wake-up", || {
             a.poll().unwrap();
             if !out.is_done() {
                 out.offer(&mut *a).unwrap();

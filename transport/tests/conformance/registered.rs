@@ -167,7 +167,7 @@ pub(crate) fn woken_in_registered_memory(make: &Constructor) {
     });
 }
 
-/// After a receiver's `withdraw` its memory is not written any more, whatever the sender does.
+/// After a receiver's `withdraw` no sender can write to its memory any more.
 pub(crate) fn withdrawn_memory_is_not_written(make: &Constructor) {
     for pause in [0, 0, 50, 200] {
         let (mut a, mut b) = pair(make, 1);

@@ -12,7 +12,7 @@ use ringfold_types::{Lane, Rank};
 pub(crate) type Constructor = dyn Fn(usize, usize) -> Vec<Box<dyn Transport>>;
 
 /// Long enough for a busy machine; only a broken transport exceeds it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) fn link(peer: usize, lane: usize) -> Link {
     Link { peer: Rank::at(peer), lane: Lane(u8::try_from(lane).unwrap()) }
@@ -82,7 +82,7 @@ pub(crate) fn until<T>(what: &str, mut step: impl FnMut() -> Option<T>) -> T {
         if let Some(value) = step() {
             return value;
         }
-        assert!(start.elapsed() < PATIENCE, "waited in vain: {what}");
+        assert!(start.elapsed() < TIMEOUT, "waited in vain: {what}");
         std::thread::yield_now();
     }
 }

@@ -16,6 +16,7 @@ pub(crate) struct Consumer<M> {
     pub(super) ring: Ring<M>,
     /// The next cell to read, counted over all laps.
     pub(super) next: Cell<u32>,
+    /// Cells for which the producer has got credit, counted over all laps.
     returned: u32,
     /// Bytes of data in the cells from `returned` to `next`.
     unreturned_bytes: u32,

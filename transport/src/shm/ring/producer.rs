@@ -25,9 +25,11 @@ pub(crate) struct Producer<M> {
     ring: Ring<M>,
     /// Cells announced.
     sent: u32,
+    /// Cells that the consumer has finished with, by the last credit that was read.
     credit: u32,
     /// The end of the data in use, counted over all laps.
     data_end: u32,
+    /// The beginning of the data in use, by the last credit that was read.
     data_begin: u32,
     /// Bytes of data that have pages.
     made: u32,

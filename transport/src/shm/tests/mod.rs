@@ -226,7 +226,7 @@ fn unauthenticated_peers_cost_nothing() {
         hello(9, 0).encode().to_vec(),
         hello(1, 3).encode().to_vec(),
     ];
-    let strangers: Vec<OwnedFd> = (0..140)
+    let unauthenticated_peers: Vec<OwnedFd> = (0..140)
         .map(|at| {
             let socket = unauthenticated(&address);
             for word in [&words[at % words.len()], &words[at / words.len() % words.len()]] {
@@ -240,7 +240,7 @@ fn unauthenticated_peers_cost_nothing() {
     for end in connect_late(ends, 2) {
         end.unwrap();
     }
-    drop(strangers);
+    drop(unauthenticated_peers);
 }
 
 /// Makes both endpoints map the link between them and read each other's memory.

@@ -16,7 +16,7 @@ fn two_mappings_show_the_same_bytes() {
 }
 
 #[test]
-fn what_is_unfit_is_refused() {
+fn unfit_files_and_ranges_are_refused() {
     let file = sealed_memory(c"ringfold-test", 65_536).unwrap();
     for (offset, bytes) in [(65_536, 1), (0, 65_537), (u64::MAX, 2), (0, 0)] {
         let error = Mapping::new(&file, offset, bytes).unwrap_err();

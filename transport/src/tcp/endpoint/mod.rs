@@ -187,7 +187,7 @@ impl Tcp {
             liveness: self.me.liveness,
         };
         let was_unsent = connection.is_unsent();
-        let was_sound = connection.broken().is_none();
+        let was_intact = connection.broken().is_none();
         let result = change(connection, dialer);
         match (was_unsent, connection.is_unsent()) {
             (false, true) => self.unsent += 1,
@@ -205,7 +205,7 @@ impl Tcp {
             reader.listed = true;
             self.fillable.push(slot);
         }
-        if let Some(broken) = connection.broken().filter(|_| was_sound) {
+        if let Some(broken) = connection.broken().filter(|_| was_intact) {
             let Link { peer, lane } = self.link(slot);
             tracing::debug!(peer = peer.0, lane = lane.0, ?broken, "tcp link ended");
             if broken == Broken::Closed {
