@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use crate::sys::Bell;
+use crate::sys::Waker as EventWaker;
 use crate::tcp::ticker::Ticker;
 
 /// The caller is *armed* while it is about to park, or does.
@@ -15,7 +15,7 @@ pub(super) struct Waker {
     wake: OwnedFd,
     /// Rings if something moved since the caller armed of which a `poll` took note, unless a
     /// device rings for it anyway.
-    bell: Bell,
+    bell: EventWaker,
     is_rung: bool,
     /// Rings when time moves something on.
     ticker: Ticker,
@@ -27,7 +27,7 @@ pub(super) struct Waker {
 impl Waker {
     pub(super) fn new() -> io::Result<Self> {
         let wake = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let (bell, ticker) = (Bell::new()?, Ticker::new()?);
+        let (bell, ticker) = (EventWaker::new()?, Ticker::new()?);
         let it = Self { wake, bell, is_rung: false, ticker, is_armed: false, has_moved: false };
         it.watch(&it.bell)?;
         it.watch(&it.ticker)?;
@@ -60,7 +60,7 @@ impl Waker {
     /// Keeps the caller from sleeping.
     pub(super) fn ring(&mut self) {
         if !std::mem::replace(&mut self.is_rung, true) {
-            self.bell.ring();
+            self.bell.wake();
         }
     }
 
@@ -84,7 +84,7 @@ impl Waker {
     pub(super) fn silence(&mut self) -> bool {
         let was_rung = std::mem::replace(&mut self.is_rung, false);
         if was_rung {
-            self.bell.silence();
+            self.bell.clear();
         }
         was_rung
     }

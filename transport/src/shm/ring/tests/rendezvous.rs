@@ -1,33 +1,34 @@
-//! Offers: read in parts of all sizes, refused, taken back at any time, and lied about. The rings
-//! are on the heap, and the memory that is read is this process's own.
+//! Rendezvous messages: read in parts of all sizes, refused, withdrawn at any time, and with wrong
+//! words of the other half. The rings are on the heap, and the messages are in this process.
 
 use std::sync::atomic::Ordering;
 
 use super::{Halves, bytes, ring};
-use crate::shm::attach::Process;
+use crate::shm::cma::PeerMemory;
 use crate::shm::ring::Consumer;
 use crate::shm::ring::memory::{CELLS, join};
-use crate::shm::ring::offer::{OFFER, Offer, State};
+use crate::shm::ring::rendezvous::{RENDEZVOUS, Source, State};
 use crate::shm::slot::Token;
 
-/// Both halves of a ring whose consumer takes offers, and a third view that lies.
+/// Both halves of a ring whose consumer permits rendezvous messages, and a third view that writes
+/// wrong words.
 fn open_ring() -> Halves {
     let (producer, mut consumer, lies) = ring();
     let value = [0x5e; 16];
-    // As long as the test lives.
+    // Leaked, so it outlives the test.
     let at = Box::leak(Box::new(value)).as_ptr().expose_provenance();
-    consumer.take_offers(Process::own(Token { at, value }));
+    consumer.permit_rendezvous(PeerMemory::own(Token { at, value }));
     (producer, consumer, lies)
 }
 
-/// A process that is not the one that was met.
-fn stranger() -> Process {
+/// Another process than the peer.
+fn other_process() -> PeerMemory {
     let token = Box::leak(Box::new([0; 16])).as_ptr().expose_provenance();
-    Process::own(Token { at: token, value: [1; 16] })
+    PeerMemory::own(Token { at: token, value: [1; 16] })
 }
 
 #[test]
-fn an_offer_is_read_in_parts_of_all_sizes() {
+fn a_rendezvous_message_is_read_in_parts_of_all_sizes() {
     for len in [1, 15, 16, 17, 48, 5000, 65_536, 65_537, 300_001] {
         for room in [1, 7, 16, 100, 16_384, 20_001, 70_000, 400_000] {
             if len / room > 2000 {
@@ -35,7 +36,7 @@ fn an_offer_is_read_in_parts_of_all_sizes() {
             }
             let (mut producer, mut consumer, _) = open_ring();
             let message = bytes(len, room);
-            assert!(producer.offer(3, &message).unwrap());
+            assert!(producer.send_rendezvous(3, &message).unwrap());
             assert!(consumer.front().unwrap().is_none());
             let (mut arrived, mut accepted, mut turn) = (Vec::new(), 0, 0);
             while arrived.len() < len {
@@ -50,17 +51,21 @@ fn an_offer_is_read_in_parts_of_all_sizes() {
                 } else if turn % 3 == 0 {
                     consumer.pull_ahead().unwrap();
                 } else {
-                    assert_eq!(consumer.offered(), Some(3));
+                    assert_eq!(consumer.rendezvous_tag(), Some(3));
                     let (taken, _) = consumer.pull(&mut into).unwrap();
                     arrived.extend_from_slice(&into[..taken]);
                 }
                 let more = producer.accepted(len - accepted).unwrap();
                 accepted += more;
                 assert!(accepted == len || accepted.is_multiple_of(16), "{accepted} of {len}");
-                assert!(accepted >= arrived.len() / 16 * 16, "what has arrived was read");
+                assert!(accepted >= arrived.len() / 16 * 16, "arrived bytes count as read");
             }
             assert_eq!(arrived, message);
-            assert!(accepted == len && !producer.is_offering() && consumer.offered().is_none());
+            assert!(
+                accepted == len
+                    && !producer.has_rendezvous()
+                    && consumer.rendezvous_tag().is_none()
+            );
             // The stream goes on.
             assert!(producer.push_short(4, b"then"));
             assert_eq!(consumer.front().unwrap(), Some((4, &b"then"[..])));
@@ -68,16 +73,16 @@ fn an_offer_is_read_in_parts_of_all_sizes() {
     }
 }
 
-/// A link may learn more than once that it takes the peer's offers.
+/// A link may permit the peer's rendezvous messages more than once.
 #[test]
-fn an_offer_under_way_is_not_begun_anew() {
+fn a_second_permission_does_not_restart_a_message() {
     let (mut producer, mut consumer, _) = open_ring();
     let again = |consumer: &mut Consumer<_>| {
-        let peer = consumer.pull.peer.expect("it takes offers");
-        consumer.take_offers(peer);
+        let peer = consumer.pull.peer.expect("it permits rendezvous messages");
+        consumer.permit_rendezvous(peer);
     };
     let message = bytes(200_000, 3);
-    assert!(producer.offer(1, &message).unwrap());
+    assert!(producer.send_rendezvous(1, &message).unwrap());
     assert!(consumer.front().unwrap().is_none());
     let mut into = vec![0; message.len()];
     let (read, _) = consumer.pull(&mut into[..60_000]).unwrap();
@@ -87,16 +92,16 @@ fn an_offer_under_way_is_not_begun_anew() {
     assert_eq!(read + rest, message.len());
     again(&mut consumer);
     assert_eq!(producer.accepted(message.len() - read).unwrap(), rest);
-    assert!(into == message && !producer.is_offering());
-    assert!(producer.offer(2, &message).unwrap());
+    assert!(into == message && !producer.has_rendezvous());
+    assert!(producer.send_rendezvous(2, &message).unwrap());
     producer.withdraw();
     again(&mut consumer);
     assert!(consumer.front().unwrap().is_none());
-    assert_eq!(consumer.pull(&mut into).unwrap().0, 0, "what is withdrawn stays withdrawn");
+    assert_eq!(consumer.pull(&mut into).unwrap().0, 0, "a withdrawn message stays withdrawn");
 }
 
 #[test]
-fn offers_and_pieces_follow_each_other_for_many_laps() {
+fn rendezvous_messages_and_pieces_alternate_for_many_laps() {
     let (mut producer, mut consumer, _) = open_ring();
     for round in 0..10 * CELLS as usize {
         let message = bytes(40_000 + round, round);
@@ -105,7 +110,7 @@ fn offers_and_pieces_follow_each_other_for_many_laps() {
             assert_eq!(consumer.front().unwrap().unwrap().1, &message[..100]);
             consumer.consume(100);
         }
-        assert!(producer.offer(2, &message).unwrap(), "cells come back");
+        assert!(producer.send_rendezvous(2, &message).unwrap(), "cells come back");
         let mut into = vec![0; message.len()];
         assert!(consumer.front().unwrap().is_none());
         assert_eq!(consumer.pull(&mut into).unwrap().0, message.len());
@@ -115,51 +120,51 @@ fn offers_and_pieces_follow_each_other_for_many_laps() {
 }
 
 #[test]
-fn while_something_is_offered_nothing_short_is_sent() {
+fn an_unfinished_rendezvous_message_blocks_short_ones() {
     let (mut producer, consumer, _) = open_ring();
     let message = bytes(50_000, 1);
-    assert!(producer.offer(1, &message).unwrap());
-    assert!(!producer.push_short(1, &message[..8]), "it might be the offer's end");
+    assert!(producer.send_rendezvous(1, &message).unwrap());
+    assert!(!producer.push_short(1, &message[..8]), "it might be the end of that message");
     assert_eq!(producer.accepted(message.len()).unwrap(), 0);
     assert!(consumer.front().unwrap().is_none());
     consumer.pull_ahead().unwrap();
-    // A caller that offers less is told of no more.
+    // A caller that asks for fewer bytes gets no more.
     assert_eq!(producer.accepted(32).unwrap(), 32);
     assert_eq!(producer.accepted(message.len() - 32).unwrap(), message.len() - 32);
 }
 
 #[test]
-fn who_cannot_read_refuses_and_the_rest_goes_by_the_ring() {
+fn a_consumer_that_cannot_read_refuses_and_the_rest_goes_by_cells() {
     let (mut producer, mut consumer, _) = open_ring();
     let message = bytes(100_000, 5);
-    assert!(producer.offer(1, &message).unwrap());
+    assert!(producer.send_rendezvous(1, &message).unwrap());
     let mut into = vec![0; 30_000];
     assert!(consumer.front().unwrap().is_none());
     let (read, _) = consumer.pull(&mut into).unwrap();
     assert_eq!(into[..read], message[..read]);
-    consumer.pull.peer = Some(stranger());
+    consumer.pull.peer = Some(other_process());
     let (none, is_told) = consumer.pull(&mut into).unwrap();
-    assert!(none == 0 && is_told && consumer.offered().is_none());
+    assert!(none == 0 && is_told && consumer.rendezvous_tag().is_none());
     let accepted = producer.accepted(message.len()).unwrap();
-    assert!(accepted == read && !producer.is_offering());
-    assert!(!producer.offer(1, &message[accepted..]).unwrap(), "never again");
+    assert!(accepted == read && !producer.has_rendezvous());
+    assert!(!producer.send_rendezvous(1, &message[accepted..]).unwrap(), "never again");
     let pushed = producer.push(1, &message[accepted..]).unwrap();
     let lent = consumer.front().unwrap().unwrap();
     assert_eq!(lent, (1, &message[accepted..accepted + pushed]));
 }
 
 #[test]
-fn who_takes_no_offers_gets_none() {
+fn a_consumer_without_permission_gets_no_rendezvous_message() {
     let (mut producer, _, _) = ring();
-    assert!(!producer.offer(1, &[0; 50_000]).unwrap());
+    assert!(!producer.send_rendezvous(1, &[0; 50_000]).unwrap());
 }
 
 #[test]
-fn what_is_taken_back_never_arrives() {
+fn a_withdrawn_message_never_arrives() {
     let (mut producer, mut consumer, _) = open_ring();
     let mut message = bytes(200_000, 2);
     let mut into = vec![0; 60_000];
-    assert!(producer.offer(1, &message).unwrap());
+    assert!(producer.send_rendezvous(1, &message).unwrap());
     assert!(consumer.front().unwrap().is_none());
     let (read, _) = consumer.pull(&mut into).unwrap();
     assert_eq!(into[..read], message[..read]);
@@ -170,26 +175,26 @@ fn what_is_taken_back_never_arrives() {
         assert!(!consumer.pull_ahead().unwrap());
         assert_eq!(consumer.front().unwrap(), None);
     }
-    assert!(!producer.is_offering() && !producer.offer(1, &message).unwrap());
+    assert!(!producer.has_rendezvous() && !producer.send_rendezvous(1, &message).unwrap());
 }
 
-/// However a reader and one who takes back meet: what counts is what was offered.
+/// A read that races with a withdrawal counts only if it has read the message's own bytes.
 #[test]
-fn taking_back_races_with_reading() {
+fn a_withdrawal_races_with_reads() {
     const BYTES: usize = 150_000;
     for round in 0..300_u32 {
         let (mut producer, mut consumer, _) = open_ring();
         let mut message = vec![0x11_u8; BYTES];
-        assert!(producer.offer(1, &message).unwrap());
+        assert!(producer.send_rendezvous(1, &message).unwrap());
         std::thread::scope(|scope| {
             let reader = scope.spawn(move || {
                 let (mut into, mut arrived) = (vec![0; 70_000], 0);
                 for _ in 0..50 {
-                    if consumer.front().unwrap().is_some() || consumer.offered().is_none() {
+                    if consumer.front().unwrap().is_some() || consumer.rendezvous_tag().is_none() {
                         break;
                     }
                     let (read, _) = consumer.pull(&mut into).unwrap();
-                    assert!(into[..read].iter().all(|byte| *byte == 0x11), "rubbish counted");
+                    assert!(into[..read].iter().all(|byte| *byte == 0x11), "other bytes counted");
                     arrived += read;
                 }
                 arrived
@@ -203,38 +208,38 @@ fn taking_back_races_with_reading() {
 }
 
 #[test]
-fn lies_in_an_offer_cost_the_link_and_no_more() {
+fn a_wrong_address_breaks_the_link_and_no_more() {
     let announce = |at: usize, bytes: usize, takes: bool| {
         let (_, mut consumer, lies) = if takes { open_ring() } else { ring() };
         let cell = lies.cell(0);
-        let offer = Offer { at, bytes }.encode();
-        // SAFETY: a cell has room for it, and nobody else uses this ring.
-        unsafe { cell.payload.cast::<[u8; 16]>().write(offer) };
+        let source = Source { at, bytes }.encode();
+        // SAFETY: a cell has room for it, and no other thread uses this ring.
+        unsafe { cell.payload.cast::<[u8; 16]>().write(source) };
         cell.note.store(join(1, 0), Ordering::Relaxed);
-        cell.mark.store(join(1, OFFER), Ordering::Release);
+        cell.mark.store(join(1, RENDEZVOUS), Ordering::Release);
         let front = consumer.front().map(|front| front.is_none());
         front.and_then(|_| consumer.pull(&mut [0; 100]))
     };
     let here = bytes(100, 0);
     let at = here.as_ptr().expose_provenance();
     assert_eq!(announce(at, 100, true).map(|(read, _)| read), Ok(100));
-    assert!(announce(at, 100, false).is_err(), "nobody asked for offers");
+    assert!(announce(at, 100, false).is_err(), "rendezvous is not permitted");
     for (at, bytes) in [(at, 0), (at, usize::MAX), (usize::MAX - 10, 100), (at, 1 << 62)] {
         assert!(announce(at, bytes, true).is_err(), "{bytes} at {at:x}");
     }
-    // Nothing can be read there: refused, as memory would be that only a device can read.
+    // Unreadable addresses are refused, like memory that only a device can read.
     assert_eq!(announce(8, 100, true), Ok((0, true)));
     assert_eq!(announce(1 << 55, 100, true), Ok((0, true)));
 }
 
 #[test]
-fn lies_about_how_far_an_offer_was_read_break_the_link() {
+fn a_wrong_rendezvous_word_breaks_the_link() {
     let message = bytes(1000, 0);
     for lie in [State::Shut, State::Open(1001), State::Open(17), State::Withdrawn] {
         let (mut producer, consumer, lies) = open_ring();
-        assert!(producer.offer(1, &message).unwrap());
+        assert!(producer.send_rendezvous(1, &message).unwrap());
         assert!(consumer.front().unwrap().is_none());
-        lies.offer().store(lie.word(), Ordering::Release);
+        lies.rendezvous().store(lie.word(), Ordering::Release);
         assert!(producer.accepted(1000).is_err(), "{lie:?}");
         assert!(producer.accepted(1000).is_err(), "a broken link stays broken");
         if lie != State::Withdrawn {
@@ -243,9 +248,9 @@ fn lies_about_how_far_an_offer_was_read_break_the_link() {
         }
     }
     let (mut producer, _consumer, lies) = open_ring();
-    assert!(producer.offer(1, &message).unwrap());
-    lies.offer().store(State::Open(160).word(), Ordering::Release);
+    assert!(producer.send_rendezvous(1, &message).unwrap());
+    lies.rendezvous().store(State::Open(160).word(), Ordering::Release);
     assert_eq!(producer.accepted(1000), Ok(160));
-    lies.offer().store(State::Open(32).word(), Ordering::Release);
-    assert!(producer.accepted(840).is_err(), "what was read is read");
+    lies.rendezvous().store(State::Open(32).word(), Ordering::Release);
+    assert!(producer.accepted(840).is_err(), "progress never goes back");
 }

@@ -1,4 +1,4 @@
-//! Descriptors that one thread makes readable and another parks on: within a process, and between
+//! Descriptors that one thread makes readable and another parks on, within a process or across
 //! processes.
 
 use std::cell::Cell;
@@ -12,45 +12,45 @@ use rustix::net::{
     sendto, socket_with,
 };
 
-/// An eventfd, for the threads of a process. Ringing and silencing never block.
+/// Wakes a thread of this process, by an eventfd. No method blocks.
 #[derive(Debug)]
-pub(crate) struct Bell(OwnedFd);
+pub(crate) struct Waker(OwnedFd);
 
-impl Bell {
+impl Waker {
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
     /// Makes the descriptor readable.
-    pub(crate) fn ring(&self) {
-        // It fails only where the counter is full, and then the bell rings already.
+    pub(crate) fn wake(&self) {
+        // Fails only if the counter is full, and then the descriptor is readable already.
         rustix::io::write(&self.0, &1_u64.to_le_bytes()).ok();
     }
 
     /// Makes the descriptor unreadable.
-    pub(crate) fn silence(&self) {
-        // It fails only where nothing rang.
+    pub(crate) fn clear(&self) {
+        // Fails only if the descriptor is not readable.
         rustix::io::read(&self.0, &mut [0_u8; 8]).ok();
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-/// A datagram socket with a name: other processes need no descriptor to ring it. Ringing and
-/// silencing never block.
+/// Wakes a thread by a datagram socket with a name. Another process needs no descriptor of it, only
+/// the name. No method blocks.
 #[derive(Debug)]
-pub(crate) struct NamedBell {
+pub(crate) struct NamedWaker {
     socket: OwnedFd,
-    /// Whether a ring could not be sent.
+    /// Whether some process could not be woken since `take_owed`.
     owes: Cell<bool>,
 }
 
-impl NamedBell {
-    /// The bell of that name.
+impl NamedWaker {
+    /// Makes the waker of that name.
     pub(crate) fn new(name: &SocketAddrUnix) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
@@ -58,9 +58,10 @@ impl NamedBell {
         Ok(Self { socket, owes: Cell::new(false) })
     }
 
-    /// Makes another process's bell readable, if it is still there. Returns whether that is done.
-    /// The system charges this socket for rings that nobody has taken, some hundreds at most.
-    pub(crate) fn ring(&self, name: &SocketAddrUnix) -> bool {
+    /// Wakes the process whose waker has this `name`, if it still exists. Returns false if the
+    /// system has no room for the datagram. The system charges this socket for datagrams that no
+    /// process has read, some hundreds at most.
+    pub(crate) fn wake(&self, name: &SocketAddrUnix) -> bool {
         let sent = sendto(&self.socket, &[], SendFlags::NOSIGNAL | SendFlags::DONTWAIT, name);
         let is_full = matches!(sent, Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM));
         if is_full {
@@ -69,25 +70,25 @@ impl NamedBell {
         !is_full
     }
 
-    /// Whether a ring could not be sent since `take_owed` was last called.
+    /// Whether some process could not be woken since the last `take_owed`.
     #[inline]
     pub(crate) fn owes(&self) -> bool {
         self.owes.get()
     }
 
-    /// The same; from now on none is owed.
+    /// Returns `owes()` and resets it.
     pub(crate) fn take_owed(&self) -> bool {
         self.owes.take()
     }
 
-    /// Takes one ring back.
-    pub(crate) fn silence(&self) {
-        // It fails only where nothing rang.
+    /// Takes one datagram back.
+    pub(crate) fn clear(&self) {
+        // Fails only if there is none.
         recv(&self.socket, &mut [0_u8; 1][..], RecvFlags::DONTWAIT).ok();
     }
 }
 
-impl AsFd for NamedBell {
+impl AsFd for NamedWaker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

@@ -1,10 +1,10 @@
-//! Reading another process's memory, which the system calls cross-memory attach.
+//! Reads another process's memory by one system call (cross-memory attach, CMA).
 #![allow(unsafe_code)]
 
 use std::io;
 
-/// Copies what lies at addresses `from` of `process` into `into`, in this order. What is not there,
-/// or not to be read, is an error; some of `into` may have been overwritten then.
+/// Copies the memory at addresses `from` of `process` into the two parts of `into`, in order. Fails
+/// if some of that memory is absent or not readable; some of `into` may be overwritten by then.
 pub(crate) fn read_process(
     process: libc::pid_t,
     into: [&mut [u8]; 2],

@@ -1,10 +1,10 @@
-//! Peers whose memory this process may read where it lies (cross-memory attach), and whose end it
-//! notices.
+//! Reads of a peer's memory by system calls (cross-memory attach, CMA), and the detection of a
+//! peer's end.
 //!
-//! Every rank signs its slot with its process number, a random token, and at which address of its
-//! own the token lies. A process that has the token at this address is that rank, and no other: so
-//! a reader of a peer's memory reads the token after it, in one system call. It then knows that
-//! the process number was the peer's all the while.
+//! Every rank publishes in its slot its process number, a random token, and the token's address in
+//! its own memory. A process with the token at this address is that rank, and no other. So each
+//! read of a peer's memory also reads the token, in the same system call. This proves that the
+//! process number belonged to the peer during the read.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,16 +15,16 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::slot::{Namespace, Slot, Token};
 use crate::sys::{copy, read_process};
 
-/// A peer's process.
+/// A peer's memory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Process {
+pub(crate) struct PeerMemory {
     number: libc::pid_t,
     token: Token,
 }
 
-impl Process {
-    /// The process that signed `slot`, if its memory may be read from namespace `own`; `None` if
-    /// no process has signed it yet.
+impl PeerMemory {
+    /// Returns the memory of the process that signed `slot`, if this process, in namespace `own`,
+    /// can read it. Returns `None` if no process has signed the slot yet.
     pub(super) fn find(slot: &Slot, own: Namespace) -> Option<io::Result<Self>> {
         let signature = slot.signed()?;
         Some(Self::try_out(signature.process, signature.token, signature.is_of(own)))
@@ -39,13 +39,13 @@ impl Process {
         Ok(process)
     }
 
-    /// This very process.
+    /// Returns this process's own memory.
     #[cfg(test)]
     pub(super) fn own(token: Token) -> Self {
         Self { number: std::process::id().cast_signed(), token }
     }
 
-    /// Copies what lies at address `at` there into `into`. On an error some of that may have been
+    /// Copies the peer's memory at address `at` into `into`. On an error some of `into` may be
     /// overwritten.
     pub(super) fn read(&self, at: usize, into: &mut [u8]) -> io::Result<()> {
         let mut seen = [0; 16];
@@ -53,23 +53,20 @@ impl Process {
         if seen == self.token.value {
             Ok(())
         } else {
-            Err(io::Error::other("it is another process"))
+            Err(io::Error::other("its process number belongs to another process"))
         }
     }
 }
 
-/// Bytes of a copy that is timed: they fit a core's second cache.
+/// Bytes of a timed copy. They fit a core's second-level cache.
 const TIMED_BYTES: usize = 256 * 1024;
 
-/// So many times each kind of copy is timed. The shortest time counts.
+/// Measurements of each kind of copy. The shortest time counts.
 const TIMES: usize = 4;
 
-/// Whether the kernel copies between processes about as fast as two copies of a process's own, as
-/// through a link: it takes at most one and a half times as long. Copies from another core's cache
-/// take longer than these, and a link needs two of them.
-///
-/// On Sapphire Rapids the kernel takes 0.9 times as long, and on Zen 3 in a virtual machine two to
-/// three times.
+/// Whether the kernel copies between processes in at most one and a half times the time of two
+/// copies by this process. A link needs two copies. The factor allows for copies from another
+/// core's cache, which take longer than the copies measured here.
 pub(super) fn copies_fast() -> bool {
     let own = std::process::id().cast_signed();
     let (from, mut through, mut into) = (Timed::new(), Timed::new(), Timed::new());
@@ -88,7 +85,7 @@ pub(super) fn copies_fast() -> bool {
     by_kernel * 2 <= by_self * 3
 }
 
-/// Memory of a copy that is timed. It is written, since all untouched pages are one.
+/// Memory of a timed copy. All its pages are written, since untouched pages share one zero page.
 struct Timed(Vec<u8>);
 
 impl Timed {
@@ -97,9 +94,9 @@ impl Timed {
     }
 }
 
-/// A descriptor that becomes readable when the process that signed `slot` ends; `None` where this
-/// cannot be had: another namespace, no descriptor left, an old system. It is this process for
-/// ranks that are threads of one, which end by leaving.
+/// Returns a descriptor that becomes readable when the process that signed `slot` ends. Returns
+/// `None` if no process has signed it, if the rank is in another PID namespace, or if it is a
+/// thread of this process: such a rank ends by leaving.
 pub(super) fn watch(slot: &Slot, own: Namespace) -> Option<io::Result<OwnedFd>> {
     let signature = slot.signed()?;
     let is_near = signature.is_of(own) && signature.process != std::process::id();
@@ -116,12 +113,12 @@ mod tests {
         let (token, secret) = ([7; 16], [1, 2, 3]);
         let at = token.as_ptr().expose_provenance();
         let own = std::process::id();
-        let process = Process::try_out(own, Token { at, value: token }, true).unwrap();
+        let process = PeerMemory::try_out(own, Token { at, value: token }, true).unwrap();
         let mut into = [0; 3];
         process.read(secret.as_ptr().expose_provenance(), &mut into).unwrap();
         assert_eq!(into, secret);
         let is_refused = |at, value, is_near| {
-            assert!(Process::try_out(own, Token { at, value }, is_near).is_err());
+            assert!(PeerMemory::try_out(own, Token { at, value }, is_near).is_err());
         };
         is_refused(at, [8; 16], true);
         is_refused(at, token, false);
