@@ -1,4 +1,4 @@
-//! Connections over iWARP: whose they are.
+//! The events of iWARP connections.
 
 use std::time::Instant;
 
@@ -7,11 +7,11 @@ use crate::rdma::path::Id;
 use crate::rdma::peer::Peer;
 use crate::rdma::sys::{Connection, Ticket, Turn};
 
-/// Turns that are taken in a row, so that nobody keeps us at it.
+/// Connection events that are handled in a row, so that no peer occupies this rank.
 const TURNS: usize = 64;
 
 impl Rdma {
-    /// Heeds what happened to connections.
+    /// Handles the events of all rails' connections.
     pub(super) fn heed_connections(&mut self) {
         for rail in 0..self.devices.count() {
             for _ in 0..TURNS {
@@ -55,7 +55,7 @@ impl Rdma {
         }
     }
 
-    /// Lets the peer change that a tag is about, if it is known.
+    /// Changes the peer that a tag names, if it is a contact.
     fn with(&mut self, tag: u64, change: impl FnOnce(&mut Peer, usize, u8)) {
         let (Id { peer, path, life }, _) = Id::decode(tag);
         if self.contacts.has(peer) {
@@ -63,7 +63,7 @@ impl Rdma {
         }
     }
 
-    /// Takes a connection for the path that its ticket is for, or gives it back.
+    /// Takes a connection for the path that its ticket names, or gives it back.
     fn admit(&mut self, connection: Connection, ticket: Option<Ticket>) -> Result<(), Connection> {
         let Some(ticket) = ticket else { return Err(connection) };
         let [a, b, c, d, e, f, g, h, ..] = ticket;

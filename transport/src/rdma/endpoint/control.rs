@@ -1,4 +1,5 @@
-//! The TCP connections: the talk about queue pairs and memory, and data where there is no rail.
+//! The TCP connections. They carry messages about queue pairs and memory, and data where there is
+//! no rail.
 
 use ringfold_types::Rank;
 
@@ -10,7 +11,7 @@ use crate::rdma::peer::Fault;
 use crate::rdma::talk::Between;
 use crate::tcp::Tcp;
 
-/// The TCP connections, and whether they are worth a look.
+/// The TCP connections, and whether they are worth a poll.
 #[derive(Debug)]
 pub(super) struct Control {
     tcp: Tcp,
@@ -28,7 +29,7 @@ impl Control {
         Self { tcp, key: JobKey::new(key), rank, is_stirred: false, is_armed: false }
     }
 
-    /// The way by TCP for data.
+    /// The TCP endpoint, for data.
     pub(super) const fn tcp(&self) -> &Tcp {
         &self.tcp
     }
@@ -37,13 +38,13 @@ impl Control {
         &mut self.tcp
     }
 
-    /// Says what there is to say to a peer, as far as the connection takes it.
+    /// Sends the queued messages of a peer, as far as the connection takes them.
     pub(super) fn speak(&mut self, peer: Rank, contact: &mut Contact) {
         let between = Between { key: &self.key, own: self.rank, peer };
         contact.talk.speak(&mut self.tcp, &mut contact.peer, between);
     }
 
-    /// The next message of a peer, if it has arrived.
+    /// Returns the next message of a peer, if it has arrived.
     pub(super) fn listen(
         &mut self,
         peer: Rank,
@@ -53,13 +54,13 @@ impl Control {
         contact.talk.listen(&mut self.tcp, &mut contact.peer, between)
     }
 
-    /// Looks at the connections; whether anything happened.
+    /// Polls the connections. Returns whether anything happened.
     pub(super) fn poll(&mut self) -> Result<bool, LinkError> {
         self.is_stirred = false;
         self.tcp.poll()
     }
 
-    /// Marks that something may have happened.
+    /// Marks that something may have happened on a connection.
     pub(super) const fn stir(&mut self) {
         self.is_stirred = true;
     }

@@ -1,4 +1,4 @@
-//! What devices report: completions, and what happens to their ports.
+//! The events of devices: completions, and changes of their ports.
 
 use std::time::Instant;
 
@@ -15,8 +15,8 @@ use crate::rdma::sys::{About, Completion, Event, Outcome};
 use crate::rdma::words::{self, FLUSHED};
 
 impl Rdma {
-    /// Heeds what happened to the devices: a port that is down takes its paths away, and brings
-    /// them back when it is up.
+    /// Handles the events of all devices. A port that goes down ends its paths, and a port that
+    /// comes up brings them back.
     pub(super) fn heed_devices(&mut self) {
         if self.devices.has_iwarp() {
             self.heed_connections();
@@ -38,7 +38,7 @@ impl Rdma {
                     }
                     Ok(Some(Event { about: About::Else, what })) => {
                         tracing::debug!("rdma: {}: {what}", it.name());
-                        // Addresses, perhaps.
+                        // It may be about the port's addresses.
                         about_port = true;
                     }
                 }
@@ -52,7 +52,7 @@ impl Rdma {
         }
     }
 
-    /// Takes the paths by a port down or up, as the look at it has shown.
+    /// Ends or remakes the paths on a port, by the state that `Rail::refresh` found.
     fn heed_port(&mut self, rail: usize, seen: Seen) {
         match seen {
             Seen::Up => {}
@@ -63,16 +63,17 @@ impl Rdma {
             Seen::Down(how) => {
                 let what = format!("{} {how}", self.devices.rail(rail).name());
                 self.tell_down(rail, &what, |peer, rails| peer.leaves(rail, rails).len());
-                // Which leaves it where there is another way.
+                // `change_all` ends the paths on it where there is another way.
                 return self.change_all(|_, _| ());
             }
         }
         self.change_all(|peer, _| peer.regain(rail));
     }
 
-    /// A device is no more: its descriptors would be readable for ever.
+    /// Lets go of a device that is gone. Its descriptors would stay readable for ever.
     pub(super) fn lose_device(&mut self, rail: usize, why: &str) {
-        // What its completions say has arrived, the peers have been told.
+        // Peers were told of these arrivals by their own devices, so the completions are handled
+        // first.
         let mut last = Vec::new();
         self.devices.rail_mut(rail).poll(&mut last).ok();
         last.into_iter().for_each(|completion| self.heed(completion));
@@ -88,7 +89,7 @@ impl Rdma {
         self.change_all(|peer, own| peer.lose_device(rail, why, own));
     }
 
-    /// Logs that a rail is down. `goes` counts the paths to a peer that go with it.
+    /// Logs that a rail is down. `goes` counts the paths to a peer that end with it.
     fn tell_down(&mut self, rail: usize, what: &str, goes: impl Fn(&Peer, &Rails) -> usize) {
         let (mut paths, mut peers, mut kept) = (0, 0, 0);
         for Contact { peer, .. } in self.contacts.iter() {
@@ -108,7 +109,7 @@ impl Rdma {
         log(self.outages.down(rail, &what, (paths, peers), Instant::now()));
     }
 
-    /// Takes all completions; whether there were any.
+    /// Handles all completions. Returns whether there were any.
     pub(super) fn drain(&mut self) -> bool {
         let mut completions = self.devices.take_room();
         for rail in 0..self.devices.count() {
@@ -154,11 +155,12 @@ impl Rdma {
         }
     }
 
-    /// Hears what a peer may have said before a path to it failed: that it is gone explains that.
+    /// Handles the messages that a peer may have sent before a path to it failed: its goodbye
+    /// explains the failure.
     pub(super) fn explain(&mut self, rank: Rank) {
         self.control.poll().ok();
         self.listen(rank);
-        // Others may have spoken too.
+        // Other peers may have sent messages too.
         self.control.stir();
     }
 }

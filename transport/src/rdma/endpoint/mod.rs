@@ -1,9 +1,9 @@
-//! All peers of a rank, and waiting for any of them.
+//! The links of a rank to all its peers, and the wait for any of them.
 //!
 //! * `control`: the TCP connections; `contacts`: the peers; `devices`: rails, memory and shares;
-//! * `waker`: the descriptor to park on; `cadence`: how often to look at more than completions;
-//! * `events`: the devices' reports; `connections`: those over iWARP;
-//! * `leaving`: the end.
+//! * `waker`: the descriptor to park on; `cadence`: how often to poll more than completions;
+//! * `events`: the devices' events; `connections`: the events of iWARP connections;
+//! * `leaving`: the end of all links.
 
 mod cadence;
 mod config;
@@ -38,16 +38,16 @@ pub use self::config::Config;
 
 const NAME: &str = "rdma";
 
-/// A rank's links over RDMA, and over TCP to those that have no rail in common with it, or none
-/// that works any more.
+/// A rank's links over RDMA. Peers without a usable rail in common with this rank go by TCP.
 ///
-/// Its methods panic if a link names this rank itself, or a lane beyond `Config::lanes`. Dropping
-/// it waits up to `limits::HANDSHAKE_MS` for accepted bytes to arrive, as then does TCP.
+/// The methods panic if a link names this rank itself, or a lane beyond `Config::lanes`. Dropping
+/// an endpoint blocks for up to `limits::HANDSHAKE_MS` until accepted bytes have arrived. Dropping
+/// its TCP endpoint then does the same.
 #[derive(Debug)]
 pub struct Rdma {
-    // First: peers hear at once that this rank is gone, even if devices take their time.
+    // Dropped first: peers learn at once that this rank is gone, even if devices take their time.
     control: Control,
-    // Before the devices, whose queues they use.
+    // Dropped before the devices, whose queues the contacts use.
     contacts: Contacts,
     devices: Devices,
     outages: Outages,
@@ -57,13 +57,14 @@ pub struct Rdma {
 }
 
 impl Rdma {
-    /// Uses `rails`, and `tcp` to set up what needs to be.
+    /// Makes an endpoint that uses `rails` for data and `tcp` for setup and for peers without a
+    /// rail.
     ///
     /// # Errors
     /// The system has no descriptors left.
     ///
     /// # Panics
-    /// If the lanes are beyond their limit.
+    /// `config.lanes` is 0 or more than `LANES_MAX`.
     pub fn new(rails: Rails, tcp: Tcp, config: Config) -> io::Result<Self> {
         assert!((1..=LANES_MAX).contains(&config.lanes), "{} lanes", config.lanes);
         let waker = Waker::new()?;
@@ -75,7 +76,7 @@ impl Rdma {
                 waker.watch(connector.fd())?;
             }
         }
-        // Those that this rank reaches in memory, and itself, are none of ours.
+        // This rank itself, and the peers in shared memory, do not use this transport.
         let peers = (0..config.reaches.len()).map(Rank::at).filter(|peer| *peer != config.rank);
         let by_tcp = peers.filter(|peer| tcp.knows(*peer) && !config.reaches[peer.index()]).count();
         Ok(Self {
@@ -93,12 +94,12 @@ impl Rdma {
         LinkError { link, transport: NAME, fault: fault.told() }
     }
 
-    /// Whether the peer has no rail in common with us, so that all goes by TCP.
+    /// Returns whether the peer has no rail in common with this rank, which sends all data by TCP.
     fn is_by_tcp(&self, peer: Rank) -> bool {
         !self.config.reaches[peer.index()]
     }
 
-    /// Lets a contact change, and what it has to say be said.
+    /// Changes a contact, and sends the messages that the change has queued.
     fn change<T>(&mut self, rank: Rank, change: impl FnOnce(&mut Peer, &mut Own<'_>) -> T) -> T {
         let contact = self.contacts.meet(rank, self.config.lanes, self.config.may_use_tcp);
         let mut own = self.devices.own(&self.config);
@@ -114,7 +115,7 @@ impl Rdma {
         result
     }
 
-    /// Lets all contacts change.
+    /// Changes all contacts.
     fn change_all(&mut self, mut change: impl FnMut(&mut Peer, &mut Own<'_>)) {
         let mut at = 0;
         while let Some(rank) = self.contacts.nth(at) {
@@ -123,11 +124,11 @@ impl Rdma {
         }
     }
 
-    /// Hears all that a peer has said; whether it said anything.
+    /// Handles all messages of a peer that have arrived. Returns whether there were any.
     fn listen(&mut self, rank: Rank) -> bool {
         let mut heard = false;
         while !self.is_by_tcp(rank) {
-            // Whoever speaks to us first becomes a contact.
+            // A peer that sends the first message becomes a contact.
             self.change(rank, |_, _| ());
             let Some(contact) = self.contacts.contact_mut(rank) else { break };
             let outcome = match self.control.listen(rank, contact) {
@@ -147,7 +148,7 @@ impl Rdma {
         heard
     }
 
-    /// Looks after the connections; whether anything happened.
+    /// Polls the connections and the clock. Returns whether anything happened.
     fn look(&mut self) -> Result<bool, LinkError> {
         let mut moved = self.control.poll()?;
         let mut has_left = false;
@@ -172,11 +173,11 @@ impl Rdma {
             self.heed_devices();
             self.devices.trim();
         }
-        // What a peer wrote before it left has arrived.
+        // A peer's writes arrive before its connection closes, so their completions are there.
         Ok(has_left && self.drain() || moved)
     }
 
-    /// Sends what is held back or owed; whether anything moved.
+    /// Sends bytes that are held back and credit that is due. Returns whether anything moved.
     #[cold]
     fn flush(&mut self) -> bool {
         let mut moved = false;
@@ -185,7 +186,8 @@ impl Rdma {
         moved
     }
 
-    /// Does what is to be done; with a look at the connections if that may be worth it.
+    /// Handles completions, and polls the connections if that may be worth it. Returns whether
+    /// anything moved.
     fn work(&mut self) -> Result<bool, LinkError> {
         let mut moved = self.drain();
         if self.contacts.is_busy() {
@@ -201,8 +203,8 @@ impl Rdma {
         Ok(moved)
     }
 
-    /// Takes note of a call for one peer, which may have become busy, or has messages to be told.
-    /// An armed caller must not sleep on those.
+    /// Notes the state of a peer after a call: it may have become busy, or have messages queued. An
+    /// armed caller must not sleep while messages are queued.
     fn heed_use(&mut self, is_busy: bool, has_messages: bool) {
         self.contacts.busy(is_busy);
         if has_messages && self.waker.is_armed() {
@@ -210,13 +212,13 @@ impl Rdma {
         }
     }
 
-    /// Whether something is expected on the connections, so that they are worth a look.
+    /// Returns whether some connection is expected to bring something, and is worth a poll.
     fn must_look(&self) -> bool {
         let contacts = &self.contacts;
         contacts.is_unsettled() || contacts.by_tcp() > 0 || !self.control.tcp().is_flushed()
     }
 
-    /// Says once that bytes to a living peer were lost, even if nobody uses the link again.
+    /// Reports once that bytes to a living peer were lost, even if nobody uses the link again.
     fn say_what_is_lost(&mut self) -> Result<(), LinkError> {
         match self.contacts.take_lost() {
             Some((peer, fault)) => Err(Self::error(Link { peer, lane: Lane(0) }, fault)),
@@ -224,19 +226,19 @@ impl Rdma {
         }
     }
 
-    /// The rail by which the next fragment goes to some peer.
+    /// The rail of the next fragment to some peer.
     #[cfg(test)]
     pub(in crate::rdma) fn rail(&self) -> Option<usize> {
         self.contacts.iter().find_map(|contact| contact.peer.rail())
     }
 
-    /// Whether some path by a rail carries data.
+    /// Returns whether some path on that rail carries data.
     #[cfg(test)]
     pub(in crate::rdma) fn carries(&self, rail: usize) -> bool {
         self.contacts.iter().any(|contact| contact.peer.carries(rail))
     }
 
-    /// How many peers send data by TCP.
+    /// The number of peers that send data by TCP.
     #[cfg(test)]
     pub(in crate::rdma) const fn by_tcp(&self) -> usize {
         self.contacts.by_tcp()
@@ -341,12 +343,12 @@ impl Transport for Rdma {
         self.waker.fd()
     }
 
-    /// A completion that came before its queue was asked to notify rings nothing, but the caller's
-    /// last `poll` finds it. What happens on connections wakes by itself; what TCP has not told of
-    /// yet matters only where it brings data, or peers have not settled everything.
+    /// A completion that came before its queue was asked to notify wakes nobody, but the caller's
+    /// last `poll` finds it. Connections wake the caller by themselves. Events that TCP has not
+    /// reported yet matter only where TCP brings data, or where peers have not settled everything.
     fn arm(&mut self) {
         self.waker.arm();
-        // Nobody should sleep until something that will not be told.
+        // The caller must not sleep if no device would wake it.
         if self.devices.notify().is_err() || self.contacts.has_lost() {
             self.waker.ring();
         }
@@ -354,14 +356,14 @@ impl Transport for Rdma {
             self.control.arm();
         }
         if self.devices.has_iwarp() {
-            // What was sent since the last look is to be watched too.
+            // Sends since the last poll need the watch for silence too.
             self.change_all(|_, _| ());
         }
         self.waker.ring_at(self.contacts.alarm());
     }
 
-    /// A device alone woke the caller, or there is more to look after. Where a `poll` found
-    /// something after all, nobody slept, and whatever else may have happened still rings.
+    /// If a device alone woke the caller, its completions are all there is to handle. If a `poll`
+    /// since `arm` found something, the caller has not slept, and every other event still wakes it.
     fn disarm(&mut self) {
         let may_have_slept = self.waker.disarm();
         let rang = self.devices.silence();
