@@ -1,40 +1,40 @@
-//! The stages of a path's life, and the pause before the next one. This knows no device.
+//! The phases of a path's life, and the pause before the next life. This module knows no device.
 
 use std::time::{Duration, Instant};
 
 use ringfold_types::limits::{HANDSHAKE_MS, RDMA_FLUSH_MS, RDMA_RETRY_MAX_MS, RDMA_RETRY_MS};
 
-/// How far a path is.
+/// The phase of a path's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rdma) enum Stage {
-    /// The peer has been told of it.
+    /// The peer has been offered the queue pair.
     Offered,
-    /// Over iWARP: both know of it, and it is being connected.
+    /// Both ends know of the queue pair, and iWARP is connecting it.
     Connecting,
-    /// Both ends can be written to; whether packets pass is being tried.
+    /// Both ends can be written to, and a first packet is under way.
     Proving,
-    /// It carries data.
+    /// The path carries data.
     Proven,
-    /// It cannot be used, or not any more.
+    /// The path has ended, or was never made.
     Ended,
 }
 
-/// A path's life. A life that has ended is *settled* once both ends have reported the arrivals.
-/// Only then does another begin.
+/// A path's life. A life that has ended is *settled* once both ends have reported their arrivals.
+/// The next life begins after that.
 #[derive(Debug)]
 pub(super) struct Life {
     stage: Stage,
-    /// When the stage began, as far as time moves it on.
+    /// The time when the phase began, if it has a deadline.
     since: Instant,
-    /// How long packets may take to pass for the first time.
+    /// The time that the first packet may take.
     proof: Duration,
-    /// Lives in a row that ended before they carried anything.
+    /// The number of lives in a row that ended before they carried data.
     failures: u32,
-    /// When this end begins the next life, if it is for this end to begin.
+    /// The time when this end begins the next life, if this end does.
     retry_at: Option<Instant>,
-    /// After the end: this end has reported the arrivals.
+    /// After the end: this end has reported its arrivals.
     has_told: bool,
-    /// After the end: the peer has reported them.
+    /// After the end: the peer has reported its arrivals.
     has_heard: bool,
 }
 
@@ -63,25 +63,25 @@ impl Life {
         (self.stage, self.since) = (stage, Instant::now());
     }
 
-    /// The queue pair is there, and the peer will be told of it. Packets may take as long as
-    /// `proof` to pass for the first time.
+    /// Notes that the queue pair was made, and is offered to the peer. The first packet may take as
+    /// long as `proof`.
     pub(super) const fn offer(&mut self, proof: Duration) {
         (self.stage, self.proof) = (Stage::Offered, proof);
     }
 
-    /// Both ends know of it.
+    /// Notes that both ends know of the queue pair.
     pub(super) fn connect(&mut self) {
         if self.stage == Stage::Offered {
             self.enter(Stage::Connecting);
         }
     }
 
-    /// Both ends can be written to.
+    /// Notes that both ends can be written to.
     pub(super) fn prove(&mut self) {
         self.enter(Stage::Proving);
     }
 
-    /// Packets have passed; whether that is news.
+    /// Notes that packets pass. Returns whether that is new.
     pub(super) fn proven(&mut self) -> bool {
         let is_news = self.stage == Stage::Proving;
         if is_news {
@@ -95,17 +95,17 @@ impl Life {
         self.enter(Stage::Ended);
     }
 
-    /// The peer knows nothing of this life, which came to nothing: it is settled.
+    /// Settles a life that came to nothing and is unknown to the peer.
     pub(super) const fn forget(&mut self) {
         (self.has_told, self.has_heard) = (true, true);
     }
 
-    /// This end reports the arrivals. Later reports of this life do not count.
+    /// Notes that this end reports its arrivals. Later arrivals of this life are ignored.
     pub(super) const fn tell(&mut self) {
         self.has_told = true;
     }
 
-    /// The peer reports the arrivals; whether it may.
+    /// Notes that the peer reports its arrivals. Returns whether the peer may do so now.
     pub(super) fn heard(&mut self) -> bool {
         let may = self.has_ended() && !self.has_heard;
         self.has_heard = true;
@@ -124,12 +124,12 @@ impl Life {
         self.stage == Stage::Ended
     }
 
-    /// Whether it carries data.
+    /// Returns whether the path carries data.
     pub(super) fn is_usable(&self) -> bool {
         self.stage == Stage::Proven
     }
 
-    /// Whether it is to be connected.
+    /// Returns whether the path is still to be connected.
     pub(super) const fn is_connecting(&self) -> bool {
         matches!(self.stage, Stage::Offered | Stage::Connecting)
     }
@@ -138,19 +138,19 @@ impl Life {
         self.has_told
     }
 
-    /// Whether it is over and both ends know all arrivals.
+    /// Returns whether the life is over and both ends know all arrivals.
     pub(super) fn is_settled(&self) -> bool {
         self.has_ended() && self.has_told && self.has_heard
     }
 
-    /// Begins the stage anew at `last`, if that is later: so long a stage may take from then on.
+    /// Lets the phase count from `last`, if that is later. Returns whether it was.
     pub(super) fn extend(&mut self, last: Instant) -> bool {
         let is_later = last > self.since;
         self.since = self.since.max(last);
         is_later
     }
 
-    /// When the stage has taken too long, or the next life begins.
+    /// The deadline of the phase, or the begin of the next life.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.stage {
             Stage::Connecting => Some(self.since + Duration::from_millis(HANDSHAKE_MS)),
@@ -160,7 +160,7 @@ impl Life {
         }
     }
 
-    /// After the end: when the device has taken too long to flush the queue pair.
+    /// After the end: the deadline for the device to flush the queue pair.
     pub(super) fn flush_deadline(&self) -> Instant {
         self.since + Duration::from_millis(RDMA_FLUSH_MS)
     }
@@ -170,15 +170,15 @@ impl Life {
         self.retry_at = Some(at);
     }
 
-    /// Begins the next life after a pause, unless something else was planned. The pause doubles
-    /// with every life that comes to nothing.
+    /// Begins the next life after a pause, unless a time is set already. The pause doubles with
+    /// every life that carried no data.
     pub(super) fn retry_later(&mut self, now: Instant) {
         let pause = Duration::from_millis(RDMA_RETRY_MS) * (1 << self.failures.min(16));
         let pause = pause.min(Duration::from_millis(RDMA_RETRY_MAX_MS));
         self.retry_at.get_or_insert(now + pause);
     }
 
-    /// The next life begins now, or is for the peer to begin.
+    /// Notes that the next life begins now, or that the peer begins it.
     pub(super) const fn retried(&mut self) {
         self.retry_at = None;
     }
