@@ -1,7 +1,7 @@
-//! The receiving half of a link: a ring that the peer writes, and what has arrived in it, or by
-//! invitation elsewhere.
+//! The receiving half of a link: the ring that the peer writes, and the fragments that have arrived
+//! in it or directly in the caller's memory.
 //!
-//! Nothing that the peer says is believed before it is checked against what it was granted.
+//! Everything that the peer writes is checked against its grants before use.
 
 use std::collections::VecDeque;
 
@@ -18,43 +18,49 @@ use crate::rdma::sys::{Inbox, Mr};
 
 const _: () = assert!(RDMA_CELLS <= 64, "a bit for each");
 
-/// See the module's head.
+/// The receiving half of a link.
 #[derive(Debug)]
 pub(in crate::rdma) struct Inbound {
     ring: Inbox,
-    /// What lets the peer write, by cable; none where it may not.
+    /// The registrations that let the peer write, by cable. Cables without one cannot.
     rights: Vec<Option<Mr>>,
-    /// Of the next fragment in order; all that have arrived.
+    /// The sequence number of the next fragment in order, which is the number of those that have
+    /// arrived.
     sequence: u64,
-    /// Lines of fragments that arrived by another way than those before them.
+    /// The lines of fragments that have arrived before earlier ones, by sequence number modulo
+    /// `RDMA_CELLS`.
     early: [Option<u32>; RDMA_CELLS],
-    /// The line at which the next one begins, unless it does not fit.
+    /// The line at which the next fragment begins, unless it does not fit.
     line: u32,
     arrived: VecDeque<Arrived>,
-    /// Where the peer's mailbox is.
+    /// The address of the peer's mailbox.
     mailbox: Grant,
-    /// All bytes that have arrived in order,
+    /// All bytes that have arrived in order.
     lined_up: u64,
-    /// where the peer was last invited to write,
+    /// The last ready-to-receive message, which tells the peer where to write.
     invited: Option<Invited>,
-    /// whether the peer awaits another invitation,
+    /// The peer asks for another ready-to-receive message.
     is_awaited: bool,
-    /// and the number of the last. The peer may not have seen those that lie in its mailbox yet,
-    /// nor ever, if they went by a path that is lost.
+    /// The number of the last ready-to-receive message.
     invitations: u32,
+    /// The ready-to-receive messages that the peer may not have seen yet, by slot. Those that went
+    /// by a lost path may never be seen.
     unseen: [Option<Unseen>; PLACES],
-    /// Bytes of the first that were consumed.
+    /// Consumed bytes of the first fragment.
     consumed: usize,
-    /// Lines and fragments that the peer has no credit for.
+    /// Lines of fragments that the peer has no credit for.
     busy: u32,
+    /// Fragments that the peer has no credit for.
     fragments: u32,
-    /// Those of them that we are done with.
+    /// Consumed lines that the peer has no credit for.
     unsaid_lines: u32,
+    /// Consumed fragments that the peer has no credit for.
     unsaid_fragments: u32,
-    /// All lines that the peer was ever given credit for, if any,
+    /// All lines that the peer was ever given credit for.
     given: u64,
+    /// The peer was given credit before.
     has_given: bool,
-    /// and whether it may not have heard the last of it.
+    /// The last credit may be lost.
     must_repeat: bool,
 }
 
@@ -63,11 +69,11 @@ struct Arrived {
     tag: u32,
     place: Place,
     bytes: usize,
-    /// With those that were skipped for it.
+    /// The lines of the fragment, and the lines that were skipped for it.
     lines: u32,
 }
 
-/// A fragment as its header tells of it.
+/// A fragment as its header describes it.
 #[derive(Clone, Copy, Debug)]
 struct Content {
     tag: u32,
@@ -76,33 +82,34 @@ struct Content {
     asks: bool,
 }
 
-/// Where a payload is.
+/// The location of a payload.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     /// In the ring, from this byte on.
     Ring(usize),
-    /// At this address, where it was invited.
+    /// At this address, which a ready-to-receive message told.
     Invited(usize),
 }
 
-/// What an invitation was about.
+/// The memory that a ready-to-receive message opened to the peer.
 #[derive(Clone, Copy, Debug)]
 struct Invited {
     tag: u32,
-    /// The byte of the stream from which on, and up to which.
+    /// The first byte of the stream.
     from: u64,
+    /// The end of the bytes in the stream.
     end: u64,
     address: usize,
 }
 
-/// A caller looks elsewhere than it began to, or a peer has split an element, so that the caller
-/// comes back for all of it.
+/// The error of a caller that receives into other memory than it began with. A peer that splits an
+/// element causes it too, because the caller then receives the whole element again.
 const ELSEWHERE: &str = "bytes have arrived elsewhere than they are received";
 
-/// A peer says that it wrote where it was not told to.
+/// The error of a peer that claims to have written memory without a ready-to-receive message.
 const UNINVITED: &str = "a fragment where nothing was invited";
 
-/// An invitation on its way.
+/// A ready-to-receive message that the peer may not have seen yet.
 #[derive(Clone, Copy, Debug)]
 struct Unseen {
     number: u32,
@@ -135,17 +142,17 @@ impl Inbound {
         }
     }
 
-    /// Where the peer finds the ring.
+    /// The address and keys of the ring for the peer.
     pub(in crate::rdma) fn grant(&self) -> Grant {
         Grant::new(self.ring.address(), self.rights.iter().map(Option::as_ref))
     }
 
-    /// Where the peer finds invitations.
+    /// The address and keys of the peer's mailbox.
     pub(in crate::rdma) const fn mailbox(&self) -> Grant {
         self.mailbox
     }
 
-    /// Takes note of a fragment that is there.
+    /// Handles the arrival of a fragment.
     pub(in crate::rdma) fn arrive(&mut self, sequence: u8, lines: u32) -> Result<(), &'static str> {
         let distance = usize::from(sequence.wrapping_sub(self.sequence.to_le_bytes()[0]));
         let place = usize::from(sequence) % RDMA_CELLS;
@@ -163,17 +170,18 @@ impl Inbound {
         Ok(())
     }
 
-    /// What is noted of the fragment that comes `ahead` after the next.
+    /// The index in `early` of the fragment that comes `ahead` after the next.
     fn early_at(&self, ahead: usize) -> usize {
         (usize::from(self.sequence.to_le_bytes()[0]) + ahead) % RDMA_CELLS
     }
 
-    /// Puts in place what came by another way than a device's writing.
+    /// Stores bytes that came by TCP at their place in the ring.
     pub(in crate::rdma) fn load(&mut self, at: usize, bytes: &[u8]) {
         self.ring.store(at, bytes);
     }
 
-    /// Whether fragments are missing of so many in all; no peer has more under way than fit.
+    /// Returns whether some of so many fragments have not arrived. A peer never has more under way
+    /// than fit.
     pub(in crate::rdma) fn lacks(&self, fragments: u64) -> Result<bool, &'static str> {
         match fragments.checked_sub(self.sequence) {
             Some(missing) if missing <= RDMA_CELLS as u64 => Ok(missing > 0),
@@ -181,7 +189,7 @@ impl Inbound {
         }
     }
 
-    /// The next fragment in order is there.
+    /// Takes the next fragment in order, which has arrived.
     fn line_up(&mut self, count: u32) -> Result<(), &'static str> {
         let to_end = RING_LINES - self.line;
         let (begin, skipped) = if count > to_end { (0, to_end) } else { (self.line, 0) };
@@ -199,9 +207,9 @@ impl Inbound {
         Ok(())
     }
 
-    /// The content of a fragment of so many lines, as the header at byte `at` of the ring tells.
+    /// Reads the fragment of `count` lines whose header is at byte `at` of the ring.
     fn read(&mut self, at: usize, count: u32) -> Result<Content, &'static str> {
-        // What the peer writes there from now on is no longer believed.
+        // The header is read once: later writes of the peer do not count.
         let header: [u8; HEADER_BYTES] = self.ring.read(at);
         let word = |at: usize| {
             u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
@@ -223,7 +231,7 @@ impl Inbound {
         Ok(Content { tag, place, bytes, asks: flags & AWAITS != 0 })
     }
 
-    /// The address at which the next bytes of the stream were invited.
+    /// Returns the address at which the next bytes of the stream were expected.
     fn invited_at(&self, tag: u32, bytes: u64) -> Result<usize, &'static str> {
         let it = self.invited.filter(|it| it.tag == tag && self.lined_up + bytes <= it.end);
         let it = it.ok_or(UNINVITED)?;
@@ -231,40 +239,40 @@ impl Inbound {
         Ok(it.address.wrapping_add(skipped))
     }
 
-    /// The peer had seen these invitations.
+    /// Notes that the peer has seen these ready-to-receive messages.
     fn saw(&mut self, seen: Seen) {
         for (place, unseen) in self.unseen.iter_mut().enumerate() {
             *unseen = unseen.filter(|it| !seen.is_last(it.number, place));
         }
     }
 
-    /// Whether somebody waits for bytes where they were invited.
+    /// Returns whether bytes are still expected directly in the caller's memory.
     pub(in crate::rdma) fn is_inviting(&self) -> bool {
         let waiting = self.arrived.iter().map(|it| it.bytes as u64).sum::<u64>();
         let received = self.lined_up + self.consumed as u64 - waiting;
         self.invited.is_some_and(|it| received < it.end)
     }
 
-    /// Nobody waits where the peer was invited, and it can write there no more.
+    /// Forgets the ready-to-receive message. The peer can no longer write to that memory.
     pub(in crate::rdma) const fn give_up(&mut self) {
         self.invited = None;
     }
 
-    /// Whether the next bytes should be invited: the peer has asked, and there is room in the
-    /// mailbox.
+    /// Returns whether to send a ready-to-receive message for the next bytes: the peer asks for it,
+    /// and the mailbox has room.
     pub(in crate::rdma) fn may_invite(&self) -> bool {
         let is_awaited = self.is_awaited && !self.is_inviting();
         is_awaited && self.arrived.is_empty() && self.next_place().is_some()
     }
 
-    /// Where the next invitation goes in the mailbox, if it can.
+    /// The slot of the mailbox for the next ready-to-receive message, if it is free.
     fn next_place(&self) -> Option<usize> {
         let place = place_of(self.invitations.wrapping_add(1));
         self.unseen[place].is_none().then_some(place)
     }
 
-    /// Invites the next `bytes` bytes to `to`, by `path`: what to write to the peer, and in which
-    /// place of its mailbox; nothing if there is none.
+    /// Makes a ready-to-receive message that lets the peer write the next `bytes` bytes to `to`,
+    /// and sends it by `path`. Returns the message and its slot in the mailbox, if a slot is free.
     pub(in crate::rdma) fn invite(
         &mut self,
         tag: u32,
@@ -282,15 +290,16 @@ impl Inbound {
         Some((Invitation { number, tag, from, bytes: bytes as u64, to }, place))
     }
 
-    /// What went by `path` is either seen or lost, and will not be written any more.
+    /// Frees the slots of messages that went by `path`. They were seen or are lost, and will not be
+    /// written any more.
     pub(in crate::rdma) fn forget(&mut self, path: usize) {
         for place in &mut self.unseen {
             *place = place.filter(|it| it.path != path);
         }
     }
 
-    /// What is at the front. Not if that lies where `invite` said: whoever began to wait for it
-    /// there must go on so.
+    /// Returns the first fragment. It is an error if the fragment lies in the caller's memory,
+    /// because a caller that received there must go on there.
     pub(in crate::rdma) fn front(&self) -> Result<Option<Fragment<'_>>, &'static str> {
         let Some(front) = self.arrived.front() else { return Ok(None) };
         let Place::Ring(at) = front.place else { return Err(ELSEWHERE) };
@@ -298,9 +307,9 @@ impl Inbound {
         Ok(Some(Fragment { tag: front.tag, bytes }))
     }
 
-    /// The tag of the front, and how much of it lies at the front of `dst` because it was invited
-    /// there, which is nothing under another `tag`; none if it is in the ring. Not if it was
-    /// invited elsewhere.
+    /// Returns the tag of the first fragment, and how much of it lies at the front of `dst`. That
+    /// is nothing under another `tag`. Returns `None` if the fragment is in the ring. It is an
+    /// error if the fragment lies in other memory.
     pub(in crate::rdma) fn placed(
         &self,
         tag: u32,
@@ -317,7 +326,7 @@ impl Inbound {
         Ok(Some((tag, dst.len().min(front.bytes - self.consumed))))
     }
 
-    /// Gives back the first `bytes` of the front; whether credit is due.
+    /// Gives back the first `bytes` of the first fragment. Returns whether credit is due.
     pub(in crate::rdma) fn consume(&mut self, bytes: usize) -> bool {
         if bytes == 0 {
             return false;
@@ -334,19 +343,19 @@ impl Inbound {
         self.owes()
     }
 
-    /// Whether credit is due.
+    /// Returns whether credit is due.
     pub(in crate::rdma) const fn owes(&self) -> bool {
         self.must_repeat
             || self.unsaid_lines >= CREDIT_LINES
             || self.unsaid_fragments >= CREDIT_FRAGMENTS
     }
 
-    /// Lines to give credit for, in all.
+    /// All lines to give credit for.
     pub(in crate::rdma) const fn total(&self) -> u64 {
         self.given + self.unsaid_lines as u64
     }
 
-    /// The peer will be told.
+    /// Notes that credit for all consumed lines is being sent.
     pub(in crate::rdma) const fn said(&mut self) {
         self.given = self.total();
         self.has_given = true;
@@ -356,13 +365,12 @@ impl Inbound {
         self.must_repeat = false;
     }
 
-    /// What was said last may be lost.
+    /// Notes that the last credit may be lost.
     pub(in crate::rdma) const fn repeat(&mut self) {
         self.must_repeat = self.has_given;
     }
 
-    /// What has arrived: all fragments before this one in order, and the others whose bits are set,
-    /// counted from it.
+    /// The arrivals: all fragments before `next` in order, and later ones as bits counted from it.
     pub(in crate::rdma) fn state(&self) -> Heard {
         let ahead = (0..RDMA_CELLS).filter(|ahead| self.early[self.early_at(*ahead)].is_some());
         Heard { next: self.sequence, early: ahead.fold(0, |bits, ahead| bits | 1 << ahead) }

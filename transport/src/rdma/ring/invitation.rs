@@ -1,14 +1,14 @@
-//! Invitations: where a receiver wants the next bytes of a stream, so that the sender's device
-//! writes them there and nobody has to copy them out of the ring.
+//! Ready-to-receive messages (RTR): the receiver tells where it wants the next bytes of a stream.
+//! The sender's device then writes them there, and nobody copies them out of the ring.
 //!
-//! Who sends from registered memory asks with its fragments where what comes next is wanted: the
-//! rest of a long message, which is kept back after its first piece, or the next message, with
-//! which it then waits for a moment (`rtr`, `backoff`). A receiver that waits for that in
-//! registered memory writes an invitation into the sender's mailbox. Whether that is made use of is
-//! the sender's matter, which may have gone on by the ring: bytes are counted from the beginning of
-//! the stream, so that what is sent after the invitation has come still finds its place. Later
-//! fragments say that it was seen, and nothing takes it back: it ends when all of its bytes have
-//! arrived, whichever way. Until then the memory is the device's.
+//! A sender with registered memory asks for an RTR in the headers of its fragments. It asks for the
+//! rest of a long message, which it holds back after the first piece, or for the next message, for
+//! which it waits a moment (`rtr_state`, `backoff`). A receiver that waits for those bytes in
+//! registered memory writes an RTR into the sender's mailbox. The sender need not use it, and may
+//! have gone on by the ring. Bytes are counted from the beginning of the stream, so later bytes
+//! still find their place. Headers of later fragments tell that the RTR was seen. Nothing takes it
+//! back: it ends when all of its bytes have arrived, directly or by the ring. Until then the memory
+//! belongs to the device.
 
 use std::io;
 use std::sync::Arc;
@@ -19,30 +19,31 @@ use super::geometry::LINE_BYTES;
 use crate::rdma::message::Grant;
 use crate::rdma::sys::{Inbox, Mr, Pd};
 
-/// Places of a lane in a mailbox: one may be about to be read while the next is written.
+/// Slots of a lane in a mailbox: one may be read while the next is written.
 pub(in crate::rdma) const PLACES: usize = 2;
-/// Bytes of a mailbox, a page.
+/// Bytes of a mailbox, which is a page.
 pub(in crate::rdma) const MAILBOX_BYTES: usize = 4096;
 
-/// Bytes of a place: a line that every invitation has, and a line for the keys of further cables.
+/// Bytes of a slot: a line that every RTR has, and a line for the keys of further cables.
 pub(in crate::rdma) const PLACE_BYTES: usize = 2 * LINE_BYTES;
-/// Where the keys begin.
+/// The byte of a slot at which the keys begin.
 const KEYS_AT: usize = 32;
 
 const _: () = assert!(KEYS_AT + 4 * RAILS_MAX <= PLACE_BYTES);
 const _: () = assert!(LANES_MAX * PLACES * PLACE_BYTES <= MAILBOX_BYTES);
 
-/// See the module's head.
+/// A ready-to-receive message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rdma) struct Invitation {
-    /// Counted by lane, from 1.
+    /// The number of the message on its lane, from 1.
     pub(in crate::rdma) number: u32,
-    /// Only bytes under this tag are invited.
+    /// The tag of the expected bytes.
     pub(in crate::rdma) tag: u32,
-    /// The byte of the stream from which on, and how many.
+    /// The first expected byte of the stream.
     pub(in crate::rdma) from: u64,
+    /// The number of expected bytes.
     pub(in crate::rdma) bytes: u64,
-    /// Where they go, with the keys to it by cable; 0 for none.
+    /// The address of the memory, with its keys by cable; 0 for none.
     pub(in crate::rdma) to: Grant,
 }
 
@@ -65,13 +66,14 @@ impl Invitation {
         Self { number: word(0), tag: word(4), from: long(8), bytes: long(16), to }
     }
 
-    /// How far on in it the byte `at` of the stream is, if that is invited.
+    /// Returns the distance of byte `at` of the stream from the first expected byte, if byte `at`
+    /// is expected.
     pub(in crate::rdma) fn reaches(&self, at: u64) -> Option<u64> {
         at.checked_sub(self.from).filter(|skipped| *skipped < self.bytes)
     }
 }
 
-/// The last invitation that a sender has seen in each place, modulo 2^16.
+/// The last message that a sender has seen in each slot, modulo 2^16.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::rdma) struct Seen([u16; PLACES]);
 
@@ -99,32 +101,32 @@ const fn low(bits: u32) -> u16 {
     u16::from_le_bytes([a, b])
 }
 
-/// Where an invitation lies.
+/// The slot of a message.
 pub(in crate::rdma) const fn place_of(number: u32) -> usize {
     number as usize % PLACES
 }
 
-/// The bytes of an invitation to a peer with so many cables. Both lines are written whenever there
-/// are keys for the second, so that no key of an earlier invitation stays there.
+/// The bytes of a message to a peer with so many cables. Both lines are written whenever the second
+/// has keys, so no key of an earlier message stays there.
 pub(in crate::rdma) const fn bytes_for(cables: usize) -> usize {
     if KEYS_AT + 4 * cables <= LINE_BYTES { LINE_BYTES } else { PLACE_BYTES }
 }
 
-/// The byte of a mailbox at which a place of a lane begins.
+/// The byte of a mailbox at which a slot of a lane begins.
 pub(in crate::rdma) const fn place_at(lane: usize, place: usize) -> usize {
     (lane * PLACES + place % PLACES) * PLACE_BYTES
 }
 
-/// Where a peer writes its invitations.
+/// Memory in which a peer writes its ready-to-receive messages.
 #[derive(Debug)]
 pub(in crate::rdma) struct Mailbox {
     memory: Inbox,
-    /// What lets it, by cable; none where it may not.
+    /// The registrations that let the peer write, by cable. Cables without one cannot.
     rights: Vec<Option<Mr>>,
 }
 
 impl Mailbox {
-    /// One that is written by the queue pairs of these domains, where they can.
+    /// Makes a mailbox that the queue pairs of these domains can write.
     pub(in crate::rdma) fn new<'a>(
         domains: impl Iterator<Item = Option<&'a Arc<Pd>>>,
     ) -> io::Result<Self> {
@@ -134,17 +136,17 @@ impl Mailbox {
         Ok(Self { memory, rights })
     }
 
-    /// How the peer finds it.
+    /// The address and keys of the mailbox for the peer.
     pub(in crate::rdma) fn grant(&self) -> Grant {
         Grant::new(self.memory.address(), self.rights.iter().map(Option::as_ref))
     }
 
-    /// What lies there.
+    /// Reads a slot.
     pub(in crate::rdma) fn read(&self, lane: usize, place: usize) -> Invitation {
         Invitation::decode(&self.memory.read(place_at(lane, place)))
     }
 
-    /// Registrations that there are.
+    /// The number of registrations.
     pub(in crate::rdma) fn rights(&self) -> usize {
         self.rights.iter().flatten().count()
     }

@@ -1,18 +1,19 @@
-//! Ready to receive: the sender's view of where the receiver wants the next bytes, and whether to
-//! ask for that and wait for the answer.
+//! The ready-to-receive messages that a sender has seen, and its decision to ask for another and
+//! wait.
 
 use ringfold_types::limits::{RDMA_ASK_BYTES, RDMA_LEND_BYTES};
 
 use super::backoff::Backoff;
 use super::invitation::{Invitation, Seen};
 
-/// The invitations that a sender has seen of one lane. Positions are bytes of the stream.
+/// The ready-to-receive messages that a sender has seen on one lane. Positions are bytes of the
+/// stream.
 #[derive(Debug, Default)]
 pub(super) struct Rtr {
     latest: Option<Invitation>,
     seen: Seen,
     backoff: Backoff,
-    /// The last fragment has asked.
+    /// The last fragment asked for a ready-to-receive message.
     has_asked: bool,
 }
 
@@ -25,8 +26,8 @@ pub(super) struct Target {
 }
 
 impl Rtr {
-    /// Takes note of an invitation in that place of the mailbox. The latest counts, in whatever
-    /// order they come.
+    /// Takes a ready-to-receive message from that slot of the mailbox. The highest number counts,
+    /// because messages may come in any order.
     pub(super) fn invite(&mut self, it: Invitation, place: usize) {
         self.seen.saw(it.number, place);
         let is_latest = |than: &Invitation| it.number.wrapping_sub(than.number).cast_signed() > 0;
@@ -35,7 +36,8 @@ impl Rtr {
         }
     }
 
-    /// Where a device on that cable can write the bytes at `at` under `tag`.
+    /// Returns the receiver's memory for the bytes at `at` under `tag`, if a device on that cable
+    /// can write it.
     pub(super) fn target(&self, tag: u32, at: u64, cable: Option<usize>) -> Option<Target> {
         let it = self.latest.as_ref().filter(|it| it.tag == tag)?;
         let (skipped, key) = (it.reaches(at)?, it.to.keys[cable?]);
@@ -43,26 +45,27 @@ impl Rtr {
         (key != 0).then_some(Target { address, key, bytes: it.bytes - skipped })
     }
 
-    /// Whether the receiver is asked where it wants those bytes, and has not said so.
+    /// Returns whether to ask for a ready-to-receive message for those bytes, because none has
+    /// come.
     pub(super) fn is_missing(&self, tag: u32, at: u64, cable: Option<usize>) -> bool {
         self.backoff.is_asking() && self.target(tag, at, cable).is_none()
     }
 
-    /// Whether the receiver was asked where it wants the next message, which has not begun.
+    /// Returns whether the receiver was asked where it wants the next message, which has not begun.
     pub(super) const fn is_asking(&self) -> bool {
         self.has_asked && self.backoff.is_asking() && !self.backoff.is_begun()
     }
 
-    /// Whether to wait for the answer, while the receiver has not said where it wants the bytes at
-    /// `at`. Not for long, nor if the caller `is_patient` no more.
+    /// Returns whether to wait for a ready-to-receive message for the bytes at `at`. The wait is
+    /// short, and none if the caller is not patient.
     pub(super) fn waits(&mut self, tag: u32, at: u64, is_patient: bool) -> bool {
         let latest = self.latest.as_ref().filter(|it| it.tag == tag);
         let is_answered = latest.is_some_and(|it| it.reaches(at).is_some());
         !is_answered && self.backoff.waits(is_patient)
     }
 
-    /// Whether a fragment asks where the bytes after it are wanted: a message of so many bytes
-    /// begins with it or goes on, lent or not.
+    /// Returns whether a fragment asks where the bytes after it are wanted. A message of `bytes`
+    /// bytes begins with the fragment or goes on, lent or not.
     pub(super) const fn asks(&mut self, bytes: usize, is_lent: bool) -> bool {
         if bytes >= RDMA_LEND_BYTES {
             self.backoff.begin(is_lent, bytes >= RDMA_ASK_BYTES);
@@ -71,22 +74,23 @@ impl Rtr {
         self.has_asked
     }
 
-    /// The last fragment does not ask any more.
+    /// Notes that the last fragment does not ask any more.
     pub(super) const fn unask(&mut self) {
         self.has_asked = false;
     }
 
-    /// Takes note of a fragment: the rest is kept back, or it goes where it is invited.
+    /// Notes how a fragment was sent: whether the rest is held back, and whether it went directly
+    /// to the receiver's memory.
     pub(super) const fn note(&mut self, is_kept_back: bool, is_placed: bool) {
         self.backoff.note(is_kept_back, is_placed);
     }
 
-    /// All of a lent message is on its way.
+    /// Notes that all of a lent message is under way.
     pub(super) fn end_message(&mut self) {
         self.backoff.learn();
     }
 
-    /// The last invitations that were seen, for a fragment's header.
+    /// The last messages that were seen, for a fragment's header.
     pub(super) const fn seen(&self) -> Seen {
         self.seen
     }

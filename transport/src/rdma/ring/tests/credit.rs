@@ -1,4 +1,4 @@
-//! Room in the ring, credit for it, reports of arrivals, and lies about them.
+//! Room in the ring, credit for it, reports of arrivals, and false claims about them.
 
 use ringfold_types::limits::{LINK_BYTES_MIN, RDMA_CELLS, RDMA_PIECE_BYTES};
 
@@ -6,7 +6,7 @@ use super::{by, halves};
 use crate::rdma::message::Heard;
 use crate::rdma::ring::geometry::{LAPS_LINES, LINE_BYTES, Number, RING_LINES, lap};
 
-/// A peer that has left took all that it wanted, even if its device did not say so.
+/// A peer that has left took all that it wanted, even if its device did not report it.
 #[test]
 fn what_was_lent_to_a_peer_that_has_left_is_given_back() {
     let (mut outbound, _) = halves();

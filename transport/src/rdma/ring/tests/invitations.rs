@@ -1,4 +1,4 @@
-//! Invitations in both halves of a ring, and lies about them.
+//! Ready-to-receive messages in both halves of a ring, and false claims about them.
 
 use ringfold_types::limits::{RAILS_MAX, RDMA_ASK_BYTES, RDMA_LEND_BYTES, RDMA_PIECE_BYTES};
 
@@ -9,7 +9,7 @@ use crate::rdma::ring::inbound::Inbound;
 use crate::rdma::ring::invitation::Invitation;
 use crate::rdma::ring::outbound::Outbound;
 
-/// What the peer says it has written where it was invited.
+/// False claims of a peer about direct writes are refused.
 #[test]
 fn lies_about_invitations_are_seen() {
     let told = |invited: Option<(u32, usize)>, tag: u32, bytes: usize, placed: u8| {
@@ -44,7 +44,7 @@ fn lies_about_invitations_are_seen() {
     assert_eq!(ready.placed, Some((RDMA_LEND_BYTES as u64 - 1, 1)));
 }
 
-/// One at a time for each message, and two that the peer has not seen.
+/// One message is open at a time, and at most two are unseen by the peer.
 #[test]
 fn invitations_do_not_overrun_the_mailbox() {
     let (mut outbound, mut inbound) = halves();
@@ -81,7 +81,7 @@ fn invitations_do_not_overrun_the_mailbox() {
     assert!(inbound.may_invite(), "the second went by a path that is lost");
 }
 
-/// As long as that is of use to the receiver; else ever more rarely.
+/// Messages wait while that is of use to the receiver, and ever more rarely otherwise.
 #[test]
 fn messages_are_kept_back_where_that_is_worth_it() {
     let (mut outbound, _) = halves();
@@ -114,8 +114,8 @@ fn messages_are_kept_back_where_that_is_worth_it() {
     assert_eq!(kept, [1, 0, 1, 0, 0, 1, 0, 0, 0, 0, 1, 0].map(|kept| kept == 1));
 }
 
-/// Whoever lends a message is told where the next one is wanted, and a short one between changes
-/// nothing; whoever does not lend a long one is not told any more.
+/// A sender of zero-copy messages learns early where the next one is wanted, and a short message
+/// between changes nothing. A sender that copies a long message learns it no more.
 #[test]
 fn the_next_message_is_invited_before_it_begins() {
     let (mut outbound, mut inbound) = halves();
@@ -159,7 +159,7 @@ fn the_next_message_is_invited_before_it_begins() {
     assert!(!inbound.may_invite() && !outbound.is_asking());
 }
 
-/// A peer that splits elements makes the receiver come back for others than those that are there.
+/// A peer that splits elements makes the receiver ask for other bytes than have arrived.
 #[test]
 fn bytes_are_not_taken_for_others() {
     let (mut outbound, mut inbound) = halves();

@@ -1,4 +1,4 @@
-//! A stream by paths that overtake each other, and are lost with their fragments.
+//! A stream over paths that overtake each other, and are lost with their fragments.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use crate::rdma::ring::inbound::Inbound;
 use crate::rdma::ring::invitation::Invitation;
 use crate::rdma::ring::outbound::{Outbound, Ready};
 
-/// SplitMix64.
+/// The generator SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -24,33 +24,35 @@ impl Random {
     }
 }
 
-/// What is under way from one half to the other: by path, in order.
+/// The messages under way from one half to the other, by path, in order.
 #[derive(Default)]
 struct Paths {
     fragments: [VecDeque<Fragment>; PATHS],
     is_dead: [bool; PATHS],
     credits: Vec<u32>,
-    /// Each by its path, with its place and credit.
+    /// The ready-to-receive messages, each with its path, slot and credit.
     invitations: Vec<(usize, Invitation, usize, u32)>,
-    /// Sends posted, and those of which a completion is on its way.
+    /// The number of sends posted by each path.
     posted: [u32; PATHS],
+    /// Sends whose completion is under way.
     done: VecDeque<(usize, u32)>,
 }
 
-/// With the place of its payload in the stream, if that is lent, and the number of the send.
+/// A fragment. A lent one has the position of its payload in the stream, and the number of its
+/// send.
 #[derive(Clone, Copy)]
 struct Fragment(Ready, Option<(usize, u32)>);
 
 const PATHS: usize = 3;
 
 impl Paths {
-    /// A path that lives.
+    /// Returns a path that lives.
     fn any(&self, random: &mut Random) -> usize {
         let alive: Vec<_> = (0..PATHS).filter(|path| !self.is_dead[*path]).collect();
         alive[random.below(alive.len())]
     }
 
-    /// Brings the first fragment of a path to the other end, from the image or the `caller`'s
+    /// Delivers the first fragment of a path to the other end, from the image or the caller's
     /// memory.
     fn arrive(&mut self, path: usize, from: &Outbound, caller: &Caller, to: &mut Receiver) {
         let Some(Fragment(ready, lent)) = self.fragments[path].pop_front() else { return };
@@ -76,8 +78,8 @@ impl Paths {
         }
     }
 
-    /// A path dies. Some of what is under way by it arrives before; the rest, and a credit, never.
-    /// How many fragments were to be written where they were invited.
+    /// Ends a path. Some fragments under way by it arrive before that. The others, and a credit,
+    /// never do. Returns how many of the lost fragments were direct writes.
     fn lose_one(
         &mut self,
         random: &mut Random,
@@ -101,10 +103,10 @@ impl Paths {
     }
 }
 
-/// Who sends a stream, a message at a time.
+/// The sender of a stream, a message at a time.
 #[derive(Default)]
 struct Caller {
-    /// Of the stream, where the message begins of which it is not told that all is accepted.
+    /// The position in the stream of the first message that is not yet accepted in full.
     begin: usize,
     message: Vec<u8>,
     accepted: usize,
@@ -122,8 +124,7 @@ impl Caller {
         self.accepted = accepted;
     }
 
-    /// Begins the next message, or goes on with this one as far as a fragment goes, which may be
-    /// lent.
+    /// Begins the next message or continues this one, by one fragment, which may be lent.
     fn send(&mut self, random: &mut Random, outbound: &mut Outbound, paths: &mut Paths) {
         if self.rest().is_empty() {
             let wanted = match random.below(4) {
@@ -141,7 +142,7 @@ impl Caller {
         let bytes = &self.rest()[outbound.untold_bytes()..];
         let at = self.begin + self.message.len() - bytes.len();
         let is_lent = bytes.len() > 80 && random.below(2) == 0;
-        // It is better to heed that, but need not be.
+        // The sender may hold back or not, and both must work.
         if is_lent && outbound.is_kept_back(7, Some(0)) && random.below(4) > 0 {
             return;
         }
@@ -165,18 +166,18 @@ impl Caller {
     }
 }
 
-/// Who receives it, sometimes where it lies in the ring, and sometimes into memory, of which each
-/// byte is a byte of the stream.
+/// The receiver of a stream. It reads in the ring, or receives into memory in which each byte
+/// stands for a byte of the stream.
 struct Receiver {
     inbound: Inbound,
     memory: Vec<u8>,
     arrived: usize,
-    /// Up to where the peer was invited to write.
+    /// The end of the memory that the peer may write.
     invited: usize,
     placed: usize,
 }
 
-/// What lies in memory that nothing may be written to.
+/// The content of memory that nobody may write.
 const BLANK: u8 = 0xee;
 const KEY: u32 = 9;
 
@@ -185,7 +186,7 @@ impl Receiver {
         Self { inbound, memory: vec![BLANK; BYTES], arrived: 0, invited: 0, placed: 0 }
     }
 
-    /// As the peer's device does.
+    /// Writes as the peer's device does.
     fn place(&mut self, address: u64, key: u32, payload: &[u8]) {
         let at = usize::try_from(address).unwrap() - self.memory.as_ptr().addr();
         assert!(key == KEY && at >= self.arrived && at + payload.len() <= self.invited, "{at}");
@@ -206,7 +207,7 @@ impl Receiver {
         }
     }
 
-    /// Takes what is there, or some of it.
+    /// Consumes a part of the bytes that have arrived.
     fn consume(&mut self, random: &mut Random) {
         let end = if self.arrived < self.invited { self.invited } else { BYTES };
         let some = |random: &mut Random, all: usize| match random.below(2) {
@@ -238,14 +239,13 @@ fn byte(at: usize) -> u8 {
 
 const BYTES: usize = 6_000_000;
 
-/// Everything arrives once and in order, whichever path overtakes which, and whichever is lost
-/// with what it carried; credits may be lost, late, or told again, and invitations lost or late.
-/// What is lent is read until its acceptance is told, and never again; what is invited is written
-/// until it has arrived, and never again.
+/// Everything arrives once and in order, whichever path overtakes another, and whichever path is
+/// lost with its fragments. Credits may be lost, late or repeated, and ready-to-receive messages
+/// lost or late. Lent bytes are read until they are accepted, and never again. Opened memory is
+/// written until its bytes have arrived, and never again.
 #[test]
 fn a_stream_survives_its_paths() {
-    // Bytes that were written where they were invited, and fragments that were to be, but went
-    // down with their path.
+    // Bytes that were written directly, and direct writes that were lost with their path.
     let (mut placed, mut lost_placed) = (0, 0);
     for seed in 0..40 {
         let mut random = Random(seed as u64);
@@ -254,13 +254,13 @@ fn a_stream_survives_its_paths() {
         let mut receiver = Receiver::new(inbound);
         let mut paths = Paths::default();
         let mut caller = Caller::default();
-        // Bytes whose acceptance a completion brought, rather than credit.
+        // Bytes that a completion made accepted, rather than credit.
         let (mut told, mut turns) = (0, 0);
         while receiver.arrived < BYTES {
             turns += 1;
             assert!(turns < 10_000_000, "nothing moves after {} bytes", receiver.arrived);
             match random.below(100) {
-                // Who is far ahead has no use for invitations.
+                // A sender that is far ahead has no use for ready-to-receive messages.
                 0..40 if seed % 2 == 0 || random.below(20) == 0 => {
                     caller.send(&mut random, &mut outbound, &mut paths);
                 }
@@ -298,7 +298,7 @@ fn a_stream_survives_its_paths() {
                     lost_placed +=
                         paths.lose_one(&mut random, &mut outbound, &caller, &mut receiver);
                 }
-                // Another one takes its place: the sender counts on, as with new numbers.
+                // Another path takes its place, with new send numbers; the test counts on.
                 99 => paths.is_dead = [false; PATHS],
                 _ => {}
             }
