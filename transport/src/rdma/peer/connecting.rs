@@ -1,4 +1,4 @@
-//! The turns by which paths over iWARP get connected, and lose their connection.
+//! The events of iWARP connections, for the paths of a peer.
 
 use super::Peer;
 use crate::rdma::path::Path;
@@ -10,12 +10,12 @@ impl Peer {
         self.routes.paths_mut().get_mut(path).filter(|path| path.lives(life))
     }
 
-    /// Whether some path is to be connected.
+    /// Returns whether some path is to be connected.
     pub(in crate::rdma) fn is_connecting(&self) -> bool {
         self.routes.paths().iter().any(Path::is_connecting)
     }
 
-    /// The way for that life of a path is known.
+    /// Handles the resolved route of that life of a path.
     pub(in crate::rdma) fn found(&mut self, path: usize, life: u8) {
         if let Some(Err(error)) = self.living(path, life).map(Path::found) {
             self.lose(path, &words::connection(&error));
@@ -36,21 +36,21 @@ impl Peer {
         Ok(())
     }
 
-    /// The connection of that life of a path is there.
+    /// Handles the established connection of that life of a path.
     pub(in crate::rdma) fn made(&mut self, path: usize, life: u8) {
         if let Some(Err(error)) = self.living(path, life).map(Path::made) {
             self.lose(path, &words::connection(&error));
         }
     }
 
-    /// The connection of that life of a path is no more.
+    /// Handles the end of the connection of that life of a path.
     pub(in crate::rdma) fn broken(&mut self, path: usize, life: u8, why: &str) {
         if self.living(path, life).is_some() {
             self.lose(path, why);
         }
     }
 
-    /// Lets nobody wait for connections that are being made; as the end of it all.
+    /// Lets nobody wait for connections that are being made, at the end of the links.
     pub(in crate::rdma) fn abandon(&mut self) {
         self.routes.paths_mut().iter_mut().for_each(Path::abandon);
     }

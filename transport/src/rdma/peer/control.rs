@@ -1,4 +1,4 @@
-//! The words for a peer that wait for its control connection.
+//! The messages for a peer that wait for its control connection.
 
 use std::collections::VecDeque;
 
@@ -6,11 +6,11 @@ use crate::rdma::message::{Load, Message};
 use crate::rdma::ring::geometry::Number;
 use crate::rdma::ring::outbound::Ready;
 
-/// The words for a peer: messages, and after them fragments that go by TCP.
+/// The messages for a peer, and after them fragments that go by TCP.
 #[derive(Debug, Default)]
 pub(super) struct ControlQueue {
     messages: VecDeque<Message>,
-    /// Each with its lane.
+    /// The fragments, each with its lane.
     loads: VecDeque<(usize, Ready)>,
 }
 
@@ -19,7 +19,7 @@ impl ControlQueue {
         self.messages.push_back(message);
     }
 
-    /// Lets a fragment in the image of a lane go by TCP.
+    /// Queues a fragment in the image of a lane.
     pub(super) fn load(&mut self, lane: usize, ready: Ready) {
         self.loads.push_back((lane, ready));
     }
@@ -32,12 +32,12 @@ impl ControlQueue {
         self.messages.is_empty() && self.loads.is_empty()
     }
 
-    /// Forgets the fragments.
+    /// Drops the fragments.
     pub(super) fn drop_loads(&mut self) {
         self.loads.clear();
     }
 
-    /// The message to say next: that of a fragment, if there is no other.
+    /// The next message: that of a fragment, if there is no other.
     pub(super) fn next(&mut self) -> Option<Message> {
         if let Some(message) = self.messages.pop_front() {
             return Some(message);

@@ -4,7 +4,7 @@ use std::io;
 
 use crate::contract::LinkFault;
 
-/// The reason, in a form that can be told again and again.
+/// The reason why links are unusable, which can be reported any number of times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::rdma) enum Fault {
     Closed,

@@ -1,5 +1,5 @@
-//! The way of bytes from a peer: they are found, invited elsewhere and consumed, and paid for with
-//! credit.
+//! The way of bytes from a peer: they arrive in the ring or directly in the caller's memory, are
+//! consumed, and are paid for with credit.
 
 use std::sync::atomic::{Ordering, fence};
 use std::time::Instant;
@@ -18,7 +18,7 @@ use crate::rdma::ring::invitation::{bytes_for, place_at};
 use crate::sys::copy;
 
 impl Peer {
-    /// The front of what has arrived.
+    /// Returns the first fragment that has arrived.
     pub(in crate::rdma) fn readable(&self, lane: usize) -> Result<Option<Fragment<'_>>, Fault> {
         if let Some(inbound) = self.lanes.inbound(lane)
             && let Some(front) = inbound.front()?
@@ -26,22 +26,22 @@ impl Peer {
             return Ok(Some(front));
         }
         match self.ending.fault() {
-            // It is gone, but not all that it sent before has been seen.
+            // The peer is gone, but some fragments that it sent before may still arrive.
             Some(Fault::Closed) if self.may_arrive(lane) => Ok(None),
             Some(fault) => Err(fault.clone()),
             None => Ok(None),
         }
     }
 
-    /// Whether more of a lane may arrive from a peer that has left.
+    /// Returns whether more of a lane may arrive from a peer that has left.
     fn may_arrive(&self, lane: usize) -> bool {
         let awaited = self.ending.awaited(lane, Instant::now());
         let both = self.lanes.inbound(lane).zip(awaited);
         both.is_some_and(|(inbound, awaited)| matches!(inbound.lacks(awaited), Ok(true)))
     }
 
-    /// Moves what has arrived to the front of `dst`; how much, and its tag. Where that is nothing,
-    /// the peer may be invited to write the rest there.
+    /// Moves bytes that have arrived to the front of `dst`. Returns how many, and their tag. If
+    /// none have arrived, the peer may be told to write the next bytes there directly.
     pub(in crate::rdma) fn recv(
         &mut self,
         lane: usize,
@@ -55,7 +55,7 @@ impl Peer {
         };
         let (found, bytes) = match placed {
             Some(placed) => {
-                // What a device has written, of which its completion told, is seen from here on.
+                // The device's writes before its completion are visible from here on.
                 fence(Ordering::Acquire);
                 placed
             }
@@ -76,8 +76,8 @@ impl Peer {
         Ok(Some(Received { tag: found, bytes }))
     }
 
-    /// Invites the peer to write what comes next on a lane to `dst`, if that is long, in pages, and
-    /// not invited.
+    /// Sends a ready-to-receive message for `dst`, if it is long and in pages, and the peer asks
+    /// for one.
     fn invite(&mut self, lane: usize, tag: u32, dst: &mut [u8], own: &mut Own<'_>) {
         let may_invite = self.lanes.inbound(lane).is_some_and(Inbound::may_invite);
         if dst.len() < RDMA_LEND_BYTES || self.ending.is_over() || !may_invite {
@@ -116,12 +116,12 @@ impl Peer {
         }
     }
 
-    /// Whether the peer may be writing to pages.
+    /// Returns whether the peer may be writing to callers' pages.
     pub(in crate::rdma) fn is_inviting(&self) -> bool {
         self.lanes.inbounds().any(Inbound::is_inviting)
     }
 
-    /// Gives back what was lent.
+    /// Gives back bytes of the first fragment.
     pub(in crate::rdma) fn consume(&mut self, lane: usize, bytes: usize) {
         match self.lanes.inbound_mut(lane) {
             Some(inbound) => {
@@ -133,7 +133,7 @@ impl Peer {
         }
     }
 
-    /// Puts bytes of a fragment that came by TCP where a device would have.
+    /// Stores bytes of a fragment that came by TCP at their place in the ring.
     pub(in crate::rdma) fn store(
         &mut self,
         load: Load,
@@ -143,12 +143,12 @@ impl Peer {
         self.lanes.store(load, from, bytes)
     }
 
-    /// Whether credit is due that could not be given.
+    /// Returns whether credit is due that could not be given.
     pub(in crate::rdma) fn owes(&self) -> bool {
         !self.ending.is_done() && self.lanes.inbounds().any(Inbound::owes)
     }
 
-    /// Gives the credit that is due on a lane, if it can; whether it did.
+    /// Gives the credit that is due on a lane, if possible. Returns whether it did.
     pub(super) fn pay(&mut self, lane: usize) -> bool {
         let inbound = self.lanes.inbound(lane).filter(|inbound| inbound.owes());
         let Some(total) = inbound.map(Inbound::total) else { return false };
@@ -172,7 +172,7 @@ impl Peer {
         true
     }
 
-    /// A number has arrived by that life of a path.
+    /// Handles an immediate that has arrived by that life of a path.
     pub(in crate::rdma) fn arrive(
         &mut self,
         path: usize,
@@ -180,7 +180,7 @@ impl Peer {
         arrived: Arrived,
     ) -> Result<(), Fault> {
         let it = self.routes.paths_mut().get_mut(path).filter(|path| path.lives(life));
-        // We have told the peer that it did not arrive, so it comes again.
+        // The peer was told that it did not arrive, and sends it again.
         let Some(it) = it else { return Ok(()) };
         let number = it.number(arrived).ok_or("a message that brings no number")?;
         if let Err(error) = it.arrived() {
@@ -189,7 +189,7 @@ impl Peer {
         self.lanes.take(Number::decode(number))
     }
 
-    /// A receive was taken back from that life of a path; whether its end is news.
+    /// Notes that work of that life of a path was flushed. Returns whether the path's end is new.
     pub(in crate::rdma) fn flushed(&mut self, path: usize, life: u8, is_receive: bool) -> bool {
         let it = self.routes.paths_mut().get_mut(path).filter(|path| path.lives(life));
         it.is_some_and(|it| {

@@ -1,4 +1,4 @@
-//! Paths and rings come to be: the messages of either rank, and the other's answers.
+//! The setup of paths and rings: this rank's messages, and the answers to the peer's.
 
 use std::io;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::rdma::ring::outbound::Outbound;
 use crate::rdma::sys::{Inbox, Mr, Outbox, Pd, Target};
 use crate::rdma::words;
 
-/// Why there is no path to a peer that offers no rail.
+/// The reason for no path to a peer that offers no rail.
 const NO_OFFER: &str = "the peer has no rail for us; its log says whether RINGFOLD_IB_QPS_MAX or \
                         RINGFOLD_IB_BYTES_MAX is too small there";
 
@@ -53,12 +53,12 @@ impl Peer {
         }
     }
 
-    /// Whether the lane's ring is there.
+    /// Returns whether the lane has a ring.
     pub(in crate::rdma) fn is_open(&self, lane: usize) -> bool {
         self.lanes.outbound(lane).is_some()
     }
 
-    /// Heeds what the peer says, up to its goodbye.
+    /// Handles a message of the peer, unless the peer has said goodbye.
     pub(in crate::rdma) fn hear(
         &mut self,
         message: Message,
@@ -115,7 +115,7 @@ impl Peer {
         self.routes.paths_mut().get_mut(path).ok_or(Fault::Protocol("a path that is none"))
     }
 
-    /// Makes a path or more of every two rails that reach each other.
+    /// Makes the paths of every two rails that reach each other.
     fn pair(
         &mut self,
         theirs: &[RailCard],
@@ -173,7 +173,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Begins a path's life, or says why it cannot.
+    /// Begins a path's life, or returns the reason why it cannot.
     pub(super) fn make(&mut self, path: usize, own: &mut Own<'_>) -> Result<(), String> {
         let (rings, calls) = (self.lanes.rings(), own.rank > self.rank);
         let (it, cable) = self.routes.path_mut(path);
@@ -184,7 +184,7 @@ impl Peer {
         let proof = if may_use_tcp { RDMA_PROOF_MS } else { RDMA_LAST_PROOF_MS };
         let mut proof = Duration::from_millis(proof);
         if !rail.is_iwarp() {
-            // The first packet may be lost and have to be sent again.
+            // The first packet may be lost, and must then be sent again.
             let again = words::retransmission(own.settings.timeout);
             proof = proof.max(Duration::from_millis(RDMA_PROOF_MS) + again);
         }
@@ -197,11 +197,11 @@ impl Peer {
         Ok(())
     }
 
-    /// A path that the peer knows of could not be made.
+    /// Refuses a path that the peer knows of, because it could not be made.
     fn refuse(&mut self, path: usize, why: &str) {
         let (it, cable) = self.routes.path_mut(path);
         let what = format!("no path {path} to rank {} by {}: {why}", self.rank, cable.name());
-        // Later ones are tried again and again.
+        // Later lives are tried again and again.
         if it.is_first() {
             self.news.push(News::Lost { rail: cable.rail(), what });
         } else {
@@ -211,7 +211,7 @@ impl Peer {
         self.control.say(Message::Without { path, returns: self.fallback.expects_return() });
     }
 
-    /// Heeds the offer of a path's other end, be it of a new life.
+    /// Handles the offer of a path's other end, which may begin a new life.
     fn take_up(&mut self, offer: Offer, own: &mut Own<'_>) -> Result<(), Fault> {
         let Offer { path, target, rail: theirs, plate } = offer;
         let it = self.path(path)?;
@@ -220,7 +220,7 @@ impl Peer {
             return Err("a path was offered twice".into());
         }
         if it.has_ended() && !is_settled {
-            // It ended while the offer was on its way.
+            // The path ended while the offer was under way.
             return Ok(());
         }
         if !self.routes.cable_of_mut(path).renew(theirs, plate) {
@@ -233,7 +233,7 @@ impl Peer {
         let rail = &mut own.rails.0[self.routes.cable_of(path).rail()];
         let (is_up, name) = (rail.look(), rail.name());
         if !is_up && self.has_way(own.rails) {
-            // To look for the peer's address would take the kernel a while.
+            // The kernel would spend a while looking for the peer's address.
             self.lose(path, &format!("{name} is down"));
             return Ok(());
         }
@@ -243,7 +243,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Connects a path to the peer's end, or says why it cannot.
+    /// Connects a path to the peer's end, or returns the reason why it cannot.
     fn connect(
         &mut self,
         path: usize,
@@ -277,7 +277,7 @@ impl Peer {
         Ok(())
     }
 
-    /// A cable of which a device cannot reach the memory is none.
+    /// Gives up a cable whose device cannot access the memory.
     fn give_up(&mut self, cable: usize, why: &str, own: &mut Own<'_>) {
         self.routes.cables_mut()[cable].disown(own.registry, own.budget);
         for path in 0..self.routes.paths().len() {
@@ -287,7 +287,7 @@ impl Peer {
         }
     }
 
-    /// What lets the devices of all cables reach a ring, as far as they can.
+    /// Registers a ring for the devices of all cables, as far as they can.
     fn rights(
         &mut self,
         own: &mut Own<'_>,
@@ -304,8 +304,8 @@ impl Peer {
         rights
     }
 
-    /// Sees to it that there are bytes left to register for one more ring, where there are as many
-    /// of its kind already; else does without devices.
+    /// Takes the bytes of one more ring from the budget, if the peer's share is used up. If none
+    /// are left, the cables are given up.
     fn pay_for_ring(&mut self, have: usize, own: &mut Own<'_>) {
         let cables = self.routes.cables().len();
         if have >= budget::LANES
@@ -315,7 +315,7 @@ impl Peer {
         }
     }
 
-    /// Makes a ring for a lane that the peer wants to send on.
+    /// Makes a ring for a lane on which the peer wants to send.
     fn grant(&mut self, lane: usize, mailbox: Grant, own: &mut Own<'_>) -> Result<(), Fault> {
         if !self.greeting.has_met() || !self.lanes.may_grant(lane) {
             return Err("a ring that it cannot have was asked for".into());
@@ -339,7 +339,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Takes the ring that the peer made for us.
+    /// Takes the ring that the peer made for this rank.
     fn open(&mut self, lane: usize, grant: Grant, own: &mut Own<'_>) -> Result<(), Fault> {
         if !self.lanes.is_asked(lane) {
             return Err("a ring that nobody asked for".into());

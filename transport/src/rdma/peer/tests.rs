@@ -1,4 +1,4 @@
-//! Two ranks that talk without a device between them: what goes by TCP, and what liars say.
+//! Two ranks that talk without a device between them: data by TCP, and false messages.
 
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ use crate::rdma::sys::{GidKind, Target};
 
 const LANES: usize = 2;
 
-/// SplitMix64.
+/// The generator SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -36,7 +36,7 @@ impl Random {
         usize::try_from(self.next() % bound as u64).unwrap()
     }
 
-    /// One of the values where liars try their luck.
+    /// Returns one of the values that false messages try.
     fn long(&mut self) -> u64 {
         [0, 1, 2, 63, 64, 65, 127, 128, 1 << 19, 1 << 40, u64::MAX, self.next()][self.below(12)]
     }
@@ -46,7 +46,7 @@ impl Random {
     }
 }
 
-/// One rank, as it sees the other.
+/// One rank, and its view of the other.
 struct End {
     peer: Peer,
     rank: Rank,
@@ -77,7 +77,7 @@ impl End {
         self.with(|peer, own| peer.hear(message, own))
     }
 
-    /// Says all that there is to say; whether that was anything.
+    /// Delivers all queued messages. Returns whether there were any.
     fn speak(&mut self, to: &mut Self) -> bool {
         let mut spoke = false;
         while let Some(message) = self.peer.next_to_say() {
@@ -103,7 +103,7 @@ fn byte(at: usize) -> u8 {
     (at.wrapping_mul(0x9e37_79b9) >> 13).to_le_bytes()[0]
 }
 
-/// Fragments and credit, whole and in order, however little is consumed at a time.
+/// Fragments and credit arrive whole and in order, however little is consumed at a time.
 #[test]
 fn without_a_path_everything_goes_by_tcp() {
     const BYTES: usize = 3_000_000;
@@ -149,7 +149,7 @@ fn where_tcp_may_not_be_used_that_is_said() {
     }
 }
 
-/// A peer that promised more than came is waited for, but not for ever.
+/// A rank waits for a peer that promised more than came, but not for ever.
 #[test]
 fn promises_are_not_waited_for_without_end() {
     let [mut one, mut other] = ends(true);
@@ -166,7 +166,7 @@ fn promises_are_not_waited_for_without_end() {
     assert_eq!(other.peer.readable(0), Err(Fault::Closed));
 }
 
-/// Who has said goodbye wants nothing of what is held for it, and what it says then is not heard.
+/// A peer that has said goodbye wants none of the held bytes, and its later messages are ignored.
 #[test]
 fn nothing_is_held_for_whom_says_goodbye() {
     let [mut one, mut other] = ends(true);
@@ -223,7 +223,7 @@ fn lies_are_seen() {
     }
 }
 
-/// Nothing that is said, in whatever order, does more harm than to end the link.
+/// No message does more harm than to end the link, in whatever order.
 #[test]
 fn liars_do_no_harm() {
     let mut ended = 0;
@@ -277,7 +277,7 @@ fn liars_do_no_harm() {
             one.peer.flush();
             let number = random.word();
             one.peer.arrive(path, 0, Arrived::Number(number)).ok();
-            // As if that path were connected.
+            // The message arrives as if that path were connected.
             let taken = one.peer.lanes.take(Number::decode(number));
             taken.unwrap_or_else(|fault| one.peer.end(fault));
             one.peer.arrive(path, 0, Arrived::Message { place: number, bytes: 4 }).ok();
