@@ -1,5 +1,5 @@
-//! Everything that reads what a peer wrote, without that peer and without a device: for fuzzing.
-//! None may panic, nor read beyond what it was given.
+//! The readers of everything that a peer writes, without that peer and without a device, for
+//! fuzzing. None of them may panic, or read beyond its input.
 
 use std::io;
 
@@ -16,21 +16,22 @@ use crate::proof::JobKey;
 /// Bytes of a message.
 pub const MESSAGE_BYTES: usize = message::MESSAGE_BYTES;
 
-/// Bytes of an invitation.
+/// Bytes of a ready-to-receive message.
 pub const INVITATION_BYTES: usize = invitation::PLACE_BYTES;
 
-/// What is invited in `take_all`, and under which tag.
+/// Bytes that `take_all` opens to the peer.
 const INVITED_BYTES: usize = 4096;
+/// The tag of these bytes.
 const TAG: u32 = 7;
 
-/// Whether the bytes are a message, be its proof as it may; one that was read once is written and
-/// read again, and what it says of a ring holds there.
+/// Reads a message after giving it a valid proof. Returns whether it is one. A message is written
+/// and read again, and a fragment is stored in a ring.
 ///
 /// # Errors
 /// There is no memory for a ring.
 ///
 /// # Panics
-/// What was written again is another message.
+/// The message changed when it was written and read again.
 pub fn message(mut bytes: [u8; MESSAGE_BYTES]) -> io::Result<bool> {
     let key = JobKey::new([0; 32]);
     let context = Context { key: &key, from: Rank(0), to: Rank(1), count: 0 };
@@ -45,11 +46,11 @@ pub fn message(mut bytes: [u8; MESSAGE_BYTES]) -> io::Result<bool> {
     Ok(true)
 }
 
-/// What the bytes invite to is written again as it was; and how far on in it byte `at` of a stream
-/// is.
+/// Reads a ready-to-receive message and writes it again. Returns the distance of byte `at` of a
+/// stream from its first byte, if the message covers it.
 ///
 /// # Panics
-/// It was something else.
+/// The message changed when it was written again.
 #[must_use]
 pub fn invitation(bytes: &[u8; INVITATION_BYTES], at: u64) -> Option<u64> {
     let invitation = Invitation::decode(bytes);
@@ -57,12 +58,12 @@ pub fn invitation(bytes: &[u8; INVITATION_BYTES], at: u64) -> Option<u64> {
     invitation.reaches(at)
 }
 
-/// Takes what `numbers` announce in `ring`, as one that a peer writes and is granted credit for, up
-/// to `step` bytes after each; under one tag it may write where it was invited, too. How many
-/// bytes that was.
+/// Takes the fragments that the immediates in `numbers` announce in `ring`, as a receiver does: up
+/// to `step` bytes after each, with credit. Under one tag fragments may be written directly, too.
+/// Returns the number of bytes.
 ///
 /// # Errors
-/// There is no memory to lay it in.
+/// There is no memory for a ring.
 pub fn take_all(ring: &[u8], numbers: &[u32], step: usize) -> io::Result<usize> {
     let mut inbound = inbound()?;
     inbound.load(0, &ring[..ring.len().min(RDMA_RING_BYTES)]);
@@ -85,7 +86,7 @@ pub fn take_all(ring: &[u8], numbers: &[u32], step: usize) -> io::Result<usize> 
                 Err(_) => break,
                 Ok(None) => continue,
                 Ok(Some(front)) => {
-                    // Read, not only counted.
+                    // The bytes are read, not only counted.
                     let sum = front.bytes.iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte));
                     std::hint::black_box(sum);
                     front.bytes.len().min(step)
@@ -126,7 +127,7 @@ mod tests {
     #[test]
     fn fragments_are_taken_in_the_ring_and_where_they_were_invited() {
         let mut ring = [0; 4 * LINE_BYTES];
-        // The first is where it was invited, the second in the ring.
+        // The first fragment was written directly, the second in the ring.
         let second = LINE_BYTES * 3;
         (ring[0], ring[4], ring[8]) = (7, 100, PLACED.to_le_bytes()[0]);
         (ring[second], ring[second + 4]) = (9, 40);

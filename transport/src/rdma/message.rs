@@ -1,22 +1,22 @@
-//! What two ranks say to each other about memory and queue pairs, over their TCP connection.
+//! The messages of two ranks about memory and queue pairs, over their TCP connection.
 //!
-//! A message has `MESSAGE_BYTES` bytes: its kind, the path or lane that it is about, its body, and
-//! HMAC(job key, purpose from to count message), so that nobody on the way can point a device at
-//! other memory. `count` is how many messages were sent before on this connection.
+//! A message has `MESSAGE_BYTES` bytes: its kind, its path or lane, its body, and HMAC(job key,
+//! purpose from to count message). The proof keeps others from directing a device at other memory.
+//! `count` is the number of earlier messages on the connection.
 //!
 //! ```text
-//! Rails     both, first      rails of this host, to be paired
-//! Offer     both             a path's queue pair, or the port to connect to, and rail; of one that
-//!                            has ended, a new life
-//! Ready     both             the path can be used towards the one who says so
-//! Without   both             the path cannot be made, or used any more; whether it is made again
-//!                            soon
-//! Heard     both, after it   what has arrived: by that path nothing more will
-//! Want      sender           a ring for a lane; and where the mailbox for invitations is
-//! Grant     receiver         where it is
-//! Load      sender           a fragment by TCP, where no path is left: its bytes follow
-//! Credit    receiver         credit, likewise
-//! Bye       leaver           how many fragments it sent in all
+//! message     sender       content
+//! Rails       both, first  the sender's rails, to be paired
+//! Offer       both         a path's queue pair or listening port, and rail; for an ended path, a
+//!                          new life
+//! Ready       both         the peer can write by the path
+//! PathDown    both         the path cannot be made or used; whether it is made again soon
+//! Arrivals    both, then   the arrivals of each lane; by that path nothing more will arrive
+//! WantRing    sender       a request for the lane's ring, and the address of the RTR mailbox
+//! GrantRing   receiver     the address of the ring
+//! TcpFragment sender       a fragment, where no path is left; its bytes follow
+//! Credit      receiver     credit, where no path is left
+//! Bye         leaver       the number of its fragments by lane
 //! ```
 
 use hmac::Mac as _;
@@ -29,17 +29,17 @@ use super::ring::geometry::{HEADER_BYTES, Number};
 use super::sys::{Mr, Target, Ticket};
 use crate::proof::JobKey;
 
-/// Bytes of a message,
+/// Bytes of a message.
 pub(super) const MESSAGE_BYTES: usize = 512;
-/// of the proof at its end,
+/// Bytes of the proof at its end.
 const PROOF_BYTES: usize = 32;
-/// and of what the proof covers.
+/// Bytes that the proof covers.
 const COVERED_BYTES: usize = MESSAGE_BYTES - PROOF_BYTES;
-/// Where the body begins.
+/// The byte at which the body begins.
 const BODY_AT: usize = 8;
 /// Bytes of a path's other end.
 const TARGET_BYTES: usize = 20 + size_of::<Ticket>();
-/// Bytes of what was heard on a lane.
+/// Bytes of the arrivals on a lane.
 const HEARD_BYTES: usize = 16;
 
 const _: () = assert!(RAILS_MAX * RAIL_BYTES <= COVERED_BYTES - BODY_AT);
@@ -54,22 +54,22 @@ const PURPOSE: &[u8] = b"ringfold rdma message 9";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Grant {
     pub(super) address: u64,
-    /// By cable; 0 where there is none.
+    /// The keys by cable; 0 where there is none.
     pub(super) keys: [u32; RAILS_MAX],
 }
 
-/// What has arrived on a lane: all fragments before `next` in order, and those `early` ones whose
-/// bits are set, counted from it.
+/// The arrivals on a lane: all fragments before `next` in order, and later ones as bits of `early`,
+/// counted from `next`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Heard {
     pub(super) next: u64,
     pub(super) early: u64,
 }
 
-/// See the module's head.
+/// A message; the head of the module lists them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// And how many queue pairs to make of each pair of them.
+    /// The sender's rails, and the number of queue pairs for each pair of rails.
     Rails {
         rails: Vec<RailCard>,
         queue_pairs: u8,
@@ -95,7 +95,7 @@ pub(super) enum Message {
         lane: usize,
         grant: Grant,
     },
-    /// By lane.
+    /// The number of fragments by lane.
     Bye {
         fragments: [u64; LANES_MAX],
     },
@@ -104,14 +104,15 @@ pub(super) enum Message {
         lanes: [Heard; LANES_MAX],
     },
     Load(Load),
-    /// All lines given back so far.
+    /// The number of all lines given back so far.
     Credit {
         lane: usize,
         total: u64,
     },
 }
 
-/// A fragment that goes by TCP: what a device would write, where, and with which number.
+/// A fragment that goes by TCP: the bytes that a device would write, their place in the ring, and
+/// the immediate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Load {
     pub(super) lane: usize,
@@ -127,16 +128,16 @@ impl Load {
     }
 }
 
-/// Why bytes are not a message.
+/// The reason why bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BadMessage {
-    /// Its proof is wrong.
+    /// The proof is wrong.
     Unproven,
-    /// It makes no sense.
+    /// The content is invalid.
     Nonsense,
 }
 
-/// Who says it to whom, and how many messages before.
+/// The sender and receiver of a message, and the number of messages before it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Context<'a> {
     pub(super) key: &'a JobKey,
@@ -153,7 +154,7 @@ impl Context<'_> {
         mac
     }
 
-    /// Puts the proof at the end.
+    /// Writes the proof at the end.
     pub(super) fn prove(self, bytes: &mut [u8; MESSAGE_BYTES]) {
         let (covered, proof) = bytes.split_at_mut(COVERED_BYTES);
         proof.copy_from_slice(&self.mac(covered).finalize().into_bytes());
@@ -287,7 +288,7 @@ impl Message {
 }
 
 impl Grant {
-    /// With what lets the peer, by cable.
+    /// Makes a grant from the registrations by cable.
     pub(super) fn new<'a>(address: u64, rights: impl Iterator<Item = Option<&'a Mr>>) -> Self {
         let mut keys = [0; RAILS_MAX];
         let found = rights.map(|right| right.map_or(0, Mr::remote_key));
@@ -295,7 +296,7 @@ impl Grant {
         Self { address, keys }
     }
 
-    /// To the front of `line`, 8 bytes and 4 for each rail.
+    /// Writes the grant to the front of `line`: 8 bytes, and 4 for each rail.
     pub(super) fn encode(&self, line: &mut [u8]) {
         line[..8].copy_from_slice(&self.address.to_le_bytes());
         for (key, into) in self.keys.iter().zip(line[8..].chunks_exact_mut(4)) {

@@ -1,11 +1,11 @@
-//! What people call an end of a path: to be read by them, and for nothing else.
+//! The label of a path's end: names for people, which nothing depends on.
 
-/// Bytes of a name,
+/// Bytes of a name.
 const NAME_BYTES: usize = 64;
-/// and of both.
+/// Bytes of both names.
 pub(super) const PLATE_BYTES: usize = 2 * NAME_BYTES;
 
-/// Host, and device and port. What is too long is cut.
+/// The names of the host, and of the device and port. Longer names are cut.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Nameplate {
     pub(super) host: String,
@@ -13,7 +13,7 @@ pub(super) struct Nameplate {
 }
 
 impl Nameplate {
-    /// To the front of `bytes`, which are zero.
+    /// Writes the label to the front of `bytes`, which are zero.
     pub(super) fn encode(&self, bytes: &mut [u8]) {
         let places = bytes.chunks_exact_mut(NAME_BYTES);
         for (name, into) in [&self.host, &self.port].into_iter().zip(places) {
@@ -21,7 +21,8 @@ impl Nameplate {
         }
     }
 
-    /// From the front. Nobody's log or terminal shall suffer from what a peer calls itself.
+    /// Reads the label from the front of `bytes`. Every byte that is not printable becomes `?`,
+    /// because the names appear in logs and terminals.
     pub(super) fn decode(bytes: &[u8]) -> Self {
         let visible = |byte: &u8| if byte.is_ascii_graphic() { char::from(*byte) } else { '?' };
         let name = |at: usize| {

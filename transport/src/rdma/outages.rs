@@ -1,5 +1,5 @@
-//! What the log says of rails that fail and come back: a warning for each outage, however many
-//! peers and queue pairs have to do with it. Of the others it tells at INFO.
+//! The log of rails that fail and come back. Each outage is one warning, however many peers and
+//! queue pairs it concerns. Everything else about it is logged at INFO.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -8,16 +8,16 @@ use ringfold_types::Rank;
 use ringfold_types::limits::RAILS_MAX;
 use tracing::Level;
 
-/// For how long what a rail loses is of the outage that was told, unless it carries data again:
-/// then it is told anew, since another cable may be the cause.
+/// The time for which failures of a rail belong to the outage that was logged. If the rail carries
+/// data again before, a later failure is a new outage, because another cable may be the cause.
 pub(super) const OUTAGE: Duration = Duration::from_secs(60);
 
-/// What happened between this rank and a peer.
+/// An event between this rank and a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum News {
     /// A path by that rail is lost, or cannot be made.
     Lost { rail: usize, what: String },
-    /// One carries data, maybe after it was lost.
+    /// A path by that rail carries data. `again` means that it was lost before.
     Carries { rail: usize, what: String, again: bool },
     /// No path is left, or there never was one, and data goes by TCP.
     ByTcp { what: String, was_there: bool },
@@ -25,7 +25,7 @@ pub(super) enum News {
     ByRail { what: String },
 }
 
-/// What was told, of each rail and of TCP in place of them.
+/// The outages that were logged, of each rail and of all rails together.
 #[derive(Debug, Default)]
 pub(super) struct Outages {
     rails: [Option<Outage>; RAILS_MAX],
@@ -45,7 +45,7 @@ impl Outage {
         Self { since: now, told: now, paths: 0, peers: BTreeSet::new() }
     }
 
-    /// The outage, which may begin now; and whether it is to be told.
+    /// Returns the outage, which may begin now, and whether a warning is due.
     fn at(place: &mut Option<Self>, now: Instant) -> (&mut Self, bool) {
         let is_new = place.is_none();
         let outage = place.get_or_insert_with(|| Self::new(now));
@@ -58,7 +58,7 @@ impl Outage {
 }
 
 impl Outages {
-    /// The line for it, and its level. `name` is that of the rail, if it is about one.
+    /// Returns the log line for an event, and its level. `name` returns the name of a rail.
     pub(super) fn line(
         &mut self,
         peer: Rank,
@@ -109,8 +109,8 @@ impl Outages {
         }
     }
 
-    /// The line for a rail that is down as a whole, which takes so many paths to so many peers
-    /// away; and its level. What is told of each is told at INFO then.
+    /// Returns the log line for a rail that is down as a whole, and its level. So many paths to so
+    /// many peers end with it, and each of them is logged at INFO.
     pub(super) fn down(
         &mut self,
         rail: usize,
@@ -119,17 +119,17 @@ impl Outages {
         now: Instant,
     ) -> (Level, String) {
         if paths == 0 {
-            // What will miss it says so.
+            // Ranks that lose a path by it log that.
             return (Level::INFO, what.to_owned());
         }
-        // A peer may have noticed it first.
+        // A peer may have noticed the outage first.
         let (_, is_to_tell) = Outage::at(&mut self.rails[rail], now);
         let level = if is_to_tell { Level::WARN } else { Level::INFO };
         (level, format!("{what}; with it go {}", many(paths, peers)))
     }
 }
 
-/// So many paths to so many peers.
+/// Counts paths and peers in words.
 fn many(paths: usize, peers: usize) -> String {
     let s = |count| if count == 1 { "" } else { "s" };
     format!("{paths} path{} to {peers} rank{}", s(paths), s(peers))
@@ -179,7 +179,7 @@ mod tests {
             self.keep(line);
         }
 
-        /// Four queue pairs to each of the peers fail, one after the other.
+        /// Fails four queue pairs to each of the peers, one after the other.
         fn lose_all(&mut self, rail: usize) {
             for peer in (0..PEERS).flat_map(|peer| [peer; 4]) {
                 let what = format!("path to rank {peer} is lost");
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(log.warned(), [lost]);
         log.lose_all(1);
         assert_eq!(log.warned().len(), 1, "another rail is another outage");
-        // Another peer's first path is no sign that the rail is well.
+        // The first path of another peer does not show that the rail works again.
         log.carry_all(0, false);
         assert!(log.warned().is_empty());
         log.carry_all(0, true);

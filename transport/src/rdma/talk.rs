@@ -1,4 +1,4 @@
-//! What is being said to a peer, and heard from it, over the TCP connection.
+//! The control stream: messages to and from a peer over the TCP connection.
 
 use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{Lane, Rank};
@@ -9,10 +9,10 @@ use crate::contract::{Link, LinkFault, Received, Transport as _};
 use crate::proof::JobKey;
 use crate::tcp::Tcp;
 
-/// Marks bytes of messages.
+/// The tag of messages.
 const TAG: u32 = u32::from_le_bytes(*b"RFrd");
 
-/// Marks bytes of fragments, each after the message that says so.
+/// The tag of fragments, each of which follows its message.
 const LOAD_TAG: u32 = u32::from_le_bytes(*b"RFld");
 
 /// Bytes of fragments taken from the connection at once.
@@ -23,14 +23,15 @@ const LAND_BYTES: usize = 16 * 1024;
 pub(super) struct Talk {
     said: u64,
     heard: u64,
-    /// What the connection has not taken of a message,
+    /// The rest of a message that the connection has not taken.
     unsaid: Vec<u8>,
-    /// and of the fragment after it, with how much it has.
+    /// The fragment after that message, with the number of its bytes that the connection has taken.
     loading: Option<(Load, usize)>,
-    /// What has arrived of the next message,
+    /// The bytes of the next message.
     partial: [u8; MESSAGE_BYTES],
+    /// The number of bytes of the next message that have arrived.
     arrived: usize,
-    /// and of the fragment after it.
+    /// The fragment after the last message, with the number of its bytes that have arrived.
     landing: Option<(Load, usize)>,
 }
 
@@ -48,7 +49,7 @@ impl Default for Talk {
     }
 }
 
-/// Who talks to whom, proven by what.
+/// The two ends of the stream, and the key that authenticates them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Between<'a> {
     pub(super) key: &'a JobKey,
@@ -57,13 +58,13 @@ pub(super) struct Between<'a> {
 }
 
 impl Talk {
-    /// Whether the connection has taken all.
+    /// Returns whether the connection has taken everything.
     pub(super) const fn is_said(&self) -> bool {
         self.unsaid.is_empty() && self.loading.is_none()
     }
 
-    /// Brings what there is to say on its way, as far as the connection takes it. Where it is
-    /// broken, listening says why.
+    /// Sends the queued messages, as far as the connection takes them. If the connection is broken,
+    /// `receive` returns the reason.
     pub(super) fn speak(&mut self, tcp: &mut Tcp, peer: &mut Peer, between: Between<'_>) {
         let Between { key, own, peer: to } = between;
         loop {
@@ -94,7 +95,7 @@ impl Talk {
         }
     }
 
-    /// The next message, if it has arrived, with all that belongs to it.
+    /// Returns the next message with its fragment, if all of it has arrived.
     pub(super) fn listen(
         &mut self,
         tcp: &mut Tcp,
@@ -128,7 +129,7 @@ impl Talk {
         self.land(tcp, peer, from)
     }
 
-    /// Takes a fragment's bytes; the message that it followed, once they are all there.
+    /// Takes a fragment's bytes. Returns its message once all of them are there.
     fn land(
         &mut self,
         tcp: &mut Tcp,
@@ -154,7 +155,7 @@ impl Talk {
     }
 }
 
-/// The lane on which messages go.
+/// The lane for messages.
 const fn messages_to(peer: Rank) -> Link {
     Link { peer, lane: Lane(0) }
 }

@@ -1,6 +1,6 @@
-//! What carries numbers over iWARP, whose writes have none: messages of four bytes, and the memory
-//! that they are received into. The peer may read and write that memory, which tells it and us
-//! nothing that it does not say anyway: devices answer reads of it, and read into it.
+//! Immediates over iWARP, whose writes have none: messages of four bytes, and the memory that
+//! receives them. The peer may read and write that memory, because devices answer reads from it,
+//! and read into it. That gives the peer nothing beyond its own messages.
 
 use std::io;
 use std::sync::Arc;
@@ -8,13 +8,14 @@ use std::sync::Arc;
 use super::abi;
 use super::memory::{Inbox, Mr, Pd};
 
-/// Bytes of a number.
+/// Bytes of an immediate.
 pub(super) const NOTE_BYTES: u32 = 4;
 
-/// A place for each receive that a queue pair holds. They are used in turn, as the device does.
+/// A buffer slot for each receive that a queue pair holds. They are used in turn, as the device
+/// does.
 #[derive(Debug)]
 pub(super) struct Notes {
-    // Before the memory that it is the right to.
+    // Dropped before the memory that it registers.
     right: Mr,
     memory: Inbox,
     places: u32,
@@ -22,19 +23,19 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    /// For so many receives at a time.
+    /// Makes slots for so many receives at a time.
     pub(super) fn new(pd: &Arc<Pd>, places: u32) -> io::Result<Self> {
-        // And one more for what is read.
+        // One more slot takes the answers of questions.
         let memory = Inbox::new(((places + 1) * NOTE_BYTES) as usize)?;
         Ok(Self { right: memory.expose_all(pd)?, memory, places, next: 0 })
     }
 
-    /// Where the peer may read, and the key to it.
+    /// The address that the peer may read, and the key to it.
     pub(super) fn may_be_read(&self) -> (u64, u32) {
         (self.memory.address(), self.right.remote_key())
     }
 
-    /// Where what is read of the peer's goes.
+    /// The slot that takes the answers of questions.
     pub(super) fn answer(&self) -> abi::Sge {
         self.piece(self.places)
     }
@@ -44,14 +45,14 @@ impl Notes {
         abi::Sge { addr, length: NOTE_BYTES, lkey: self.right.local_key() }
     }
 
-    /// Where the next receive takes its message, and the number of that place.
+    /// The slot of the next receive, and its number.
     pub(super) fn place(&mut self) -> (abi::Sge, u32) {
         let place = self.next;
         self.next = (place + 1) % self.places;
         (self.piece(place), place)
     }
 
-    /// What lies at a place.
+    /// Reads a slot.
     pub(super) fn read(&self, place: u32) -> Option<u32> {
         let at = (place < self.places).then_some(place * NOTE_BYTES)?;
         Some(u32::from_le_bytes(self.memory.read(at as usize)))

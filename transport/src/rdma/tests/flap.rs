@@ -6,7 +6,7 @@ use super::{Settings, World, fake_test, roce};
 use crate::contract::{LinkFault, Transport as _};
 use crate::rdma::sys::fake::{Count, Hook, count, placement};
 
-/// Polls after which both ranks have surely looked at their devices' events.
+/// Polls after which both ranks have surely read their devices' events.
 const POLLS: i64 = 20_000;
 
 /// Devices that try for longer than a test may take. A test that waits for their end hangs.
@@ -28,7 +28,7 @@ impl World {
         self.until("polled", |_| count(Count::Polls) > before + POLLS);
     }
 
-    /// A message for each of many turns, so that all paths that are used carry some.
+    /// Sends a message in each of many turns, so every path in use carries some.
     fn talk(&mut self) {
         for at in 0..20 {
             let bytes = vec![at; 1000];
@@ -76,7 +76,7 @@ fake_test! {
         world.devices[0][0].port(false);
         world.look();
         world.talk();
-        // The last one is kept, and left when the first one lives again.
+        // The last path is kept, and left when the first one lives again.
         world.devices[0][1].port(false);
         world.look();
         world.devices[0][0].port(true);
