@@ -53,7 +53,7 @@ impl Address {
 
 impl Unroutable {
     /// Returns the error for people, with the names of both ports and a remedy.
-    pub(super) fn tell(self, port: &str, peer: &str) -> String {
+    pub(super) fn explain(self, port: &str, peer: &str) -> String {
         match self {
             Self::NoLid => format!(
                 "{port} cannot reach {peer}, which has no LID; see whether a subnet manager runs \
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(Address::new(&own, &far), routed);
         for theirs in [port("fec0:0:0:2", 4), port("fe80:0:22:2", 4)] {
             let refused = Address::new(&own, &theirs).unwrap_err();
-            let text = refused.tell("mlx5_0:1", "rank 7 (mlx5_3:1)");
+            let text = refused.explain("mlx5_0:1", "rank 7 (mlx5_3:1)");
             for part in
                 ["mlx5_0:1 is on the InfiniBand subnet fec0:0:0:1::/64", "rank 7 (mlx5_3:1)"]
             {

@@ -8,7 +8,7 @@
 use ringfold_types::Rank;
 use ringfold_types::limits::RDMA_RING_BYTES;
 
-use super::ring::invitation::MAILBOX_BYTES;
+use super::ring::rtr::MAILBOX_BYTES;
 use super::settings::Settings;
 
 /// Lanes, both ways, for which a peer's share of bytes suffices: no schedule uses more.
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_made_comes_back() {
+    fn unused_shares_come_back() {
         let mut budget = budget(8, 8);
         let share = budget.share(Rank(1), 2, 4).unwrap();
         assert!(budget.share(Rank(2), 2, 4).is_err());

@@ -7,9 +7,9 @@ use ringfold_types::Rank;
 use ringfold_types::limits::RDMA_RING_BYTES;
 
 use super::message::{self, Context, Grant, Message};
-use super::ring::geometry::Number;
 use super::ring::inbound::Inbound;
-use super::ring::invitation::{self, Invitation};
+use super::ring::layout::Immediate;
+use super::ring::rtr::{self, Rtr};
 use super::sys::Inbox;
 use crate::proof::JobKey;
 
@@ -17,10 +17,10 @@ use crate::proof::JobKey;
 pub const MESSAGE_BYTES: usize = message::MESSAGE_BYTES;
 
 /// Bytes of a ready-to-receive message.
-pub const INVITATION_BYTES: usize = invitation::PLACE_BYTES;
+pub const INVITATION_BYTES: usize = rtr::SLOT_BYTES;
 
 /// Bytes that `take_all` opens to the peer.
-const INVITED_BYTES: usize = 4096;
+const OPEN_BYTES: usize = 4096;
 /// The tag of these bytes.
 const TAG: u32 = 7;
 
@@ -39,9 +39,9 @@ pub fn message(mut bytes: [u8; MESSAGE_BYTES]) -> io::Result<bool> {
     let Ok(message) = Message::decode(&bytes, context) else { return Ok(false) };
     let again = Message::decode(&message.encode(context), context);
     assert_eq!(again.as_ref(), Ok(&message));
-    if let Message::Load(load) = message {
+    if let Message::TcpFragment(fragment) = message {
         let mut inbound = inbound()?;
-        inbound.load(load.at, &vec![1; load.bytes]);
+        inbound.store(fragment.at, &vec![1; fragment.bytes]);
     }
     Ok(true)
 }
@@ -53,9 +53,9 @@ pub fn message(mut bytes: [u8; MESSAGE_BYTES]) -> io::Result<bool> {
 /// The message changed when it was written again.
 #[must_use]
 pub fn invitation(bytes: &[u8; INVITATION_BYTES], at: u64) -> Option<u64> {
-    let invitation = Invitation::decode(bytes);
-    assert_eq!(&invitation.encode(), bytes);
-    invitation.reaches(at)
+    let rtr = Rtr::decode(bytes);
+    assert_eq!(&rtr.encode(), bytes);
+    rtr.reaches(at)
 }
 
 /// Takes the fragments that the immediates in `numbers` announce in `ring`, as a receiver does: up
@@ -66,20 +66,20 @@ pub fn invitation(bytes: &[u8; INVITATION_BYTES], at: u64) -> Option<u64> {
 /// There is no memory for a ring.
 pub fn take_all(ring: &[u8], numbers: &[u32], step: usize) -> io::Result<usize> {
     let mut inbound = inbound()?;
-    inbound.load(0, &ring[..ring.len().min(RDMA_RING_BYTES)]);
-    let place = vec![0_u8; INVITED_BYTES];
+    inbound.store(0, &ring[..ring.len().min(RDMA_RING_BYTES)]);
+    let place = vec![0_u8; OPEN_BYTES];
     let to = Grant { address: place.as_ptr().addr() as u64, ..Grant::default() };
-    inbound.invite(TAG, INVITED_BYTES, to, 0);
+    inbound.make_rtr(TAG, OPEN_BYTES, to, 0);
     let mut taken = 0;
     for number in numbers {
-        let arrived = match Number::decode(*number) {
-            Number::Fragment { sequence, lines, .. } => inbound.arrive(sequence, lines),
-            Number::Credit { .. } | Number::Invitation { .. } => continue,
+        let arrived = match Immediate::decode(*number) {
+            Immediate::Fragment { sequence, lines, .. } => inbound.arrive(sequence, lines),
+            Immediate::Credit { .. } | Immediate::Rtr { .. } => continue,
         };
         if arrived.is_err() {
             break;
         }
-        let now = match inbound.placed(TAG, &place[taken.min(INVITED_BYTES)..]) {
+        let now = match inbound.placed(TAG, &place[taken.min(OPEN_BYTES)..]) {
             Err(_) => break,
             Ok(Some((_, placed))) => placed.min(step),
             Ok(None) => match inbound.front() {
@@ -94,11 +94,11 @@ pub fn take_all(ring: &[u8], numbers: &[u32], step: usize) -> io::Result<usize> 
             },
         };
         if inbound.consume(now) {
-            inbound.said();
+            inbound.gave_credit();
         }
         taken += now;
     }
-    std::hint::black_box((inbound.state(), inbound.is_inviting(), inbound.may_invite()));
+    std::hint::black_box((inbound.state(), inbound.has_open_rtr(), inbound.may_send_rtr()));
     Ok(taken)
 }
 
@@ -108,12 +108,12 @@ fn inbound() -> io::Result<Inbound> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ring::geometry::LINE_BYTES;
+    use super::super::ring::layout::LINE_BYTES;
     use super::*;
-    use crate::rdma::ring::geometry::PLACED;
+    use crate::rdma::ring::layout::PLACED;
 
     #[test]
-    fn what_makes_sense_gets_through() {
+    fn valid_messages_are_read() {
         let mut bytes = [0; MESSAGE_BYTES];
         assert!(!message(bytes).unwrap(), "no kind");
         bytes[0] = 3;
@@ -125,13 +125,13 @@ mod tests {
     }
 
     #[test]
-    fn fragments_are_taken_in_the_ring_and_where_they_were_invited() {
+    fn fragments_are_taken_in_the_ring_and_directly() {
         let mut ring = [0; 4 * LINE_BYTES];
         // The first fragment was written directly, the second in the ring.
         let second = LINE_BYTES * 3;
         (ring[0], ring[4], ring[8]) = (7, 100, PLACED.to_le_bytes()[0]);
         (ring[second], ring[second + 4]) = (9, 40);
-        let number = |sequence, lines| Number::Fragment { lane: 0, sequence, lines }.encode();
+        let number = |sequence, lines| Immediate::Fragment { lane: 0, sequence, lines }.encode();
         assert_eq!(take_all(&ring, &[number(0, 3), number(1, 1)], 1000).unwrap(), 140);
         assert_eq!(take_all(&ring, &[number(0, 3), number(1, 1)], 30).unwrap(), 60);
         assert_eq!(take_all(&ring, &[number(1, 1), number(0, 3)], 1000).unwrap(), 100);

@@ -10,11 +10,11 @@ use ringfold_topology::fabric::Place;
 use rustix::process::{Resource, getrlimit};
 
 use super::card::{Label, RailCard, digest};
+use super::diagnostics;
 use super::pairing::choose;
 use super::rail::Rail;
 use super::settings::Settings;
 use super::sys::{Context, DEVICES, GidKind, LinkLayer, devices};
-use super::words;
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ impl Port {
     /// Returns the name of the port's network.
     #[must_use]
     pub const fn network(&self) -> &'static str {
-        words::network(self.gid_kind())
+        diagnostics::network(self.gid_kind())
     }
 
     /// Explains why no port of one host pairs with a port of the other, and what to do about it.
@@ -109,7 +109,7 @@ impl Port {
     #[must_use]
     pub fn apart(some: &[&Self], others: &[&Self]) -> String {
         let kinds = |ports: &[&Self]| ports.iter().map(|it| it.gid_kind()).collect::<Vec<_>>();
-        words::apart(&kinds(some), &kinds(others))
+        diagnostics::apart(&kinds(some), &kinds(others))
     }
 
     /// Returns the pairs of ports by which a lower and a higher rank would communicate. No port is
@@ -193,7 +193,7 @@ pub fn examine(settings: &Settings, near: Option<IpAddr>) -> Examined {
                 }
             }
             Err(error) => {
-                let what = format!("{name} {}", words::opening(&error));
+                let what = format!("{name} {}", diagnostics::opening(&error));
                 findings.push(Finding::new("device", State::Bad, what));
             }
         }
@@ -243,7 +243,7 @@ fn memory() -> Finding {
             let what = format!(
                 "{} KiB of memory may be locked; raise it ({}), unless the job runs as root",
                 bytes / 1024,
-                words::MEMLOCK
+                diagnostics::MEMLOCK
             );
             Finding::new(about, State::Fair, what)
         }

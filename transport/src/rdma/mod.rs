@@ -32,29 +32,29 @@
 mod address;
 mod budget;
 mod card;
+mod control_stream;
 #[doc(hidden)]
 pub mod decode;
+mod diagnostics;
 mod endpoint;
 mod examine;
 mod filter;
 mod gid;
 mod message;
-mod nameplate;
-mod outages;
 mod pairing;
 mod path;
+mod path_label;
 mod peer;
 mod ports;
 mod rail;
+mod rail_log;
 mod registry;
 mod ring;
 mod settings;
 mod sys;
-mod talk;
 #[cfg(test)]
 mod tests;
 mod wire;
-mod words;
 
 pub use endpoint::{Config, Rdma};
 pub use examine::{Examined, Finding, Port, State, examine};

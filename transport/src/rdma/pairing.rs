@@ -47,14 +47,14 @@ pub(super) fn most(cards: &[RailCard]) -> usize {
 
 /// Returns the ports that a rank tells a peer of, with their indices. A rank that may have fewer
 /// pairs than it would use ignores preferences, because both ranks must tell of the same rails.
-pub(super) fn told(cards: Vec<RailCard>, pairs: usize) -> Vec<(usize, RailCard)> {
+pub(super) fn announced(cards: Vec<RailCard>, pairs: usize) -> Vec<(usize, RailCard)> {
     let is_short = pairs < most(&cards);
-    let mut told: Vec<_> = cards.into_iter().enumerate().collect();
+    let mut announced: Vec<_> = cards.into_iter().enumerate().collect();
     if is_short {
-        told.sort_by_key(|(_, card)| (card.label.place.is_none(), card.label.place));
-        told.truncate(pairs);
+        announced.sort_by_key(|(_, card)| (card.label.place.is_none(), card.label.place));
+        announced.truncate(pairs);
     }
-    told
+    announced
 }
 
 fn is_same_place(one: &RailCard, other: &RailCard) -> bool {
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_labels_pair_whatever_the_names_and_subnets_say() {
+    fn equal_labels_pair_whatever_the_names_and_subnets_are() {
         let lower = [on(0, named(10, 1, "a:1")), on(1, named(11, 1, "b:1"))];
         let higher = [on(1, named(10, 2, "a:1")), on(0, named(11, 2, "b:1"))];
         assert_eq!(sorted(&lower, &higher), [(0, 1), (1, 0)]);
@@ -381,13 +381,14 @@ mod tests {
             };
             (0..8).map(card).collect::<Vec<_>>()
         };
-        let cards =
-            |told: Vec<(usize, RailCard)>| told.into_iter().map(|it| it.1).collect::<Vec<_>>();
-        let [one, other] = [3, 5].map(|like| told(host(like), 1));
+        let cards = |announced: Vec<(usize, RailCard)>| {
+            announced.into_iter().map(|it| it.1).collect::<Vec<_>>()
+        };
+        let [one, other] = [3, 5].map(|like| announced(host(like), 1));
         assert_eq!((one[0].0, other[0].0), (7, 7), "of rail 0");
         assert_eq!(pairs(&cards(one), &cards(other)), [(0, 0)]);
-        assert_eq!(cards(told(host(3), 2)), host(3), "as many pairs as it would use");
-        assert!(told(host(3), 0).is_empty());
+        assert_eq!(cards(announced(host(3), 2)), host(3), "as many pairs as it would use");
+        assert!(announced(host(3), 0).is_empty());
     }
 
     /// The generator SplitMix64.
@@ -411,8 +412,8 @@ mod tests {
     fn heard(cards: &[RailCard]) -> Vec<RailCard> {
         let key = JobKey::new([1; 32]);
         let context = Context { key: &key, from: Rank(3), to: Rank(4), count: 0 };
-        let told = Message::Rails { rails: cards.to_vec(), queue_pairs: 1 }.encode(context);
-        let Ok(Message::Rails { rails, .. }) = Message::decode(&told, context) else {
+        let announced = Message::Rails { rails: cards.to_vec(), queue_pairs: 1 }.encode(context);
+        let Ok(Message::Rails { rails, .. }) = Message::decode(&announced, context) else {
             panic!("another message")
         };
         rails
@@ -493,8 +494,8 @@ mod tests {
                 }
                 Evidence::Nothing => assert_eq!(found.len(), most, "{about}"),
             }
-            let told = [0, 1].map(|rank| heard(&cards[1 - rank]));
-            assert_eq!(pairs(&cards[0], &told[0]), pairs(&told[1], &cards[1]), "{about}");
+            let announced = [0, 1].map(|rank| heard(&cards[1 - rank]));
+            assert_eq!(pairs(&cards[0], &announced[0]), pairs(&announced[1], &cards[1]), "{about}");
 
             let likes = cards.map(|cards| {
                 let like = |card| if random.happens(20) { liked(card) } else { card };

@@ -10,13 +10,13 @@ use std::time::Instant;
 use ringfold_types::limits::RAILS_MAX;
 
 use super::card::{Label, RailCard, digest};
+use super::diagnostics;
 use super::gid::choose;
 use super::settings::Settings;
 use super::sys::{
     Channel, Completion, Connector, Context, Cq, DEVICES, Gid, GidKind, Port, devices,
 };
 use super::wire::Wire;
-use super::words;
 
 /// Completions that one queue has room for, where the device allows and no queue pair needs more.
 const QUEUE_ENTRIES: u32 = 8192;
@@ -170,7 +170,7 @@ impl Rails {
         };
         let [some, others] =
             [some, others].map(|it| it.chars().filter_map(kind).collect::<Vec<_>>());
-        words::apart(&some, &others)
+        diagnostics::apart(&some, &others)
     }
 
     pub(super) fn cards(&self) -> Vec<RailCard> {
@@ -196,7 +196,7 @@ impl Rail {
             return Err(None);
         }
         let cannot = |what: &str, error: &io::Error| Some(format!("{what}: {error}"));
-        let context = Context::open(name).map_err(|e| Some(words::opening(&e)))?;
+        let context = Context::open(name).map_err(|e| Some(diagnostics::opening(&e)))?;
         let limits = context.limits().map_err(|e| cannot("does not answer", &e))?;
         let port = context.port(number).map_err(|e| cannot("does not answer", &e))?;
         if !port.is_active {
@@ -264,7 +264,7 @@ impl Rail {
     }
 
     /// Queries whether the port is up. The device may not have reported a change yet.
-    pub(super) fn look(&mut self) -> bool {
+    pub(super) fn query_state(&mut self) -> bool {
         let is_active = || self.context.port(self.port.number).is_ok_and(|port| port.is_active);
         self.is_up = !self.is_gone && self.has_gid && is_active();
         self.is_up
@@ -398,7 +398,7 @@ fn address(
 impl fmt::Display for Rail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Port { number, gigabits, .. } = self.port;
-        let (name, network) = (self.context.name(), words::network(self.gid.kind));
+        let (name, network) = (self.context.name(), diagnostics::network(self.gid.kind));
         write!(f, "{name}:{number}, {network}, {gigabits} Gb/s, ")?;
         if self.is_iwarp() {
             return write!(f, "address {}", self.gid);

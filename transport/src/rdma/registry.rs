@@ -13,8 +13,8 @@ use std::sync::Arc;
 use ringfold_types::limits::RDMA_IDLE_BYTES;
 
 use super::budget::Budget;
+use super::diagnostics;
 use super::sys::{Known, Mr, Pages, Pd, Placement};
-use super::words;
 
 /// The registration cache.
 #[derive(Debug, Default)]
@@ -223,7 +223,7 @@ fn register(pages: &Known, purpose: Use, pd: &Arc<Pd>, budget: &mut Budget) -> R
     };
     right.map_err(|error| {
         budget.unregister(pages.bytes());
-        words::registration(&error, pages.bytes())
+        diagnostics::registration(&error, pages.bytes())
     })
 }
 
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_idle_is_bounded() {
+    fn idle_pages_are_bounded() {
         let (mut registry, mut budget) = registry();
         let kept = registry.make(4096, true, &mut budget).unwrap();
         for bytes in [RDMA_IDLE_BYTES / 2, RDMA_IDLE_BYTES / 4, RDMA_IDLE_BYTES / 2 + 4096] {

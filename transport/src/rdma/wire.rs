@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_that_the_kernel_hides_keep_what_the_device_tells() {
+    fn ports_that_the_kernel_hides_keep_the_data_of_the_device() {
         let gid = gid(3, "10.1.0.1", GidKind::RoceV2);
         let mut wire = Wire::new(&gid, &gid, None);
         let before = wire.clone();

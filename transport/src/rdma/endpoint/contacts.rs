@@ -4,14 +4,14 @@ use std::time::Instant;
 
 use ringfold_types::Rank;
 
+use crate::rdma::control_stream::ControlStream;
 use crate::rdma::peer::{Costs, Fault, Peer};
-use crate::rdma::talk::Talk;
 
 /// A peer, and the control stream to it.
 #[derive(Debug)]
 pub(super) struct Contact {
     pub(super) peer: Peer,
-    pub(super) talk: Talk,
+    pub(super) stream: ControlStream,
     /// The state in which it was last counted.
     counted: State,
 }
@@ -27,25 +27,29 @@ struct State {
 impl Contact {
     fn new(rank: Rank, lanes: usize, may_use_tcp: bool) -> Self {
         let counted = State { is_settled: true, is_by_tcp: false, is_lost: false };
-        Self { peer: Peer::new(rank, lanes, may_use_tcp), talk: Talk::default(), counted }
+        Self {
+            peer: Peer::new(rank, lanes, may_use_tcp),
+            stream: ControlStream::default(),
+            counted,
+        }
     }
 
     fn state(&self) -> State {
         State {
-            is_settled: self.peer.is_settled() && self.is_said(),
+            is_settled: self.peer.is_settled() && self.is_sent(),
             is_by_tcp: self.peer.is_by_tcp(),
             is_lost: self.peer.fault().is_some_and(|fault| *fault != Fault::Closed),
         }
     }
 
     /// Returns whether the connection has taken all messages, or the peer is gone.
-    pub(super) fn is_said(&self) -> bool {
-        self.talk.is_said() || self.peer.fault().is_some()
+    pub(super) fn is_sent(&self) -> bool {
+        self.stream.is_sent() || self.peer.fault().is_some()
     }
 
     /// Returns whether bytes are held back, credit is due, or messages are queued.
     pub(super) fn is_busy(&self) -> bool {
-        !self.peer.is_flushed() || self.peer.owes() || !self.is_said()
+        !self.peer.is_flushed() || self.peer.owes() || !self.is_sent()
     }
 }
 
@@ -175,8 +179,8 @@ impl Contacts {
     }
 
     /// Returns whether some peer may be writing to callers' pages.
-    pub(super) fn is_inviting(&self) -> bool {
-        self.iter().any(|contact| contact.peer.is_inviting())
+    pub(super) fn has_open_rtr(&self) -> bool {
+        self.iter().any(|contact| contact.peer.has_open_rtr())
     }
 
     /// Returns whether some iWARP connection is expected.
@@ -185,8 +189,8 @@ impl Contacts {
     }
 
     /// Returns whether the connections have taken all messages.
-    pub(super) fn is_said(&self) -> bool {
-        self.iter().all(Contact::is_said)
+    pub(super) fn is_sent(&self) -> bool {
+        self.iter().all(Contact::is_sent)
     }
 
     /// Returns the number of contacts, and the sum of their costs.
@@ -223,19 +227,19 @@ mod tests {
         let mut contacts = contacts();
         assert!(contacts.has(PEER) && !contacts.has(Rank(0)) && !contacts.has(Rank(9)));
         assert!(!contacts.is_unsettled() && !contacts.is_busy());
-        peer(&mut contacts).say(Message::Ready { path: 0 });
+        peer(&mut contacts).push(Message::Ready { path: 0 });
         for _ in 0..3 {
             contacts.count(PEER);
             assert!(contacts.is_unsettled() && contacts.take_busy());
         }
-        peer(&mut contacts).next_to_say();
+        peer(&mut contacts).next_message();
         contacts.count(PEER);
         assert!(!contacts.is_unsettled() && !contacts.is_busy());
         assert_eq!((contacts.by_tcp(), contacts.known().collect()), (1, vec![PEER]));
     }
 
     #[test]
-    fn lost_bytes_are_told_once_and_a_goodbye_never() {
+    fn lost_bytes_are_reported_once_and_a_goodbye_never() {
         let mut contacts = contacts();
         peer(&mut contacts).end(Fault::Lost("cable".to_owned()));
         contacts.count(PEER);

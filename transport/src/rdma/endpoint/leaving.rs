@@ -16,16 +16,16 @@ const PAUSE: Duration = Duration::from_micros(50);
 impl Rdma {
     /// Returns whether no accepted bytes depend on this rank any more.
     fn is_drained(&self) -> bool {
-        self.is_flushed() && self.contacts.known().all(|peer| self.is_rid_of(peer))
+        self.is_flushed() && self.contacts.known().all(|peer| self.is_done_with(peer))
     }
 
     /// Returns whether no accepted bytes to that peer depend on this rank any more.
-    fn is_rid_of(&self, peer: Rank) -> bool {
+    fn is_done_with(&self, peer: Rank) -> bool {
         self.contacts.get(peer).is_none_or(|it| !it.is_busy() && it.peer.is_drained())
     }
 
     /// Logs the cost of the links.
-    fn tell_costs(&self) {
+    fn log_costs(&self) {
         let (peers, Costs { paths, rights, bytes: own_bytes }) = self.contacts.costs();
         let lent = self.devices.registry().costs();
         let (read, written) = (lent.reads, lent.writes);
@@ -59,16 +59,16 @@ impl Drop for Rdma {
             self.change_all(|peer, _| peer.part());
         } else {
             // No peer is promised bytes that may not arrive.
-            let late = self.contacts.known().filter(|peer| !self.is_rid_of(*peer));
+            let late = self.contacts.known().filter(|peer| !self.is_done_with(*peer));
             let late: Vec<_> = late.map(Rank::index).collect();
             let by_tcp = !self.control.tcp().is_flushed();
             tracing::warn!(ranks = ?late, by_tcp, "accepted bytes did not reach their peers");
         }
-        while !is_late() && !self.contacts.is_said() && self.look().is_ok() {
+        while !is_late() && !self.contacts.is_sent() && self.poll_connections().is_ok() {
             std::thread::sleep(PAUSE);
         }
         self.change_all(|peer, _| peer.abandon());
-        self.tell_costs();
+        self.log_costs();
     }
 }
 
@@ -112,7 +112,7 @@ mod tests {
 
     /// Messages to a peer that is gone do not delay the drop.
     #[test]
-    fn nobody_waits_to_tell_whom_is_gone() {
+    fn nobody_waits_to_tell_a_peer_that_is_gone() {
         let [mut one, mut other] = ends();
         let link = Link { peer: Rank(1), lane: Lane(0) };
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -131,7 +131,7 @@ mod tests {
             one.control.tcp_mut().poll().unwrap();
         }
         let message = Message::Credit { lane: 0, total: 0 };
-        one.change(Rank(1), |peer, _| peer.say(message));
+        one.change(Rank(1), |peer, _| peer.push(message));
         assert!(!one.is_drained());
         let began = Instant::now();
         drop(one);

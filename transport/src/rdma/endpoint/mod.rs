@@ -27,9 +27,9 @@ use self::contacts::{Contact, Contacts};
 use self::control::Control;
 use self::devices::Devices;
 use self::waker::Waker;
-use super::outages::{Outages, log};
 use super::peer::{Fault, Own, Peer};
 use super::rail::Rails;
+use super::rail_log::{RailLog, log};
 use super::sys::Pages;
 use crate::contract::{Fragment, Link, LinkError, Received, RegisteredMemory, Transport};
 use crate::tcp::Tcp;
@@ -50,7 +50,7 @@ pub struct Rdma {
     // Dropped before the devices, whose queues the contacts use.
     contacts: Contacts,
     devices: Devices,
-    outages: Outages,
+    rail_log: RailLog,
     config: Config,
     cadence: Cadence,
     waker: Waker,
@@ -83,7 +83,7 @@ impl Rdma {
             control: Control::new(tcp, config.key, config.rank),
             contacts: Contacts::new(config.reaches.len(), by_tcp),
             devices: Devices::new(rails, &config),
-            outages: Outages::default(),
+            rail_log: RailLog::default(),
             config,
             cadence: Cadence::default(),
             waker,
@@ -91,7 +91,7 @@ impl Rdma {
     }
 
     fn error(link: Link, fault: &Fault) -> LinkError {
-        LinkError { link, transport: NAME, fault: fault.told() }
+        LinkError { link, transport: NAME, fault: fault.to_link_fault() }
     }
 
     /// Returns whether the peer has no rail in common with this rank, which sends all data by TCP.
@@ -105,12 +105,12 @@ impl Rdma {
         let mut own = self.devices.own(&self.config);
         let result = change(&mut contact.peer, &mut own);
         contact.peer.leave_down(own.rails);
-        contact.peer.tell(&own);
-        for news in contact.peer.take_news() {
+        contact.peer.report_arrivals(&own);
+        for event in contact.peer.take_events() {
             let name = |rail| self.devices.rail(rail).name();
-            log(self.outages.line(rank, news, name, Instant::now()));
+            log(self.rail_log.line(rank, event, name, Instant::now()));
         }
-        self.control.speak(rank, contact);
+        self.control.send(rank, contact);
         self.contacts.count(rank);
         result
     }
@@ -125,18 +125,18 @@ impl Rdma {
     }
 
     /// Handles all messages of a peer that have arrived. Returns whether there were any.
-    fn listen(&mut self, rank: Rank) -> bool {
-        let mut heard = false;
+    fn receive_messages(&mut self, rank: Rank) -> bool {
+        let mut any = false;
         while !self.is_by_tcp(rank) {
             // A peer that sends the first message becomes a contact.
             self.change(rank, |_, _| ());
             let Some(contact) = self.contacts.contact_mut(rank) else { break };
-            let outcome = match self.control.listen(rank, contact) {
+            let outcome = match self.control.receive(rank, contact) {
                 Ok(None) => break,
-                Ok(Some(message)) => self.change(rank, |peer, own| peer.hear(message, own)),
+                Ok(Some(message)) => self.change(rank, |peer, own| peer.handle(message, own)),
                 Err(fault) => Err(fault),
             };
-            heard = true;
+            any = true;
             if let Err(fault) = outcome {
                 self.change(rank, |peer, _| match fault {
                     Fault::Closed => peer.leave(),
@@ -145,21 +145,21 @@ impl Rdma {
                 break;
             }
         }
-        heard
+        any
     }
 
     /// Polls the connections and the clock. Returns whether anything happened.
-    fn look(&mut self) -> Result<bool, LinkError> {
+    fn poll_connections(&mut self) -> Result<bool, LinkError> {
         let mut moved = self.control.poll()?;
         let mut has_left = false;
         for rank in self.control.tcp_mut().stirred() {
-            moved |= self.listen(rank);
+            moved |= self.receive_messages(rank);
             let contact = self.contacts.get(rank);
             has_left |= contact.is_some_and(|contact| contact.peer.fault() == Some(&Fault::Closed));
         }
         let has_iwarp = self.devices.has_iwarp();
         if has_iwarp && self.contacts.is_connecting() {
-            self.heed_connections();
+            self.handle_connections();
         }
         if self.contacts.is_unsettled() || has_iwarp {
             self.change_all(|_, _| ());
@@ -169,8 +169,8 @@ impl Rdma {
             self.change_all(|peer, own| peer.expire(now, own));
             moved = true;
         }
-        if self.cadence.look() {
-            self.heed_devices();
+        if self.cadence.poll_connections() {
+            self.handle_device_events();
             self.devices.trim();
         }
         // A peer's writes arrive before its connection closes, so their completions are there.
@@ -193,19 +193,19 @@ impl Rdma {
         if self.contacts.is_busy() {
             moved |= self.flush();
         }
-        if self.cadence.poll() || self.control.is_stirred() || self.must_look() {
-            let looked = self.look()?;
-            if looked && self.waker.is_armed() {
+        if self.cadence.poll() || self.control.is_pending() || self.must_poll_connections() {
+            let moved_any = self.poll_connections()?;
+            if moved_any && self.waker.is_armed() {
                 self.waker.ring();
             }
-            moved |= looked;
+            moved |= moved_any;
         }
         Ok(moved)
     }
 
     /// Notes the state of a peer after a call: it may have become busy, or have messages queued. An
     /// armed caller must not sleep while messages are queued.
-    fn heed_use(&mut self, is_busy: bool, has_messages: bool) {
+    fn note_use(&mut self, is_busy: bool, has_messages: bool) {
         self.contacts.busy(is_busy);
         if has_messages && self.waker.is_armed() {
             self.waker.ring();
@@ -213,13 +213,13 @@ impl Rdma {
     }
 
     /// Returns whether some connection is expected to bring something, and is worth a poll.
-    fn must_look(&self) -> bool {
+    fn must_poll_connections(&self) -> bool {
         let contacts = &self.contacts;
         contacts.is_unsettled() || contacts.by_tcp() > 0 || !self.control.tcp().is_flushed()
     }
 
     /// Reports once that bytes to a living peer were lost, even if nobody uses the link again.
-    fn say_what_is_lost(&mut self) -> Result<(), LinkError> {
+    fn report_lost(&mut self) -> Result<(), LinkError> {
         match self.contacts.take_lost() {
             Some((peer, fault)) => Err(Self::error(Link { peer, lane: Lane(0) }, fault)),
             None => Ok(()),
@@ -273,7 +273,7 @@ impl Transport for Rdma {
         let mut own = self.devices.own(&self.config);
         let sent = peer.send(lane, tag, bytes, is_patient, &mut own);
         let (is_busy, has_messages) = (!peer.is_flushed(), peer.has_messages());
-        self.heed_use(is_busy, has_messages);
+        self.note_use(is_busy, has_messages);
         sent.map_err(|fault| Self::error(link, &fault))
     }
 
@@ -315,7 +315,7 @@ impl Transport for Rdma {
         let mut own = self.devices.own(&self.config);
         let received = peer.recv(link.lane.index(), tag, dst, &mut own);
         let (owes, has_messages) = (peer.owes(), peer.has_messages());
-        self.heed_use(owes || has_messages, has_messages);
+        self.note_use(owes || has_messages, has_messages);
         received.map_err(|fault| Self::error(link, &fault))
     }
 
@@ -331,7 +331,7 @@ impl Transport for Rdma {
     fn poll(&mut self) -> Result<bool, LinkError> {
         let moved = self.work()?;
         self.waker.moved(moved);
-        self.say_what_is_lost()?;
+        self.report_lost()?;
         Ok(moved)
     }
 
@@ -352,7 +352,7 @@ impl Transport for Rdma {
         if self.devices.notify().is_err() || self.contacts.has_lost() {
             self.waker.ring();
         }
-        if self.must_look() {
+        if self.must_poll_connections() {
             self.control.arm();
         }
         if self.devices.has_iwarp() {
@@ -370,17 +370,17 @@ impl Transport for Rdma {
         let was_rung = self.waker.silence();
         if may_have_slept && !rang || self.control.is_armed() || was_rung {
             self.control.disarm();
-            self.heed_devices();
-            self.control.stir();
+            self.handle_device_events();
+            self.control.mark_pending();
         } else if self.devices.has_iwarp() {
-            self.heed_connections();
+            self.handle_connections();
         }
     }
 }
 
 impl RegisteredMemory for Rdma {
     fn pages(&mut self, bytes: usize) -> io::Result<Pages> {
-        let may_reuse = !self.contacts.is_inviting();
+        let may_reuse = !self.contacts.has_open_rtr();
         self.devices.pages(bytes, may_reuse)
     }
 }

@@ -11,7 +11,7 @@ use ringfold_types::limits::RDMA_DESTROY_MS;
 use crate::rdma::sys::{Connection, Qp};
 
 /// The interval between checks of a destruction.
-const LOOK: Duration = Duration::from_millis(5);
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The result, once the device is done.
 type Outcome = Arc<OnceLock<Result<(), String>>>;
@@ -63,8 +63,8 @@ impl Destruction {
     }
 
     /// The time of the next check.
-    pub(super) fn look_at(&self) -> Option<Instant> {
-        matches!(self.is_done(), Ok(false)).then(|| Instant::now() + LOOK)
+    pub(super) fn next_check(&self) -> Option<Instant> {
+        matches!(self.is_done(), Ok(false)).then(|| Instant::now() + CHECK_INTERVAL)
     }
 
     /// Blocks until the device is done.
@@ -73,7 +73,7 @@ impl Destruction {
     /// The device refuses, or takes too long, as in `is_done`.
     pub(super) fn wait(&self) -> io::Result<()> {
         while !self.is_done()? {
-            thread::sleep(LOOK);
+            thread::sleep(CHECK_INTERVAL);
         }
         Ok(())
     }

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_must_say_so() {
+    fn both_ends_must_report_it() {
         let mut handshake = Handshake::default();
         handshake.ready();
         assert!(!handshake.is_complete());

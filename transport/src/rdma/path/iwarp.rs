@@ -19,24 +19,24 @@ use crate::rdma::sys::{Connection, Connector, Ticket};
 /// Questions within the time after which silence counts as loss.
 const QUESTIONS: u32 = 8;
 
-/// The connection of a path. This end makes it if it *calls*, and the peer otherwise.
+/// The connection of a path. This end makes it if it *initiates* it, and the peer otherwise.
 #[derive(Debug, Default)]
 pub(super) struct Dialer {
-    calls: bool,
+    initiates: bool,
     connection: Option<Arc<Connection>>,
     /// An attempt to connect in a thread of its own, which may outlast a life.
     dial: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl Dialer {
-    /// Begins another life. `calls` tells whether this end connects to the other.
-    pub(super) fn begin(&mut self, calls: bool) {
-        (self.calls, self.connection) = (calls, None);
+    /// Begins another life. `initiates` tells whether this end connects to the other.
+    pub(super) fn begin(&mut self, initiates: bool) {
+        (self.initiates, self.connection) = (initiates, None);
     }
 
     /// Returns whether this end connects.
-    pub(super) const fn calls(&self) -> bool {
-        self.calls
+    pub(super) const fn initiates(&self) -> bool {
+        self.initiates
     }
 
     /// Returns whether an attempt to connect is under way, maybe that of an earlier life. It holds
@@ -51,13 +51,13 @@ impl Dialer {
     }
 
     /// Begins to resolve the route to a peer. Events of the connection carry `tag`.
-    pub(super) fn find(
+    pub(super) fn resolve(
         &mut self,
         connector: &Connector,
         to: SocketAddr,
         tag: u64,
     ) -> io::Result<()> {
-        self.connection = Some(Arc::new(connector.find(to, tag)?));
+        self.connection = Some(Arc::new(connector.resolve(to, tag)?));
         Ok(())
     }
 
@@ -80,7 +80,7 @@ impl Dialer {
 
     /// Returns whether the peer is expected to connect.
     pub(super) const fn is_waiting(&self) -> bool {
-        self.connection.is_none() && !self.calls
+        self.connection.is_none() && !self.initiates
     }
 
     /// Takes the peer's connection for a queue pair.
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn silence_is_what_is_not_answered_in_time() {
+    fn silence_is_a_late_answer() {
         let (now, second) = (Instant::now(), Duration::from_secs(1));
         let mut watch = Watch::new(8 * second, now);
         assert_eq!(watch.deadline(true), None, "nothing is under way");

@@ -6,7 +6,7 @@ use ringfold_types::limits::{HANDSHAKE_MS, RDMA_FLUSH_MS, RDMA_RETRY_MAX_MS, RDM
 
 /// The phase of a path's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::rdma) enum Stage {
+pub(in crate::rdma) enum Phase {
     /// The peer has been offered the queue pair.
     Offered,
     /// Both ends know of the queue pair, and iWARP is connecting it.
@@ -23,7 +23,7 @@ pub(in crate::rdma) enum Stage {
 /// The next life begins after that.
 #[derive(Debug)]
 pub(super) struct Life {
-    stage: Stage,
+    phase: Phase,
     /// The time when the phase began, if it has a deadline.
     since: Instant,
     /// The time that the first packet may take.
@@ -33,22 +33,22 @@ pub(super) struct Life {
     /// The time when this end begins the next life, if this end does.
     retry_at: Option<Instant>,
     /// After the end: this end has reported its arrivals.
-    has_told: bool,
+    has_reported: bool,
     /// After the end: the peer has reported its arrivals.
-    has_heard: bool,
+    peer_has_reported: bool,
 }
 
 impl Life {
     /// The state before the first life: settled.
     pub(super) fn new() -> Self {
         Self {
-            stage: Stage::Ended,
+            phase: Phase::Ended,
             since: Instant::now(),
             proof: Duration::ZERO,
             failures: 0,
             retry_at: None,
-            has_told: true,
-            has_heard: true,
+            has_reported: true,
+            peer_has_reported: true,
         }
     }
 
@@ -56,64 +56,64 @@ impl Life {
     pub(super) fn begin(&mut self) {
         debug_assert!(self.is_settled(), "{self:?}");
         let failures = self.failures;
-        *self = Self { failures, has_told: false, has_heard: false, ..Self::new() };
+        *self = Self { failures, has_reported: false, peer_has_reported: false, ..Self::new() };
     }
 
-    fn enter(&mut self, stage: Stage) {
-        (self.stage, self.since) = (stage, Instant::now());
+    fn enter(&mut self, phase: Phase) {
+        (self.phase, self.since) = (phase, Instant::now());
     }
 
     /// Notes that the queue pair was made, and is offered to the peer. The first packet may take as
     /// long as `proof`.
     pub(super) const fn offer(&mut self, proof: Duration) {
-        (self.stage, self.proof) = (Stage::Offered, proof);
+        (self.phase, self.proof) = (Phase::Offered, proof);
     }
 
     /// Notes that both ends know of the queue pair.
     pub(super) fn connect(&mut self) {
-        if self.stage == Stage::Offered {
-            self.enter(Stage::Connecting);
+        if self.phase == Phase::Offered {
+            self.enter(Phase::Connecting);
         }
     }
 
     /// Notes that both ends can be written to.
     pub(super) fn prove(&mut self) {
-        self.enter(Stage::Proving);
+        self.enter(Phase::Proving);
     }
 
     /// Notes that packets pass. Returns whether that is new.
     pub(super) fn proven(&mut self) -> bool {
-        let is_news = self.stage == Stage::Proving;
-        if is_news {
-            self.stage = Stage::Proven;
+        let is_new = self.phase == Phase::Proving;
+        if is_new {
+            self.phase = Phase::Proven;
         }
-        is_news
+        is_new
     }
 
     pub(super) fn end(&mut self) {
         self.failures = if self.is_usable() { 0 } else { self.failures.saturating_add(1) };
-        self.enter(Stage::Ended);
+        self.enter(Phase::Ended);
     }
 
     /// Settles a life that came to nothing and is unknown to the peer.
     pub(super) const fn forget(&mut self) {
-        (self.has_told, self.has_heard) = (true, true);
+        (self.has_reported, self.peer_has_reported) = (true, true);
     }
 
     /// Notes that this end reports its arrivals. Later arrivals of this life are ignored.
-    pub(super) const fn tell(&mut self) {
-        self.has_told = true;
+    pub(super) const fn report(&mut self) {
+        self.has_reported = true;
     }
 
     /// Notes that the peer reports its arrivals. Returns whether the peer may do so now.
-    pub(super) fn heard(&mut self) -> bool {
-        let may = self.has_ended() && !self.has_heard;
-        self.has_heard = true;
+    pub(super) fn peer_reports(&mut self) -> bool {
+        let may = self.has_ended() && !self.peer_has_reported;
+        self.peer_has_reported = true;
         may
     }
 
-    pub(super) const fn stage(&self) -> Stage {
-        self.stage
+    pub(super) const fn phase(&self) -> Phase {
+        self.phase
     }
 
     pub(super) const fn proof(&self) -> Duration {
@@ -121,26 +121,26 @@ impl Life {
     }
 
     pub(super) fn has_ended(&self) -> bool {
-        self.stage == Stage::Ended
+        self.phase == Phase::Ended
     }
 
     /// Returns whether the path carries data.
     pub(super) fn is_usable(&self) -> bool {
-        self.stage == Stage::Proven
+        self.phase == Phase::Proven
     }
 
     /// Returns whether the path is still to be connected.
     pub(super) const fn is_connecting(&self) -> bool {
-        matches!(self.stage, Stage::Offered | Stage::Connecting)
+        matches!(self.phase, Phase::Offered | Phase::Connecting)
     }
 
-    pub(super) const fn has_told(&self) -> bool {
-        self.has_told
+    pub(super) const fn has_reported(&self) -> bool {
+        self.has_reported
     }
 
     /// Returns whether the life is over and both ends know all arrivals.
     pub(super) fn is_settled(&self) -> bool {
-        self.has_ended() && self.has_told && self.has_heard
+        self.has_ended() && self.has_reported && self.peer_has_reported
     }
 
     /// Lets the phase count from `last`, if that is later. Returns whether it was.
@@ -152,10 +152,10 @@ impl Life {
 
     /// The deadline of the phase, or the begin of the next life.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        match self.stage {
-            Stage::Connecting => Some(self.since + Duration::from_millis(HANDSHAKE_MS)),
-            Stage::Proving => Some(self.since + self.proof),
-            Stage::Ended if self.is_settled() => self.retry_at,
+        match self.phase {
+            Phase::Connecting => Some(self.since + Duration::from_millis(HANDSHAKE_MS)),
+            Phase::Proving => Some(self.since + self.proof),
+            Phase::Ended if self.is_settled() => self.retry_at,
             _ => None,
         }
     }
@@ -197,13 +197,13 @@ mod tests {
     #[test]
     fn a_life_goes_through_its_stages_once() {
         let mut life = Life::new();
-        assert!(life.is_settled() && !life.heard(), "nothing to be told of");
+        assert!(life.is_settled() && !life.peer_reports(), "nothing to be told of");
         life.begin();
         assert!(life.has_ended() && !life.is_settled());
         life.offer(Duration::from_secs(3));
         assert!(life.is_connecting() && life.deadline().is_none());
         life.connect();
-        assert_eq!(life.stage(), Stage::Connecting);
+        assert_eq!(life.phase(), Phase::Connecting);
         assert!(!life.proven(), "both ends cannot be written to yet");
         life.prove();
         assert_eq!(life.deadline(), Some(life.since + Duration::from_secs(3)));
@@ -211,9 +211,9 @@ mod tests {
         life.connect();
         assert!(life.is_usable(), "a late word changes nothing");
         life.end();
-        assert!(life.heard() && !life.heard(), "the peer says so once");
+        assert!(life.peer_reports() && !life.peer_reports(), "the peer says so once");
         assert!(!life.is_settled());
-        life.tell();
+        life.report();
         assert!(life.is_settled());
     }
 

@@ -31,20 +31,20 @@ use self::queue_pair::{QueuePair, SPENT_MAX};
 use self::send_queue::SendQueue;
 use super::address::Address;
 use super::card::RailCard;
+use super::diagnostics;
 use super::rail::Rail;
-use super::ring::invitation::PLACES;
+use super::ring::rtr::SLOTS;
 use super::settings::Settings;
 use super::sys::{Connection, Pd, Route, Target, Ticket};
-use super::words;
 
 pub(super) use self::id::{Id, Work};
-pub(super) use self::life::Stage;
+pub(super) use self::life::Phase;
 
 /// Credits of a lane that may be under way together. A ring has less than three times the lines
 /// that bring one, and four quarters of the fragments. A lost path adds one repetition.
 const CREDITS: usize = 10;
 /// Messages about a lane that the receiver may have under way together.
-const WORDS: usize = CREDITS + PLACES;
+const CONTROL_MESSAGES: usize = CREDITS + SLOTS;
 
 /// A path to a peer. It has many lives: the next begins after the last is settled.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ pub(super) struct Making<'a> {
     /// The number of lanes that the peer may write to already.
     pub(super) rings: usize,
     /// This end connects, over iWARP.
-    pub(super) calls: bool,
+    pub(super) initiates: bool,
     /// The time that the first packet may take.
     pub(super) proof: Duration,
 }
@@ -82,8 +82,8 @@ pub(super) struct Making<'a> {
 /// The arrival of an immediate: in a completion, or over iWARP as a message in a buffer slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Arrived {
-    Number(u32),
-    Message { place: u32, bytes: u32 },
+    Immediate(u32),
+    Message { slot: u32, bytes: u32 },
 }
 
 impl Path {
@@ -131,18 +131,19 @@ impl Path {
 
     /// Makes a queue pair that is ready to be connected.
     pub(super) fn make(&mut self, making: Making<'_>) -> io::Result<()> {
-        let Making { rail, pd, settings, lanes, rings, calls, proof } = making;
+        let Making { rail, pd, settings, lanes, rings, initiates, proof } = making;
         if self.dialer.is_dialing() {
             return Err(io::Error::other("the last attempt to connect has not ended"));
         }
-        let (tag, most) = (self.id.encode(None), lanes * (RDMA_CELLS + WORDS) + SPENT_MAX);
+        let (tag, most) =
+            (self.id.encode(None), lanes * (RDMA_CELLS + CONTROL_MESSAGES) + SPENT_MAX);
         self.pair.make(rail, pd, settings.partition_key_index, (tag, most))?;
-        self.pair.post_receives(lanes * WORDS + SPENT_MAX + rings * RDMA_CELLS)?;
+        self.pair.post_receives(lanes * CONTROL_MESSAGES + SPENT_MAX + rings * RDMA_CELLS)?;
         self.handshake = Handshake::new(tag)?;
         let is_iwarp = self.is_iwarp();
         self.is_adaptive = rail.is_adaptive(settings) && !is_iwarp;
-        self.dialer.begin(calls && is_iwarp);
-        let silence = words::silence(settings.timeout, settings.retries);
+        self.dialer.begin(initiates && is_iwarp);
+        let silence = diagnostics::silence(settings.timeout, settings.retries);
         self.watch = is_iwarp.then(|| Watch::new(silence, Instant::now()));
         self.life.offer(proof);
         Ok(())
@@ -167,8 +168,8 @@ impl Path {
         self.id.life == 1
     }
 
-    pub(super) const fn stage(&self) -> Stage {
-        self.life.stage()
+    pub(super) const fn phase(&self) -> Phase {
+        self.life.phase()
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -192,7 +193,7 @@ impl Path {
 
     /// Returns whether completions of that life still count.
     pub(super) const fn lives(&self, life: u8) -> bool {
-        self.id.life == life && !self.life.has_told()
+        self.id.life == life && !self.life.has_reported()
     }
 
     pub(super) fn is_iwarp(&self) -> bool {
@@ -200,8 +201,8 @@ impl Path {
     }
 
     /// Returns whether the peer must be told once the path is proven, so that it tries too.
-    pub(super) const fn calls(&self) -> bool {
-        self.dialer.calls()
+    pub(super) const fn initiates(&self) -> bool {
+        self.dialer.initiates()
     }
 
     pub(super) const fn has_offer(&self) -> bool {
@@ -219,11 +220,11 @@ impl Path {
         self.handshake.take(target);
         if self.is_iwarp() {
             self.life.connect();
-            if self.dialer.calls() {
+            if self.dialer.initiates() {
                 let connector = rail.connector.as_ref().ok_or(io::ErrorKind::Unsupported)?;
                 let port = u16::try_from(target.number).map_err(io::Error::other)?;
                 let to = SocketAddr::new(Ipv6Addr::from(theirs.gid).to_canonical(), port);
-                self.dialer.find(connector, to, self.id.encode(None))?;
+                self.dialer.resolve(connector, to, self.id.encode(None))?;
             }
             return Ok(false);
         }
@@ -246,8 +247,8 @@ impl Path {
     }
 
     /// Connects in a thread of its own, once the route is resolved (iWARP).
-    pub(super) fn found(&mut self) -> io::Result<()> {
-        if self.stage() != Stage::Connecting {
+    pub(super) fn route_resolved(&mut self) -> io::Result<()> {
+        if self.phase() != Phase::Connecting {
             return Ok(());
         }
         let number = self.pair.qp_mut()?.number();
@@ -272,10 +273,10 @@ impl Path {
     }
 
     /// Notes that the connection is established.
-    pub(super) fn made(&mut self) -> io::Result<()> {
+    pub(super) fn established(&mut self) -> io::Result<()> {
         self.pair.expose();
         self.handshake.connected();
-        if self.dialer.calls() {
+        if self.dialer.initiates() {
             // A connection is established once the other end has accepted it.
             self.handshake.ready();
         }
@@ -321,8 +322,8 @@ impl Path {
     /// Returns the immediate that an arrival brings, if it brings one.
     pub(super) fn number(&self, arrived: Arrived) -> Option<u32> {
         match arrived {
-            Arrived::Number(number) => Some(number),
-            Arrived::Message { place, bytes } => self.pair.get()?.note(place, bytes),
+            Arrived::Immediate(number) => Some(number),
+            Arrived::Message { slot, bytes } => self.pair.get()?.immediate(slot, bytes),
         }
     }
 
@@ -369,19 +370,19 @@ impl Path {
     ///
     /// # Errors
     /// The device does not let go of the queue pair, so the peer may still write by it.
-    pub(super) fn must_tell(&self) -> io::Result<bool> {
-        Ok(self.has_ended() && !self.life.has_told() && self.pair.is_silent()?)
+    pub(super) fn must_report(&self) -> io::Result<bool> {
+        Ok(self.has_ended() && !self.life.has_reported() && self.pair.is_silent()?)
     }
 
     /// Notes that this end reports its arrivals: later arrivals of this life are ignored. The queue
     /// pair stays until there is another.
-    pub(super) const fn tell(&mut self) {
-        self.life.tell();
+    pub(super) const fn report(&mut self) {
+        self.life.report();
     }
 
     /// Notes that the peer reports its arrivals. Returns whether the peer may do so now.
-    pub(super) fn heard(&mut self) -> bool {
-        self.life.heard()
+    pub(super) fn peer_reports(&mut self) -> bool {
+        self.life.peer_reports()
     }
 
     /// Makes the path again after a pause, unless a time is set already.
@@ -401,10 +402,10 @@ impl Path {
 
     /// The time when the path needs attention though nothing happens.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        match self.stage() {
-            Stage::Proven => self.watch.as_ref()?.deadline(self.sends.is_answered()),
-            Stage::Ended if self.pair.has_receives() => Some(self.life.flush_deadline()),
-            Stage::Ended if !self.life.has_told() => self.pair.look_at(),
+        match self.phase() {
+            Phase::Proven => self.watch.as_ref()?.deadline(self.sends.is_answered()),
+            Phase::Ended if self.pair.has_receives() => Some(self.life.flush_deadline()),
+            Phase::Ended if !self.life.has_reported() => self.pair.next_check(),
             _ => self.life.deadline(),
         }
     }

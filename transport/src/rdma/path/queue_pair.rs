@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::destruction::Destruction;
 use super::send_queue::SENDS;
 use crate::rdma::rail::Rail;
-use crate::rdma::ring::geometry::LINE_BYTES;
+use crate::rdma::ring::layout::LINE_BYTES;
 use crate::rdma::sys::{Connection, Cq, Pd, Qp, Sizes};
 
 /// Used receives that may accumulate before they are posted again.
@@ -147,7 +147,7 @@ impl QueuePair {
     }
 
     /// The time of the next check of a destruction.
-    pub(super) fn look_at(&self) -> Option<Instant> {
-        self.destruction.as_ref()?.look_at()
+    pub(super) fn next_check(&self) -> Option<Instant> {
+        self.destruction.as_ref()?.next_check()
     }
 }

@@ -42,7 +42,7 @@ impl SendQueue {
     }
 
     /// Returns whether there is room for a ready-to-receive message, in at most two sends.
-    pub(super) const fn takes_invitations(&self) -> bool {
+    pub(super) const fn takes_rtrs(&self) -> bool {
         self.under_way() < SENDS - 2
     }
 
@@ -124,13 +124,13 @@ mod tests {
     }
 
     #[test]
-    fn room_is_kept_for_what_is_more_urgent() {
+    fn room_is_kept_for_urgent_sends() {
         let mut sends = SendQueue::default();
         while sends.takes_fragments() {
             post(&mut sends, 1);
         }
         assert_eq!(sends.under_way(), SENDS - RESERVED);
-        while sends.takes_invitations() {
+        while sends.takes_rtrs() {
             post(&mut sends, 2);
         }
         assert!(sends.takes_credit());

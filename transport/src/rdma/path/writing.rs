@@ -8,7 +8,7 @@ use ringfold_types::limits::RDMA_ADAPTIVE_BYTES;
 
 use super::Path;
 use crate::rdma::registry::Loan;
-use crate::rdma::ring::geometry::{LINE_BYTES, Number};
+use crate::rdma::ring::layout::{Immediate, LINE_BYTES};
 use crate::rdma::ring::outbound::{Outbound, Ready};
 use crate::rdma::sys::Put;
 
@@ -50,38 +50,38 @@ impl Path {
     }
 
     /// Sends credit.
-    pub(in crate::rdma) fn give(&mut self, credit: Number) -> io::Result<()> {
+    pub(in crate::rdma) fn give(&mut self, credit: Immediate) -> io::Result<()> {
         self.put(None, credit, false)?;
         Ok(())
     }
 
     /// Returns whether a ready-to-receive message can be written now.
-    pub(in crate::rdma) fn takes_invitations(&self) -> bool {
-        self.is_usable() && self.sends.takes_invitations() && self.can_invite()
+    pub(in crate::rdma) fn takes_rtrs(&self) -> bool {
+        self.is_usable() && self.sends.takes_rtrs() && self.can_send_rtr()
     }
 
     /// Returns whether the path can carry ready-to-receive messages at all.
-    pub(in crate::rdma) fn can_invite(&self) -> bool {
-        self.pair.get().is_some_and(|qp| qp.can_tell(LINE_BYTES))
+    pub(in crate::rdma) fn can_send_rtr(&self) -> bool {
+        self.pair.get().is_some_and(|qp| qp.can_write_inline(LINE_BYTES))
     }
 
     /// Writes a ready-to-receive message, of one or two lines, into the peer's mailbox.
-    pub(in crate::rdma) fn invite(
+    pub(in crate::rdma) fn write_rtr(
         &mut self,
         lines: &[u8],
         to: (u64, u32),
-        number: Number,
+        number: Immediate,
     ) -> io::Result<()> {
         let next = self.sends.next(if lines.len() > LINE_BYTES { 2 } else { 1 }, false);
         let id = self.id.encode(Some(next.number));
-        self.pair.qp_mut()?.tell(id, lines, to, number.encode(), next.tells)?;
+        self.pair.qp_mut()?.write_inline(id, lines, to, number.encode(), next.tells)?;
         self.sends.post(next);
         Ok(())
     }
 
     /// Posts a write, if there is one, and the immediate that it brings. Returns the number of the
     /// send.
-    fn put(&mut self, put: Option<Put<'_>>, number: Number, tells: bool) -> io::Result<u32> {
+    fn put(&mut self, put: Option<Put<'_>>, number: Immediate, tells: bool) -> io::Result<u32> {
         let is_placed = put.is_some_and(|put| put.placed.is_some());
         let requests = if is_placed || put.is_some() && self.is_iwarp() { 2 } else { 1 };
         let next = self.sends.next(requests, tells);

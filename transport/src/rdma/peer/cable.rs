@@ -6,10 +6,10 @@ use ringfold_types::Rank;
 
 use crate::rdma::budget::Budget;
 use crate::rdma::card::RailCard;
-use crate::rdma::nameplate::Nameplate;
+use crate::rdma::diagnostics;
+use crate::rdma::path_label::PathLabel;
 use crate::rdma::registry::Registry;
 use crate::rdma::sys::Pd;
-use crate::rdma::words;
 
 /// A pair of rails, and the protection domain by which our device accesses memory. A cable without
 /// a domain cannot be used.
@@ -23,7 +23,7 @@ pub(super) struct Cable {
     /// The label of our end.
     name: String,
     /// The label of the peer's end, once the peer has told it.
-    plate: Nameplate,
+    path_label: PathLabel,
 }
 
 impl Cable {
@@ -36,7 +36,7 @@ impl Cable {
         theirs: RailCard,
         is_spare: bool,
     ) -> Self {
-        Self { rail, pd, is_spare, is_stuck: false, theirs, name, plate: Nameplate::default() }
+        Self { rail, pd, is_spare, is_stuck: false, theirs, name, path_label: PathLabel::default() }
     }
 
     pub(super) const fn rail(&self) -> usize {
@@ -62,20 +62,20 @@ impl Cable {
 
     /// The name of the peer's port, once the peer has told it.
     pub(super) fn their_port(&self) -> &str {
-        &self.plate.port
+        &self.path_label.port
     }
 
     /// The description of the peer's end, for people.
     pub(super) fn their_name(&self, peer: Rank) -> String {
-        words::peer(peer, &self.plate.host, &self.plate.port, self.theirs.gid)
+        diagnostics::peer(peer, &self.path_label.host, &self.path_label.port, self.theirs.gid)
     }
 
     /// Takes the peer's present description of its end. Returns whether it is a rail of the same
     /// kind.
-    pub(super) fn renew(&mut self, theirs: RailCard, plate: Nameplate) -> bool {
+    pub(super) fn renew(&mut self, theirs: RailCard, path_label: PathLabel) -> bool {
         let is_alike = theirs.kind == self.theirs.kind;
         if is_alike {
-            (self.theirs, self.plate) = (theirs, plate);
+            (self.theirs, self.path_label) = (theirs, path_label);
         }
         is_alike
     }

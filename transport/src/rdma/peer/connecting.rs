@@ -1,9 +1,9 @@
 //! The events of iWARP connections, for the paths of a peer.
 
 use super::Peer;
+use crate::rdma::diagnostics;
 use crate::rdma::path::Path;
 use crate::rdma::sys::{Connection, Ticket};
-use crate::rdma::words;
 
 impl Peer {
     fn living(&mut self, path: usize, life: u8) -> Option<&mut Path> {
@@ -16,9 +16,9 @@ impl Peer {
     }
 
     /// Handles the resolved route of that life of a path.
-    pub(in crate::rdma) fn found(&mut self, path: usize, life: u8) {
-        if let Some(Err(error)) = self.living(path, life).map(Path::found) {
-            self.lose(path, &words::connection(&error));
+    pub(in crate::rdma) fn route_resolved(&mut self, path: usize, life: u8) {
+        if let Some(Err(error)) = self.living(path, life).map(Path::route_resolved) {
+            self.lose(path, &diagnostics::connection(&error));
         }
     }
 
@@ -31,20 +31,20 @@ impl Peer {
     ) -> Result<(), Connection> {
         let Some(it) = self.living(path, life) else { return Err(connection) };
         if let Err(error) = it.admit(connection, ticket)? {
-            self.lose(path, &words::connection(&error));
+            self.lose(path, &diagnostics::connection(&error));
         }
         Ok(())
     }
 
     /// Handles the established connection of that life of a path.
-    pub(in crate::rdma) fn made(&mut self, path: usize, life: u8) {
-        if let Some(Err(error)) = self.living(path, life).map(Path::made) {
-            self.lose(path, &words::connection(&error));
+    pub(in crate::rdma) fn established(&mut self, path: usize, life: u8) {
+        if let Some(Err(error)) = self.living(path, life).map(Path::established) {
+            self.lose(path, &diagnostics::connection(&error));
         }
     }
 
     /// Handles the end of the connection of that life of a path.
-    pub(in crate::rdma) fn broken(&mut self, path: usize, life: u8, why: &str) {
+    pub(in crate::rdma) fn disconnected(&mut self, path: usize, life: u8, why: &str) {
         if self.living(path, life).is_some() {
             self.lose(path, why);
         }

@@ -16,13 +16,13 @@ use ringfold_types::limits::{HANDSHAKE_MS, RDMA_RETURN_MS};
 use super::Peer;
 use super::fault::Fault;
 use super::own::Own;
+use crate::rdma::diagnostics;
 use crate::rdma::message::Message;
-use crate::rdma::outages::News;
-use crate::rdma::path::{Path, Stage};
+use crate::rdma::path::{Path, Phase};
 use crate::rdma::rail::Rails;
+use crate::rdma::rail_log::RailEvent;
 use crate::rdma::ring::inbound::Inbound;
 use crate::rdma::settings::Settings;
-use crate::rdma::words;
 
 impl Peer {
     /// Handles failed work of that life of a path.
@@ -37,8 +37,8 @@ impl Peer {
             return;
         }
         let name = self.routes.cable_of(path).their_name(self.rank);
-        let silence = words::silence(settings.timeout, settings.retries);
-        self.lose(path, &words::status(status, vendor, &name, silence));
+        let silence = diagnostics::silence(settings.timeout, settings.retries);
+        self.lose(path, &diagnostics::status(status, vendor, &name, silence));
     }
 
     /// Goes on without a path, by others or by TCP. Where there is neither, the link ends.
@@ -46,19 +46,19 @@ impl Peer {
         let at = path;
         let path = self.routes.paths_mut().get_mut(at);
         let Some(path) = path.filter(|path| !path.has_ended()) else { return };
-        let is_news = path.is_usable() || path.is_first();
+        let is_new = path.is_usable() || path.is_first();
         path.end();
         // A peer that has said goodbye closes its connections.
         if self.ending.is_done() {
             return;
         }
-        self.control.say(Message::Without { path: at, returns: self.fallback.expects_return() });
+        self.control.push(Message::PathDown { path: at, returns: self.fallback.expects_return() });
         let (rank, left, cable) = (self.rank, self.routes.alive(), self.routes.cable_of(at));
         let (rail, name) = (cable.rail(), cable.name());
         let what = format!("path {at} to rank {rank} by {name} is lost, {left} left: {why}");
         let why = format!("by {name}: {why}");
-        if is_news {
-            self.news.push(News::Lost { rail, what });
+        if is_new {
+            self.events.push(RailEvent::Lost { rail, what });
         } else {
             tracing::debug!("rdma: {what}");
         }
@@ -77,7 +77,7 @@ impl Peer {
         let was_there = !self.routes.paths().is_empty();
         if may_use_tcp {
             let what = format!("no path to rank {} is left; using tcp ({why})", self.rank);
-            self.news.push(News::ByTcp { what, was_there });
+            self.events.push(RailEvent::ByTcp { what, was_there });
             self.fallback.begin();
         } else {
             let why = format!("{why}, and RINGFOLD_TRANSPORT leaves no other way");
@@ -103,13 +103,13 @@ impl Peer {
         let (rank, at, (it, cable)) = (self.rank, path, self.routes.path_mut(path));
         let (rail, name) = (cable.rail(), cable.name());
         let what = format!("path {at} to rank {rank} by {name} carries data");
-        self.news.push(News::Carries { rail, what, again: !it.is_first() });
+        self.events.push(RailEvent::Carries { rail, what, again: !it.is_first() });
         if was_by_tcp {
             let what = format!("there is a path to rank {rank} again, by {name}");
-            self.news.push(News::ByRail { what });
+            self.events.push(RailEvent::ByRail { what });
         }
-        if it.calls() {
-            self.control.say(Message::Ready { path });
+        if it.initiates() {
+            self.control.push(Message::Ready { path });
         }
     }
 
@@ -163,20 +163,20 @@ impl Peer {
     }
 
     /// Reports all arrivals by paths that are over to the peer, once nothing more can arrive.
-    pub(in crate::rdma) fn tell(&mut self, own: &Own<'_>) {
+    pub(in crate::rdma) fn report_arrivals(&mut self, own: &Own<'_>) {
         for path in 0..self.routes.paths().len() {
             if self.ending.is_over() {
                 return;
             }
-            match self.routes.paths()[path].must_tell() {
+            match self.routes.paths()[path].must_report() {
                 Ok(false) => {}
                 Ok(true) => {
-                    self.routes.paths_mut()[path].tell();
-                    self.control.say(Message::Heard { path, lanes: self.lanes.heard() });
+                    self.routes.paths_mut()[path].report();
+                    self.control.push(Message::Arrivals { path, lanes: self.lanes.arrivals() });
                     self.settle(path, own);
                 }
                 Err(error) => {
-                    let why = words::destruction(self.routes.cable_of(path).name(), &error);
+                    let why = diagnostics::destruction(self.routes.cable_of(path).name(), &error);
                     let why = format!("path {path} to rank {}: {why}", self.rank);
                     return self.end(Fault::Lost(why));
                 }
@@ -218,14 +218,14 @@ impl Peer {
             if it.deadline().is_none_or(|deadline| deadline > now) {
                 continue;
             }
-            match it.stage() {
-                Stage::Connecting if it.may_yet_come(own.rails.0[cable.rail()].connected_at) => {}
-                Stage::Connecting => {
-                    let why = words::connection(&it.why_none());
+            match it.phase() {
+                Phase::Connecting if it.may_yet_come(own.rails.0[cable.rail()].connected_at) => {}
+                Phase::Connecting => {
+                    let why = diagnostics::connection(&it.why_none());
                     self.lose(path, &format!("no connection in {HANDSHAKE_MS} ms: {why}"));
                 }
-                Stage::Proven => self.watch(path),
-                Stage::Proving => {
+                Phase::Proven => self.watch(path),
+                Phase::Proving => {
                     let why = format!("no packet came through in {} ms", it.proof().as_millis());
                     self.lose(path, &why);
                 }
@@ -242,7 +242,7 @@ impl Peer {
         match it.watch() {
             Ok(Ok(())) => {}
             Ok(Err(error)) => self.lose(path, &format!("a question was refused: {error}")),
-            Err(silence) => self.lose(path, &words::silent(&name, silence)),
+            Err(silence) => self.lose(path, &diagnostics::silent(&name, silence)),
         }
     }
 
@@ -251,7 +251,7 @@ impl Peer {
         let (it, cable) = self.routes.path_mut(path);
         it.retried();
         // A port that is down reports when it is up.
-        if cable.pd().is_none() || !own.rails.0[cable.rail()].look() {
+        if cable.pd().is_none() || !own.rails.0[cable.rail()].query_state() {
             return;
         }
         if let Err(why) = self.make(path, own) {

@@ -15,7 +15,7 @@ pub(in crate::rdma) enum Fault {
 }
 
 impl Fault {
-    pub(in crate::rdma) fn told(&self) -> LinkFault {
+    pub(in crate::rdma) fn to_link_fault(&self) -> LinkFault {
         match self {
             Self::Closed => LinkFault::Closed,
             Self::Unproven => LinkFault::Unproven,

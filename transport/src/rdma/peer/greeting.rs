@@ -11,15 +11,15 @@ use crate::rdma::pairing;
 /// The progress of the exchange, and this rank's share for its peer.
 #[derive(Debug)]
 pub(super) struct Greeting {
-    stage: Stage,
+    progress: Progress,
     /// This rank's share of devices and memory for the peer, or the reason why there is none.
     share: Result<Share, String>,
     /// The rails that the peer was told of, each with its card at that time.
-    told: Vec<(usize, RailCard)>,
+    announced: Vec<(usize, RailCard)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum Progress {
     /// Neither rank has sent anything.
     Silent,
     /// This rank has told its rails.
@@ -30,7 +30,7 @@ enum Stage {
 
 impl Default for Greeting {
     fn default() -> Self {
-        Self { stage: Stage::Silent, share: Ok(Share::default()), told: Vec::new() }
+        Self { progress: Progress::Silent, share: Ok(Share::default()), announced: Vec::new() }
     }
 }
 
@@ -38,36 +38,36 @@ impl Greeting {
     /// Takes a share for the peer, and returns the message that tells it of our rails, unless it
     /// was told before.
     pub(super) fn greet(&mut self, peer: Rank, own: &mut Own<'_>) -> Option<Message> {
-        if self.stage != Stage::Silent {
+        if self.progress != Progress::Silent {
             return None;
         }
-        self.stage = Stage::Greeted;
+        self.progress = Progress::Greeted;
         let cards = own.rails.cards();
         let pairs = pairing::most(&cards);
         self.share = own.budget.share(peer, pairs, own.settings.queue_pairs);
         let Share { rails: some, each: queue_pairs } = self.share();
-        self.told = pairing::told(cards, some);
-        let rails = self.told.iter().map(|(_, card)| *card).collect();
+        self.announced = pairing::announced(cards, some);
+        let rails = self.announced.iter().map(|(_, card)| *card).collect();
         Some(Message::Rails { rails, queue_pairs })
     }
 
     /// Takes the rails that the peer was told of, now that it has told its own. Returns nothing if
     /// it told them before.
     pub(super) fn meet(&mut self) -> Option<Vec<(usize, RailCard)>> {
-        if self.stage != Stage::Greeted {
+        if self.progress != Progress::Greeted {
             return None;
         }
-        self.stage = Stage::Met;
-        Some(std::mem::take(&mut self.told))
+        self.progress = Progress::Met;
+        Some(std::mem::take(&mut self.announced))
     }
 
     pub(super) fn has_met(&self) -> bool {
-        self.stage == Stage::Met
+        self.progress == Progress::Met
     }
 
     /// Returns whether the peer's rails are awaited.
     pub(super) fn waits(&self) -> bool {
-        self.stage == Stage::Greeted
+        self.progress == Progress::Greeted
     }
 
     /// The share for the peer.

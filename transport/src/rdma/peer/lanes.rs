@@ -6,11 +6,11 @@ use ringfold_types::limits::{LANES_MAX, RDMA_RING_BYTES};
 
 use super::fault::Fault;
 use crate::overflow::Overflow;
-use crate::rdma::message::{Grant, Heard, Load};
-use crate::rdma::ring::geometry::Number;
+use crate::rdma::message::{Arrivals, Grant, TcpFragment};
 use crate::rdma::ring::inbound::Inbound;
-use crate::rdma::ring::invitation::{MAILBOX_BYTES, Mailbox};
+use crate::rdma::ring::layout::Immediate;
 use crate::rdma::ring::outbound::Outbound;
+use crate::rdma::ring::rtr::{MAILBOX_BYTES, Mailbox};
 
 /// The lanes to and from a peer. An outgoing lane is *open* once the peer has made a ring for it.
 #[derive(Debug)]
@@ -170,21 +170,21 @@ impl Lanes {
     }
 
     /// Handles an immediate, which arrived by a path or by TCP.
-    pub(super) fn take(&mut self, number: Number) -> Result<(), Fault> {
+    pub(super) fn take(&mut self, number: Immediate) -> Result<(), Fault> {
         match number {
-            Number::Fragment { lane, sequence, lines } => {
+            Immediate::Fragment { lane, sequence, lines } => {
                 Ok(self.inbound_mut(lane).ok_or(NO_RING)?.arrive(sequence, lines)?)
             }
-            Number::Credit { lane, total } => {
+            Immediate::Credit { lane, total } => {
                 Ok(self.outbound_mut(lane).ok_or(NO_RING_FOR_CREDIT)?.credit(total)?)
             }
-            Number::Invitation { lane, place, total } => {
-                let invitation = self.mailbox.as_ref().map(|mailbox| mailbox.read(lane, place));
-                let both = self.outbound_mut(lane).zip(invitation);
-                let (outbound, invitation) =
-                    both.ok_or("an invitation for a lane that has no ring")?;
+            Immediate::Rtr { lane, slot, total } => {
+                let rtr = self.mailbox.as_ref().map(|mailbox| mailbox.read(lane, slot));
+                let both = self.outbound_mut(lane).zip(rtr);
+                let (outbound, rtr) =
+                    both.ok_or("a ready-to-receive message for a lane that has no ring")?;
                 outbound.credit(total)?;
-                Ok(outbound.invite(invitation, place)?)
+                Ok(outbound.take_rtr(rtr, slot)?)
             }
         }
     }
@@ -195,29 +195,38 @@ impl Lanes {
     }
 
     /// Stores bytes of a fragment that came by TCP at their place in the ring.
-    pub(super) fn store(&mut self, load: Load, from: usize, bytes: &[u8]) -> Result<(), Fault> {
-        self.inbound_mut(load.lane).ok_or(NO_RING)?.load(load.at + from, bytes);
+    pub(super) fn store(
+        &mut self,
+        fragment: TcpFragment,
+        from: usize,
+        bytes: &[u8],
+    ) -> Result<(), Fault> {
+        self.inbound_mut(fragment.lane).ok_or(NO_RING)?.store(fragment.at + from, bytes);
         Ok(())
     }
 
     /// The bytes of an open lane's image for a fragment that goes by TCP, without the first `from`.
-    pub(super) fn image(&self, load: Load, from: usize) -> &[u8] {
-        self.outbound(load.lane)
-            .map_or(&[], |outbound| &outbound.image(load.at, load.bytes)[from..])
+    pub(super) fn image(&self, fragment: TcpFragment, from: usize) -> &[u8] {
+        self.outbound(fragment.lane)
+            .map_or(&[], |outbound| &outbound.image(fragment.at, fragment.bytes)[from..])
     }
 
     /// Handles the peer's report of all arrivals by a path that has ended.
-    pub(super) fn lose(&mut self, path: usize, heard: [Heard; LANES_MAX]) -> Result<(), Fault> {
-        for (lane, heard) in heard.into_iter().enumerate() {
+    pub(super) fn lose(
+        &mut self,
+        path: usize,
+        arrivals: [Arrivals; LANES_MAX],
+    ) -> Result<(), Fault> {
+        for (lane, arrivals) in arrivals.into_iter().enumerate() {
             if let Some(outbound) = self.outbound_mut(lane) {
-                outbound.lose(path, heard)?;
+                outbound.lose(path, arrivals)?;
             }
         }
         Ok(())
     }
 
     /// The arrivals on each lane.
-    pub(super) fn heard(&self) -> [Heard; LANES_MAX] {
+    pub(super) fn arrivals(&self) -> [Arrivals; LANES_MAX] {
         std::array::from_fn(|lane| self.inbound(lane).map(Inbound::state).unwrap_or_default())
     }
 

@@ -38,8 +38,8 @@ use self::greeting::Greeting;
 use self::lanes::Lanes;
 use self::routes::Routes;
 use super::message::Message;
-use super::outages::News;
 use super::path::Path;
+use super::rail_log::RailEvent;
 use super::ring::outbound::Outbound;
 
 pub(super) use self::fault::Fault;
@@ -56,7 +56,7 @@ pub(super) struct Peer {
     fallback: Fallback,
     ending: Ending,
     /// The events that are not yet in the log.
-    news: Vec<News>,
+    events: Vec<RailEvent>,
 }
 
 /// The cost of a peer's links.
@@ -88,7 +88,7 @@ impl Peer {
             control: ControlQueue::default(),
             fallback: Fallback::new(may_use_tcp),
             ending: Ending::default(),
-            news: Vec::new(),
+            events: Vec::new(),
         }
     }
 
@@ -115,7 +115,7 @@ impl Peer {
             let paths = self.routes.paths_mut().iter_mut();
             paths.filter(|path| !path.has_ended()).for_each(Path::end);
             self.lanes.drop_held();
-            self.control.drop_loads();
+            self.control.drop_fragments();
         }
         self.ending.fail(fault);
     }
@@ -139,7 +139,7 @@ impl Peer {
     /// Says goodbye with the number of fragments, after all sends have arrived.
     pub(super) fn part(&mut self) {
         if self.greeting.has_met() && !self.ending.is_over() {
-            self.control.say(Message::Bye { fragments: self.lanes.fragments() });
+            self.control.push(Message::Bye { fragments: self.lanes.fragments() });
         }
     }
 
@@ -149,8 +149,8 @@ impl Peer {
     }
 
     /// The events since the last call, for the log.
-    pub(super) fn take_news(&mut self) -> impl Iterator<Item = News> {
-        self.news.drain(..)
+    pub(super) fn take_events(&mut self) -> impl Iterator<Item = RailEvent> {
+        self.events.drain(..)
     }
 
     /// Returns whether messages wait for the connection.
@@ -159,14 +159,14 @@ impl Peer {
     }
 
     /// Returns the next message for the peer, which may be a fragment that goes by TCP.
-    pub(super) fn next_to_say(&mut self) -> Option<Message> {
+    pub(super) fn next_message(&mut self) -> Option<Message> {
         self.control.next()
     }
 
     /// Queues a message.
     #[cfg(test)]
-    pub(super) fn say(&mut self, message: Message) {
-        self.control.say(message);
+    pub(super) fn push(&mut self, message: Message) {
+        self.control.push(message);
     }
 
     pub(super) fn costs(&self) -> Costs {

@@ -10,11 +10,11 @@ use super::Peer;
 use super::fault::Fault;
 use super::own::Own;
 use crate::contract::{Fragment, Received};
-use crate::rdma::message::{Grant, Load, Message};
+use crate::rdma::message::{Grant, Message, TcpFragment};
 use crate::rdma::path::Arrived;
-use crate::rdma::ring::geometry::{Number, lap};
 use crate::rdma::ring::inbound::Inbound;
-use crate::rdma::ring::invitation::{bytes_for, place_at};
+use crate::rdma::ring::layout::{Immediate, lap};
+use crate::rdma::ring::rtr::{bytes_for, slot_at};
 use crate::sys::copy;
 
 impl Peer {
@@ -61,7 +61,7 @@ impl Peer {
             }
             None => match self.readable(lane)? {
                 None => {
-                    self.invite(lane, tag, dst, own);
+                    self.send_rtr(lane, tag, dst, own);
                     return Ok(None);
                 }
                 Some(front) if front.tag != tag => (front.tag, 0),
@@ -78,14 +78,14 @@ impl Peer {
 
     /// Sends a ready-to-receive message for `dst`, if it is long and in pages, and the peer asks
     /// for one.
-    fn invite(&mut self, lane: usize, tag: u32, dst: &mut [u8], own: &mut Own<'_>) {
-        let may_invite = self.lanes.inbound(lane).is_some_and(Inbound::may_invite);
-        if dst.len() < RDMA_LEND_BYTES || self.ending.is_over() || !may_invite {
+    fn send_rtr(&mut self, lane: usize, tag: u32, dst: &mut [u8], own: &mut Own<'_>) {
+        let may_send_rtr = self.lanes.inbound(lane).is_some_and(Inbound::may_send_rtr);
+        if dst.len() < RDMA_LEND_BYTES || self.ending.is_over() || !may_send_rtr {
             return;
         }
         let Some(place) = own.registry.find(dst) else { return };
-        let Some(path) = self.routes.voice() else { return };
-        if !self.routes.paths()[path].takes_invitations() {
+        let Some(path) = self.routes.control_path() else { return };
+        if !self.routes.paths()[path].takes_rtrs() {
             return;
         }
         let cable = self.routes.paths()[path].cable();
@@ -105,20 +105,20 @@ impl Peer {
         if to.keys.iter().all(|key| *key == 0) {
             return;
         }
-        let Some((invitation, place)) = inbound.invite(tag, dst.len(), to, path) else { return };
-        let at = theirs.address.wrapping_add(place_at(lane, place) as u64);
-        let number = Number::Invitation { lane, place, total: lap(inbound.total()) };
-        inbound.said();
-        let lines = &invitation.encode()[..bytes_for(self.routes.cables().len())];
+        let Some((rtr, slot)) = inbound.make_rtr(tag, dst.len(), to, path) else { return };
+        let at = theirs.address.wrapping_add(slot_at(lane, slot) as u64);
+        let number = Immediate::Rtr { lane, slot, total: lap(inbound.total()) };
+        inbound.gave_credit();
+        let lines = &rtr.encode()[..bytes_for(self.routes.cables().len())];
         let (it, _) = self.routes.path_mut(path);
-        if let Err(error) = it.invite(lines, (at, theirs.keys[cable]), number) {
-            self.lose(path, &format!("an invitation was refused: {error}"));
+        if let Err(error) = it.write_rtr(lines, (at, theirs.keys[cable]), number) {
+            self.lose(path, &format!("a ready-to-receive message was refused: {error}"));
         }
     }
 
     /// Returns whether the peer may be writing to callers' pages.
-    pub(in crate::rdma) fn is_inviting(&self) -> bool {
-        self.lanes.inbounds().any(Inbound::is_inviting)
+    pub(in crate::rdma) fn has_open_rtr(&self) -> bool {
+        self.lanes.inbounds().any(Inbound::has_open_rtr)
     }
 
     /// Gives back bytes of the first fragment.
@@ -136,11 +136,11 @@ impl Peer {
     /// Stores bytes of a fragment that came by TCP at their place in the ring.
     pub(in crate::rdma) fn store(
         &mut self,
-        load: Load,
+        fragment: TcpFragment,
         from: usize,
         bytes: &[u8],
     ) -> Result<(), Fault> {
-        self.lanes.store(load, from, bytes)
+        self.lanes.store(fragment, from, bytes)
     }
 
     /// Returns whether credit is due that could not be given.
@@ -152,22 +152,22 @@ impl Peer {
     pub(super) fn pay(&mut self, lane: usize) -> bool {
         let inbound = self.lanes.inbound(lane).filter(|inbound| inbound.owes());
         let Some(total) = inbound.map(Inbound::total) else { return false };
-        match self.routes.voice() {
+        match self.routes.control_path() {
             Some(at) => {
                 let (path, _) = self.routes.path_mut(at);
                 if !path.takes_credit() {
                     return false;
                 }
-                if let Err(error) = path.give(Number::Credit { lane, total: lap(total) }) {
+                if let Err(error) = path.give(Immediate::Credit { lane, total: lap(total) }) {
                     self.lose(at, &format!("a credit was refused: {error}"));
                     return false;
                 }
             }
-            None if self.fallback.is_used() => self.control.say(Message::Credit { lane, total }),
+            None if self.fallback.is_used() => self.control.push(Message::Credit { lane, total }),
             None => return false,
         }
         if let Some(inbound) = self.lanes.inbound_mut(lane) {
-            inbound.said();
+            inbound.gave_credit();
         }
         true
     }
@@ -186,7 +186,7 @@ impl Peer {
         if let Err(error) = it.arrived() {
             self.lose(path, &format!("a receive was refused: {error}"));
         }
-        self.lanes.take(Number::decode(number))
+        self.lanes.take(Immediate::decode(number))
     }
 
     /// Notes that work of that life of a path was flushed. Returns whether the path's end is new.

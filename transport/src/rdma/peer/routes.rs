@@ -9,7 +9,7 @@ use super::own::Own;
 use crate::rdma::path::Path;
 use crate::rdma::rail::Rails;
 use crate::rdma::registry::{Loan, Place};
-use crate::rdma::ring::geometry::Most;
+use crate::rdma::ring::layout::Most;
 
 /// The number of the way by TCP, in place of a path's.
 pub(super) const BY_TCP: usize = PATHS_MAX;
@@ -23,7 +23,7 @@ pub(super) struct Routes {
     paths: Vec<Path>,
     /// The path whose turn it is.
     turn: usize,
-    voice: Option<usize>,
+    control_path: Option<usize>,
 }
 
 impl Routes {
@@ -154,13 +154,14 @@ impl Routes {
 
     /// The control path: the same while it lives. Paths that can carry ready-to-receive messages
     /// come first, and then those of cables that are not spare.
-    pub(super) fn voice(&mut self) -> Option<usize> {
+    pub(super) fn control_path(&mut self) -> Option<usize> {
         let lives = |at: &usize| self.paths[*at].is_usable();
-        if self.voice.filter(lives).is_none() {
-            let rank = |at: &usize| (!self.paths[*at].can_invite(), self.cable_of(*at).is_spare());
-            self.voice = (0..self.paths.len()).filter(lives).min_by_key(rank);
+        if self.control_path.filter(lives).is_none() {
+            let rank =
+                |at: &usize| (!self.paths[*at].can_send_rtr(), self.cable_of(*at).is_spare());
+            self.control_path = (0..self.paths.len()).filter(lives).min_by_key(rank);
         }
-        self.voice
+        self.control_path
     }
 
     /// The time when some path needs attention though nothing happens.
@@ -212,13 +213,13 @@ mod tests {
     #[test]
     fn the_voice_stays_while_it_lives() {
         let mut routes = routes(&[true, false, false]);
-        assert_eq!(routes.voice(), Some(1), "no spare one");
+        assert_eq!(routes.control_path(), Some(1), "no spare one");
         routes.paths_mut()[0].end();
-        assert_eq!(routes.voice(), Some(1));
+        assert_eq!(routes.control_path(), Some(1));
         routes.paths_mut()[1].end();
-        assert_eq!(routes.voice(), Some(2));
+        assert_eq!(routes.control_path(), Some(2));
         routes.paths_mut()[2].end();
-        assert_eq!(routes.voice(), None);
+        assert_eq!(routes.control_path(), None);
     }
 
     #[test]

@@ -6,11 +6,11 @@ use super::Peer;
 use super::fault::Fault;
 use super::own::Own;
 use super::routes::BY_TCP;
-use crate::rdma::message::Load;
+use crate::rdma::message::TcpFragment;
 use crate::rdma::path::Path;
 use crate::rdma::registry::{Loan, Place};
-use crate::rdma::ring::geometry::Most;
 use crate::rdma::ring::inbound::Inbound;
+use crate::rdma::ring::layout::Most;
 use crate::rdma::ring::outbound::{By, Outbound, Ready};
 
 impl Peer {
@@ -24,14 +24,14 @@ impl Peer {
         is_patient: bool,
         own: &mut Own<'_>,
     ) -> Result<usize, Fault> {
-        let (mut accepted, untold) = self.accept(lane, bytes);
+        let (mut accepted, unaccepted) = self.accept(lane, bytes);
         if let Some(fault) = self.ending.fault() {
             return if accepted > 0 { Ok(accepted) } else { Err(fault.clone()) };
         }
         self.repeat(lane);
         self.flush_lane(lane);
         let place = if bytes.len() >= RDMA_LEND_BYTES { own.registry.find(bytes) } else { None };
-        let mut written = accepted + untold;
+        let mut written = accepted + unaccepted;
         if written == 0 && place.is_some() && self.waits_for_answer(lane, tag, is_patient) {
             return Ok(0);
         }
@@ -75,10 +75,10 @@ impl Peer {
     fn accept(&mut self, lane: usize, bytes: &[u8]) -> (usize, usize) {
         let Some(outbound) = self.lanes.outbound_mut(lane) else { return (0, 0) };
         let accepted = outbound.accept();
-        if let Some(untold) = bytes.get(accepted..) {
-            outbound.take_back(untold);
+        if let Some(unaccepted) = bytes.get(accepted..) {
+            outbound.take_back(unaccepted);
         }
-        (accepted, outbound.untold_bytes())
+        (accepted, outbound.unaccepted_bytes())
     }
 
     /// Writes one fragment. Returns how many bytes went into it. They are lent if they lie in
@@ -116,7 +116,7 @@ impl Peer {
     /// Writes a fragment in the image. A path that refuses is lost together with the fragment.
     fn write_by(&mut self, way: usize, lane: usize, ready: Ready, loan: Option<(Loan<'_>, bool)>) {
         if way == BY_TCP {
-            return self.control.load(lane, ready);
+            return self.control.push_fragment(lane, ready);
         }
         self.routes.took_turn(way);
         let Some(outbound) = self.lanes.outbound_mut(lane) else { return };
@@ -185,8 +185,8 @@ impl Peer {
     }
 
     /// The bytes of an open lane's image for a fragment that goes by TCP, without the first `from`.
-    pub(in crate::rdma) fn image(&self, load: Load, from: usize) -> &[u8] {
-        self.lanes.image(load, from)
+    pub(in crate::rdma) fn image(&self, fragment: TcpFragment, from: usize) -> &[u8] {
+        self.lanes.image(fragment, from)
     }
 
     /// Writes the held bytes of a lane, as far as there is room. Returns whether there were any.
@@ -223,17 +223,17 @@ impl Peer {
     /// Takes back all memory that is lent or open to the peer, because nobody will send or receive
     /// the rest. Its paths end, and the devices lose the right to access it.
     pub(in crate::rdma) fn withdraw(&mut self, own: &mut Own<'_>) {
-        let is_inviting = self.is_inviting();
-        let is_lending = self.lanes.outbounds().any(|outbound| outbound.untold_bytes() > 0);
-        if !is_inviting && !is_lending {
+        let has_open_rtr = self.has_open_rtr();
+        let is_lending = self.lanes.outbounds().any(|outbound| outbound.unaccepted_bytes() > 0);
+        if !has_open_rtr && !is_lending {
             return;
         }
         // After the peer's goodbye it is not known any more which path borrowed the memory.
         let has_left = self.ending.has_goodbye();
-        let is_any = is_inviting || has_left;
-        let invited = if is_any { 0..self.routes.paths().len() } else { 0..0 };
+        let is_any = has_open_rtr || has_left;
+        let opened = if is_any { 0..self.routes.paths().len() } else { 0..0 };
         let borrowers = self.lanes.outbounds().flat_map(Outbound::borrowers);
-        let borrowers: Vec<_> = borrowers.chain(invited).collect();
+        let borrowers: Vec<_> = borrowers.chain(opened).collect();
         for path in borrowers {
             let (it, _) = self.routes.path_mut(path);
             if !it.has_ended() {

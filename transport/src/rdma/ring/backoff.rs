@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_in_vain_asks_ever_more_rarely() {
+    fn a_sender_that_waits_in_vain_asks_ever_more_rarely() {
         let mut backoff = Backoff::default();
         assert!(!backoff.is_asking(), "nothing was ever lent");
         backoff.begin(true, true);

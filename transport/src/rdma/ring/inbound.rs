@@ -7,13 +7,13 @@ use std::collections::VecDeque;
 
 use ringfold_types::limits::RDMA_CELLS;
 
-use super::geometry::{
-    AWAITS, CREDIT_FRAGMENTS, CREDIT_LINES, FLAGS_AT, HEADER_BYTES, LINE_BYTES, PLACED, RING_LINES,
-    SEEN_AT, lines, payload_at,
+use super::layout::{
+    CREDIT_FRAGMENTS, CREDIT_LINES, FLAGS_AT, HEADER_BYTES, LINE_BYTES, PLACED, RING_LINES,
+    SEEN_AT, WANTS_RTR, lines, payload_at,
 };
-use super::invitation::{Invitation, PLACES, Seen, place_of};
+use super::rtr::{Rtr, SLOTS, Seen, slot_of};
 use crate::contract::Fragment;
-use crate::rdma::message::{Grant, Heard};
+use crate::rdma::message::{Arrivals, Grant};
 use crate::rdma::sys::{Inbox, Mr};
 
 const _: () = assert!(RDMA_CELLS <= 64, "a bit for each");
@@ -38,14 +38,14 @@ pub(in crate::rdma) struct Inbound {
     /// All bytes that have arrived in order.
     lined_up: u64,
     /// The last ready-to-receive message, which tells the peer where to write.
-    invited: Option<Invited>,
+    open_rtr: Option<OpenRtr>,
     /// The peer asks for another ready-to-receive message.
-    is_awaited: bool,
+    wants_rtr: bool,
     /// The number of the last ready-to-receive message.
-    invitations: u32,
+    last_rtr: u32,
     /// The ready-to-receive messages that the peer may not have seen yet, by slot. Those that went
     /// by a lost path may never be seen.
-    unseen: [Option<Unseen>; PLACES],
+    unseen: [Option<Unseen>; SLOTS],
     /// Consumed bytes of the first fragment.
     consumed: usize,
     /// Lines of fragments that the peer has no credit for.
@@ -53,9 +53,9 @@ pub(in crate::rdma) struct Inbound {
     /// Fragments that the peer has no credit for.
     fragments: u32,
     /// Consumed lines that the peer has no credit for.
-    unsaid_lines: u32,
+    uncredited_lines: u32,
     /// Consumed fragments that the peer has no credit for.
-    unsaid_fragments: u32,
+    uncredited_fragments: u32,
     /// All lines that the peer was ever given credit for.
     given: u64,
     /// The peer was given credit before.
@@ -79,7 +79,7 @@ struct Content {
     tag: u32,
     place: Place,
     bytes: usize,
-    asks: bool,
+    wants_rtr: bool,
 }
 
 /// The location of a payload.
@@ -88,12 +88,12 @@ enum Place {
     /// In the ring, from this byte on.
     Ring(usize),
     /// At this address, which a ready-to-receive message told.
-    Invited(usize),
+    Direct(usize),
 }
 
 /// The memory that a ready-to-receive message opened to the peer.
 #[derive(Clone, Copy, Debug)]
-struct Invited {
+struct OpenRtr {
     tag: u32,
     /// The first byte of the stream.
     from: u64,
@@ -107,7 +107,7 @@ struct Invited {
 const ELSEWHERE: &str = "bytes have arrived elsewhere than they are received";
 
 /// The error of a peer that claims to have written memory without a ready-to-receive message.
-const UNINVITED: &str = "a fragment where nothing was invited";
+const NO_RTR: &str = "a fragment written directly without a ready-to-receive message";
 
 /// A ready-to-receive message that the peer may not have seen yet.
 #[derive(Clone, Copy, Debug)]
@@ -127,15 +127,15 @@ impl Inbound {
             line: 0,
             arrived: VecDeque::with_capacity(RDMA_CELLS),
             lined_up: 0,
-            invited: None,
-            is_awaited: false,
-            invitations: 0,
-            unseen: [None; PLACES],
+            open_rtr: None,
+            wants_rtr: false,
+            last_rtr: 0,
+            unseen: [None; SLOTS],
             consumed: 0,
             busy: 0,
             fragments: 0,
-            unsaid_lines: 0,
-            unsaid_fragments: 0,
+            uncredited_lines: 0,
+            uncredited_fragments: 0,
             given: 0,
             has_given: false,
             must_repeat: false,
@@ -176,7 +176,7 @@ impl Inbound {
     }
 
     /// Stores bytes that came by TCP at their place in the ring.
-    pub(in crate::rdma) fn load(&mut self, at: usize, bytes: &[u8]) {
+    pub(in crate::rdma) fn store(&mut self, at: usize, bytes: &[u8]) {
         self.ring.store(at, bytes);
     }
 
@@ -199,8 +199,8 @@ impl Inbound {
             return Err("a fragment without credit for it");
         }
         let content = self.read(begin as usize * LINE_BYTES, count)?;
-        let Content { tag, place, bytes, asks } = content;
-        self.is_awaited = asks;
+        let Content { tag, place, bytes, wants_rtr } = content;
+        self.wants_rtr = wants_rtr;
         self.line = (begin + count) % RING_LINES;
         self.lined_up += bytes as u64;
         self.arrived.push_back(Arrived { tag, place, bytes, lines: skipped + count });
@@ -219,22 +219,22 @@ impl Inbound {
             return Err("a fragment of another length than its lines");
         }
         let flags = word(FLAGS_AT);
-        if flags & !(PLACED | AWAITS) != 0 {
+        if flags & !(PLACED | WANTS_RTR) != 0 {
             return Err("a fragment that says what nobody knows");
         }
         let place = if flags & PLACED == 0 {
             Place::Ring(at + payload_at(bytes))
         } else {
-            Place::Invited(self.invited_at(tag, bytes as u64)?)
+            Place::Direct(self.direct_at(tag, bytes as u64)?)
         };
         self.saw(Seen::decode(word(SEEN_AT)));
-        Ok(Content { tag, place, bytes, asks: flags & AWAITS != 0 })
+        Ok(Content { tag, place, bytes, wants_rtr: flags & WANTS_RTR != 0 })
     }
 
     /// Returns the address at which the next bytes of the stream were expected.
-    fn invited_at(&self, tag: u32, bytes: u64) -> Result<usize, &'static str> {
-        let it = self.invited.filter(|it| it.tag == tag && self.lined_up + bytes <= it.end);
-        let it = it.ok_or(UNINVITED)?;
+    fn direct_at(&self, tag: u32, bytes: u64) -> Result<usize, &'static str> {
+        let it = self.open_rtr.filter(|it| it.tag == tag && self.lined_up + bytes <= it.end);
+        let it = it.ok_or(NO_RTR)?;
         let skipped = usize::try_from(self.lined_up - it.from).unwrap_or(usize::MAX);
         Ok(it.address.wrapping_add(skipped))
     }
@@ -247,47 +247,47 @@ impl Inbound {
     }
 
     /// Returns whether bytes are still expected directly in the caller's memory.
-    pub(in crate::rdma) fn is_inviting(&self) -> bool {
+    pub(in crate::rdma) fn has_open_rtr(&self) -> bool {
         let waiting = self.arrived.iter().map(|it| it.bytes as u64).sum::<u64>();
         let received = self.lined_up + self.consumed as u64 - waiting;
-        self.invited.is_some_and(|it| received < it.end)
+        self.open_rtr.is_some_and(|it| received < it.end)
     }
 
     /// Forgets the ready-to-receive message. The peer can no longer write to that memory.
     pub(in crate::rdma) const fn give_up(&mut self) {
-        self.invited = None;
+        self.open_rtr = None;
     }
 
     /// Returns whether to send a ready-to-receive message for the next bytes: the peer asks for it,
     /// and the mailbox has room.
-    pub(in crate::rdma) fn may_invite(&self) -> bool {
-        let is_awaited = self.is_awaited && !self.is_inviting();
-        is_awaited && self.arrived.is_empty() && self.next_place().is_some()
+    pub(in crate::rdma) fn may_send_rtr(&self) -> bool {
+        let wants_rtr = self.wants_rtr && !self.has_open_rtr();
+        wants_rtr && self.arrived.is_empty() && self.next_slot().is_some()
     }
 
     /// The slot of the mailbox for the next ready-to-receive message, if it is free.
-    fn next_place(&self) -> Option<usize> {
-        let place = place_of(self.invitations.wrapping_add(1));
+    fn next_slot(&self) -> Option<usize> {
+        let place = slot_of(self.last_rtr.wrapping_add(1));
         self.unseen[place].is_none().then_some(place)
     }
 
     /// Makes a ready-to-receive message that lets the peer write the next `bytes` bytes to `to`,
     /// and sends it by `path`. Returns the message and its slot in the mailbox, if a slot is free.
-    pub(in crate::rdma) fn invite(
+    pub(in crate::rdma) fn make_rtr(
         &mut self,
         tag: u32,
         bytes: usize,
         to: Grant,
         path: usize,
-    ) -> Option<(Invitation, usize)> {
-        let (place, from) = (self.next_place()?, self.lined_up);
+    ) -> Option<(Rtr, usize)> {
+        let (place, from) = (self.next_slot()?, self.lined_up);
         let address = usize::try_from(to.address).ok()?;
-        self.invitations = self.invitations.wrapping_add(1);
-        let number = self.invitations;
+        self.last_rtr = self.last_rtr.wrapping_add(1);
+        let number = self.last_rtr;
         self.unseen[place] = Some(Unseen { number, path });
-        self.invited = Some(Invited { tag, from, end: from + bytes as u64, address });
-        self.is_awaited = false;
-        Some((Invitation { number, tag, from, bytes: bytes as u64, to }, place))
+        self.open_rtr = Some(OpenRtr { tag, from, end: from + bytes as u64, address });
+        self.wants_rtr = false;
+        Some((Rtr { number, tag, from, bytes: bytes as u64, to }, place))
     }
 
     /// Frees the slots of messages that went by `path`. They were seen or are lost, and will not be
@@ -316,7 +316,7 @@ impl Inbound {
         dst: &[u8],
     ) -> Result<Option<(u32, usize)>, &'static str> {
         let Some(front) = self.arrived.front() else { return Ok(None) };
-        let Place::Invited(at) = front.place else { return Ok(None) };
+        let Place::Direct(at) = front.place else { return Ok(None) };
         if front.tag != tag {
             return Ok(Some((front.tag, 0)));
         }
@@ -337,8 +337,8 @@ impl Inbound {
         if self.consumed == front.bytes {
             self.arrived.pop_front();
             self.consumed = 0;
-            self.unsaid_lines += front.lines;
-            self.unsaid_fragments += 1;
+            self.uncredited_lines += front.lines;
+            self.uncredited_fragments += 1;
         }
         self.owes()
     }
@@ -346,22 +346,22 @@ impl Inbound {
     /// Returns whether credit is due.
     pub(in crate::rdma) const fn owes(&self) -> bool {
         self.must_repeat
-            || self.unsaid_lines >= CREDIT_LINES
-            || self.unsaid_fragments >= CREDIT_FRAGMENTS
+            || self.uncredited_lines >= CREDIT_LINES
+            || self.uncredited_fragments >= CREDIT_FRAGMENTS
     }
 
     /// All lines to give credit for.
     pub(in crate::rdma) const fn total(&self) -> u64 {
-        self.given + self.unsaid_lines as u64
+        self.given + self.uncredited_lines as u64
     }
 
     /// Notes that credit for all consumed lines is being sent.
-    pub(in crate::rdma) const fn said(&mut self) {
+    pub(in crate::rdma) const fn gave_credit(&mut self) {
         self.given = self.total();
         self.has_given = true;
-        self.busy -= self.unsaid_lines;
-        self.fragments -= self.unsaid_fragments;
-        (self.unsaid_lines, self.unsaid_fragments) = (0, 0);
+        self.busy -= self.uncredited_lines;
+        self.fragments -= self.uncredited_fragments;
+        (self.uncredited_lines, self.uncredited_fragments) = (0, 0);
         self.must_repeat = false;
     }
 
@@ -371,8 +371,8 @@ impl Inbound {
     }
 
     /// The arrivals: all fragments before `next` in order, and later ones as bits counted from it.
-    pub(in crate::rdma) fn state(&self) -> Heard {
+    pub(in crate::rdma) fn state(&self) -> Arrivals {
         let ahead = (0..RDMA_CELLS).filter(|ahead| self.early[self.early_at(*ahead)].is_some());
-        Heard { next: self.sequence, early: ahead.fold(0, |bits, ahead| bits | 1 << ahead) }
+        Arrivals { next: self.sequence, early: ahead.fold(0, |bits, ahead| bits | 1 << ahead) }
     }
 }

@@ -6,10 +6,10 @@
 //! * `rtr_state`: the sender's view of them; `backoff`: the pauses where asking is of no use.
 
 mod backoff;
-pub(super) mod geometry;
 pub(super) mod inbound;
-pub(super) mod invitation;
+pub(super) mod layout;
 pub(super) mod outbound;
-mod rtr;
+pub(super) mod rtr;
+mod rtr_state;
 #[cfg(test)]
 mod tests;

@@ -16,13 +16,13 @@ use std::collections::VecDeque;
 
 use ringfold_types::limits::{LINK_BYTES_MIN, RDMA_CELLS, RDMA_LEND_BYTES, RDMA_RING_BYTES};
 
-use super::geometry::{
-    AWAITS, CREDIT_FRAGMENTS, CREDIT_LINES, FLAGS_AT, HEADER_BYTES, LAPS_LINES, LINE_BYTES, Most,
-    Number, PLACED, RING_LINES, SEEN_AT, SPLINTER_LINES, capacity, lines, payload_at,
+use super::layout::{
+    CREDIT_FRAGMENTS, CREDIT_LINES, FLAGS_AT, HEADER_BYTES, Immediate, LAPS_LINES, LINE_BYTES,
+    Most, PLACED, RING_LINES, SEEN_AT, SPLINTER_LINES, WANTS_RTR, capacity, lines, payload_at,
 };
-use super::invitation::Invitation;
 use super::rtr::Rtr;
-use crate::rdma::message::{Grant, Heard};
+use super::rtr_state::RtrState;
+use crate::rdma::message::{Arrivals, Grant};
 use crate::rdma::sys::{Mr, Outbox};
 
 /// The sending half of a link.
@@ -38,7 +38,7 @@ pub(in crate::rdma) struct Outbound {
     /// The bytes of all fragments.
     sent: u64,
     /// The ready-to-receive messages that the sender has seen.
-    rtr: Rtr,
+    rtr: RtrState,
     /// The line at which the next fragment begins, unless it does not fit.
     line: u32,
     /// The fragments without credit, oldest first.
@@ -51,9 +51,9 @@ pub(in crate::rdma) struct Outbound {
     lost: usize,
     /// The first fragment that was not reported as accepted, because it is lent or comes after a
     /// lent one.
-    untold: u64,
+    unaccepted: u64,
     /// The bytes from that fragment on.
-    untold_bytes: usize,
+    unaccepted_bytes: usize,
 }
 
 /// A fragment in the ring.
@@ -87,7 +87,7 @@ pub(in crate::rdma) struct Ready {
     pub(in crate::rdma) at: usize,
     /// Bytes of the fragment with its header.
     pub(in crate::rdma) bytes: usize,
-    pub(in crate::rdma) number: Number,
+    pub(in crate::rdma) number: Immediate,
     /// The address of the payload in the receiver's memory, and its key. Without it the payload
     /// follows the header.
     pub(in crate::rdma) placed: Option<(u64, u32)>,
@@ -123,28 +123,24 @@ impl Outbound {
             rights,
             sequence: 0,
             sent: 0,
-            rtr: Rtr::default(),
+            rtr: RtrState::default(),
             line: 0,
             in_flight: VecDeque::with_capacity(RDMA_CELLS),
             busy: 0,
             credited: 0,
             lost: 0,
-            untold: 0,
-            untold_bytes: 0,
+            unaccepted: 0,
+            unaccepted_bytes: 0,
         }
     }
 
     /// Takes a ready-to-receive message from that slot of the mailbox. The highest number counts,
     /// because messages may come in any order.
-    pub(in crate::rdma) fn invite(
-        &mut self,
-        it: Invitation,
-        place: usize,
-    ) -> Result<(), &'static str> {
+    pub(in crate::rdma) fn take_rtr(&mut self, it: Rtr, slot: usize) -> Result<(), &'static str> {
         if it.from > self.sent {
-            return Err("an invitation for what comes after bytes that were never sent");
+            return Err("a ready-to-receive message for bytes after those that were sent");
         }
-        self.rtr.invite(it, place);
+        self.rtr.take_rtr(it, slot);
         Ok(())
     }
 
@@ -154,13 +150,13 @@ impl Outbound {
     pub(in crate::rdma) fn is_kept_back(&self, tag: u32, cable: Option<usize>) -> bool {
         let is_lent = |it: &Piece| matches!(it.payload, Payload::Lent(_));
         self.rtr.is_missing(tag, self.sent, cable)
-            && self.untold().any(|it| is_lent(it) && it.ready.placed.is_none())
+            && self.unaccepted().any(|it| is_lent(it) && it.ready.placed.is_none())
     }
 
     /// Returns whether no byte of a message is under way, and the peer was asked where it wants the
     /// next one.
     pub(in crate::rdma) const fn is_asking(&self) -> bool {
-        self.untold_bytes == 0 && self.rtr.is_asking()
+        self.unaccepted_bytes == 0 && self.rtr.is_asking()
     }
 
     /// Returns whether to wait for the answer before such a message begins. The answer is under way
@@ -191,18 +187,18 @@ impl Outbound {
         by: By,
         is_lent: bool,
     ) -> Option<(usize, Ready)> {
-        let wanted = |invited: u64| {
-            let invited = usize::try_from(invited).unwrap_or(usize::MAX);
+        let wanted = |direct: u64| {
+            let direct = usize::try_from(direct).unwrap_or(usize::MAX);
             // The rest must begin at an element.
-            if bytes.len() <= invited.min(by.most.invited) {
+            if bytes.len() <= direct.min(by.most.direct) {
                 bytes.len()
             } else {
-                whole(invited.min(by.most.invited))
+                whole(direct.min(by.most.direct))
             }
         };
-        let invited = self.rtr.target(tag, self.sent, by.cable).filter(|_| is_lent);
-        let invited = invited.map(|it| (wanted(it.bytes), (it.address, it.key)));
-        let (wanted, placed) = match invited.filter(|(bytes, _)| *bytes >= RDMA_LEND_BYTES) {
+        let direct = self.rtr.target(tag, self.sent, by.cable).filter(|_| is_lent);
+        let direct = direct.map(|it| (wanted(it.bytes), (it.address, it.key)));
+        let (wanted, placed) = match direct.filter(|(bytes, _)| *bytes >= RDMA_LEND_BYTES) {
             Some((bytes, to)) => (bytes, Some(to)),
             None => (bytes.len().min(by.most.by_ring), None),
         };
@@ -215,7 +211,7 @@ impl Outbound {
         header[4..8].copy_from_slice(&length.to_le_bytes());
         let is_asking = self.rtr.asks(bytes.len(), is_lent);
         let is_kept_back = is_lent && is_asking && bytes.len() - room.bytes >= RDMA_LEND_BYTES;
-        let flags = [(placed.is_some(), PLACED), (is_asking, AWAITS)];
+        let flags = [(placed.is_some(), PLACED), (is_asking, WANTS_RTR)];
         let flags: u32 = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum();
         header[FLAGS_AT..SEEN_AT].copy_from_slice(&flags.to_le_bytes());
         header[SEEN_AT..].copy_from_slice(&self.rtr.seen().encode().to_le_bytes());
@@ -224,7 +220,7 @@ impl Outbound {
             self.image.write(at + payload_at(room.bytes), &bytes[..room.bytes]);
         }
         let (lane, sequence) = (self.lane, self.sequence.to_le_bytes()[0]);
-        let number = Number::Fragment { lane, sequence, lines: count };
+        let number = Immediate::Fragment { lane, sequence, lines: count };
         self.sequence += 1;
         self.sent += room.bytes as u64;
         self.line = (begin + count) % RING_LINES;
@@ -234,7 +230,7 @@ impl Outbound {
         let (lines, bytes) = (room.skipped + count, room.bytes);
         let payload = if is_lent { Payload::Lent(None) } else { Payload::Image };
         self.in_flight.push_back(Piece { lines, bytes, ready, path: Some(by.path), payload });
-        self.untold_bytes += bytes;
+        self.unaccepted_bytes += bytes;
         Some((bytes, ready))
     }
 
@@ -249,43 +245,44 @@ impl Outbound {
     /// Returns the number of bytes that are newly accepted, from the front of those that were
     /// pushed.
     pub(in crate::rdma) fn accept(&mut self) -> usize {
-        if self.untold_bytes == 0 {
+        if self.unaccepted_bytes == 0 {
             return 0;
         }
         let is_done = |piece: &&Piece| !matches!(piece.payload, Payload::Lent(_));
-        let waiting = self.untold().skip_while(is_done);
+        let waiting = self.unaccepted().skip_while(is_done);
         let (fragments, left) =
             waiting.fold((0, 0), |(count, bytes), piece| (count + 1, bytes + piece.bytes));
-        self.untold = self.sequence - fragments;
-        std::mem::replace(&mut self.untold_bytes, left) - left
+        self.unaccepted = self.sequence - fragments;
+        std::mem::replace(&mut self.unaccepted_bytes, left) - left
     }
 
     /// Gives up reporting accepted bytes.
     pub(in crate::rdma) const fn give_up(&mut self) {
-        (self.untold, self.untold_bytes) = (self.sequence, 0);
+        (self.unaccepted, self.unaccepted_bytes) = (self.sequence, 0);
     }
 
     /// Bytes that were pushed, and are not yet reported as accepted.
-    pub(in crate::rdma) const fn untold_bytes(&self) -> usize {
-        self.untold_bytes
+    pub(in crate::rdma) const fn unaccepted_bytes(&self) -> usize {
+        self.unaccepted_bytes
     }
 
     /// The fragments in flight that are not yet reported as accepted, and those after them.
-    fn untold(&self) -> impl Iterator<Item = &Piece> {
+    fn unaccepted(&self) -> impl Iterator<Item = &Piece> {
         let first = self.sequence - self.in_flight.len() as u64;
-        let told = usize::try_from(self.untold.saturating_sub(first)).unwrap_or(usize::MAX);
+        let told = usize::try_from(self.unaccepted.saturating_sub(first)).unwrap_or(usize::MAX);
         self.in_flight.iter().skip(told)
     }
 
     /// The paths that may be reading the caller's memory.
     pub(in crate::rdma) fn borrowers(&self) -> impl Iterator<Item = usize> {
-        let lent = self.untold().filter(|piece| matches!(piece.payload, Payload::Lent(Some(_))));
+        let lent =
+            self.unaccepted().filter(|piece| matches!(piece.payload, Payload::Lent(Some(_))));
         lent.filter_map(|piece| piece.path)
     }
 
     /// Notes that a path is done with all sends up to `done`.
     pub(in crate::rdma) fn done(&mut self, path: usize, done: u32) {
-        if self.untold_bytes == 0 {
+        if self.unaccepted_bytes == 0 {
             return;
         }
         for piece in self.in_flight.iter_mut().filter(|piece| piece.path == Some(path)) {
@@ -369,13 +366,13 @@ impl Outbound {
     /// Copies lent fragments that went down with their path into the image. `bytes` holds
     /// everything that is not yet reported as accepted.
     pub(in crate::rdma) fn take_back(&mut self, bytes: &[u8]) {
-        if self.lost == 0 || self.untold_bytes == 0 {
+        if self.lost == 0 || self.unaccepted_bytes == 0 {
             return;
         }
         // Fragments that are no longer in flight are at the front.
-        let in_flight: usize = self.untold().map(|piece| piece.bytes).sum();
-        let mut at = self.untold_bytes - in_flight;
-        let first = self.in_flight.len() - self.untold().count();
+        let in_flight: usize = self.unaccepted().map(|piece| piece.bytes).sum();
+        let mut at = self.unaccepted_bytes - in_flight;
+        let first = self.in_flight.len() - self.unaccepted().count();
         for piece in self.in_flight.iter_mut().skip(first) {
             let payload = bytes.get(at..at + piece.bytes);
             at += piece.bytes;
@@ -389,15 +386,19 @@ impl Outbound {
     }
 
     /// Takes the peer's report of arrivals by `path`, which is gone.
-    pub(in crate::rdma) fn lose(&mut self, path: usize, heard: Heard) -> Result<(), &'static str> {
-        if heard.next > self.sequence {
+    pub(in crate::rdma) fn lose(
+        &mut self,
+        path: usize,
+        arrivals: Arrivals,
+    ) -> Result<(), &'static str> {
+        if arrivals.next > self.sequence {
             return Err("fragments have arrived that were never sent");
         }
         let first = self.sequence - self.in_flight.len() as u64;
         for (piece, at) in self.in_flight.iter_mut().zip(first..) {
-            let has_arrived = match at.checked_sub(heard.next) {
+            let has_arrived = match at.checked_sub(arrivals.next) {
                 None => true,
-                Some(ahead) => ahead < 64 && heard.early >> ahead & 1 != 0,
+                Some(ahead) => ahead < 64 && arrivals.early >> ahead & 1 != 0,
             };
             if piece.path != Some(path) {
                 continue;

@@ -21,8 +21,8 @@ use super::library::{CmLibrary, cm_library};
 const BACKLOG: i32 = 128;
 /// Time to resolve an address, in milliseconds. A kernel that misses the answer to its own query
 /// looks again only at the end of that time.
-const FIND_MS: u16 = 500;
-const _: () = assert!(2 * FIND_MS as u64 <= RDMA_PROOF_MS, "and then there is more to do");
+const RESOLVE_MS: u16 = 500;
+const _: () = assert!(2 * RESOLVE_MS as u64 <= RDMA_PROOF_MS, "and then there is more to do");
 /// Bytes of a ticket.
 const TICKET_BYTES: u8 = 16;
 
@@ -44,19 +44,19 @@ pub(in crate::rdma) struct Connection(Id);
 
 /// An event of a connection, which its tag names.
 #[derive(Debug)]
-pub(in crate::rdma) enum Turn {
+pub(in crate::rdma) enum CmEvent {
     /// The route to the peer is resolved: `connect` is next.
-    Found(u64),
+    RouteResolved(u64),
     /// A peer wants to connect, with this ticket if it shows any.
-    Asked(Connection, Option<Ticket>),
+    ConnectRequest(Connection, Option<Ticket>),
     /// The connection is established.
-    Made(u64),
+    Established(u64),
     /// The connection cannot be made, or has ended.
-    Ended(u64, String),
+    Disconnected(u64, String),
     /// The device was removed.
-    Gone,
+    DeviceRemoval,
     /// An event of no interest.
-    Else,
+    Other,
 }
 
 /// The channel of librdmacm for the events of all of a port's connections.
@@ -208,13 +208,13 @@ impl Connector {
     }
 
     /// Begins to connect by resolving the route, which `CmEvent::RouteResolved` reports.
-    pub(in crate::rdma) fn find(&self, to: SocketAddr, tag: u64) -> io::Result<Connection> {
+    pub(in crate::rdma) fn resolve(&self, to: SocketAddr, tag: u64) -> io::Result<Connection> {
         let id = Id::new(&self.channel, tag)?;
         let own = SockAddr::from(SocketAddr::new(self.address, 0));
         let (to, find) = (SockAddr::from(to), id.library().resolve_addr);
         let [from, into] = [&own, &to].map(|it| it.as_ptr().cast_mut().cast());
         // SAFETY: the id lives, and the addresses are valid and only read.
-        check(unsafe { find(id.raw.as_ptr(), from, into, FIND_MS.into()) })?;
+        check(unsafe { find(id.raw.as_ptr(), from, into, RESOLVE_MS.into()) })?;
         Ok(Connection(id))
     }
 
@@ -222,7 +222,7 @@ impl Connector {
     ///
     /// # Errors
     /// The channel reports no more events.
-    pub(in crate::rdma) fn turn(&self) -> io::Result<Option<Turn>> {
+    pub(in crate::rdma) fn event(&self) -> io::Result<Option<CmEvent>> {
         let library = self.channel.library;
         let mut event = ptr::null_mut();
         // SAFETY: the channel lives and does not block, and there is room for the answer.
@@ -234,19 +234,19 @@ impl Connector {
         }
         // SAFETY: the event was just given, and neither it nor its id goes before it is
         // acknowledged.
-        let turn = unsafe { self.read(&*event) };
+        let told = unsafe { self.read(&*event) };
         // SAFETY: as above; nothing of it is used any more.
         unsafe { (library.ack_event)(event) };
-        Ok(Some(turn))
+        Ok(Some(told))
     }
 
     /// Reads an event.
     ///
     /// # Safety
     /// The event is one of this channel's that was not acknowledged.
-    unsafe fn read(&self, event: &abi::CmEvent) -> Turn {
+    unsafe fn read(&self, event: &abi::CmEvent) -> CmEvent {
         let library = self.channel.library;
-        let Some(raw) = NonNull::new(event.id) else { return Turn::Else };
+        let Some(raw) = NonNull::new(event.id) else { return CmEvent::Other };
         // SAFETY: by the caller.
         let tag = unsafe { (*raw.as_ptr()).context }.addr() as u64;
         match event.event {
@@ -254,22 +254,30 @@ impl Connector {
                 // SAFETY: by the caller.
                 let found = if unsafe { is_of(raw, &self.device, self.number) } {
                     // SAFETY: by the caller.
-                    check(unsafe { (library.resolve_route)(raw.as_ptr(), FIND_MS.into()) })
+                    check(unsafe { (library.resolve_route)(raw.as_ptr(), RESOLVE_MS.into()) })
                 } else {
                     Err(io::Error::other("the way to the peer is by another device"))
                 };
-                found.map_or_else(|error| Turn::Ended(tag, error.to_string()), |()| Turn::Else)
+                found.map_or_else(
+                    |error| CmEvent::Disconnected(tag, error.to_string()),
+                    |()| CmEvent::Other,
+                )
             }
-            abi::CM_ROUTE_RESOLVED => Turn::Found(tag),
-            abi::CM_ESTABLISHED => Turn::Made(tag),
+            abi::CM_ROUTE_RESOLVED => CmEvent::RouteResolved(tag),
+            abi::CM_ESTABLISHED => CmEvent::Established(tag),
             abi::CM_CONNECT_REQUEST => {
                 let (from, bytes) = (event.param.private_data, event.param.private_data_len);
                 let has_ticket = !from.is_null() && bytes >= TICKET_BYTES;
                 // SAFETY: by the caller, there are so many bytes.
                 let ticket = has_ticket.then(|| unsafe { from.cast::<Ticket>().read() });
-                Turn::Asked(Connection(Id { raw, channel: Arc::clone(&self.channel) }), ticket)
+                CmEvent::ConnectRequest(
+                    Connection(Id { raw, channel: Arc::clone(&self.channel) }),
+                    ticket,
+                )
             }
-            abi::CM_DISCONNECTED => Turn::Ended(tag, "the connection was closed".to_owned()),
+            abi::CM_DISCONNECTED => {
+                CmEvent::Disconnected(tag, "the connection was closed".to_owned())
+            }
             abi::CM_ADDR_ERROR
             | abi::CM_ROUTE_ERROR
             | abi::CM_CONNECT_ERROR
@@ -282,10 +290,10 @@ impl Connector {
                     ..0 => io::Error::from_raw_os_error(-status).to_string(),
                     _ => format!("status {status}"),
                 };
-                Turn::Ended(tag, format!("{what}: {why}"))
+                CmEvent::Disconnected(tag, format!("{what}: {why}"))
             }
-            abi::CM_DEVICE_REMOVAL => Turn::Gone,
-            _ => Turn::Else,
+            abi::CM_DEVICE_REMOVAL => CmEvent::DeviceRemoval,
+            _ => CmEvent::Other,
         }
     }
 }

@@ -103,7 +103,7 @@ pub(in crate::rdma) enum About {
     Device,
     /// A port, which is up or down.
     Port,
-    Else,
+    Other,
 }
 
 /// Returns the names of the host's RDMA devices. A device that can never be used comes with the
@@ -275,7 +275,7 @@ impl Context {
         let about = match event.event_type {
             abi::EVENT_CQ_ERR | abi::EVENT_DEVICE_FATAL => About::Device,
             abi::EVENT_PORT_ACTIVE | abi::EVENT_PORT_ERR => About::Port,
-            _ => About::Else,
+            _ => About::Other,
         };
         Ok(Some(Event { about, what: what.to_string_lossy().into_owned() }))
     }

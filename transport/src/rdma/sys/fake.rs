@@ -119,7 +119,7 @@ impl Device {
     }
 
     /// Reports an event about the port's address.
-    pub(in crate::rdma) fn tell(self, event: AddressEvent) {
+    pub(in crate::rdma) fn report(self, event: AddressEvent) {
         self.event(event as u32);
     }
 

@@ -19,14 +19,14 @@ mod connection;
 mod device;
 #[cfg(test)]
 pub(super) mod fake;
+mod iwarp_immediates;
 mod library;
 mod memory;
-mod notes;
 mod queue_pair;
 mod request;
 
 pub(super) use completion::{Channel, Completion, Cq, Outcome};
-pub(super) use connection::{Connection, Connector, Ticket, Turn};
+pub(super) use connection::{CmEvent, Connection, Connector, Ticket};
 pub(super) use device::{About, Context, DEVICES, Event, Gid, GidKind, LinkLayer, Port, devices};
 pub(super) use memory::{Inbox, Mr, Outbox, Pd};
 

@@ -10,9 +10,9 @@ use super::abi;
 use super::completion::Cq;
 use super::connection::Ticket;
 use super::device::check;
+use super::iwarp_immediates::{IMMEDIATE_BYTES, IwarpImmediates};
 use super::memory::{Mr, Pd};
-use super::notes::{NOTE_BYTES, Notes};
-use super::request::{PIECES, Request, SAID_BYTES};
+use super::request::{INLINE_BYTES, PIECES, Request};
 
 /// The encoded time (0.64 ms) after which a sender that found no receive posted tries again.
 /// Credits ensure that it always finds one.
@@ -29,7 +29,7 @@ pub(in crate::rdma) struct Qp {
     post_recv: abi::PostRecv,
     inline_bytes: usize,
     /// The receive buffers of immediates, over iWARP.
-    notes: Option<Notes>,
+    immediates: Option<IwarpImmediates>,
     pd: Arc<Pd>,
     cq: Arc<Cq>,
     /// The device was asked to destroy it.
@@ -126,7 +126,8 @@ impl Qp {
             sq_sig_all: 0,
         };
         let is_iwarp = pd.context().is_iwarp();
-        let notes = if is_iwarp { Some(Notes::new(pd, sizes.receives)?) } else { None };
+        let immediates =
+            if is_iwarp { Some(IwarpImmediates::new(pd, sizes.receives)?) } else { None };
         let mut create = |inline_bytes| {
             wanted.cap.max_inline_data = inline_bytes;
             // SAFETY: domain and queue live, and are kept by the queue pair.
@@ -134,12 +135,12 @@ impl Qp {
             NonNull::new(raw).ok_or_else(io::Error::last_os_error)
         };
         // A device that cannot carry as many inline bytes does without, except for immediates.
-        let least = if is_iwarp { NOTE_BYTES } else { 0 };
+        let least = if is_iwarp { IMMEDIATE_BYTES } else { 0 };
         let raw = create(sizes.inline_bytes).or_else(|_| create(least))?;
         // The device may have given more than it was asked for.
         let inline_bytes = wanted.cap.max_inline_data as usize;
         let (pd, cq, is_gone) = (Arc::clone(pd), Arc::clone(cq), false);
-        let made = Self { raw, post_send, post_recv, inline_bytes, notes, pd, cq, is_gone };
+        let made = Self { raw, post_send, post_recv, inline_bytes, immediates, pd, cq, is_gone };
         if inline_bytes < least as usize {
             return Err(io::Error::other("the device takes no number into a request"));
         }
@@ -148,7 +149,7 @@ impl Qp {
 
     /// Returns whether writes and immediates are requests of their own, in this order.
     pub(in crate::rdma) const fn is_iwarp(&self) -> bool {
-        self.notes.is_some()
+        self.immediates.is_some()
     }
 
     pub(in crate::rdma) fn number(&self) -> u32 {
@@ -267,7 +268,7 @@ impl Qp {
         // SAFETY: made by `new`, nobody else has it, and nothing uses it after this.
         let released = check(unsafe { (self.pd.context().library().destroy_qp)(self.raw()) });
         if released.is_err() {
-            std::mem::forget((Arc::clone(&self.pd), Arc::clone(&self.cq), self.notes.take()));
+            std::mem::forget((Arc::clone(&self.pd), Arc::clone(&self.cq), self.immediates.take()));
         }
         released
     }
@@ -288,11 +289,11 @@ impl Qp {
                 sg_list: ptr::null_mut(),
                 num_sge: 0,
             });
-            if let Some(notes) = &mut self.notes {
+            if let Some(immediates) = &mut self.immediates {
                 for (work, piece) in chain.iter_mut().zip(&mut pieces).take(batch) {
-                    let place;
-                    (*piece, place) = notes.place();
-                    work.wr_id |= u64::from(place);
+                    let slot;
+                    (*piece, slot) = immediates.next_slot();
+                    work.wr_id |= u64::from(slot);
                     (work.sg_list, work.num_sge) = (piece, 1);
                 }
             }
@@ -311,13 +312,13 @@ impl Qp {
     }
 
     /// Returns the immediate that a message of so many bytes has brought to a slot, if it is one.
-    pub(in crate::rdma) fn note(&self, place: u32, bytes: u32) -> Option<u32> {
-        self.notes.as_ref().filter(|_| bytes == NOTE_BYTES)?.read(place)
+    pub(in crate::rdma) fn immediate(&self, slot: u32, bytes: u32) -> Option<u32> {
+        self.immediates.as_ref().filter(|_| bytes == IMMEDIATE_BYTES)?.read(slot)
     }
 
     /// The address and key that a peer needs to ask a question.
     pub(in crate::rdma) fn may_be_read(&self) -> (u64, u32) {
-        self.notes.as_ref().map(Notes::may_be_read).unwrap_or_default()
+        self.immediates.as_ref().map(IwarpImmediates::may_be_read).unwrap_or_default()
     }
 
     /// Asks the peer's device whether everything posted before has arrived. The answer completes
@@ -325,7 +326,7 @@ impl Qp {
     /// way. It is never empty, because soft devices fail in an empty read.
     pub(in crate::rdma) fn ask(&mut self, id: u64, target: &Target) -> io::Result<()> {
         let mut work = Request::new(id, abi::WR_RDMA_WRITE, true);
-        if let Some(answer) = self.notes.as_ref().map(Notes::answer) {
+        if let Some(answer) = self.immediates.as_ref().map(IwarpImmediates::answer) {
             // The bytes read go to a slot of their own, in memory that the queue pair keeps.
             work.opcode = abi::WR_RDMA_READ;
             work.to = (target.address, target.key);
@@ -370,24 +371,24 @@ impl Qp {
         if !self.is_iwarp() {
             return self.post([work]);
         }
-        let mut note = Request::new(id, abi::WR_SEND, is_signaled);
-        note.say(&number.to_le_bytes());
+        let mut message = Request::new(id, abi::WR_SEND, is_signaled);
+        message.set_inline(&number.to_le_bytes());
         (work.opcode, work.number) = (abi::WR_RDMA_WRITE, 0);
         work.flags &= !abi::SEND_SIGNALED;
-        if has_put { self.post([work, note]) } else { self.post([note]) }
+        if has_put { self.post([work, message]) } else { self.post([message]) }
     }
 
-    /// Returns whether `tell` takes lines of so many bytes.
-    pub(in crate::rdma) const fn can_tell(&self, line: usize) -> bool {
-        self.inline_bytes >= line && SAID_BYTES >= line && !self.is_iwarp()
+    /// Returns whether `write_inline` takes lines of so many bytes.
+    pub(in crate::rdma) const fn can_write_inline(&self, line: usize) -> bool {
+        self.inline_bytes >= line && INLINE_BYTES >= line && !self.is_iwarp()
     }
 
     /// Posts an inline write of a line to the peer's memory at `to`, which brings the immediate
     /// `number`. A second line, if there is one, is written behind the first before that.
     ///
     /// # Panics
-    /// A line is longer than `can_tell` allows.
-    pub(in crate::rdma) fn tell(
+    /// A line is longer than `can_write_inline` allows.
+    pub(in crate::rdma) fn write_inline(
         &mut self,
         id: u64,
         lines: &[u8],
@@ -395,16 +396,16 @@ impl Qp {
         number: u32,
         is_signaled: bool,
     ) -> io::Result<()> {
-        let (first, second) = lines.split_at(lines.len().min(SAID_BYTES));
+        let (first, second) = lines.split_at(lines.len().min(INLINE_BYTES));
         let mut work = Request::new(id, abi::WR_RDMA_WRITE_WITH_IMM, is_signaled);
         (work.number, work.to) = (number, to);
-        work.say(first);
+        work.set_inline(first);
         if second.is_empty() {
             return self.post([work]);
         }
         let mut before = Request::new(id, abi::WR_RDMA_WRITE, false);
-        before.to = (to.0.wrapping_add(SAID_BYTES as u64), to.1);
-        before.say(second);
+        before.to = (to.0.wrapping_add(INLINE_BYTES as u64), to.1);
+        before.set_inline(second);
         self.post([before, work])
     }
 

@@ -7,7 +7,7 @@ use super::abi;
 /// Pieces of memory that one write takes together.
 pub(super) const PIECES: usize = 2;
 /// Bytes that a request may carry inline.
-pub(super) const SAID_BYTES: usize = 64;
+pub(super) const INLINE_BYTES: usize = 64;
 
 /// A request before it is posted.
 #[derive(Clone, Copy)]
@@ -22,8 +22,8 @@ pub(super) struct Request {
     pieces: [abi::Sge; PIECES],
     pub(super) count: usize,
     /// Inline bytes, in place of pieces.
-    said: [u8; SAID_BYTES],
-    said_bytes: u32,
+    inline: [u8; INLINE_BYTES],
+    inline_bytes: u32,
 }
 
 impl Request {
@@ -37,8 +37,8 @@ impl Request {
             to: (0, 0),
             pieces: [abi::Sge { addr: 0, length: 0, lkey: 0 }; PIECES],
             count: 0,
-            said: [0; SAID_BYTES],
-            said_bytes: 0,
+            inline: [0; INLINE_BYTES],
+            inline_bytes: 0,
         }
     }
 
@@ -49,18 +49,19 @@ impl Request {
     }
 
     /// Makes the bytes inline data, in place of pieces.
-    pub(super) fn say(&mut self, bytes: &[u8]) {
-        self.said[..bytes.len()].copy_from_slice(bytes);
-        self.said_bytes = u32::try_from(bytes.len()).unwrap_or(0);
+    pub(super) fn set_inline(&mut self, bytes: &[u8]) {
+        self.inline[..bytes.len()].copy_from_slice(bytes);
+        self.inline_bytes = u32::try_from(bytes.len()).unwrap_or(0);
         self.flags |= abi::SEND_INLINE;
     }
 
     /// The request as the driver wants it. It points into `self`, which must not move until the
     /// driver has taken it.
     pub(super) fn work(&mut self) -> abi::SendWr {
-        if self.said_bytes > 0 {
-            let addr = self.said.as_ptr() as u64;
-            (self.pieces[0], self.count) = (abi::Sge { addr, length: self.said_bytes, lkey: 0 }, 1);
+        if self.inline_bytes > 0 {
+            let addr = self.inline.as_ptr() as u64;
+            (self.pieces[0], self.count) =
+                (abi::Sge { addr, length: self.inline_bytes, lkey: 0 }, 1);
         }
         abi::SendWr {
             wr_id: self.id,

@@ -80,7 +80,7 @@ fake_test! {
 fake_test! {
     /// The device neither ends the queue pair nor lets go of the memory, so the rank must have the
     /// queue pair destroyed.
-    fn what_is_withdrawn_is_not_written_any_more() {
+    fn a_withdrawn_buffer_is_not_written_any_more() {
         let mut world = world();
         let mut message = held_message(&mut world);
         for hook in [Hook::RefuseError, Hook::RefuseDeregistration] {

@@ -79,7 +79,7 @@ pub(super) fn held_message(world: &mut World) -> Long {
     }
     let mut message = Long::new(world, 256 << 10);
     let began = Instant::now();
-    world.until("invited", |world| {
+    world.until("opened", |world| {
         message.receive(world);
         began.elapsed() > Duration::from_millis(100)
     });

@@ -25,7 +25,7 @@ impl World {
     fn relocate(&mut self, rank: usize, like: Like, event: AddressEvent) {
         let device = self.devices[rank][0];
         device.relocate(like.lid, like.gid);
-        device.tell(event);
+        device.report(event);
     }
 
     /// Exchanges messages by a path that was made after the addresses changed.
@@ -95,9 +95,9 @@ fake_test! {
         for (rank, next) in [(0, roce(0, 0)), (0, roce(7, 0)), (1, roce(7, 0))] {
             let mut world = world([&[roce(0, 0)], &[roce(1, 0)]], false);
             world.relocate(rank, Like { gid: [0; 16], ..next }, AddressEvent::GidChange);
-            world.look();
+            world.read_events();
             world.offer(b"on its way");
-            world.look();
+            world.read_events();
             world.relocate(rank, next, AddressEvent::GidChange);
             world.goes_on();
         }
@@ -110,7 +110,7 @@ fake_test! {
             let mut world = world([&[infiniband(PLAIN, 3)], &[infiniband(PLAIN, 4)]], false);
             let port = world.devices[rank][0];
             port.port(false);
-            world.look();
+            world.read_events();
             world.offer(b"on its way");
             let like = infiniband(PLAIN, 9);
             port.relocate(like.lid, like.gid);
@@ -145,8 +145,8 @@ fake_test! {
         for event in
             [AddressEvent::LidChange, AddressEvent::ClientReregister, AddressEvent::GidChange]
         {
-            world.devices[0][0].tell(event);
-            world.look();
+            world.devices[0][0].report(event);
+            world.read_events();
             assert!(world.ends.iter().all(|end| end.carries(0)), "{event:?}");
         }
         assert_eq!(count(Count::QueuePairs), before);

@@ -43,7 +43,7 @@ fake_test! {
 fake_test! {
     /// A ready-to-receive message over many rails has two lines. The first has the keys of eight
     /// rails.
-    fn the_last_rail_of_many_is_invited_too() {
+    fn the_last_rail_of_many_writes_directly_too() {
         let rails = 0..u8::try_from(RAILS_MAX).unwrap();
         let ports = [0, 1].map(|host| Vec::from_iter(rails.clone().map(|rail| roce(host, rail))));
         let settings = Settings::default();
@@ -55,7 +55,7 @@ fake_test! {
         });
         let last = RAILS_MAX - 1;
         world.devices[0][..last].iter().for_each(|device| device.port(false));
-        world.look();
+        world.read_events();
         world.until("one rail carries data", |world| {
             (0..RAILS_MAX).all(|rail| world.ends[0].carries(rail) == (rail == last))
         });

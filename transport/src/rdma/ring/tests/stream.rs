@@ -6,10 +6,10 @@ use ringfold_types::limits::{RAILS_MAX, RDMA_LEND_BYTES, RDMA_PIECE_BYTES};
 
 use super::{by, halves};
 use crate::rdma::message::Grant;
-use crate::rdma::ring::geometry::{LINE_BYTES, Number, RING_LINES, lap};
 use crate::rdma::ring::inbound::Inbound;
-use crate::rdma::ring::invitation::Invitation;
+use crate::rdma::ring::layout::{Immediate, LINE_BYTES, RING_LINES, lap};
 use crate::rdma::ring::outbound::{Outbound, Ready};
+use crate::rdma::ring::rtr::Rtr;
 
 /// The generator SplitMix64.
 struct Random(u64);
@@ -31,7 +31,7 @@ struct Paths {
     is_dead: [bool; PATHS],
     credits: Vec<u32>,
     /// The ready-to-receive messages, each with its path, slot and credit.
-    invitations: Vec<(usize, Invitation, usize, u32)>,
+    rtrs: Vec<(usize, Rtr, usize, u32)>,
     /// The number of sends posted by each path.
     posted: [u32; PATHS],
     /// Sends whose completion is under way.
@@ -64,14 +64,14 @@ impl Paths {
         let header = from.image(ready.at, LINE_BYTES.min(ready.bytes));
         match ready.placed {
             Some((address, key)) => to.place(address, key, payload),
-            None => to.inbound.load(ready.at + header.len(), payload),
+            None => to.inbound.store(ready.at + header.len(), payload),
         }
         if let Some((_, posted)) = lent {
             self.done.push_back((path, posted));
         }
         match ready.number {
-            Number::Fragment { lane: 0, sequence, lines } => {
-                to.inbound.load(ready.at, header);
+            Immediate::Fragment { lane: 0, sequence, lines } => {
+                to.inbound.store(ready.at, header);
                 to.inbound.arrive(sequence, lines).unwrap();
             }
             number => panic!("{number:?}"),
@@ -94,7 +94,7 @@ impl Paths {
         self.is_dead[path] = true;
         let lost = std::mem::take(&mut self.fragments[path]);
         self.done.retain(|(it, _)| *it != path);
-        self.invitations.retain(|(it, ..)| *it != path);
+        self.rtrs.retain(|(it, ..)| *it != path);
         self.credits.pop();
         receiver.inbound.repeat();
         receiver.inbound.forget(path);
@@ -139,7 +139,7 @@ impl Caller {
         }
         self.accept(outbound.accept());
         outbound.take_back(self.rest());
-        let bytes = &self.rest()[outbound.untold_bytes()..];
+        let bytes = &self.rest()[outbound.unaccepted_bytes()..];
         let at = self.begin + self.message.len() - bytes.len();
         let is_lent = bytes.len() > 80 && random.below(2) == 0;
         // The sender may hold back or not, and both must work.
@@ -173,7 +173,7 @@ struct Receiver {
     memory: Vec<u8>,
     arrived: usize,
     /// The end of the memory that the peer may write.
-    invited: usize,
+    open_end: usize,
     placed: usize,
 }
 
@@ -183,33 +183,33 @@ const KEY: u32 = 9;
 
 impl Receiver {
     fn new(inbound: Inbound) -> Self {
-        Self { inbound, memory: vec![BLANK; BYTES], arrived: 0, invited: 0, placed: 0 }
+        Self { inbound, memory: vec![BLANK; BYTES], arrived: 0, open_end: 0, placed: 0 }
     }
 
     /// Writes as the peer's device does.
     fn place(&mut self, address: u64, key: u32, payload: &[u8]) {
         let at = usize::try_from(address).unwrap() - self.memory.as_ptr().addr();
-        assert!(key == KEY && at >= self.arrived && at + payload.len() <= self.invited, "{at}");
+        assert!(key == KEY && at >= self.arrived && at + payload.len() <= self.open_end, "{at}");
         self.memory[at..at + payload.len()].copy_from_slice(payload);
         self.placed += payload.len();
     }
 
-    fn invite(&mut self, random: &mut Random, paths: &mut Paths) {
+    fn send_rtr(&mut self, random: &mut Random, paths: &mut Paths) {
         let left = BYTES - self.arrived;
-        if self.inbound.may_invite() && left >= RDMA_LEND_BYTES {
+        if self.inbound.may_send_rtr() && left >= RDMA_LEND_BYTES {
             let bytes = left.min(RDMA_LEND_BYTES + random.below(2_000_000));
             let address = self.memory[self.arrived..].as_ptr().addr() as u64;
             let (to, path) = (Grant { address, keys: [KEY; RAILS_MAX] }, paths.any(random));
-            let (it, place) = self.inbound.invite(7, bytes, to, path).unwrap();
-            paths.invitations.push((path, it, place, lap(self.inbound.total())));
-            self.inbound.said();
-            self.invited = self.arrived + bytes;
+            let (it, place) = self.inbound.make_rtr(7, bytes, to, path).unwrap();
+            paths.rtrs.push((path, it, place, lap(self.inbound.total())));
+            self.inbound.gave_credit();
+            self.open_end = self.arrived + bytes;
         }
     }
 
     /// Consumes a part of the bytes that have arrived.
     fn consume(&mut self, random: &mut Random) {
-        let end = if self.arrived < self.invited { self.invited } else { BYTES };
+        let end = if self.arrived < self.open_end { self.open_end } else { BYTES };
         let some = |random: &mut Random, all: usize| match random.below(2) {
             0 => all,
             _ => 1 + random.below(all),
@@ -267,19 +267,19 @@ fn a_stream_survives_its_paths() {
                 40..66 if seed % 2 == 0 || random.below(6) == 0 => {
                     paths.arrive(random.below(PATHS), &outbound, &caller, &mut receiver);
                 }
-                66..68 => receiver.invite(&mut random, &mut paths),
-                68..70 if !paths.invitations.is_empty() => {
-                    let at = random.below(paths.invitations.len());
-                    let (_, invitation, place, total) = paths.invitations.swap_remove(at);
+                66..68 => receiver.send_rtr(&mut random, &mut paths),
+                68..70 if !paths.rtrs.is_empty() => {
+                    let at = random.below(paths.rtrs.len());
+                    let (_, rtr, place, total) = paths.rtrs.swap_remove(at);
                     outbound.credit(total).unwrap();
-                    outbound.invite(invitation, place).unwrap();
+                    outbound.take_rtr(rtr, place).unwrap();
                 }
                 70..75 => {
                     if let Some((path, posted)) = paths.done.pop_front() {
-                        let before = outbound.untold_bytes();
+                        let before = outbound.unaccepted_bytes();
                         outbound.done(path, posted);
                         caller.accept(outbound.accept());
-                        told += before - outbound.untold_bytes();
+                        told += before - outbound.unaccepted_bytes();
                     }
                 }
                 75..90 => {
@@ -287,7 +287,7 @@ fn a_stream_survives_its_paths() {
                     let inbound = &mut receiver.inbound;
                     if inbound.owes() {
                         paths.credits.push(lap(inbound.total()));
-                        inbound.said();
+                        inbound.gave_credit();
                     }
                 }
                 90..99 if !paths.credits.is_empty() => {
@@ -304,7 +304,7 @@ fn a_stream_survives_its_paths() {
             }
             while let Some((place, ready)) = outbound.lost() {
                 assert!(ready.placed.is_none(), "again by the ring, as it lies in the image");
-                let Number::Fragment { .. } = ready.number else { panic!("{ready:?}") };
+                let Immediate::Fragment { .. } = ready.number else { panic!("{ready:?}") };
                 let path = paths.any(&mut random);
                 outbound.repeated(place, path);
                 paths.fragments[path].push_back(Fragment(ready, None));

@@ -3,7 +3,7 @@
 use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{Lane, Rank};
 
-use super::message::{BadMessage, Context, Load, MESSAGE_BYTES, Message};
+use super::message::{BadMessage, Context, MESSAGE_BYTES, Message, TcpFragment};
 use super::peer::{Fault, Peer};
 use crate::contract::{Link, LinkFault, Received, Transport as _};
 use crate::proof::JobKey;
@@ -13,100 +13,100 @@ use crate::tcp::Tcp;
 const TAG: u32 = u32::from_le_bytes(*b"RFrd");
 
 /// The tag of fragments, each of which follows its message.
-const LOAD_TAG: u32 = u32::from_le_bytes(*b"RFld");
+const FRAGMENT_TAG: u32 = u32::from_le_bytes(*b"RFld");
 
 /// Bytes of fragments taken from the connection at once.
-const LAND_BYTES: usize = 16 * 1024;
+const RECEIVE_BYTES: usize = 16 * 1024;
 
 /// One connection's messages, and fragments where there is no other way.
 #[derive(Debug)]
-pub(super) struct Talk {
-    said: u64,
-    heard: u64,
+pub(super) struct ControlStream {
+    sent_messages: u64,
+    received_messages: u64,
     /// The rest of a message that the connection has not taken.
-    unsaid: Vec<u8>,
+    unsent: Vec<u8>,
     /// The fragment after that message, with the number of its bytes that the connection has taken.
-    loading: Option<(Load, usize)>,
+    sending: Option<(TcpFragment, usize)>,
     /// The bytes of the next message.
     partial: [u8; MESSAGE_BYTES],
     /// The number of bytes of the next message that have arrived.
     arrived: usize,
     /// The fragment after the last message, with the number of its bytes that have arrived.
-    landing: Option<(Load, usize)>,
+    receiving: Option<(TcpFragment, usize)>,
 }
 
-impl Default for Talk {
+impl Default for ControlStream {
     fn default() -> Self {
         Self {
-            said: 0,
-            heard: 0,
-            unsaid: Vec::new(),
-            loading: None,
+            sent_messages: 0,
+            received_messages: 0,
+            unsent: Vec::new(),
+            sending: None,
             partial: [0; MESSAGE_BYTES],
             arrived: 0,
-            landing: None,
+            receiving: None,
         }
     }
 }
 
 /// The two ends of the stream, and the key that authenticates them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Between<'a> {
+pub(super) struct Parties<'a> {
     pub(super) key: &'a JobKey,
     pub(super) own: Rank,
     pub(super) peer: Rank,
 }
 
-impl Talk {
+impl ControlStream {
     /// Returns whether the connection has taken everything.
-    pub(super) const fn is_said(&self) -> bool {
-        self.unsaid.is_empty() && self.loading.is_none()
+    pub(super) const fn is_sent(&self) -> bool {
+        self.unsent.is_empty() && self.sending.is_none()
     }
 
     /// Sends the queued messages, as far as the connection takes them. If the connection is broken,
     /// `receive` returns the reason.
-    pub(super) fn speak(&mut self, tcp: &mut Tcp, peer: &mut Peer, between: Between<'_>) {
-        let Between { key, own, peer: to } = between;
+    pub(super) fn send(&mut self, tcp: &mut Tcp, peer: &mut Peer, parties: Parties<'_>) {
+        let Parties { key, own, peer: to } = parties;
         loop {
-            while !self.unsaid.is_empty() {
-                match tcp.send(messages_to(to), TAG, &self.unsaid) {
+            while !self.unsent.is_empty() {
+                match tcp.send(control_lane(to), TAG, &self.unsent) {
                     Ok(0) | Err(_) => return,
-                    Ok(taken) => drop(self.unsaid.drain(..taken)),
+                    Ok(taken) => drop(self.unsent.drain(..taken)),
                 }
             }
-            while let Some((load, sent)) = &mut self.loading {
-                match tcp.send(messages_to(to), LOAD_TAG, peer.image(*load, *sent)) {
-                    Ok(0) if *sent < load.bytes => return,
+            while let Some((fragment, sent)) = &mut self.sending {
+                match tcp.send(control_lane(to), FRAGMENT_TAG, peer.image(*fragment, *sent)) {
+                    Ok(0) if *sent < fragment.bytes => return,
                     Err(_) => return,
                     Ok(taken) => *sent += taken,
                 }
-                if *sent == load.bytes {
-                    self.loading = None;
+                if *sent == fragment.bytes {
+                    self.sending = None;
                 }
             }
-            let Some(message) = peer.next_to_say() else { return };
+            let Some(message) = peer.next_message() else { return };
             tracing::debug!(to = to.0, ?message, "rdma");
-            let context = Context { key, from: own, to, count: self.said };
-            self.said += 1;
-            self.unsaid.extend(message.encode(context));
-            if let Message::Load(load) = message {
-                self.loading = Some((load, 0));
+            let context = Context { key, from: own, to, count: self.sent_messages };
+            self.sent_messages += 1;
+            self.unsent.extend(message.encode(context));
+            if let Message::TcpFragment(fragment) = message {
+                self.sending = Some((fragment, 0));
             }
         }
     }
 
     /// Returns the next message with its fragment, if all of it has arrived.
-    pub(super) fn listen(
+    pub(super) fn receive(
         &mut self,
         tcp: &mut Tcp,
         peer: &mut Peer,
-        between: Between<'_>,
+        parties: Parties<'_>,
     ) -> Result<Option<Message>, Fault> {
-        let Between { key, own, peer: from } = between;
-        while self.landing.is_none() {
+        let Parties { key, own, peer: from } = parties;
+        while self.receiving.is_none() {
             while self.arrived < MESSAGE_BYTES {
                 let rest = &mut self.partial[self.arrived..];
-                match tcp.recv(messages_to(from), TAG, rest) {
+                match tcp.recv(control_lane(from), TAG, rest) {
                     Ok(None) => return Ok(None),
                     Ok(Some(Received { tag: TAG, bytes })) => self.arrived += bytes,
                     Ok(Some(_)) => return Err("data where a message should be".into()),
@@ -114,41 +114,44 @@ impl Talk {
                 }
             }
             self.arrived = 0;
-            let context = Context { key, from, to: own, count: self.heard };
-            self.heard += 1;
+            let context = Context { key, from, to: own, count: self.received_messages };
+            self.received_messages += 1;
             let message = Message::decode(&self.partial, context).map_err(|bad| match bad {
                 BadMessage::Unproven => Fault::Unproven,
-                BadMessage::Nonsense => "a message that makes no sense".into(),
+                BadMessage::Invalid => "a message that makes no sense".into(),
             })?;
             tracing::debug!(from = from.0, ?message, "rdma");
             match message {
-                Message::Load(load) => self.landing = Some((load, 0)),
+                Message::TcpFragment(fragment) => self.receiving = Some((fragment, 0)),
                 message => return Ok(Some(message)),
             }
         }
-        self.land(tcp, peer, from)
+        self.receive_fragment(tcp, peer, from)
     }
 
     /// Takes a fragment's bytes. Returns its message once all of them are there.
-    fn land(
+    fn receive_fragment(
         &mut self,
         tcp: &mut Tcp,
         peer: &mut Peer,
         from: Rank,
     ) -> Result<Option<Message>, Fault> {
-        let mut bytes = [0; LAND_BYTES];
-        while let Some((load, landed)) = &mut self.landing {
-            let most = bytes.len().min(load.bytes - *landed);
-            let taken = match tcp.recv(messages_to(from), LOAD_TAG, &mut bytes[..most]) {
-                Ok(Some(Received { tag: LOAD_TAG, bytes })) => bytes,
+        let mut bytes = [0; RECEIVE_BYTES];
+        while let Some((fragment, received)) = &mut self.receiving {
+            let most = bytes.len().min(fragment.bytes - *received);
+            let taken = match tcp.recv(control_lane(from), FRAGMENT_TAG, &mut bytes[..most]) {
+                Ok(Some(Received { tag: FRAGMENT_TAG, bytes })) => bytes,
                 Ok(Some(_)) => return Err("a message where a fragment should be".into()),
                 Ok(None) => return Ok(None),
                 Err(error) => return Err(fault(error.fault)),
             };
-            peer.store(*load, *landed, &bytes[..taken])?;
-            *landed += taken;
-            if *landed == load.bytes {
-                return Ok(self.landing.take().map(|(load, _)| Message::Load(load)));
+            peer.store(*fragment, *received, &bytes[..taken])?;
+            *received += taken;
+            if *received == fragment.bytes {
+                return Ok(self
+                    .receiving
+                    .take()
+                    .map(|(fragment, _)| Message::TcpFragment(fragment)));
             }
         }
         Ok(None)
@@ -156,7 +159,7 @@ impl Talk {
 }
 
 /// The lane for messages.
-const fn messages_to(peer: Rank) -> Link {
+const fn control_lane(peer: Rank) -> Link {
     Link { peer, lane: Lane(0) }
 }
 

@@ -3,16 +3,16 @@
 /// Bytes of a name.
 const NAME_BYTES: usize = 64;
 /// Bytes of both names.
-pub(super) const PLATE_BYTES: usize = 2 * NAME_BYTES;
+pub(super) const LABEL_BYTES: usize = 2 * NAME_BYTES;
 
 /// The names of the host, and of the device and port. Longer names are cut.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Nameplate {
+pub(super) struct PathLabel {
     pub(super) host: String,
     pub(super) port: String,
 }
 
-impl Nameplate {
+impl PathLabel {
     /// Writes the label to the front of `bytes`, which are zero.
     pub(super) fn encode(&self, bytes: &mut [u8]) {
         let places = bytes.chunks_exact_mut(NAME_BYTES);
@@ -48,10 +48,10 @@ mod tests {
             ("ends\0here", "ends"),
             (&"long".repeat(20)[..], &"long".repeat(16)[..]),
         ] {
-            let mut bytes = [0; PLATE_BYTES + 1];
-            Nameplate { host: told.to_owned(), port: told.to_owned() }.encode(&mut bytes);
-            let plate = Nameplate::decode(&bytes);
-            assert_eq!((&plate.host[..], &plate.port[..]), (heard, heard));
+            let mut bytes = [0; LABEL_BYTES + 1];
+            PathLabel { host: told.to_owned(), port: told.to_owned() }.encode(&mut bytes);
+            let path_label = PathLabel::decode(&bytes);
+            assert_eq!((&path_label.host[..], &path_label.port[..]), (heard, heard));
         }
     }
 }

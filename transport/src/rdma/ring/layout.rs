@@ -46,12 +46,12 @@ pub(in crate::rdma) const FLAGS_AT: usize = 8;
 pub(in crate::rdma) const PLACED: u32 = 1;
 /// The flag of a fragment whose sender asks for a ready-to-receive message, and may wait for it for
 /// a while.
-pub(in crate::rdma) const AWAITS: u32 = 2;
+pub(in crate::rdma) const WANTS_RTR: u32 = 2;
 /// The byte of the header that tells the last ready-to-receive messages that the sender has seen.
 pub(in crate::rdma) const SEEN_AT: usize = 12;
 
 const CREDIT: u32 = 1 << 31;
-const INVITATION: u32 = 1 << 26;
+const RTR: u32 = 1 << 26;
 const LANE_SHIFT: u32 = 27;
 const SEQUENCE_SHIFT: u32 = 19;
 
@@ -82,7 +82,7 @@ pub(in crate::rdma) const fn capacity(lines: u32) -> usize {
 /// ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rdma) struct Most {
-    pub(in crate::rdma) invited: usize,
+    pub(in crate::rdma) direct: usize,
     pub(in crate::rdma) by_ring: usize,
 }
 
@@ -93,8 +93,8 @@ impl Most {
     pub(in crate::rdma) fn of(bytes: usize, paths: usize) -> Self {
         let even = bytes.div_ceil(paths).next_multiple_of(STRIPE_ALIGN).max(RDMA_STRIPE_BYTES);
         let share = RDMA_PLACED_BYTES / paths / STRIPE_ALIGN * STRIPE_ALIGN;
-        let (invited, by_ring) = (share.max(RDMA_PIECE_BYTES), RDMA_PIECE_BYTES);
-        Self { invited: even.min(invited), by_ring: even.min(by_ring) }
+        let (direct, by_ring) = (share.max(RDMA_PIECE_BYTES), RDMA_PIECE_BYTES);
+        Self { direct: even.min(direct), by_ring: even.min(by_ring) }
     }
 }
 
@@ -105,14 +105,14 @@ pub(in crate::rdma) const fn payload_at(bytes: usize) -> usize {
 
 /// The purpose of a write, which its immediate tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::rdma) enum Number {
+pub(in crate::rdma) enum Immediate {
     /// The write brings a fragment.
     Fragment { lane: usize, sequence: u8, lines: u32 },
     /// The write brings credit alone: `total` lines were given back in all, modulo `LAPS_LINES`.
     /// Credits may be late, repeated or lost, and the furthest one counts.
     Credit { lane: usize, total: u32 },
     /// The write brings credit too, and a ready-to-receive message lies in that slot of the lane.
-    Invitation { lane: usize, place: usize, total: u32 },
+    Rtr { lane: usize, slot: usize, total: u32 },
 }
 
 /// The modulus of totals of lines, which is many laps of a ring.
@@ -123,7 +123,7 @@ pub(in crate::rdma) const fn lap(total: u64) -> u32 {
     (total % LAPS_LINES as u64) as u32
 }
 
-impl Number {
+impl Immediate {
     pub(in crate::rdma) const fn encode(self) -> u32 {
         match self {
             Self::Fragment { lane, sequence, lines } => {
@@ -132,9 +132,9 @@ impl Number {
             Self::Credit { lane, total } => {
                 CREDIT | (lane as u32) << LANE_SHIFT | (total % LAPS_LINES)
             }
-            Self::Invitation { lane, place, total } => {
-                let place = (place as u32) << SEQUENCE_SHIFT;
-                INVITATION | place | Self::Credit { lane, total }.encode()
+            Self::Rtr { lane, slot, total } => {
+                let slot = (slot as u32) << SEQUENCE_SHIFT;
+                RTR | slot | Self::Credit { lane, total }.encode()
             }
         }
     }
@@ -142,9 +142,9 @@ impl Number {
     pub(in crate::rdma) const fn decode(bits: u32) -> Self {
         let lane = (bits >> LANE_SHIFT & 0xf) as usize;
         let total = bits % LAPS_LINES;
-        if bits & (CREDIT | INVITATION) == CREDIT | INVITATION {
-            let place = (bits >> SEQUENCE_SHIFT & 0x7f) as usize;
-            return Self::Invitation { lane, place, total };
+        if bits & (CREDIT | RTR) == CREDIT | RTR {
+            let slot = (bits >> SEQUENCE_SHIFT & 0x7f) as usize;
+            return Self::Rtr { lane, slot, total };
         }
         if bits & CREDIT != 0 {
             return Self::Credit { lane, total };
@@ -161,22 +161,22 @@ mod tests {
     #[test]
     fn numbers_travel() {
         for number in [
-            Number::Fragment { lane: 0, sequence: 0, lines: 1 },
-            Number::Fragment { lane: 7, sequence: 255, lines: RING_LINES },
-            Number::Credit { lane: 5, total: LAPS_LINES - 1 },
-            Number::Invitation { lane: LANES_MAX - 1, place: 1, total: LAPS_LINES - 1 },
-            Number::Invitation { lane: 0, place: 0, total: 0 },
+            Immediate::Fragment { lane: 0, sequence: 0, lines: 1 },
+            Immediate::Fragment { lane: 7, sequence: 255, lines: RING_LINES },
+            Immediate::Credit { lane: 5, total: LAPS_LINES - 1 },
+            Immediate::Rtr { lane: LANES_MAX - 1, slot: 1, total: LAPS_LINES - 1 },
+            Immediate::Rtr { lane: 0, slot: 0, total: 0 },
         ] {
-            assert_eq!(Number::decode(number.encode()), number);
+            assert_eq!(Immediate::decode(number.encode()), number);
         }
     }
 
     #[test]
     fn long_messages_go_by_all_paths() {
         let parts = |bytes: usize, paths| {
-            let Most { invited, by_ring } = Most::of(bytes, paths);
-            assert_eq!((invited % 128, by_ring % 128), (0, 0), "{bytes} by {paths}");
-            (bytes.div_ceil(invited), bytes.div_ceil(by_ring))
+            let Most { direct, by_ring } = Most::of(bytes, paths);
+            assert_eq!((direct % 128, by_ring % 128), (0, 0), "{bytes} by {paths}");
+            (bytes.div_ceil(direct), bytes.div_ceil(by_ring))
         };
         for paths in 1..5 {
             assert_eq!(parts(1, paths), (1, 1));
@@ -187,8 +187,8 @@ mod tests {
             assert!(parts(4 * RDMA_STRIPE_BYTES + 64 * paths, paths).0 <= paths);
             // Each path has one write under way, and room for the next.
             let longest = Most::of(2 * RDMA_PLACED_BYTES, paths);
-            assert!(longest.invited * paths <= RDMA_PLACED_BYTES, "{paths} paths");
-            assert!((longest.invited + 128) * paths > RDMA_PLACED_BYTES, "{paths} paths");
+            assert!(longest.direct * paths <= RDMA_PLACED_BYTES, "{paths} paths");
+            assert!((longest.direct + 128) * paths > RDMA_PLACED_BYTES, "{paths} paths");
             assert_eq!(longest.by_ring, RDMA_PIECE_BYTES);
         }
         assert_eq!(parts(2 * RDMA_STRIPE_BYTES, 8), (2, 2));

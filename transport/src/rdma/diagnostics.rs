@@ -178,14 +178,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mtus_that_differ_are_told() {
+    fn different_mtus_are_explained() {
         let text = different_mtus(5, 3).unwrap();
         assert!(text.starts_with("MTU 4096 here and 1024 there, so that 1024 of 4096 is used; "));
         assert_eq!(different_mtus(4, 4), None);
     }
 
     #[test]
-    fn exhausted_retries_are_told_in_words() {
+    fn exhausted_retries_are_explained() {
         let gid = Ipv4Addr::new(10, 1, 0, 2).to_ipv6_mapped().octets();
         let peer = peer(Rank(5), "h2", "rxe_h2r1:1", gid);
         let text = status(12, 0x81, &peer, silence(14, 3));
