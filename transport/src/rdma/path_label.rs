@@ -1,19 +1,19 @@
-//! What people call an end of a path: to be read by them, and for nothing else.
+//! The label of a path's end: names for people, which nothing depends on.
 
-/// Bytes of a name,
+/// Bytes of a name.
 const NAME_BYTES: usize = 64;
-/// and of both.
-pub(super) const PLATE_BYTES: usize = 2 * NAME_BYTES;
+/// Bytes of both names.
+pub(super) const LABEL_BYTES: usize = 2 * NAME_BYTES;
 
-/// Host, and device and port. What is too long is cut.
+/// The names of the host, and of the device and port. Longer names are cut.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Nameplate {
+pub(super) struct PathLabel {
     pub(super) host: String,
     pub(super) port: String,
 }
 
-impl Nameplate {
-    /// To the front of `bytes`, which are zero.
+impl PathLabel {
+    /// Writes the label to the front of `bytes`, which are zero.
     pub(super) fn encode(&self, bytes: &mut [u8]) {
         let places = bytes.chunks_exact_mut(NAME_BYTES);
         for (name, into) in [&self.host, &self.port].into_iter().zip(places) {
@@ -21,7 +21,8 @@ impl Nameplate {
         }
     }
 
-    /// From the front. Nobody's log or terminal shall suffer from what a peer calls itself.
+    /// Reads the label from the front of `bytes`. Every byte that is not printable becomes `?`,
+    /// because the names appear in logs and terminals.
     pub(super) fn decode(bytes: &[u8]) -> Self {
         let visible = |byte: &u8| if byte.is_ascii_graphic() { char::from(*byte) } else { '?' };
         let name = |at: usize| {
@@ -47,10 +48,10 @@ mod tests {
             ("ends\0here", "ends"),
             (&"long".repeat(20)[..], &"long".repeat(16)[..]),
         ] {
-            let mut bytes = [0; PLATE_BYTES + 1];
-            Nameplate { host: told.to_owned(), port: told.to_owned() }.encode(&mut bytes);
-            let plate = Nameplate::decode(&bytes);
-            assert_eq!((&plate.host[..], &plate.port[..]), (heard, heard));
+            let mut bytes = [0; LABEL_BYTES + 1];
+            PathLabel { host: told.to_owned(), port: told.to_owned() }.encode(&mut bytes);
+            let path_label = PathLabel::decode(&bytes);
+            assert_eq!((&path_label.host[..], &path_label.port[..]), (heard, heard));
         }
     }
 }

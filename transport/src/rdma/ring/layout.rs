@@ -1,19 +1,19 @@
-//! What lies where in a ring, and what the number of a write says.
+//! The layout of a ring, and the immediates of writes.
 //!
-//! A ring is lines of 64 bytes in the receiver's memory, of which the sender has an image in its
-//! own. A fragment takes whole lines, in a row: a header with tag and length, and up to 48 bytes
-//! in the same line, or all of them from the next line on. One that does not fit before the end
-//! begins at the start, and the lines it skipped are its own too. So the lines of each fragment in
-//! turn say where the next begins.
+//! A ring is lines of 64 bytes in the receiver's memory, and the sender has an image of it in its
+//! own. A fragment takes consecutive lines: a header with tag and length, and a payload. A payload
+//! of up to 48 bytes shares the header's line, and a longer one begins at the next line. A fragment
+//! that does not fit before the end of the ring begins at its start, and the lines that it skipped
+//! belong to it too. So the lines of each fragment tell where the next begins.
 //!
-//! A fragment's payload may also lie where the receiver has invited it (`invitation`); then all of
-//! its lines but the first hold nothing, and are kept for the case that it must be sent again.
+//! A payload may also go directly to the receiver's memory (`rtr`). Then the fragment's lines after
+//! the first hold nothing, and are reserved for a repetition by the ring.
 //!
 //! ```text
-//! number of a write   bit 31  27..31  19..27     0..19
-//! a fragment          0       lane    sequence   lines, skipped ones excluded
-//! a credit            1       lane    0          all lines given back so far, modulo 2^19
-//! an invitation       1       lane    128+place  likewise
+//! immediate                bit 31  27..31  19..27   0..19
+//! a fragment               0       lane    sequence lines, without skipped ones
+//! a credit                 1       lane    0        all lines given back so far, modulo 2^19
+//! a ready-to-receive       1       lane    128+slot likewise
 //! ```
 
 #![expect(clippy::cast_possible_truncation, reason = "lanes and lines are few")]
@@ -22,12 +22,12 @@ use ringfold_types::limits::{
     LANES_MAX, RDMA_CELLS, RDMA_PIECE_BYTES, RDMA_PLACED_BYTES, RDMA_RING_BYTES, RDMA_STRIPE_BYTES,
 };
 
-/// Bytes of a line,
+/// Bytes of a line.
 pub(in crate::rdma) const LINE_BYTES: usize = 64;
-/// and of the header at the start of a fragment: tag, length, flags, and the last invitations that
-/// the sender has seen.
+/// Bytes of the header at the start of a fragment. It holds the tag, the length, the flags, and the
+/// last ready-to-receive messages that the sender has seen.
 pub(in crate::rdma) const HEADER_BYTES: usize = 16;
-/// What parts of a message are multiples of.
+/// The parts of a message are multiples of so many bytes.
 const STRIPE_ALIGN: usize = 128;
 /// The longest payload that shares its header's line.
 pub(in crate::rdma) const SHORT_BYTES: usize = LINE_BYTES - HEADER_BYTES;
@@ -35,22 +35,23 @@ pub(in crate::rdma) const SHORT_BYTES: usize = LINE_BYTES - HEADER_BYTES;
 pub(in crate::rdma) const RING_LINES: u32 = (RDMA_RING_BYTES / LINE_BYTES) as u32;
 /// The shortest rest of a ring that is worth a fragment of its own, where the message is longer.
 pub(in crate::rdma) const SPLINTER_LINES: u32 = 65;
-/// Lines that the receiver may be done with before it says so: fewer than the longest fragment has,
+/// Lines that the receiver may consume before it gives credit: fewer than the longest fragment has.
 pub(in crate::rdma) const CREDIT_LINES: u32 = RING_LINES / 8 * 3;
-/// and fragments.
+/// Fragments that the receiver may consume before it gives credit.
 pub(in crate::rdma) const CREDIT_FRAGMENTS: u32 = (RDMA_CELLS / 4) as u32;
 
-/// Where the flags are,
+/// The byte of the header at which the flags begin.
 pub(in crate::rdma) const FLAGS_AT: usize = 8;
-/// that the payload is where it was invited,
+/// The flag of a fragment whose payload went directly to the receiver's memory.
 pub(in crate::rdma) const PLACED: u32 = 1;
-/// and that the sender asks where what comes next is wanted, and may wait for that, for a while;
-pub(in crate::rdma) const AWAITS: u32 = 2;
-/// and where what the sender has seen.
+/// The flag of a fragment whose sender asks for a ready-to-receive message, and may wait for it for
+/// a while.
+pub(in crate::rdma) const WANTS_RTR: u32 = 2;
+/// The byte of the header that tells the last ready-to-receive messages that the sender has seen.
 pub(in crate::rdma) const SEEN_AT: usize = 12;
 
 const CREDIT: u32 = 1 << 31;
-const INVITATION: u32 = 1 << 26;
+const RTR: u32 = 1 << 26;
 const LANE_SHIFT: u32 = 27;
 const SEQUENCE_SHIFT: u32 = 19;
 
@@ -77,50 +78,52 @@ pub(in crate::rdma) const fn capacity(lines: u32) -> usize {
     }
 }
 
-/// How many bytes of a message one write takes at most: where they are invited, and by the ring.
+/// The most bytes of a message that one write takes: directly to the receiver's memory, and by the
+/// ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rdma) struct Most {
-    pub(in crate::rdma) invited: usize,
+    pub(in crate::rdma) direct: usize,
     pub(in crate::rdma) by_ring: usize,
 }
 
 impl Most {
-    /// Of a message of so many bytes, for so many paths (not 0): as much by each, in whole pairs of
-    /// cache lines, unless that is not worth a write of its own.
+    /// Returns the limits for a message of `bytes` bytes over `paths` paths (not 0). Each path gets
+    /// an equal share in whole pairs of cache lines, unless a share is too small for a write of its
+    /// own.
     pub(in crate::rdma) fn of(bytes: usize, paths: usize) -> Self {
         let even = bytes.div_ceil(paths).next_multiple_of(STRIPE_ALIGN).max(RDMA_STRIPE_BYTES);
         let share = RDMA_PLACED_BYTES / paths / STRIPE_ALIGN * STRIPE_ALIGN;
-        let (invited, by_ring) = (share.max(RDMA_PIECE_BYTES), RDMA_PIECE_BYTES);
-        Self { invited: even.min(invited), by_ring: even.min(by_ring) }
+        let (direct, by_ring) = (share.max(RDMA_PIECE_BYTES), RDMA_PIECE_BYTES);
+        Self { direct: even.min(direct), by_ring: even.min(by_ring) }
     }
 }
 
-/// Where the payload begins within the fragment.
+/// The first byte of the payload within the fragment.
 pub(in crate::rdma) const fn payload_at(bytes: usize) -> usize {
     if bytes <= SHORT_BYTES { HEADER_BYTES } else { LINE_BYTES }
 }
 
-/// What a write is for.
+/// The purpose of a write, which its immediate tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::rdma) enum Number {
-    /// It brings a fragment.
+pub(in crate::rdma) enum Immediate {
+    /// The write brings a fragment.
     Fragment { lane: usize, sequence: u8, lines: u32 },
-    /// It brings nothing: so many lines were given back in all, modulo `LAPS_LINES`. Whichever
-    /// credit arrives last, or again, or not at all, the furthest one counts.
+    /// The write brings credit alone: `total` lines were given back in all, modulo `LAPS_LINES`.
+    /// Credits may be late, repeated or lost, and the furthest one counts.
     Credit { lane: usize, total: u32 },
-    /// It brings credit likewise, and an invitation lies in that place of the lane's.
-    Invitation { lane: usize, place: usize, total: u32 },
+    /// The write brings credit too, and a ready-to-receive message lies in that slot of the lane.
+    Rtr { lane: usize, slot: usize, total: u32 },
 }
 
-/// What totals of lines are counted modulo of: many laps of a ring.
+/// The modulus of totals of lines, which is many laps of a ring.
 pub(in crate::rdma) const LAPS_LINES: u32 = 1 << SEQUENCE_SHIFT;
 
-/// A total of lines as numbers say it.
+/// Returns a total of lines as immediates carry it.
 pub(in crate::rdma) const fn lap(total: u64) -> u32 {
     (total % LAPS_LINES as u64) as u32
 }
 
-impl Number {
+impl Immediate {
     pub(in crate::rdma) const fn encode(self) -> u32 {
         match self {
             Self::Fragment { lane, sequence, lines } => {
@@ -129,9 +132,9 @@ impl Number {
             Self::Credit { lane, total } => {
                 CREDIT | (lane as u32) << LANE_SHIFT | (total % LAPS_LINES)
             }
-            Self::Invitation { lane, place, total } => {
-                let place = (place as u32) << SEQUENCE_SHIFT;
-                INVITATION | place | Self::Credit { lane, total }.encode()
+            Self::Rtr { lane, slot, total } => {
+                let slot = (slot as u32) << SEQUENCE_SHIFT;
+                RTR | slot | Self::Credit { lane, total }.encode()
             }
         }
     }
@@ -139,9 +142,9 @@ impl Number {
     pub(in crate::rdma) const fn decode(bits: u32) -> Self {
         let lane = (bits >> LANE_SHIFT & 0xf) as usize;
         let total = bits % LAPS_LINES;
-        if bits & (CREDIT | INVITATION) == CREDIT | INVITATION {
-            let place = (bits >> SEQUENCE_SHIFT & 0x7f) as usize;
-            return Self::Invitation { lane, place, total };
+        if bits & (CREDIT | RTR) == CREDIT | RTR {
+            let slot = (bits >> SEQUENCE_SHIFT & 0x7f) as usize;
+            return Self::Rtr { lane, slot, total };
         }
         if bits & CREDIT != 0 {
             return Self::Credit { lane, total };
@@ -158,22 +161,22 @@ mod tests {
     #[test]
     fn numbers_travel() {
         for number in [
-            Number::Fragment { lane: 0, sequence: 0, lines: 1 },
-            Number::Fragment { lane: 7, sequence: 255, lines: RING_LINES },
-            Number::Credit { lane: 5, total: LAPS_LINES - 1 },
-            Number::Invitation { lane: LANES_MAX - 1, place: 1, total: LAPS_LINES - 1 },
-            Number::Invitation { lane: 0, place: 0, total: 0 },
+            Immediate::Fragment { lane: 0, sequence: 0, lines: 1 },
+            Immediate::Fragment { lane: 7, sequence: 255, lines: RING_LINES },
+            Immediate::Credit { lane: 5, total: LAPS_LINES - 1 },
+            Immediate::Rtr { lane: LANES_MAX - 1, slot: 1, total: LAPS_LINES - 1 },
+            Immediate::Rtr { lane: 0, slot: 0, total: 0 },
         ] {
-            assert_eq!(Number::decode(number.encode()), number);
+            assert_eq!(Immediate::decode(number.encode()), number);
         }
     }
 
     #[test]
     fn long_messages_go_by_all_paths() {
         let parts = |bytes: usize, paths| {
-            let Most { invited, by_ring } = Most::of(bytes, paths);
-            assert_eq!((invited % 128, by_ring % 128), (0, 0), "{bytes} by {paths}");
-            (bytes.div_ceil(invited), bytes.div_ceil(by_ring))
+            let Most { direct, by_ring } = Most::of(bytes, paths);
+            assert_eq!((direct % 128, by_ring % 128), (0, 0), "{bytes} by {paths}");
+            (bytes.div_ceil(direct), bytes.div_ceil(by_ring))
         };
         for paths in 1..5 {
             assert_eq!(parts(1, paths), (1, 1));
@@ -182,10 +185,10 @@ mod tests {
             assert_eq!(parts(4 * RDMA_STRIPE_BYTES, paths), (paths, most));
             assert_eq!(parts(4 * RDMA_STRIPE_BYTES - 1, paths), (paths, most));
             assert!(parts(4 * RDMA_STRIPE_BYTES + 64 * paths, paths).0 <= paths);
-            // One write under way by each path, and room for the next.
+            // Each path has one write under way, and room for the next.
             let longest = Most::of(2 * RDMA_PLACED_BYTES, paths);
-            assert!(longest.invited * paths <= RDMA_PLACED_BYTES, "{paths} paths");
-            assert!((longest.invited + 128) * paths > RDMA_PLACED_BYTES, "{paths} paths");
+            assert!(longest.direct * paths <= RDMA_PLACED_BYTES, "{paths} paths");
+            assert!((longest.direct + 128) * paths > RDMA_PLACED_BYTES, "{paths} paths");
             assert_eq!(longest.by_ring, RDMA_PIECE_BYTES);
         }
         assert_eq!(parts(2 * RDMA_STRIPE_BYTES, 8), (2, 2));

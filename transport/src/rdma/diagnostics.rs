@@ -1,4 +1,4 @@
-//! What devices report, for people.
+//! Explanations of device errors, and other texts about devices, for people.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -12,8 +12,8 @@ use super::sys::GidKind;
 /// The status of work that was flushed because its queue pair had failed before.
 pub(super) const FLUSHED: u32 = 5;
 
-/// What it means that work for `peer` completed with a status other than success. `silence` is how
-/// long the device tries before it gives up.
+/// Explains the status of failed work for `peer`. `silence` is the time that the device tries
+/// before it gives up.
 pub(super) fn status(status: u32, vendor: u32, peer: &str, silence: Duration) -> String {
     let what = match status {
         1 | 9 => "it was longer than what the receiver has; this is a bug of ringfold",
@@ -31,7 +31,7 @@ pub(super) fn status(status: u32, vendor: u32, peer: &str, silence: Duration) ->
     format!("work for {peer} failed with status {status} (vendor's {vendor:#x}): {what}")
 }
 
-/// What it means that nothing has come from `peer` for that long.
+/// Explains that nothing has come from `peer` for `silence`.
 pub(super) fn silent(peer: &str, silence: Duration) -> String {
     let seconds = silence.as_secs_f64();
     format!(
@@ -41,14 +41,15 @@ pub(super) fn silent(peer: &str, silence: Duration) -> String {
     )
 }
 
-/// A peer, by what its host and port are called, as far as it has said so, and its address.
+/// The description of a peer: its rank, its host and port as far as it has told them, and its
+/// address.
 pub(super) fn peer(rank: Rank, host: &str, port: &str, gid: [u8; 16]) -> String {
     let host = if host.is_empty() { String::new() } else { format!("host {host}, ") };
     let port = if port.is_empty() { String::new() } else { format!("{port}, ") };
     format!("rank {rank} ({host}{port}{})", Ipv6Addr::from(gid).to_canonical())
 }
 
-/// What becomes of packets where the ends of a path send different ones, as verbs count them.
+/// Explains the packet size between ends with different MTUs, which are given as verbs count them.
 pub(super) fn different_mtus(ours: u8, theirs: u8) -> Option<String> {
     let [ours, theirs] = [ours, theirs].map(|mtu| 128_u32 << mtu);
     let (less, more) = (ours.min(theirs), ours.max(theirs));
@@ -60,22 +61,22 @@ pub(super) fn different_mtus(ours: u8, theirs: u8) -> Option<String> {
     })
 }
 
-/// How long a device tries: so many times a wait of that encoded length.
+/// Returns the time that a device tries: one wait of that encoded length, and `retries` more.
 pub(super) fn silence(timeout: u8, retries: u8) -> Duration {
     Duration::from_nanos(4096 << timeout.min(31)) * (u32::from(retries) + 1)
 }
 
-/// How long a device with a wait of that encoded length may take to send a lost packet again: up to
-/// four times as long, by InfiniBand's rules.
+/// Returns the time that a device may take to send a lost packet again. By InfiniBand's rules it is
+/// up to four times the encoded wait.
 pub(super) fn retransmission(timeout: u8) -> Duration {
     4 * silence(timeout, 0)
 }
 
-/// How to let more memory be locked.
+/// The ways to let more memory be locked.
 pub(super) const MEMLOCK: &str = "`ulimit -l unlimited`, memlock in /etc/security/limits.conf, \
                                   LimitMEMLOCK=infinity for a service";
 
-/// Why a device cannot be opened.
+/// Explains why a device cannot be opened.
 pub(super) fn opening(error: &io::Error) -> String {
     let advice = match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => {
@@ -92,7 +93,7 @@ pub(super) fn opening(error: &io::Error) -> String {
     format!("cannot be opened: {error}; {advice}")
 }
 
-/// Why memory cannot be registered.
+/// Explains why memory cannot be registered.
 pub(super) fn registration(error: &io::Error, bytes: usize) -> String {
     let advice = match error.raw_os_error() {
         Some(libc::ENOMEM | libc::EAGAIN | libc::EPERM) => {
@@ -103,8 +104,8 @@ pub(super) fn registration(error: &io::Error, bytes: usize) -> String {
     format!("cannot register {bytes} bytes of memory: {error}{advice}")
 }
 
-/// What keeps rails of two hosts apart of which none reaches another, by their kinds; goes after
-/// who they are.
+/// Explains why no rail of one host reaches a rail of the other, by their kinds. The text follows
+/// the names of the rails.
 pub(super) fn apart(some: &[GidKind], others: &[GidKind]) -> String {
     let [ours, theirs] = [some, others].map(networks);
     if ours.iter().all(|network| !theirs.contains(network)) {
@@ -133,12 +134,12 @@ pub(super) fn apart(some: &[GidKind], others: &[GidKind]) -> String {
         .to_owned()
 }
 
-/// What networks of those kinds are called.
+/// The names of the networks of those kinds.
 fn networks(kinds: &[GidKind]) -> BTreeSet<&'static str> {
     kinds.iter().copied().map(network).collect()
 }
 
-/// What a network of that kind is called.
+/// The name of the network of that kind.
 pub(super) const fn network(kind: GidKind) -> &'static str {
     match kind {
         GidKind::InfiniBand => "InfiniBand",
@@ -155,7 +156,7 @@ pub(super) fn destruction(rail: &str, error: &io::Error) -> String {
     )
 }
 
-/// Why a connection cannot be set up.
+/// Explains why a connection cannot be set up.
 pub(super) fn connection(error: &io::Error) -> String {
     let advice = match error.raw_os_error() {
         Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => {
@@ -177,14 +178,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mtus_that_differ_are_told() {
+    fn different_mtus_are_explained() {
         let text = different_mtus(5, 3).unwrap();
         assert!(text.starts_with("MTU 4096 here and 1024 there, so that 1024 of 4096 is used; "));
         assert_eq!(different_mtus(4, 4), None);
     }
 
     #[test]
-    fn exhausted_retries_are_told_in_words() {
+    fn exhausted_retries_are_explained() {
         let gid = Ipv4Addr::new(10, 1, 0, 2).to_ipv6_mapped().octets();
         let peer = peer(Rank(5), "h2", "rxe_h2r1:1", gid);
         let text = status(12, 0x81, &peer, silence(14, 3));
