@@ -10,7 +10,7 @@ use ringfold_types::{Rank, limits};
 use crate::aborter::{Aborter, Route};
 use crate::arbiter::Complaint;
 use crate::call_log::CallName;
-use crate::exchange::{ExchangeError, offer_bytes_max};
+use crate::exchange::{ExchangeError, contribution_bytes_max};
 use crate::local_coordinator::LocalCoordinator;
 use crate::member::Member;
 use crate::rank_state::RankState;
@@ -118,7 +118,7 @@ impl Control {
     /// The number of bytes that each of `size` ranks may put into an exchange.
     #[must_use]
     pub const fn exchange_bytes_max(size: usize) -> usize {
-        offer_bytes_max(size)
+        contribution_bytes_max(size)
     }
 
     /// Sends `bytes` to every rank and returns the bytes of every rank, in rank order. All ranks
@@ -132,7 +132,7 @@ impl Control {
         bytes: Vec<u8>,
         timeout: Duration,
     ) -> Result<Vec<Vec<u8>>, ExchangeError> {
-        let max = offer_bytes_max(self.size);
+        let max = contribution_bytes_max(self.size);
         if bytes.len() > max {
             return Err(ExchangeError::TooLarge { bytes: bytes.len(), max });
         }

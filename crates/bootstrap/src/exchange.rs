@@ -31,8 +31,8 @@ pub enum ExchangeError {
 }
 
 /// The number of bytes that each of `size` ranks may put into an exchange.
-pub(crate) const fn offer_bytes_max(size: usize) -> usize {
-    const PER_OFFER: usize = 5; // the longest encoding of a length below 2^32
+pub(crate) const fn contribution_bytes_max(size: usize) -> usize {
+    const PER_RANK: usize = 5; // the longest encoding of a length below 2^32
     let share = (limits::CONTROL_BYTES_MAX - 16) / if size == 0 { 1 } else { size };
-    share - PER_OFFER
+    share - PER_RANK
 }

@@ -122,14 +122,14 @@ mod tests {
 
     /// Records each delivery of `receive` as a number: the length of a message, -1 for the end, and
     /// -2 for a mark.
-    struct Lab {
+    struct Fixture {
         delivered: mpsc::UnboundedReceiver<i64>,
         marks: mpsc::UnboundedSender<Mark>,
         sender: std::net::TcpStream,
         ciphertext: Vec<u8>,
     }
 
-    impl Lab {
+    impl Fixture {
         /// Makes a connection, and the bytes that carry messages of these lengths on it.
         async fn new(lengths: &[usize]) -> Self {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -180,15 +180,15 @@ mod tests {
     #[test]
     fn a_mark_comes_behind_all_that_the_kernel_has() {
         run(async {
-            let mut lab = Lab::new(&[1; 1000]).await;
+            let mut fixture = Fixture::new(&[1; 1000]).await;
             let (mark, passed) = Mark::new();
             // Both happen before the event loop can poll the socket.
-            lab.sender.write_all(&lab.ciphertext).unwrap();
-            lab.marks.send(mark).unwrap();
+            fixture.sender.write_all(&fixture.ciphertext).unwrap();
+            fixture.marks.send(mark).unwrap();
             for _ in 0..1000 {
-                assert_eq!(lab.next().await, Some(1));
+                assert_eq!(fixture.next().await, Some(1));
             }
-            assert_eq!(lab.next().await, Some(-2));
+            assert_eq!(fixture.next().await, Some(-2));
             assert_eq!(passed.try_recv(), Err(std_mpsc::TryRecvError::Disconnected));
         });
     }
@@ -196,31 +196,35 @@ mod tests {
     #[test]
     fn a_mark_does_not_wait_for_the_rest_of_a_message() {
         run(async {
-            let mut lab = Lab::new(&[1, 100_000]).await;
-            let (begin, rest) = lab.ciphertext.split_at(lab.ciphertext.len() - 1);
-            lab.sender.write_all(begin).unwrap();
-            lab.marks.send(Mark::new().0).unwrap();
+            let mut fixture = Fixture::new(&[1, 100_000]).await;
+            let (begin, rest) = fixture.ciphertext.split_at(fixture.ciphertext.len() - 1);
+            fixture.sender.write_all(begin).unwrap();
+            fixture.marks.send(Mark::new().0).unwrap();
             let rest = rest.to_vec();
-            assert_eq!((lab.next().await, lab.next().await), (Some(1), Some(-2)));
-            lab.sender.write_all(&rest).unwrap();
-            assert_eq!(lab.next().await, Some(100_000));
+            assert_eq!((fixture.next().await, fixture.next().await), (Some(1), Some(-2)));
+            fixture.sender.write_all(&rest).unwrap();
+            assert_eq!(fixture.next().await, Some(100_000));
         });
     }
 
     #[test]
     fn a_mark_comes_behind_the_end_and_marks_go_on_after_it() {
         run(async {
-            let mut lab = Lab::new(&[5]).await;
-            lab.sender.write_all(&lab.ciphertext).unwrap();
-            lab.sender.shutdown(std::net::Shutdown::Both).unwrap();
-            lab.marks.send(Mark::new().0).unwrap();
+            let mut fixture = Fixture::new(&[5]).await;
+            fixture.sender.write_all(&fixture.ciphertext).unwrap();
+            fixture.sender.shutdown(std::net::Shutdown::Both).unwrap();
+            fixture.marks.send(Mark::new().0).unwrap();
             for expected in [5, -1, -2] {
-                assert_eq!(lab.next().await, Some(expected));
+                assert_eq!(fixture.next().await, Some(expected));
             }
-            lab.marks.send(Mark::new().0).unwrap();
-            assert_eq!(lab.next().await, Some(-2));
-            drop(lab.marks);
-            assert_eq!(timeout(SOON, lab.delivered.recv()).await.unwrap(), None, "it has ended");
+            fixture.marks.send(Mark::new().0).unwrap();
+            assert_eq!(fixture.next().await, Some(-2));
+            drop(fixture.marks);
+            assert_eq!(
+                timeout(SOON, fixture.delivered.recv()).await.unwrap(),
+                None,
+                "it has ended"
+            );
         });
     }
 }

@@ -20,13 +20,13 @@ pub(crate) struct LocalCoordinator {
     opened: Instant,
 }
 
-type Offers = Arc<Vec<Vec<u8>>>;
+type Contributions = Arc<Vec<Vec<u8>>>;
 
 #[derive(Debug)]
 struct Inner {
     arbiter: Arbiter,
-    offers: Vec<Option<Vec<u8>>>,
-    results: Vec<Option<Offers>>,
+    contributions: Vec<Option<Vec<u8>>>,
+    results: Vec<Option<Contributions>>,
 }
 
 impl LocalCoordinator {
@@ -35,7 +35,7 @@ impl LocalCoordinator {
         let size = ranks.len();
         let inner = Inner {
             arbiter: Arbiter::new(vec![String::new(); size]),
-            offers: vec![None; size],
+            contributions: vec![None; size],
             results: vec![None; size],
         };
         let (inner, changed) = (Mutex::new(inner), Condvar::new());
@@ -71,9 +71,9 @@ impl LocalCoordinator {
         timeout: Duration,
     ) -> Result<Vec<Vec<u8>>, ExchangeError> {
         let mut inner = self.inner();
-        inner.offers[rank.index()] = Some(bytes);
-        if inner.offers.iter().all(Option::is_some) {
-            let all = Arc::new(inner.offers.iter_mut().filter_map(Option::take).collect());
+        inner.contributions[rank.index()] = Some(bytes);
+        if inner.contributions.iter().all(Option::is_some) {
+            let all = Arc::new(inner.contributions.iter_mut().filter_map(Option::take).collect());
             inner.results.fill(Some(all));
             self.changed.notify_all();
         }
@@ -85,7 +85,7 @@ impl LocalCoordinator {
             .wait_timeout_while(inner, timeout, waits)
             .unwrap_or_else(PoisonError::into_inner);
         let all = inner.results[rank.index()].take();
-        inner.offers[rank.index()] = None;
+        inner.contributions[rank.index()] = None;
         all.map(|all| all.to_vec()).ok_or(ExchangeError::Timeout(timeout))
     }
 

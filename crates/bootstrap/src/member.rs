@@ -39,7 +39,7 @@ pub(crate) struct Member {
 #[derive(Debug)]
 pub(crate) enum Command {
     Complain(Complaint),
-    Offer(Vec<u8>),
+    Contribute(Vec<u8>),
     CatchUp(Mark),
     Leave,
     Abandon(String),
@@ -144,7 +144,7 @@ impl Member {
         let exchanged = self.exchanged.lock().unwrap_or_else(PoisonError::into_inner);
         // Drops results of an exchange for which this rank did not wait.
         while exchanged.try_recv().is_ok() {}
-        self.send(Command::Offer(bytes));
+        self.send(Command::Contribute(bytes));
         match exchanged.recv_timeout(timeout) {
             Ok(Some(all)) => Ok(all),
             Err(std_mpsc::RecvTimeoutError::Timeout) => Err(ExchangeError::Timeout(timeout)),
@@ -267,7 +267,7 @@ impl ControlTask {
                 incoming = self.stream.incoming.recv(), if is_connected => self.handle(incoming),
                 command = commands.recv() => match command {
                     Some(Command::Complain(complaint)) => self.complain(complaint),
-                    Some(Command::Offer(bytes)) => self.offer(bytes),
+                    Some(Command::Contribute(bytes)) => self.contribute(bytes),
                     // Without a coordinator the mark is dropped: no more messages will come.
                     Some(Command::CatchUp(mark)) => match self.coordinator {
                         CoordinatorState::Connected => {
@@ -343,12 +343,13 @@ impl ControlTask {
                 self.send(ToCoordinator::Answer(self.state.calls.history()))
             }
             Some(FromCoordinator::Verdict(verdict)) => self.set_verdict(verdict),
-            Some(FromCoordinator::Offers(number, all)) if number == self.exchanges => {
-                self.unacknowledged.retain(|message| !matches!(message, ToCoordinator::Offer(..)));
+            Some(FromCoordinator::Contributions(number, all)) if number == self.exchanges => {
+                self.unacknowledged
+                    .retain(|message| !matches!(message, ToCoordinator::Contribute(..)));
                 self.end_exchange(Some(all));
             }
             // The result of an exchange that no caller waits for any more.
-            Some(FromCoordinator::Offers(..)) => {}
+            Some(FromCoordinator::Contributions(..)) => {}
             Some(FromCoordinator::Farewell | FromCoordinator::Closing) => {
                 self.coordinator = CoordinatorState::Departed;
                 self.end_exchange(None);
@@ -400,13 +401,13 @@ impl ControlTask {
         }
     }
 
-    fn offer(&mut self, bytes: Vec<u8>) {
+    fn contribute(&mut self, bytes: Vec<u8>) {
         self.exchanges += 1;
-        self.unacknowledged.retain(|message| !matches!(message, ToCoordinator::Offer(..)));
+        self.unacknowledged.retain(|message| !matches!(message, ToCoordinator::Contribute(..)));
         if matches!(self.coordinator, CoordinatorState::Connected | CoordinatorState::Reconnecting)
             && self.state.verdict().is_none()
         {
-            self.send(ToCoordinator::Offer(self.exchanges, bytes));
+            self.send(ToCoordinator::Contribute(self.exchanges, bytes));
         } else {
             self.end_exchange(None);
         }
@@ -478,10 +479,10 @@ impl ControlTask {
 
     fn send(&mut self, message: ToCoordinator) {
         use ToCoordinator::{
-            Answer, Complain, Goodbye, Holds, Join, NoRoster, Offer, Return, Stated,
+            Answer, Complain, Contribute, Goodbye, Holds, Join, NoRoster, Return, Stated,
         };
         match &message {
-            Complain(_) | Stated(_) | Offer(..) | Goodbye(_) => {
+            Complain(_) | Stated(_) | Contribute(..) | Goodbye(_) => {
                 self.unacknowledged.push(message.clone())
             }
             // Rank 0 asks again, or does not need the answer any more.

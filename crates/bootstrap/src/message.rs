@@ -18,7 +18,7 @@ pub(crate) enum ToCoordinator {
     /// The answer to `FromCoordinator::Ask`.
     Answer(History),
     /// This rank's contribution to an exchange, and the exchange's number, counted from 1.
-    Offer(u64, Vec<u8>),
+    Contribute(u64, Vec<u8>),
     /// The first message of a rank that reconnects.
     Return(Return),
     /// The answer to `FromCoordinator::Hold`.
@@ -77,7 +77,7 @@ pub(crate) enum FromCoordinator {
     Hold,
     Verdict(Verdict),
     /// The contributions of all ranks to the exchange of this number, by rank.
-    Offers(u64, Vec<Vec<u8>>),
+    Contributions(u64, Vec<Vec<u8>>),
     /// The answer to `ToCoordinator::Goodbye`.
     Farewell,
     /// Rank 0 leaves in peace, and no coordinator watches any more.

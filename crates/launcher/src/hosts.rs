@@ -46,7 +46,7 @@ pub enum HostsError {
         slots: String,
     },
     /// A word after the host is unknown.
-    #[error("{place}: '{word}' is not understood: after a host comes only `slots=N`")]
+    #[error("{place}: '{word}' is unknown: only `slots=N` may follow a host")]
     Word {
         /// Its position.
         place: Place,

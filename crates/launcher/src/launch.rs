@@ -7,6 +7,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use ringfold_types::Rank;
+use ringfold_types::limits::CONTROL_BYTES_MAX;
 use rustix::process::{Pid, child_subreaper, getpid, set_child_subreaper};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc};
@@ -51,7 +52,10 @@ pub enum LaunchError {
         source: io::Error,
     },
     /// Program, arguments and environment together exceed `limits::CONTROL_BYTES_MAX`.
-    #[error("the command and its environment are too long")]
+    #[error(
+        "the program, its arguments and its environment exceed {CONTROL_BYTES_MAX} bytes: \
+         shorten them"
+    )]
     TooLong,
     /// The operating system provides no randomness, signal, pipe or thread.
     #[error(transparent)]

@@ -26,16 +26,19 @@ const TREE: &str = "
 
 /// The server of a host, and the agent that calls it. Each call is two processes of the agent that
 /// copy bytes, as ssh does, and a command that descends from the server.
-struct Far {
+struct RemoteHost {
     folder: PathBuf,
     server: Child,
 }
 
-impl Far {
+impl RemoteHost {
     fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name =
-            format!("ringrun-{}-far{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "ringrun-{}-remote{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir(&folder).unwrap();
         let server = "mkfifo calls; exec 4<>calls; echo >ready; while read id command <&4; do
@@ -84,7 +87,7 @@ impl Far {
     }
 }
 
-impl Drop for Far {
+impl Drop for RemoteHost {
     fn drop(&mut self) {
         for pid in numbers(&self.folder.join("copiers")) {
             let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
@@ -111,7 +114,7 @@ fn await_that(what: &str, condition: impl Fn() -> bool) {
 
 /// A job on both hosts, with all its processes running.
 struct Trees {
-    far: Far,
+    remote: RemoteHost,
     job: Running,
     mark: String,
     /// The node agent on the other host.
@@ -122,8 +125,8 @@ struct Trees {
 
 impl Trees {
     fn start() -> Self {
-        let (far, mark) = (Far::new(), mark());
-        let mut job = far.start(2, &TREE.replace("MARK", &mark));
+        let (remote, mark) = (RemoteHost::new(), mark());
+        let mut job = remote.start(2, &TREE.replace("MARK", &mark));
         let node_agents =
             job.lines(3).iter().map(|line| line.parse().unwrap()).collect::<Vec<u32>>();
         let ours = children(job.pid()).into_iter().find(|pid| is_guardian(*pid)).unwrap();
@@ -132,8 +135,8 @@ impl Trees {
         // Counts each rank, its child, its orphan and its orphan's child, and ringrun.
         await_that("all trees are complete", || marked(&mark).len() >= 13);
         let guardian = parent(node_agent);
-        assert!(is_guardian(guardian) && parent(guardian) == far.server.id());
-        Self { far, job, mark, node_agent, guardian }
+        assert!(is_guardian(guardian) && parent(guardian) == remote.server.id());
+        Self { remote, job, mark, node_agent, guardian }
     }
 
     fn assert_nothing_left(&self) {
@@ -143,14 +146,14 @@ impl Trees {
 
     /// Waits for the end of ringrun, which must report the lost host with this reason.
     fn assert_lost(self, why: &str) {
-        let Self { far, job, mark, node_agent, guardian } = self;
+        let Self { remote, job, mark, node_agent, guardian } = self;
         let done = job.finish();
         assert_eq!(done.code, 125, "{done:?}");
         let line = done.last_line();
         assert!(line.starts_with("ringrun: host far is lost: ") && line.contains(why), "{done:?}");
         assert_gone(&mark);
         assert_ended(&[node_agent, guardian]);
-        drop(far);
+        drop(remote);
     }
 }
 
@@ -196,14 +199,14 @@ fn ringrun_is_killed() {
 #[test]
 fn the_connection_is_cut_without_notice() {
     let trees = Trees::start();
-    trees.far.cut();
+    trees.remote.cut();
     trees.assert_lost("/agent' for 4 s; if it is only slow");
 }
 
 #[test]
 fn the_connection_is_cut_and_ringrun_is_killed() {
     let mut trees = Trees::start();
-    trees.far.cut();
+    trees.remote.cut();
     trees.job.signal(Signal::KILL);
     assert_eq!(trees.job.wait(), -9);
     trees.assert_nothing_left();
@@ -229,8 +232,8 @@ fn a_stop_longer_than_allowed_ends_the_ranks_on_another_host() {
 }
 
 /// Starts ranks that print nothing for far longer than hosts may be silent.
-fn quiet(far: &Far) -> Running {
-    far.start(1, "echo ready; sleep 13; echo done")
+fn quiet(remote: &RemoteHost) -> Running {
+    remote.start(1, "echo ready; sleep 13; echo done")
 }
 
 fn assert_fine(job: Running) {
@@ -240,19 +243,19 @@ fn assert_fine(job: Running) {
 
 #[test]
 fn ranks_may_be_quiet() {
-    let far = Far::new();
-    let job = quiet(&far);
+    let remote = RemoteHost::new();
+    let job = quiet(&remote);
     assert_fine(job);
 }
 
 #[test]
 fn a_short_stop_of_anything_does_no_harm() {
-    let far = Far::new();
-    let mut job = quiet(&far);
+    let remote = RemoteHost::new();
+    let mut job = quiet(&remote);
     job.lines(2);
-    far.cut();
+    remote.cut();
     sleep(Duration::from_secs(1));
-    far.mend();
+    remote.mend();
     sleep(Duration::from_secs(1));
     job.signal(Signal::STOP);
     sleep(Duration::from_secs(1));
@@ -262,13 +265,13 @@ fn a_short_stop_of_anything_does_no_harm() {
 
 #[test]
 fn a_pause_of_both_ends_is_no_silence() {
-    let far = Far::new();
-    let mut job = far.start(1, "echo ready; echo $PPID >&2; sleep 10; echo done");
+    let remote = RemoteHost::new();
+    let mut job = remote.start(1, "echo ready; echo $PPID >&2; sleep 10; echo done");
     job.lines(2);
     let node_agents =
         job.error_lines(2).iter().map(|line| line.parse().unwrap()).collect::<Vec<u32>>();
     // Acts as if the machine was suspended for longer than hosts may be silent.
-    let all = [&node_agents[..], &[job.pid()], &far.copiers()].concat();
+    let all = [&node_agents[..], &[job.pid()], &remote.copiers()].concat();
     all.iter().for_each(|pid| kill(*pid, Signal::STOP));
     sleep(Duration::from_secs(6));
     all.iter().for_each(|pid| kill(*pid, Signal::CONT));
@@ -278,13 +281,13 @@ fn a_pause_of_both_ends_is_no_silence() {
 
 #[test]
 fn the_secret_travels_by_no_argument_and_no_environment() {
-    let far = Far::new();
+    let remote = RemoteHost::new();
     let show = "od -An -v -tx1 /proc/self/fd/$RINGFOLD_SECRET_FD | tr -d ' \\n'; echo;
         for pid in $$ $PPID $(cut -d' ' -f4 /proc/$PPID/stat); do
             cat /proc/$pid/cmdline /proc/$pid/environ; done | tr '\\0' '\\n' >&2";
-    let job = far.start(1, show);
+    let job = remote.start(1, show);
     // The agent has the arguments of the call.
-    let copiers = far.copiers();
+    let copiers = remote.copiers();
     let agent = std::fs::read(format!("/proc/{}/cmdline", parent(copiers[0]))).unwrap_or_default();
     let done = job.finish();
     let secrets = done.lines();

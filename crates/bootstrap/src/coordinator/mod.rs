@@ -184,7 +184,8 @@ impl Coordinator {
         }
     }
 
-    /// Sends the roster to this rank's children, and tells the other ranks where to fetch it.
+    /// Sends the roster to rank 0's children in the tree, and tells the other ranks where to fetch
+    /// it.
     fn send_roster(&mut self) {
         self.roster = encode(&FromCoordinator::Roster(std::mem::take(&mut self.cards))).into();
         for rank in self.links.keys().copied().collect::<Vec<_>>() {

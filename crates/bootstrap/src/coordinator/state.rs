@@ -46,7 +46,7 @@ pub(crate) struct Coordinator {
     pub(super) event_tx: mpsc::Sender<Event>,
     pub(super) writers: JoinSet<()>,
     /// The latest contribution of each rank to an exchange, with the number of the exchange.
-    pub(super) offers: BTreeMap<u32, (u64, Vec<u8>)>,
+    pub(super) contributions: BTreeMap<u32, (u64, Vec<u8>)>,
     /// The number of the last finished exchange, and its result as a message.
     pub(super) exchanged: (u64, Arc<[u8]>),
     /// The port where ranks reconnect, unless none was free.
@@ -186,7 +186,7 @@ impl Coordinator {
             events,
             event_tx,
             writers: JoinSet::new(),
-            offers: BTreeMap::new(),
+            contributions: BTreeMap::new(),
             exchanged: (0, Arc::from([])),
             return_port: None,
             processes: BTreeMap::new(),

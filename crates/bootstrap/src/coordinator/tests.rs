@@ -38,7 +38,7 @@ fn request(rank: u32) -> JoinRequest {
 }
 
 /// A job of two ranks whose coordinator runs.
-struct Lab {
+struct Fixture {
     /// The control stream of rank 0.
     own: ControlStream,
     event_tx: mpsc::Sender<Event>,
@@ -47,7 +47,7 @@ struct Lab {
     _inbox: mpsc::UnboundedReceiver<Incoming>,
 }
 
-impl Lab {
+impl Fixture {
     fn new() -> Self {
         let (mut coordinator, own) = Coordinator::new(2, request(0), Duration::ZERO, None);
         let (outbox, inbox) = mpsc::unbounded_channel();
@@ -83,10 +83,10 @@ impl Lab {
 
     /// Both ranks take part in an exchange.
     async fn exchanges(&mut self, rank: &Cut) {
-        self.own.outgoing.send(ToCoordinator::Offer(1, vec![0])).unwrap();
-        rank.member.commands().send(Command::Offer(vec![1])).unwrap();
+        self.own.outgoing.send(ToCoordinator::Contribute(1, vec![0])).unwrap();
+        rank.member.commands().send(Command::Contribute(vec![1])).unwrap();
         match self.hears().await {
-            FromCoordinator::Offers(1, all) => assert_eq!(all, [[0], [1]]),
+            FromCoordinator::Contributions(1, all) => assert_eq!(all, [[0], [1]]),
             other => panic!("rank 0 received {other:?}"),
         }
         assert_eq!(rank.state.verdict(), None);
@@ -135,13 +135,13 @@ fn a_connection_that_is_cut_between_living_ends_is_made_again() {
         [(true, LONG), (true, Duration::ZERO), (false, Duration::ZERO)]
     {
         run(async {
-            let mut lab = Lab::new();
+            let mut fixture = Fixture::new();
             if at_the_coordinator {
-                lab.cut_at_the_coordinator().await;
+                fixture.cut_at_the_coordinator().await;
             }
             sleep(pause).await;
-            let rank = Cut::new(lab.return_ticket);
-            lab.exchanges(&rank).await;
+            let rank = Cut::new(fixture.return_ticket);
+            fixture.exchanges(&rank).await;
         });
     }
 }
@@ -149,15 +149,16 @@ fn a_connection_that_is_cut_between_living_ends_is_made_again() {
 #[test]
 fn unauthenticated_peers_keep_no_rank_from_coming_back() {
     run(async {
-        let mut lab = Lab::new();
+        let mut fixture = Fixture::new();
         // The coordinator's task has to listen first.
         sleep(LONG / 2).await;
         let mut unauthenticated = Vec::new();
         for _ in 0..limits::HANDSHAKES_MAX {
-            unauthenticated.push(TcpStream::connect((IP, lab.return_ticket.port)).await.unwrap());
+            unauthenticated
+                .push(TcpStream::connect((IP, fixture.return_ticket.port)).await.unwrap());
         }
-        let rank = Cut::new(lab.return_ticket);
-        lab.exchanges(&rank).await;
+        let rank = Cut::new(fixture.return_ticket);
+        fixture.exchanges(&rank).await;
         drop(unauthenticated);
     });
 }
@@ -165,9 +166,9 @@ fn unauthenticated_peers_keep_no_rank_from_coming_back() {
 #[test]
 fn a_rank_that_is_cut_off_and_does_not_come_back_is_silent() {
     run(async {
-        let mut lab = Lab::new();
-        lab.cut_at_the_coordinator().await;
-        let verdict = lab.verdict().await;
+        let mut fixture = Fixture::new();
+        fixture.cut_at_the_coordinator().await;
+        let verdict = fixture.verdict().await;
         assert_eq!(verdict.culprits(), [Rank(1)]);
         assert!(matches!(verdict, Verdict::Silent { .. }), "{verdict}");
     });
@@ -176,11 +177,11 @@ fn a_rank_that_is_cut_off_and_does_not_come_back_is_silent() {
 #[test]
 fn a_rank_that_is_cut_off_explains_a_broken_link_to_it() {
     run(async {
-        let mut lab = Lab::new();
-        lab.cut_at_the_coordinator().await;
+        let mut fixture = Fixture::new();
+        fixture.cut_at_the_coordinator().await;
         let complaint = Complaint::Link { peer: 1, cause: "no answer".into() };
-        lab.own.outgoing.send(ToCoordinator::Complain(complaint)).unwrap();
-        let verdict = lab.verdict().await;
+        fixture.own.outgoing.send(ToCoordinator::Complain(complaint)).unwrap();
+        let verdict = fixture.verdict().await;
         assert_eq!(verdict.culprits(), [Rank(1)]);
         assert!(matches!(verdict, Verdict::Silent { .. }), "{verdict}");
     });

@@ -109,8 +109,8 @@ impl Coordinator {
         agreement.has_cause() || self.lost.values().all(|lost| lost.is_cut)
     }
 
-    /// Decides. If no cause is known, the coordinator declares the ranks whose connections timed
-    /// out lost: their silence explains more than the reports of others.
+    /// Decides. If no cause is known, the coordinator first declares every rank lost whose
+    /// connection timed out: their silence explains more than the reports of others.
     fn decide(&mut self, agreement: &mut Agreement) -> Vec<Step> {
         let cut =
             if agreement.has_cause() { BTreeMap::new() } else { std::mem::take(&mut self.lost) };
@@ -175,7 +175,7 @@ impl Coordinator {
                 }
                 agreement.left(Rank(rank), history, now_ms)
             }
-            Event::Message(rank, ToCoordinator::Offer(number, bytes)) => {
+            Event::Message(rank, ToCoordinator::Contribute(number, bytes)) => {
                 self.exchange(rank, number, bytes, agreement.size());
                 Vec::new()
             }
@@ -324,11 +324,13 @@ impl Coordinator {
             // The rank reconnected, and had not received the result.
             return self.send(rank, &self.exchanged.1);
         }
-        self.offers.insert(rank, (number, bytes));
-        if self.offers.len() == size && self.offers.values().all(|(n, _)| *n == number) {
-            let all = std::mem::take(&mut self.offers).into_values().map(|(_, bytes)| bytes);
+        self.contributions.insert(rank, (number, bytes));
+        if self.contributions.len() == size
+            && self.contributions.values().all(|(n, _)| *n == number)
+        {
+            let all = std::mem::take(&mut self.contributions).into_values().map(|(_, bytes)| bytes);
             self.exchanged =
-                (number, encode(&FromCoordinator::Offers(number, all.collect())).into());
+                (number, encode(&FromCoordinator::Contributions(number, all.collect())).into());
             self.broadcast(&self.exchanged.1);
         }
     }

@@ -70,7 +70,7 @@ pub enum DiscoverError {
     },
     /// The rank is not below the size, or the size is too large.
     #[error(
-        "{launcher} says rank {rank} of {size}: ranks are 0..size, and size at most {}",
+        "{launcher} gave rank {rank} of {size}: ranks are 0..size, and size is at most {}",
         limits::RANKS_MAX
     )]
     NoRank {

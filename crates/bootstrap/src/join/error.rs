@@ -79,7 +79,10 @@ pub enum JoinError {
         theirs: u16,
     },
     /// Rank 0 was started with another number of ranks.
-    #[error("rank {rank} was started as one of {ours} ranks, {place} as one of {theirs}")]
+    #[error(
+        "rank {rank} was started as one of {ours} ranks, {place} as one of {theirs}: \
+         start all with the same number"
+    )]
     SizeMismatch {
         /// This rank.
         rank: Rank,
@@ -91,14 +94,14 @@ pub enum JoinError {
         theirs: u32,
     },
     /// Another process has already joined as this rank.
-    #[error("another process has joined as rank {rank} already")]
+    #[error("another process has already joined as rank {rank}: give each process its own rank")]
     Duplicate {
         /// This rank.
         rank: Rank,
     },
     /// The launcher gave a rank that is not below the size, or a size that is too large.
     #[error(
-        "rank {rank} of {size} is no rank: ranks are 0..size, and size at most {}",
+        "rank {rank} of {size} is invalid: ranks are 0..size, and size is at most {}",
         limits::RANKS_MAX
     )]
     Invalid {
