@@ -1,7 +1,8 @@
-//! Who is to blame: a state machine from complaints and answers to one verdict.
+//! Finds the cause of a failure: a state machine from failure reports and answers to one verdict.
 //!
-//! Pure: time comes in as milliseconds, what to do goes out as `Action`. The hub runs it over TCP,
-//! `local` under a mutex; the verdicts are the same.
+//! The arbiter does no I/O. Callers pass the time in milliseconds, and it returns each `Action` for
+//! the caller to take. The coordinator runs it over TCP and `local` runs it under a mutex, with the
+//! same verdicts.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +12,17 @@ use serde::{Deserialize, Serialize};
 use crate::call_log::{History, Logged};
 use crate::verdict::{Place, Said, Verdict, Whereabouts, Who};
 
-mod arbiter;
+mod agreement;
 
-/// A question under way is looked at so often.
+/// How often the coordinator checks an open inquiry.
 const TICK_MS: u64 = limits::ANSWER_MS / 4;
 
-pub(crate) use arbiter::{Arbiter, Step};
+pub(crate) use agreement::{Agreement, Step};
 
-/// What a rank has to complain about.
+/// A failure report of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Complaint {
-    /// A call does not end within the deadline.
+    /// A call has not finished within its deadline.
     Overdue {
         /// The call's number.
         seq: u64,
@@ -30,35 +31,35 @@ pub enum Complaint {
     Mismatch {
         /// The call's number.
         seq: u64,
-        /// The peer, as its number.
+        /// The rank number of the peer.
         peer: u32,
     },
     /// A data connection failed.
     Link {
-        /// The far end, as its number.
+        /// The rank number of the far end.
         peer: u32,
-        /// What happened, in words; cut at `limits::CAUSE_BYTES_MAX`.
+        /// The cause as text, cut at `limits::CAUSE_BYTES_MAX`.
         cause: String,
     },
-    /// The rank gives up.
+    /// The rank aborts.
     Abort {
-        /// Why, in words; cut at `limits::CAUSE_BYTES_MAX`.
+        /// The reason as text, cut at `limits::CAUSE_BYTES_MAX`.
         reason: String,
     },
 }
 
-/// What the judge wants done.
+/// An action that the caller of the arbiter must take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Ask these ranks for their history, and hand in the answers.
+    /// Ask these ranks for their history, and pass the answers to `Arbiter::answer`.
     Ask(Vec<Rank>),
-    /// Tell every rank. The judge has nothing more to say after this.
+    /// Tell every rank. No further action follows.
     Pronounce(Verdict),
 }
 
-/// Collects what ranks say and what becomes of them; the first verdict is the only one.
+/// Collects the reports of ranks and their fates. The first verdict is the only one.
 #[derive(Debug)]
-pub struct Judge {
+pub struct Arbiter {
     hosts: Vec<Option<String>>,
     standing: Vec<Standing>,
     inquiry: Option<Inquiry>,
@@ -72,15 +73,16 @@ enum Standing {
     Left(History),
 }
 
-/// A question under way.
+/// An open question to all ranks.
 #[derive(Debug)]
 struct Inquiry {
-    /// The call in question; of a broken link it is known only once `by` has answered.
+    /// The call in question. For a broken link it is known only after `by` has answered.
     seq: Option<u64>,
     by: Rank,
     since_ms: u64,
-    /// When `tick` was called last, and how much of the time for answers has passed by then.
+    /// When `tick` was called last.
     ticked_ms: u64,
+    /// How much of the time for answers had passed at that tick.
     passed_ms: u64,
     answers: Vec<Option<History>>,
 }
@@ -90,17 +92,17 @@ impl Inquiry {
         Self { seq, by, since_ms: now_ms, ticked_ms: now_ms, passed_ms: 0, answers }
     }
 
-    /// Whether the ranks have had their time to answer. A late tick counts as a punctual one: a
-    /// coordinator that was stopped may have sent its question only after it went on.
+    /// Whether the ranks have had their time to answer. A late tick counts like a punctual one,
+    /// because a stopped coordinator may have sent its question only after it resumed.
     fn is_over(&mut self, now_ms: u64) -> bool {
         self.passed_ms += now_ms.saturating_sub(self.ticked_ms).min(TICK_MS);
         self.ticked_ms = now_ms;
         self.passed_ms >= limits::ANSWER_MS
     }
 
-    /// Ranks whose calls differed may all have returned from them, where nobody waited for what
-    /// never came; the bytes that were left then disturb a later call. If any earlier call
-    /// differed, it is the one in question.
+    /// Ranks whose calls differed may all have returned from them, if no rank waited for bytes that
+    /// never came. Leftover bytes then disturb a later call. So if any earlier call differed, that
+    /// call is the one in question.
     fn blame_the_first_difference(&mut self, standing: &[Standing]) {
         let asked = Evidence::gather(self, standing).seq.unwrap_or(u64::MAX);
         let mut said: BTreeMap<u64, (&[u64; 5], u8)> = BTreeMap::new();
@@ -123,7 +125,7 @@ impl Inquiry {
     }
 }
 
-/// A link that failed, while we wait whether an end of it dies.
+/// A link that failed, while the arbiter waits whether one of its ends dies.
 #[derive(Debug)]
 struct Broken {
     from: Rank,
@@ -132,8 +134,8 @@ struct Broken {
     since_ms: u64,
 }
 
-impl Judge {
-    /// A judge of as many ranks as there are host names.
+impl Arbiter {
+    /// Makes an arbiter for as many ranks as there are host names.
     #[must_use]
     pub fn new(hosts: Vec<String>) -> Self {
         let one_host = hosts.windows(2).all(|pair| pair[0] == pair[1]);
@@ -142,7 +144,7 @@ impl Judge {
         Self { hosts, standing, inquiry: None, broken: None, done: false }
     }
 
-    /// A rank complains.
+    /// A rank reports a failure.
     pub fn complain(&mut self, from: Rank, complaint: Complaint, now_ms: u64) -> Option<Action> {
         if self.done || !self.is_present(from) {
             return None;
@@ -165,7 +167,7 @@ impl Judge {
         }
     }
 
-    /// A rank answers what it was asked.
+    /// A rank answers an inquiry with its history.
     pub fn answer(&mut self, from: Rank, history: History, now_ms: u64) -> Option<Action> {
         if self.done {
             return None;
@@ -175,8 +177,9 @@ impl Judge {
         self.conclude_if_answered(now_ms)
     }
 
-    /// A rank says goodbye, with its last history. After the last one the histories are compared:
-    /// what differed may have kept nobody waiting, so that nobody has complained.
+    /// A rank leaves and hands in its last history. After the last rank has left, the arbiter
+    /// compares the histories: a difference may have kept no rank waiting, so that no rank has
+    /// reported it.
     pub fn left(&mut self, from: Rank, history: History, now_ms: u64) -> Option<Action> {
         if self.done {
             return None;
@@ -185,7 +188,7 @@ impl Judge {
         self.conclude_if_answered(now_ms).or_else(|| self.compare())
     }
 
-    /// A rank's connection closed. After a goodbye that is how it should be.
+    /// A rank's connection closed. After a goodbye this is expected.
     pub fn closed(&mut self, rank: Rank) -> Option<Action> {
         if self.done || !self.is_present(rank) {
             return None;
@@ -193,7 +196,7 @@ impl Judge {
         self.pronounce(Verdict::Died { who: self.who(rank) })
     }
 
-    /// A rank's connection ended because nothing came back on it for `for_ms`.
+    /// A rank's connection timed out: no byte arrived on it for `for_ms`.
     pub fn cut(&mut self, rank: Rank, for_ms: u64) -> Option<Action> {
         if self.done || !self.is_present(rank) {
             return None;
@@ -217,12 +220,12 @@ impl Judge {
             let verdict = self.link_verdict(broken);
             return self.pronounce(verdict);
         }
-        // The far end left in peace; the question is which call it did not make.
+        // The far end left in peace. The inquiry finds the call that it did not make.
         let from = broken.from;
         self.inquire(None, from, now_ms)
     }
 
-    /// When to call `tick` next, in the milliseconds that the other methods were given.
+    /// When to call `tick` next, on the clock of the `now_ms` arguments.
     #[must_use]
     pub fn deadline_ms(&self) -> Option<u64> {
         if self.done {
@@ -248,7 +251,7 @@ impl Judge {
         self.standing.len()
     }
 
-    /// Whether every rank has said goodbye.
+    /// Whether every rank has left.
     #[must_use]
     pub fn have_all_left(&self) -> bool {
         self.standing.iter().all(|standing| matches!(standing, Standing::Left(_)))
@@ -262,7 +265,7 @@ impl Judge {
 
     fn inquire(&mut self, seq: Option<u64>, by: Rank, now_ms: u64) -> Option<Action> {
         if let Some(inquiry) = &mut self.inquiry {
-            // The oldest call that hangs is the one that makes the others hang.
+            // The oldest overdue call makes the others hang.
             inquiry.seq = inquiry.seq.min(seq).or(inquiry.seq).or(seq);
             return None;
         }
@@ -295,7 +298,7 @@ impl Judge {
         self.pronounce(verdict)
     }
 
-    /// Once all have left in peace: whether each made the same calls, as far as is remembered.
+    /// After all ranks have left in peace: compares their calls, as far as they are remembered.
     fn compare(&mut self) -> Option<Action> {
         if !self.have_all_left() || self.broken.is_some() {
             return None;
@@ -309,7 +312,7 @@ impl Judge {
         let mut inquiry = Inquiry::new(Some(most), Rank(0), 0, answers);
         inquiry.blame_the_first_difference(&self.standing);
         if inquiry.seq == Some(most) {
-            // What each has made is the same; some have made fewer.
+            // The calls that all ranks made are the same; some ranks made fewer.
             inquiry.seq = self.first_call(fewest);
         }
         let evidence = Evidence::gather(&inquiry, &self.standing);
@@ -317,7 +320,7 @@ impl Judge {
         self.pronounce(verdict)
     }
 
-    /// The first call that any rank which left remembers, from number `seq` on.
+    /// The first call from number `seq` on that any departed rank remembers.
     fn first_call(&self, seq: u64) -> Option<u64> {
         let calls = self.standing.iter().flat_map(|standing| match standing {
             Standing::Left(history) => history.calls.as_slice(),
@@ -386,7 +389,7 @@ impl Judge {
     }
 }
 
-/// The answers, sorted by what they say about the call in question.
+/// The answers, sorted by their relation to the call in question.
 struct Evidence<'a> {
     seq: Option<u64>,
     entered: Vec<(Rank, &'a Logged)>,
@@ -443,14 +446,14 @@ fn place(history: &History, gone: bool) -> Place {
     }
 }
 
-/// What a peer says is at most as long as an honest one's, and in order.
+/// A peer's history, sorted and cut to the length of an honest one.
 fn tidied(mut history: History) -> History {
     history.calls.truncate(limits::CALLS_REMEMBERED);
     history.calls.sort_by_key(|c| c.seq);
     history
 }
 
-/// At most `limits::CAUSE_BYTES_MAX` bytes of a peer's text.
+/// Cuts a peer's text to `limits::CAUSE_BYTES_MAX` bytes.
 pub(crate) fn cut(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(limits::CAUSE_BYTES_MAX));
     text

@@ -1,4 +1,4 @@
-//! Signs of life on a connection that can be cut without a word, as ssh's: when to give one, and
+//! Heartbeats on a connection that can break without notice, such as ssh's: when to send one, and
 //! when to stop waiting for one.
 
 use std::time::Duration;
@@ -6,26 +6,27 @@ use std::time::Duration;
 use ringfold_types::limits::HOST_BEAT_MS;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-/// Beats until silence is a loss, at least.
+/// The least number of heartbeats before silence counts as a loss.
 const BEATS: u32 = 4;
 
-/// A clock that ticks several times within the longest silence allowed.
+/// A clock that ticks several times within the longest allowed silence.
 #[derive(Debug)]
-pub(crate) struct Beat(Option<Interval>);
+pub(crate) struct Heartbeat(Option<Interval>);
 
-impl Beat {
-    /// A beat for a connection that counts as lost after `silence`; none for `None`.
+impl Heartbeat {
+    /// Makes the clock for a connection that counts as lost after `silence`. It never ticks for
+    /// `None`.
     pub(crate) fn within(silence: Option<Duration>) -> Self {
         Self(silence.map(|silence| {
             let period = period(silence);
             let mut interval = interval_at(Instant::now() + period, period);
-            // A process that was stopped for long has no beats to make up for.
+            // A process that was stopped for long has no heartbeats to make up for.
             interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
             interval
         }))
     }
 
-    /// Waits for the next beat; for ever if there is none. May be cancelled.
+    /// Waits for the next heartbeat, or for ever if there is none. May be cancelled.
     pub(crate) async fn next(&mut self) {
         match &mut self.0 {
             Some(interval) => drop(interval.tick().await),
@@ -34,39 +35,40 @@ impl Beat {
     }
 }
 
-/// How long the other end has been silent, in beats of this process. So the time in which this
+/// Measures the silence of the other end in heartbeats of this process. So the time in which this
 /// process itself was stopped does not count.
 #[derive(Debug)]
-pub(crate) struct Silence {
-    beat: Beat,
+pub(crate) struct SilenceTimer {
+    heartbeat: Heartbeat,
     missed: u32,
     missed_max: u32,
 }
 
-impl Silence {
-    /// Waits for `limit` without a word, and at most a beat more; for ever if it is `None`.
+impl SilenceTimer {
+    /// Makes a timer that expires after `limit` of silence, and at most one heartbeat later. It
+    /// never expires for `None`.
     pub(crate) fn at_most(limit: Option<Duration>) -> Self {
         let beats = limit.map_or(0, |limit| limit.as_nanos().div_ceil(period(limit).as_nanos()));
-        // The first beat may follow a word at once.
+        // The first heartbeat may directly follow a message.
         let missed_max = u32::try_from(beats).unwrap_or(u32::MAX).saturating_add(1);
-        Self { beat: Beat::within(limit), missed: 0, missed_max }
+        Self { heartbeat: Heartbeat::within(limit), missed: 0, missed_max }
     }
 
-    /// The other end has said something.
-    pub(crate) fn broken(&mut self) {
+    /// Restarts the timer: the other end has sent something.
+    pub(crate) fn reset(&mut self) {
         self.missed = 0;
     }
 
     /// Waits until the other end has been silent for too long. May be cancelled.
-    pub(crate) async fn too_long(&mut self) {
-        while self.missed < self.missed_max || self.beat.0.is_none() {
-            self.beat.next().await;
+    pub(crate) async fn expired(&mut self) {
+        while self.missed < self.missed_max || self.heartbeat.0.is_none() {
+            self.heartbeat.next().await;
             self.missed += 1;
         }
     }
 }
 
-/// Time between two beats.
+/// The time between two heartbeats.
 fn period(silence: Duration) -> Duration {
     let period = (silence / BEATS).min(Duration::from_millis(HOST_BEAT_MS));
     period.max(Duration::from_millis(1))
@@ -76,7 +78,7 @@ fn period(silence: Duration) -> Duration {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::{Beat, Silence, period};
+    use super::{Heartbeat, SilenceTimer, period};
 
     fn block_on<F: Future>(future: F) -> F::Output {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
@@ -91,19 +93,19 @@ mod tests {
     }
 
     #[test]
-    fn silence_ends_and_words_prolong_it() {
+    fn silence_expires_and_messages_restart_it() {
         block_on(async {
             let limit = Duration::from_millis(80);
-            let (begin, mut silence) = (Instant::now(), Silence::at_most(Some(limit)));
-            let mut beat = Beat::within(Some(limit));
+            let (begin, mut silence) = (Instant::now(), SilenceTimer::at_most(Some(limit)));
+            let mut heartbeat = Heartbeat::within(Some(limit));
             for _ in 0..8 {
                 tokio::select! {
                     biased;
-                    () = beat.next() => silence.broken(),
-                    () = silence.too_long() => panic!("words were heard"),
+                    () = heartbeat.next() => silence.reset(),
+                    () = silence.expired() => panic!("the timer expired despite heartbeats"),
                 }
             }
-            silence.too_long().await;
+            silence.expired().await;
             assert!(begin.elapsed() >= 5 * limit / 2);
         });
     }
@@ -111,22 +113,22 @@ mod tests {
     #[test]
     fn the_time_in_which_this_process_was_stopped_does_not_count() {
         block_on(async {
-            let mut silence = Silence::at_most(Some(Duration::from_millis(100)));
+            let mut silence = SilenceTimer::at_most(Some(Duration::from_millis(100)));
             for _ in 0..3 {
-                // Nothing of this process runs for longer than the silence allowed.
+                // Nothing in this process runs for longer than the allowed silence.
                 std::thread::sleep(Duration::from_millis(150));
-                let wait = tokio::time::timeout(Duration::from_millis(1), silence.too_long());
-                assert!(wait.await.is_err(), "a beat at most has been missed");
+                let wait = tokio::time::timeout(Duration::from_millis(1), silence.expired());
+                assert!(wait.await.is_err(), "at most one heartbeat was missed");
             }
-            silence.too_long().await;
+            silence.expired().await;
         });
     }
 
     #[test]
     fn no_limit_is_never_reached() {
         block_on(async {
-            let mut silence = Silence::at_most(None);
-            let wait = tokio::time::timeout(Duration::from_millis(50), silence.too_long());
+            let mut silence = SilenceTimer::at_most(None);
+            let wait = tokio::time::timeout(Duration::from_millis(50), silence.expired());
             assert!(wait.await.is_err());
         });
     }

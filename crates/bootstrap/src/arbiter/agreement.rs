@@ -1,74 +1,73 @@
-//! One cause for all survivors: the coordinator announces the judge's cause only when no rank can
-//! have returned another.
+//! Makes all survivors return the same cause: the coordinator announces the arbiter's cause only
+//! when no rank can have returned another.
 //!
 //! A rank that reported a failure waits for the cause. If the coordinator keeps silent for
 //! `limits::HUB_SILENCE_MS`, the rank states a cause by itself, returns it, and tells the
-//! coordinator. So the coordinator asks every rank that waits to hold on before it announces
+//! coordinator. Therefore the coordinator asks every waiting rank to hold on before it announces
 //! anything. A rank that holds on waits as long again. A cause that a rank has stated becomes the
-//! cause for all, even if the judge has found another.
+//! cause for all, even if the arbiter has found another.
 //!
-//! Pure, as the judge is. `tick` decides. The hub calls it only after it has handed in all that had
-//! arrived before.
+//! This module does no I/O, like the arbiter. `tick` decides. The coordinator calls it only after
+//! it has passed on all messages that had arrived.
 
 use std::collections::BTreeSet;
 
 use ringfold_types::{Rank, limits};
 
-use super::{Action, Complaint, Judge};
+use super::{Action, Arbiter, Complaint};
 use crate::call_log::History;
 use crate::verdict::Verdict;
 
-/// A coordinator that announces within this time after it asked ranks to hold on comes before the
-/// end of their patience.
+/// The time after a hold request in which an announcement surely reaches ranks that hold on.
 const PROMISE_MS: u64 = limits::HUB_SILENCE_MS / 2;
 const _: () = assert!(limits::ANSWER_MS < PROMISE_MS);
 
-/// A step that the coordinator is to take.
+/// A step that the coordinator must take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Ask these ranks for their history, and hand in the answers.
+    /// Ask these ranks for their history, and pass the answers to `answer`.
     Ask(Vec<Rank>),
-    /// Ask these ranks to hold on, and hand in that they do, or what they have stated.
+    /// Ask these ranks to hold on, and pass the answers to `holds` or `stated`.
     Hold(Vec<Rank>),
-    /// Tell every rank. There is nothing more to do after this.
+    /// Tell every rank. No further step follows.
     Announce(Verdict),
 }
 
-/// A judge, and the ranks that wait for the cause.
+/// An arbiter, and the ranks that wait for the cause.
 #[derive(Debug)]
-pub(crate) struct Arbiter {
-    judge: Judge,
-    /// The ranks that reported a failure, and would state a cause of their own in time.
+pub(crate) struct Agreement {
+    arbiter: Arbiter,
+    /// The ranks that reported a failure, and would state a cause of their own after a while.
     waiting: BTreeSet<Rank>,
     cause: Option<Cause>,
     is_over: bool,
 }
 
-/// The cause that the coordinator is to announce.
+/// The cause that the coordinator will announce.
 #[derive(Debug)]
 struct Cause {
     verdict: Verdict,
     is_stated: bool,
-    /// Those of the ranks that wait which have not said yet that they hold on.
+    /// The waiting ranks that have not yet answered that they hold on.
     open: BTreeSet<Rank>,
-    /// When they were asked to.
+    /// When the coordinator asked them to hold on.
     since_ms: u64,
 }
 
-impl Arbiter {
-    pub(crate) const fn new(judge: Judge) -> Self {
-        Self { judge, waiting: BTreeSet::new(), cause: None, is_over: false }
+impl Agreement {
+    pub(crate) const fn new(arbiter: Arbiter) -> Self {
+        Self { arbiter, waiting: BTreeSet::new(), cause: None, is_over: false }
     }
 
     pub(crate) const fn size(&self) -> usize {
-        self.judge.size()
+        self.arbiter.size()
     }
 
     pub(crate) fn have_all_left(&self) -> bool {
-        self.judge.have_all_left()
+        self.arbiter.have_all_left()
     }
 
-    /// Whether a failure was reported whose cause is not announced yet.
+    /// Whether a failure was reported and its cause is not announced yet.
     pub(crate) fn is_pending(&self) -> bool {
         self.deadline_ms().is_some()
     }
@@ -78,66 +77,66 @@ impl Arbiter {
         self.cause.is_some()
     }
 
-    /// See `Judge::complain`. Rank 0 lives and dies with the coordinator, so it never states a
+    /// See `Arbiter::complain`. Rank 0 lives and dies with the coordinator, so it never states a
     /// cause by itself.
     pub(crate) fn complain(&mut self, from: Rank, complaint: Complaint, now_ms: u64) -> Vec<Step> {
-        let is_new = from != Rank(0) && self.judge.is_present(from) && self.waiting.insert(from);
+        let is_new = from != Rank(0) && self.arbiter.is_present(from) && self.waiting.insert(from);
         let hold = self.cause.as_mut().filter(|_| is_new && !self.is_over).map(|cause| {
             cause.open.insert(from);
             Step::Hold(vec![from])
         });
-        let found = self.judge.complain(from, complaint, now_ms);
+        let found = self.arbiter.complain(from, complaint, now_ms);
         hold.into_iter().chain(self.found(found, now_ms)).collect()
     }
 
-    /// See `Judge::answer`.
+    /// See `Arbiter::answer`.
     pub(crate) fn answer(&mut self, from: Rank, history: History, now_ms: u64) -> Vec<Step> {
-        let found = self.judge.answer(from, history, now_ms);
+        let found = self.arbiter.answer(from, history, now_ms);
         self.found(found, now_ms)
     }
 
-    /// See `Judge::left`.
+    /// See `Arbiter::left`.
     pub(crate) fn left(&mut self, from: Rank, history: History, now_ms: u64) -> Vec<Step> {
         self.stop_waiting_for(from);
-        let found = self.judge.left(from, history, now_ms);
+        let found = self.arbiter.left(from, history, now_ms);
         self.found(found, now_ms)
     }
 
-    /// See `Judge::closed`.
+    /// See `Arbiter::closed`.
     pub(crate) fn closed(&mut self, rank: Rank, now_ms: u64) -> Vec<Step> {
         self.stop_waiting_for(rank);
-        let found = self.judge.closed(rank);
+        let found = self.arbiter.closed(rank);
         self.found(found, now_ms)
     }
 
-    /// A rank's host, or the network to it, has not answered for `for_ms`.
+    /// The host of a rank, or the network to it, has not answered for `for_ms`.
     pub(crate) fn cut(&mut self, rank: Rank, for_ms: u64, now_ms: u64) -> Vec<Step> {
         self.stop_waiting_for(rank);
-        let found = self.judge.cut(rank, for_ms);
+        let found = self.arbiter.cut(rank, for_ms);
         self.found(found, now_ms)
     }
 
-    /// The open requests to a rank that has come back, as it may not have heard them.
+    /// The open requests to a rank that has reconnected, as it may not have received them.
     pub(crate) fn owed(&self, rank: Rank) -> Vec<Step> {
         let is_open = self.cause.as_ref().is_some_and(|cause| cause.open.contains(&rank));
         let hold = is_open.then(|| Step::Hold(vec![rank]));
-        let ask = self.judge.awaits(rank).then(|| Step::Ask(vec![rank]));
+        let ask = self.arbiter.awaits(rank).then(|| Step::Ask(vec![rank]));
         ask.into_iter().chain(hold).collect()
     }
 
-    /// See `Judge::is_present`.
+    /// See `Arbiter::is_present`.
     pub(crate) fn is_present(&self, rank: Rank) -> bool {
-        self.judge.is_present(rank)
+        self.arbiter.is_present(rank)
     }
 
-    /// A rank holds on, as it was asked to.
+    /// A rank has agreed to hold on.
     pub(crate) fn holds(&mut self, rank: Rank) {
         if let Some(cause) = &mut self.cause {
             cause.open.remove(&rank);
         }
     }
 
-    /// A rank has returned a cause of its own. The first one is that of all.
+    /// A rank has returned a cause of its own. The first such cause becomes the cause for all.
     pub(crate) fn stated(&mut self, rank: Rank, verdict: Verdict, now_ms: u64) -> Vec<Step> {
         self.stop_waiting_for(rank);
         match &mut self.cause {
@@ -152,21 +151,21 @@ impl Arbiter {
         }
     }
 
-    /// Time has passed, and all that had arrived before was handed in.
+    /// Time has passed, and the coordinator has passed on all messages that had arrived.
     pub(crate) fn tick(&mut self, now_ms: u64) -> Vec<Step> {
         if self.is_over {
             return Vec::new();
         }
         let Some(cause) = &mut self.cause else {
-            let found = self.judge.tick(now_ms);
+            let found = self.arbiter.tick(now_ms);
             return self.found(found, now_ms);
         };
         let waited_ms = now_ms.saturating_sub(cause.since_ms);
         if !cause.open.is_empty() && waited_ms < limits::ANSWER_MS {
             return Vec::new();
         }
-        // Ranks that do not answer are stopped or cut off: they hear the cause, or nothing. But
-        // those that answered hold on for so long only.
+        // Ranks that do not answer are stopped or cut off: they get the cause, or nothing. Ranks
+        // that answered hold on for a limited time only.
         if waited_ms > PROMISE_MS && !self.waiting.is_empty() {
             cause.open.clone_from(&self.waiting);
             cause.since_ms = now_ms;
@@ -180,7 +179,7 @@ impl Arbiter {
     pub(crate) fn deadline_ms(&self) -> Option<u64> {
         match &self.cause {
             _ if self.is_over => None,
-            None => self.judge.deadline_ms(),
+            None => self.arbiter.deadline_ms(),
             Some(cause) if cause.open.is_empty() => Some(cause.since_ms),
             Some(cause) => Some(cause.since_ms + limits::ANSWER_MS),
         }
@@ -213,8 +212,9 @@ impl Arbiter {
 #[cfg(test)]
 #[expect(clippy::cast_possible_truncation, reason = "the numbers of the tests are small")]
 mod tests {
-    //! One cause for all, in every order of events: single steps, and many random runs of a job in
-    //! which ranks and the coordinator stop, die, leave and report failures.
+    //! Checks that all survivors get one cause in every order of events. Some tests take single
+    //! steps. Others run a job at random many times: ranks and the coordinator stop, die, leave and
+    //! report failures.
 
     use std::collections::{BTreeMap, VecDeque};
 
@@ -224,13 +224,13 @@ mod tests {
     use super::*;
     use crate::verdict::Who;
 
-    fn silent_hub() -> Verdict {
+    fn silent_coordinator() -> Verdict {
         let ranks = vec![Who { rank: Rank(0), host: None }];
         Verdict::Silent { ranks, for_ms: limits::HUB_SILENCE_MS }
     }
 
-    fn arbiter(size: usize) -> Arbiter {
-        Arbiter::new(Judge::new(vec![String::new(); size]))
+    fn agreement(size: usize) -> Agreement {
+        Agreement::new(Arbiter::new(vec![String::new(); size]))
     }
 
     fn died(rank: u32) -> Verdict {
@@ -243,57 +243,57 @@ mod tests {
 
     #[test]
     fn where_no_rank_waits_the_cause_is_announced_at_once() {
-        let mut arbiter = arbiter(3);
-        assert_eq!(arbiter.deadline_ms(), None);
-        assert_eq!(arbiter.closed(Rank(2), 7), []);
-        assert_eq!(arbiter.deadline_ms(), Some(7));
-        assert_eq!(arbiter.tick(7), [Step::Announce(died(2))]);
-        assert!(!arbiter.is_pending());
-        assert_eq!((arbiter.tick(8), arbiter.closed(Rank(1), 8)), (vec![], vec![]));
+        let mut agreement = agreement(3);
+        assert_eq!(agreement.deadline_ms(), None);
+        assert_eq!(agreement.closed(Rank(2), 7), []);
+        assert_eq!(agreement.deadline_ms(), Some(7));
+        assert_eq!(agreement.tick(7), [Step::Announce(died(2))]);
+        assert!(!agreement.is_pending());
+        assert_eq!((agreement.tick(8), agreement.closed(Rank(1), 8)), (vec![], vec![]));
     }
 
     #[test]
     fn ranks_that_wait_are_asked_to_hold_on_before_anything_is_announced() {
-        let mut arbiter = arbiter(4);
-        assert_eq!(arbiter.complain(Rank(1), link(3), 0), []);
-        // Rank 0 is never asked: it cannot outrun its own coordinator.
-        assert_eq!(arbiter.complain(Rank(0), link(3), 1), []);
-        assert_eq!(arbiter.closed(Rank(3), 2), [Step::Hold(vec![Rank(1)])]);
-        assert_eq!(arbiter.complain(Rank(2), link(3), 3), [Step::Hold(vec![Rank(2)])]);
-        arbiter.holds(Rank(1));
-        assert_eq!(arbiter.tick(4), []);
-        arbiter.holds(Rank(2));
-        assert_eq!(arbiter.deadline_ms(), Some(2));
-        assert_eq!(arbiter.tick(5), [Step::Announce(died(3))]);
+        let mut agreement = agreement(4);
+        assert_eq!(agreement.complain(Rank(1), link(3), 0), []);
+        // The coordinator never asks rank 0, which cannot outrun its own coordinator.
+        assert_eq!(agreement.complain(Rank(0), link(3), 1), []);
+        assert_eq!(agreement.closed(Rank(3), 2), [Step::Hold(vec![Rank(1)])]);
+        assert_eq!(agreement.complain(Rank(2), link(3), 3), [Step::Hold(vec![Rank(2)])]);
+        agreement.holds(Rank(1));
+        assert_eq!(agreement.tick(4), []);
+        agreement.holds(Rank(2));
+        assert_eq!(agreement.deadline_ms(), Some(2));
+        assert_eq!(agreement.tick(5), [Step::Announce(died(3))]);
     }
 
     #[test]
-    fn what_a_rank_has_returned_is_the_cause_for_all() {
-        let mut before = arbiter(3);
-        assert_eq!(before.stated(Rank(1), silent_hub(), 5), []);
-        assert_eq!(before.tick(5), [Step::Announce(silent_hub())]);
+    fn the_cause_that_a_rank_has_returned_is_the_cause_for_all() {
+        let mut before = agreement(3);
+        assert_eq!(before.stated(Rank(1), silent_coordinator(), 5), []);
+        assert_eq!(before.tick(5), [Step::Announce(silent_coordinator())]);
 
-        let mut after = arbiter(4);
+        let mut after = agreement(4);
         assert_eq!(after.complain(Rank(1), link(3), 0), []);
         assert_eq!(after.complain(Rank(2), link(3), 0), []);
         assert_eq!(after.closed(Rank(3), 4000), [Step::Hold(vec![Rank(1), Rank(2)])]);
-        assert_eq!(after.stated(Rank(1), silent_hub(), 4001), []);
+        assert_eq!(after.stated(Rank(1), silent_coordinator(), 4001), []);
         assert_eq!(after.tick(4001), [], "rank 2 has not answered");
         after.holds(Rank(2));
-        assert_eq!(after.tick(4002), [Step::Announce(silent_hub())]);
+        assert_eq!(after.tick(4002), [Step::Announce(silent_coordinator())]);
     }
 
     #[test]
-    fn a_rank_that_does_not_answer_is_not_waited_for_and_a_late_promise_is_renewed() {
-        let mut arbiter = arbiter(3);
-        assert_eq!(arbiter.complain(Rank(1), link(2), 0), []);
-        assert_eq!(arbiter.closed(Rank(2), 10), [Step::Hold(vec![Rank(1)])]);
-        assert_eq!(arbiter.deadline_ms(), Some(10 + limits::ANSWER_MS));
-        assert_eq!(arbiter.tick(9 + limits::ANSWER_MS), []);
-        // The coordinator was stopped: the promise may have run out.
-        assert_eq!(arbiter.tick(11 + limits::HUB_SILENCE_MS / 2), [Step::Hold(vec![Rank(1)])]);
+    fn a_rank_that_does_not_answer_delays_nothing_and_a_late_promise_is_renewed() {
+        let mut agreement = agreement(3);
+        assert_eq!(agreement.complain(Rank(1), link(2), 0), []);
+        assert_eq!(agreement.closed(Rank(2), 10), [Step::Hold(vec![Rank(1)])]);
+        assert_eq!(agreement.deadline_ms(), Some(10 + limits::ANSWER_MS));
+        assert_eq!(agreement.tick(9 + limits::ANSWER_MS), []);
+        // The coordinator was stopped, so the agreement to hold on may have expired.
+        assert_eq!(agreement.tick(11 + limits::HUB_SILENCE_MS / 2), [Step::Hold(vec![Rank(1)])]);
         let then = 11 + limits::HUB_SILENCE_MS / 2;
-        assert_eq!(arbiter.tick(then + limits::ANSWER_MS), [Step::Announce(died(2))]);
+        assert_eq!(agreement.tick(then + limits::ANSWER_MS), [Step::Announce(died(2))]);
     }
 
     /// A message on its way to the coordinator.
@@ -315,18 +315,18 @@ mod tests {
         Verdict(Verdict),
     }
 
-    /// Messages take up to this long, so that many cross each other. Far below half of
-    /// `limits::HUB_SILENCE_MS`, on which the arbiter relies.
+    /// The longest delay of a message, so that many messages cross each other. It is far below half
+    /// of `limits::HUB_SILENCE_MS`, on which the agreement relies.
     const DELAY_MS: u64 = 250;
 
-    /// Messages in order, each with the time at which the kernel has it.
+    /// Messages in order, each with its time of arrival in the kernel.
     type Wire<T> = VecDeque<(u64, T)>;
 
     #[derive(Debug, Default)]
     struct Member {
         up: Wire<Up>,
         down: Wire<Down>,
-        /// When its patience is over, as `member.rs` has it.
+        /// When the rank stops waiting, as in `member.rs`.
         deadline: Option<u64>,
         returned: Option<Verdict>,
         stopped_until: u64,
@@ -334,12 +334,12 @@ mod tests {
         has_left: bool,
     }
 
-    /// A job, one millisecond after another.
+    /// A simulated job that advances in steps of one millisecond.
     struct World {
         random: TestRng,
         now: u64,
-        arbiter: Arbiter,
-        hub_stopped_until: u64,
+        agreement: Agreement,
+        coordinator_stopped_until: u64,
         members: BTreeMap<u32, Member>,
         /// The verdict that the coordinator has announced.
         announced: Option<Verdict>,
@@ -351,8 +351,15 @@ mod tests {
             bytes[..8].copy_from_slice(&seed.to_le_bytes());
             let random = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
             let members = (1..5).map(|rank| (rank, Member::default())).collect();
-            let arbiter = arbiter(5);
-            Self { random, now: 0, arbiter, hub_stopped_until: 0, members, announced: None }
+            let agreement = agreement(5);
+            Self {
+                random,
+                now: 0,
+                agreement,
+                coordinator_stopped_until: 0,
+                members,
+                announced: None,
+            }
         }
 
         fn below(&mut self, bound: u64) -> u64 {
@@ -364,8 +371,8 @@ mod tests {
             wire.push_back((last.max(now + 1 + delay), message));
         }
 
-        /// The coordinator handles all that has arrived.
-        fn run_hub(&mut self) {
+        /// The coordinator handles all messages that have arrived.
+        fn run_coordinator(&mut self) {
             let now = self.now;
             let mut arrived = Vec::new();
             for (rank, member) in &mut self.members {
@@ -374,32 +381,32 @@ mod tests {
                         .extend(member.up.pop_front().map(|(_, message)| (Rank(*rank), message)));
                 }
             }
-            // Connections are read in any order; each keeps its own.
+            // The coordinator reads connections in any order. Each connection keeps its own order.
             if self.below(2) == 0 {
                 arrived.sort_by_key(|(rank, _)| std::cmp::Reverse(*rank));
             }
             let mut steps = Vec::new();
             for (rank, message) in arrived {
                 steps.extend(match message {
-                    Up::Complain(complaint) => self.arbiter.complain(rank, complaint, now),
-                    Up::Answer => self.arbiter.answer(rank, History::default(), now),
+                    Up::Complain(complaint) => self.agreement.complain(rank, complaint, now),
+                    Up::Answer => self.agreement.answer(rank, History::default(), now),
                     Up::Holds => {
-                        self.arbiter.holds(rank);
+                        self.agreement.holds(rank);
                         Vec::new()
                     }
-                    Up::Stated(verdict) => self.arbiter.stated(rank, verdict, now),
-                    Up::Goodbye => self.arbiter.left(rank, History::default(), now),
-                    Up::Closed => self.arbiter.closed(rank, now),
+                    Up::Stated(verdict) => self.agreement.stated(rank, verdict, now),
+                    Up::Goodbye => self.agreement.left(rank, History::default(), now),
+                    Up::Closed => self.agreement.closed(rank, now),
                 });
             }
-            if self.arbiter.deadline_ms().is_some_and(|at| at <= now) {
-                steps.extend(self.arbiter.tick(now));
+            if self.agreement.deadline_ms().is_some_and(|at| at <= now) {
+                steps.extend(self.agreement.tick(now));
             }
             for step in steps {
                 let (ranks, message) = match step {
                     Step::Ask(ranks) => {
                         if ranks.contains(&Rank(0)) {
-                            let answer = self.arbiter.answer(Rank(0), History::default(), now);
+                            let answer = self.agreement.answer(Rank(0), History::default(), now);
                             assert_eq!(answer, [], "others have been asked too");
                         }
                         (ranks, Down::Ask)
@@ -439,12 +446,12 @@ mod tests {
             }
             if member.deadline.is_some_and(|at| at <= now) {
                 member.deadline = None;
-                member.returned = Some(silent_hub());
-                Self::send(now, delay, &mut member.up, Up::Stated(silent_hub()));
+                member.returned = Some(silent_coordinator());
+                Self::send(now, delay, &mut member.up, Up::Stated(silent_coordinator()));
             }
         }
 
-        /// Something happens to a rank: it reports a failure, stops, dies or leaves.
+        /// A rank reports a failure, stops, dies or leaves.
         fn strike(&mut self, rank: u32) {
             let (now, what, long) = (self.now, self.below(10), self.below(3000));
             let (delay, peer) = (self.below(DELAY_MS), self.below(5) as u32);
@@ -472,7 +479,8 @@ mod tests {
             }
         }
 
-        /// Runs the job until nothing more can happen. Yields the verdicts that survivors returned.
+        /// Runs the job until nothing more can happen. Returns the verdicts that survivors
+        /// returned.
         fn run(mut self) -> Vec<(u32, Verdict)> {
             let ranks: Vec<u32> = self.members.keys().copied().collect();
             while self.now < 20_000 {
@@ -481,12 +489,12 @@ mod tests {
                     self.strike(rank);
                 }
                 if self.now < 6_000 && self.below(1500) == 0 {
-                    // Often for about as long as ranks are patient.
+                    // Often stops for about as long as ranks wait.
                     let long = [self.below(5000), 1600 + self.below(800)];
-                    self.hub_stopped_until = self.now + long[self.below(2) as usize];
+                    self.coordinator_stopped_until = self.now + long[self.below(2) as usize];
                 }
-                if self.now >= self.hub_stopped_until {
-                    self.run_hub();
+                if self.now >= self.coordinator_stopped_until {
+                    self.run_coordinator();
                 }
                 for rank in &ranks {
                     let member = &self.members[rank];
@@ -517,7 +525,8 @@ mod tests {
                     "seed {seed}: rank {rank} differs: {returned:?}"
                 );
             }
-            let is_stated = returned.first().is_some_and(|(_, verdict)| *verdict == silent_hub());
+            let is_stated =
+                returned.first().is_some_and(|(_, verdict)| *verdict == silent_coordinator());
             stated += usize::from(is_stated);
             announced += usize::from(!is_stated && !returned.is_empty());
         }

@@ -1,4 +1,4 @@
-//! Whoever connects without the secret costs a log line: while a job forms and while it runs.
+//! An unauthenticated peer costs a log line, while a job forms and while it runs.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ use ringfold_types::limits;
 use crate::foreign::{
     CHALLENGE_BYTES, FIRST_BYTES, Foreign, GREETING_BYTES, Proxy, answer_as, echo, http,
 };
-use crate::world::{Job, PATIENCE, free_port, leave};
+use crate::world::{Job, TIME_LIMIT, free_port, leave};
 
 /// Connects as soon as rank 0 listens.
 fn connect(port: u16) -> TcpStream {
@@ -24,7 +24,7 @@ fn connect(port: u16) -> TcpStream {
     loop {
         match TcpStream::connect(("127.0.0.1", port)) {
             Ok(stream) => return stream,
-            Err(e) => assert!(began.elapsed() < PATIENCE, "nobody listens: {e}"),
+            Err(e) => assert!(began.elapsed() < TIME_LIMIT, "nobody listens: {e}"),
         }
         thread::sleep(Duration::from_millis(5));
     }
@@ -33,10 +33,10 @@ fn connect(port: u16) -> TcpStream {
 #[test]
 fn half_open_connections_by_the_hundred_do_not_keep_the_job_from_forming() {
     let job = Job::new(3);
-    let hub = job.spawn(0);
+    let coordinator = job.spawn(0);
     let half_open: Vec<_> = (0..300).map(|_| connect(job.ports[0])).collect();
     let mut controls = job.joined(&[1, 2]);
-    controls.push(hub.join().unwrap().unwrap().0);
+    controls.push(coordinator.join().unwrap().unwrap().0);
     drop(half_open);
     leave(controls);
 }
@@ -49,33 +49,34 @@ fn bytes_of_every_kind_are_turned_away() {
     key[..8].copy_from_slice(&seed.to_le_bytes());
     let mut random = TestRng::from_seed(RngAlgorithm::ChaCha, &key);
     let job = Job::new(2);
-    let hub = job.spawn(0);
+    let coordinator = job.spawn(0);
     for i in 0..200 {
         let mut stream = connect(job.ports[0]);
         let mut bytes = vec![0; random.next_u32() as usize % 300];
         random.fill_bytes(&mut bytes);
         match i % 4 {
-            // An HTTP client; lengths that claim the world; our own greeting with nothing behind.
+            // An HTTP client, enormous lengths, and our own greeting without anything after it.
             1 => bytes.splice(0..0, *b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").for_each(drop),
             2 => bytes.splice(0..0, [0xff; 64]).for_each(drop),
             3 => bytes.splice(0..0, *b"ringfold\x01\x00\x01\x00\x02\x00\x00\x00").for_each(drop),
             _ => {}
         }
-        // It may hang up before it has read all that.
+        // Rank 0 may close the connection before it has read all bytes.
         if stream.write_all(&bytes).is_ok() && stream.shutdown(Shutdown::Write).is_ok() {
             let mut answer = Vec::new();
             stream.read_to_end(&mut answer).unwrap_or_default();
-            assert!(answer.len() <= 49, "a stranger gets a greeting at most");
+            assert!(answer.len() <= 49, "an unauthenticated peer gets a greeting at most");
         }
     }
     let mut controls = job.joined(&[1]);
-    controls.push(hub.join().unwrap().unwrap().0);
+    controls.push(coordinator.join().unwrap().unwrap().0);
     leave(controls);
 }
 
 #[test]
-fn replayed_openings_neither_make_a_member_nor_hold_a_place() {
-    // Record what a rank with the secret says to a listener of ours, then say it to the hub.
+fn replayed_openings_neither_make_a_member_nor_hold_a_slot() {
+    // Records the bytes that a rank with the secret sends to our listener, then sends them to the
+    // coordinator.
     let mut job = Job::new(2).timeout(Duration::from_secs(3));
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let recorded = job.clone();
@@ -92,8 +93,8 @@ fn replayed_openings_neither_make_a_member_nor_hold_a_place() {
     stream.read_exact(first).unwrap();
     drop((listener, stream));
 
-    let mut job = recorded.timeout(PATIENCE);
-    let hub = job.spawn(0);
+    let mut job = recorded.timeout(TIME_LIMIT);
+    let coordinator = job.spawn(0);
     let mut stream = connect(job.ports[0]);
     stream.write_all(&opening).unwrap();
     let mut answer = [0; GREETING_BYTES + CHALLENGE_BYTES + 1];
@@ -101,8 +102,8 @@ fn replayed_openings_neither_make_a_member_nor_hold_a_place() {
     assert_eq!(answer.last(), Some(&2), "the recorded bytes answer another challenge");
     assert!(honest.join().unwrap().is_err());
 
-    // As many as there are places, twice, half of them mute, do not keep an honest rank out.
-    let strangers: Vec<_> = (0..2 * limits::HANDSHAKES_MAX)
+    // Twice as many peers as there are slots, half of them mute, do not keep an honest rank out.
+    let replays: Vec<_> = (0..2 * limits::HANDSHAKES_MAX)
         .map(|i| {
             let mut stream = connect(job.ports[0]);
             stream.write_all(if i % 2 == 0 { &opening } else { &[] }).unwrap();
@@ -111,39 +112,39 @@ fn replayed_openings_neither_make_a_member_nor_hold_a_place() {
         .collect();
     job.options.timeout = Duration::from_secs(20);
     let mut controls = job.joined(&[1]);
-    controls.push(hub.join().unwrap().unwrap().0);
-    drop(strangers);
+    controls.push(coordinator.join().unwrap().unwrap().0);
+    drop(replays);
     leave(controls);
 }
 
 #[test]
-fn a_running_job_listens_to_nobody() {
+fn a_running_job_has_no_open_port() {
     let job = Job::new(2);
     let controls = job.joined(&[0, 1]);
-    // The port closes with the last rank to join; a moment may pass until the system knows.
+    // The port closes with the last rank to join. The system may take a moment.
     let began = Instant::now();
     while TcpStream::connect(("127.0.0.1", job.ports[0])).is_ok() {
-        assert!(began.elapsed() < PATIENCE, "the port is still open");
+        assert!(began.elapsed() < TIME_LIMIT, "the port is still open");
         thread::sleep(Duration::from_millis(5));
     }
     assert_eq!(controls[0].verdict(), None);
     leave(controls);
 }
 
-/// Mute connections that are held, and others that come and go for as long as the value lives.
+/// Opens mute connections, holds some and closes others, until the value is dropped.
 struct Flood {
     stop: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<usize>>,
 }
 
 impl Flood {
-    /// Holds up to `held` connections; a further one replaces the oldest.
+    /// Holds up to `held` connections. A further one replaces the oldest.
     fn new(port: u16, held: usize) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = thread::spawn(move || {
             let (mut streams, mut count) = (VecDeque::new(), 0);
-            // Bounded, since closed connections hold their ports for a while.
+            // Bounded, because closed connections hold their ports for a while.
             while !stopped.load(Ordering::Relaxed) && count < 5_000 {
                 // The port closes when the last rank has joined.
                 let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) else { break };
@@ -168,26 +169,26 @@ impl Flood {
 fn a_flood_of_mute_connections_does_not_keep_a_large_job_from_forming() {
     const SIZE: u32 = 100;
     let job = Job::new(SIZE as usize);
-    let hub = job.spawn(0);
+    let coordinator = job.spawn(0);
     drop(connect(job.ports[0]));
     let flood = Flood::new(job.ports[0], 400);
     thread::sleep(Duration::from_millis(300));
     let mut controls = job.joined(&(1..SIZE).collect::<Vec<_>>());
-    controls.push(hub.join().unwrap().unwrap().0);
+    controls.push(coordinator.join().unwrap().unwrap().0);
     println!("joined beside {} mute connections", flood.end());
     leave(controls);
 }
 
 #[test]
-fn a_rank_that_is_hung_up_on_tries_again() {
+fn a_rank_whose_connection_is_closed_tries_again() {
     let mut job = Job::new(2);
-    let hub = job.spawn(0);
-    // A proxy that breaks the first connections: during the handshake, after it, after the first
+    let coordinator = job.spawn(0);
+    // The proxy breaks the first connections: during the handshake, after it, and after the first
     // encrypted message.
     let proxy = Proxy::new(job.ports[0], vec![Some(40), Some(81), Some(90)]);
     job.ports = vec![proxy.port];
     let mut controls = job.joined(&[1]);
-    controls.push(hub.join().unwrap().unwrap().0);
+    controls.push(coordinator.join().unwrap().unwrap().0);
     assert!(proxy.connections() >= 3, "{}", proxy.connections());
     leave(controls);
 }
@@ -208,7 +209,7 @@ fn foreign_services_on_candidate_ports_do_not_end_the_search() {
     let early = job.spawn(1);
     thread::sleep(Duration::from_millis(500));
     assert!(!early.is_finished(), "{:?}", early.join().unwrap().map(|_| ()));
-    // Rank 0 takes the one port that is free.
+    // Rank 0 takes the one free port.
     let mut controls = job.joined(&[0]);
     controls.push(early.join().unwrap().unwrap().0);
     assert!(foreign.iter().all(|f| f.connections() > 0));

@@ -1,10 +1,10 @@
-//! The process that holds the ranks of one host, on this host and on others alike.
+//! The process that runs the ranks of one host, on this host and on others alike.
 //!
-//! It takes orders on standard input and reports on standard output (`message`, `frame`). When its
-//! input ends, whether the launcher closed it, died, or the connection to it broke, every process
-//! that descends from the keeper is killed before the keeper goes. The same happens when the
-//! connection is cut without a word (`silence`), and when the guardian dies. When the keeper itself
-//! is killed, the kernel kills the ranks (`trampoline`), and the guardian what they leave behind.
+//! It takes orders on standard input and reports on standard output (`message`, `frame`). Its input
+//! ends when the launcher closes it or dies, or when the connection breaks. The node agent then
+//! kills all its descendants before it exits. It does the same when the connection falls silent
+//! (`heartbeat`), and when the guardian dies. If the node agent itself is killed, the kernel kills
+//! the ranks (`trampoline`), and the guardian kills the processes that they leave.
 
 mod ranks;
 mod relay;
@@ -19,25 +19,25 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::family;
 use crate::message::{Down, HostOrder, Up};
+use crate::process_tree;
 use ranks::Ranks;
-use relay::{Ends, Reports, Unheard};
+use relay::{Ends, LauncherLost, Reports};
 
-/// The argument that makes a program a keeper; the process number of its guardian follows.
-pub(crate) const KEEPER: &str = "--ringfold-keeper";
+/// The argument that makes a program a node agent. The process number of its guardian follows.
+pub(crate) const NODE_AGENT: &str = "--ringfold-node-agent";
 
-/// Time for the last report to a launcher that is silent.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// The time for the last report to a silent launcher.
+const LAST_REPORT: Duration = Duration::from_secs(1);
 
-/// Keeps ranks until the launcher ends the job, or `guardian`, the parent, dies.
-pub(crate) fn keep(guardian: Option<u32>) -> ExitCode {
+/// Runs the ranks until the launcher ends the job, or `guardian`, the parent, dies.
+pub(crate) fn run(guardian: Option<u32>) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime.and_then(|runtime| runtime.block_on(serve(guardian))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             use io::Write;
-            writeln!(io::stderr(), "ringrun: keeper: {error}").unwrap_or_default();
+            writeln!(io::stderr(), "ringrun: node agent: {error}").unwrap_or_default();
             ExitCode::FAILURE
         }
     }
@@ -45,19 +45,19 @@ pub(crate) fn keep(guardian: Option<u32>) -> ExitCode {
 
 async fn serve(guardian: Option<u32>) -> io::Result<()> {
     let Some(guardian) = guardian else {
-        return Err(io::Error::other("a keeper is started by its guardian, not by hand"));
+        return Err(io::Error::other("only a guardian starts a node agent, not a user"));
     };
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let mut deaths = signal(SignalKind::child())?;
     let mut signals = Signals::listen()?;
-    family::die_with(guardian, rustix::process::Signal::TERM)?;
+    process_tree::die_with(guardian, rustix::process::Signal::TERM)?;
     let stdin = pipe::Receiver::from_owned_fd_unchecked(unblock(io::stdin().as_fd())?)?;
     let stdout = pipe::Sender::from_owned_fd_unchecked(unblock(io::stdout().as_fd())?)?;
     let (down, mut orders) = mpsc::channel(8);
     tokio::spawn(relay::read_orders(stdin, down));
     let order = match orders.recv().await {
         Some(Ok(Down::Start(order))) => order,
-        Some(Err(unheard)) => return Err(io::Error::other(unheard)),
+        Some(Err(lost)) => return Err(io::Error::other(lost)),
         _ => return Ok(()),
     };
     let (reports, mut ends) = Reports::over(stdout, order.silence);
@@ -66,13 +66,13 @@ async fn serve(guardian: Option<u32>) -> io::Result<()> {
     let ending =
         until_the_end(&mut ranks, &mut orders, (&mut deaths, &mut signals), &reports, &mut ends)
             .await;
-    let launcher_is_silent = matches!(ending, Ending::Unheard(Unheard::Silent(_)));
-    let dead = family::exterminate();
+    let launcher_is_silent = matches!(ending, Ending::LauncherLost(LauncherLost::Silent(_)));
+    let dead = process_tree::kill_all_descendants();
     match ending {
         Ending::Told => report_dead(&mut ranks, dead, &reports),
-        Ending::Unheard(unheard) => reports.event(Up::Leaving { why: unheard.to_string() }),
+        Ending::LauncherLost(lost) => reports.event(Up::Leaving { why: lost.to_string() }),
         Ending::Asked(signal) => {
-            let is_guarded = rustix::process::getppid() == family::pid_of(guardian);
+            let is_guarded = rustix::process::getppid() == process_tree::pid_of(guardian);
             let why = if is_guarded { signal } else { "its guardian was killed" };
             reports.event(Up::Leaving { why: why.to_owned() });
         }
@@ -80,54 +80,54 @@ async fn serve(guardian: Option<u32>) -> io::Result<()> {
     reports.no_more_output();
     drop((ranks, reports));
     tokio::select! {
-        // It ends when all is said, or when nobody listens.
+        // The writer ends when all reports are written, or when the launcher is gone.
         written = until_finished(&mut ends.writer) => written,
         () = silence(launcher_is_silent, &mut orders) => Ok(()),
     }
 }
 
 async fn until_finished(writer: &mut JoinHandle<()>) -> io::Result<()> {
-    // It may have ended before, which is taken note of once only.
+    // The writer may have ended already. Its result can be taken only once.
     if writer.is_finished() { Ok(()) } else { writer.await.map_err(io::Error::other) }
 }
 
 /// Returns when the launcher has been silent for too long and its last report has had its time.
-async fn silence(already: bool, orders: &mut mpsc::Receiver<Result<Down, Unheard>>) {
+async fn silence(already: bool, orders: &mut mpsc::Receiver<Result<Down, LauncherLost>>) {
     if !already {
         loop {
             match orders.recv().await {
-                Some(Err(Unheard::Silent(_))) => break,
+                Some(Err(LauncherLost::Silent(_))) => break,
                 Some(_) => {}
                 None => std::future::pending().await,
             }
         }
     }
-    tokio::time::sleep(LAST_WORDS).await;
+    tokio::time::sleep(LAST_REPORT).await;
 }
 
 async fn start(order: &HostOrder, reports: &Reports) -> Ranks {
     let mut ranks = Ranks::default();
     if let Err((rank, refusal)) = ranks.start(order, reports).await {
-        family::exterminate();
+        process_tree::kill_all_descendants();
         reports.event(Up::Refused { rank, refusal });
         return Ranks::default();
     }
     ranks
 }
 
-/// Why the ranks of this host must end, if they have not yet.
+/// Why the ranks of this host must end, if they still run.
 enum Ending {
-    /// The launcher says so, or is gone.
+    /// The launcher ended the job, or is gone.
     Told,
-    /// The launcher cannot be understood.
-    Unheard(Unheard),
-    /// This signal was sent to the keeper.
+    /// The launcher is silent, or sent an invalid order.
+    LauncherLost(LauncherLost),
+    /// The node agent received this signal.
     Asked(&'static str),
 }
 
 async fn until_the_end(
     ranks: &mut Ranks,
-    orders: &mut mpsc::Receiver<Result<Down, Unheard>>,
+    orders: &mut mpsc::Receiver<Result<Down, LauncherLost>>,
     (deaths, signals): (&mut Signal, &mut Signals),
     reports: &Reports,
     ends: &mut Ends,
@@ -138,14 +138,16 @@ async fn until_the_end(
                 Some(Ok(Down::Input(bytes))) => ranks.input(bytes),
                 Some(Ok(Down::InputEnd)) => ranks.end_input(),
                 Some(Ok(Down::Signal(signal))) => ranks.signal(signal),
-                Some(Ok(Down::Kill)) => report_dead(ranks, family::exterminate(), reports),
-                Some(Ok(Down::Beat)) => {}
+                Some(Ok(Down::Kill)) => {
+                    report_dead(ranks, process_tree::kill_all_descendants(), reports);
+                }
+                Some(Ok(Down::Heartbeat)) => {}
                 Some(Ok(Down::Start(_) | Down::End)) | None => return Ending::Told,
-                Some(Err(unheard)) => return Ending::Unheard(unheard),
+                Some(Err(lost)) => return Ending::LauncherLost(lost),
             },
-            _ = deaths.recv() => report_dead(ranks, family::reap(), reports),
+            _ = deaths.recv() => report_dead(ranks, process_tree::reap(), reports),
             Some((rank, refusal)) = ends.refusals.recv() => {
-                family::exterminate();
+                process_tree::kill_all_descendants();
                 *ranks = Ranks::default();
                 reports.event(Up::Refused { rank, refusal });
             }
@@ -155,8 +157,8 @@ async fn until_the_end(
     }
 }
 
-/// Tells who ended. Of several that ended at once, those that were killed come first: the others
-/// are more likely to have failed because of them.
+/// Reports the ranks that ended. Of several that ended together, killed ones come first: the others
+/// probably failed because of them.
 fn report_dead(
     ranks: &mut Ranks,
     mut dead: Vec<(rustix::process::Pid, crate::Status)>,
@@ -170,7 +172,7 @@ fn report_dead(
     }
 }
 
-/// A descriptor of ours for what `fd` refers to, such that reads and writes do not block.
+/// A new descriptor for the file of `fd`, set to non-blocking reads and writes.
 fn unblock(fd: impl AsFd) -> io::Result<OwnedFd> {
     rustix::io::ioctl_fionbio(&fd, true)?;
     fd.as_fd().try_clone_to_owned()

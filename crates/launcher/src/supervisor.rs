@@ -1,5 +1,5 @@
-//! When to let ranks run, when to stop them, and when it is over. Pure: events and times in, orders
-//! out.
+//! Decides when to let ranks run, when to stop them, and when the job is over. It does no I/O:
+//! events and times in, orders out.
 
 use std::time::{Duration, Instant};
 
@@ -10,16 +10,17 @@ use crate::message::{Refusal, Status};
 use crate::outcome::{End, Outcome, RankOutcome, Verdict};
 use crate::plan::Plan;
 
-/// Time for ranks to end after they have been asked to, before they are killed.
+/// The time for ranks to end after they have been asked to, before they are killed.
 const STOPPING: Duration = Duration::from_secs(2);
 
-/// Time for the news of a killed rank to arrive; after it, the host is taken for lost.
+/// The time for reports of killed ranks to arrive. After it, the host counts as lost.
 const KILLING: Duration = Duration::from_secs(5);
 
-/// Failures so close to each other count as one, and a crash is named before what complained of it.
+/// Failures this close together count as one, and a crash is named before the failures that it
+/// caused.
 const SAME_MOMENT: Duration = Duration::from_millis(100);
 
-/// What happens to a job.
+/// An event of a job.
 #[derive(Debug)]
 pub(crate) enum Event {
     Started { rank: Rank, pid: u32 },
@@ -30,7 +31,7 @@ pub(crate) enum Event {
     OutputClosed,
 }
 
-/// What every host must be told.
+/// A command for every host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Signal(i32),
@@ -38,13 +39,13 @@ pub(crate) enum Command {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum Phase {
     Running,
-    /// A rank has failed; the others have until then.
+    /// A rank has failed. The others have until this time.
     Grace(Instant),
-    /// All have been asked to stop and have until then.
+    /// All have been asked to stop and have until this time.
     Stopping(Instant),
-    /// All have been killed; news of it arrives until then.
+    /// All have been killed. Reports of it arrive until this time.
     Killing(Instant),
 }
 
@@ -55,18 +56,18 @@ struct RankState {
     ended: Option<(Instant, End)>,
 }
 
-/// A job under way.
+/// A running job.
 #[derive(Debug)]
-pub(crate) struct Conductor {
+pub(crate) struct Supervisor {
     plan: Plan,
     grace: Duration,
     time_limit: Option<(Duration, Instant)>,
-    stage: Stage,
+    phase: Phase,
     verdict: Option<Verdict>,
     ranks: Vec<RankState>,
 }
 
-impl Conductor {
+impl Supervisor {
     pub(crate) fn new(
         plan: Plan,
         grace: Duration,
@@ -76,7 +77,7 @@ impl Conductor {
         Self {
             grace,
             time_limit: time_limit.and_then(|limit| Some((limit, now.checked_add(limit)?))),
-            stage: Stage::Running,
+            phase: Phase::Running,
             verdict: None,
             ranks: (0..plan.size).map(|_| RankState::default()).collect(),
             plan,
@@ -90,36 +91,36 @@ impl Conductor {
 
     /// When `on_time` is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        match self.stage {
-            Stage::Running => self.time_limit.map(|(_, at)| at),
-            Stage::Grace(until) => {
+        match self.phase {
+            Phase::Running => self.time_limit.map(|(_, at)| at),
+            Phase::Grace(until) => {
                 Some(self.time_limit.map_or(until, |(_, limit)| limit.min(until)))
             }
-            Stage::Stopping(until) | Stage::Killing(until) => Some(until),
+            Phase::Stopping(until) | Phase::Killing(until) => Some(until),
         }
     }
 
-    /// A deadline may have passed.
+    /// Handles a deadline that may have passed.
     pub(crate) fn on_time(&mut self, now: Instant) -> Option<Command> {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return None;
         }
-        match self.stage {
-            Stage::Running | Stage::Grace(_) => {
+        match self.phase {
+            Phase::Running | Phase::Grace(_) => {
                 if let Some((limit, _)) = self.time_limit.filter(|(_, at)| *at <= now) {
                     self.verdict.get_or_insert(Verdict::TimeLimit(limit));
                 }
                 Some(self.stop(Signal::TERM.as_raw(), now))
             }
-            Stage::Stopping(_) => Some(self.kill(now)),
-            Stage::Killing(_) => {
+            Phase::Stopping(_) => Some(self.kill(now)),
+            Phase::Killing(_) => {
                 self.give_up(0..self.ranks.len(), now);
                 None
             }
         }
     }
 
-    /// Something happened.
+    /// Handles an event.
     pub(crate) fn on_event(&mut self, event: Event, now: Instant) -> Option<Command> {
         match event {
             Event::Started { rank, pid } => {
@@ -135,7 +136,7 @@ impl Conductor {
                 let host = self.plan.hosts.iter().position(|share| share.ranks.contains(&rank))?;
                 let ranks = self.ranks_of(host);
                 self.give_up(ranks.iter().copied(), now);
-                // What there was of processes was no rank yet.
+                // The processes that existed were no ranks yet.
                 ranks.iter().for_each(|at| self.ranks[*at].pid = None);
                 self.verdict.get_or_insert(Verdict::NotStarted(rank, refusal));
                 self.stop_once(now)
@@ -148,12 +149,12 @@ impl Conductor {
                 }
                 None
             }
-            Event::Interrupted(signal) => match self.stage {
-                Stage::Running | Stage::Grace(_) => {
+            Event::Interrupted(signal) => match self.phase {
+                Phase::Running | Phase::Grace(_) => {
                     self.verdict.get_or_insert(Verdict::Interrupted(signal));
                     Some(self.stop(signal, now))
                 }
-                Stage::Stopping(_) | Stage::Killing(_) => Some(self.kill(now)),
+                Phase::Stopping(_) | Phase::Killing(_) => Some(self.kill(now)),
             },
             Event::OutputClosed => {
                 self.verdict.get_or_insert(Verdict::OutputClosed);
@@ -162,7 +163,7 @@ impl Conductor {
         }
     }
 
-    /// What became of it all, once it is over.
+    /// The outcome, after the job is over.
     pub(crate) fn outcome(self) -> Outcome {
         let mut hosts = vec![String::new(); self.ranks.len()];
         for share in &self.plan.hosts {
@@ -189,7 +190,7 @@ impl Conductor {
     }
 
     fn on_exit(&mut self, rank: Rank, status: Status, now: Instant) {
-        let stopped = matches!(self.stage, Stage::Stopping(_) | Stage::Killing(_));
+        let stopped = matches!(self.phase, Phase::Stopping(_) | Phase::Killing(_));
         let Some(state) = self.ranks.get_mut(rank.index()) else { return };
         if state.ended.is_some() {
             return;
@@ -206,23 +207,23 @@ impl Conductor {
     }
 
     fn on_failure(&mut self, now: Instant) {
-        if self.stage == Stage::Running {
-            self.stage = Stage::Grace(now + self.grace);
+        if self.phase == Phase::Running {
+            self.phase = Phase::Grace(now + self.grace);
         }
     }
 
     fn stop_once(&mut self, now: Instant) -> Option<Command> {
-        let running = matches!(self.stage, Stage::Running | Stage::Grace(_));
+        let running = matches!(self.phase, Phase::Running | Phase::Grace(_));
         running.then(|| self.stop(Signal::TERM.as_raw(), now))
     }
 
     fn stop(&mut self, signal: i32, now: Instant) -> Command {
-        self.stage = Stage::Stopping(now + STOPPING);
+        self.phase = Phase::Stopping(now + STOPPING);
         Command::Signal(signal)
     }
 
     fn kill(&mut self, now: Instant) -> Command {
-        self.stage = Stage::Killing(now + KILLING);
+        self.phase = Phase::Killing(now + KILLING);
         Command::Kill
     }
 
@@ -231,7 +232,7 @@ impl Conductor {
         share.map(|share| share.ranks.iter().map(|rank| rank.index()).collect()).unwrap_or_default()
     }
 
-    /// Expects no more news of these ranks; says whether any was expected.
+    /// Expects no more reports of these ranks. Returns whether any was expected.
     fn give_up(&mut self, ranks: impl IntoIterator<Item = usize>, now: Instant) -> bool {
         let mut any = false;
         for rank in ranks {
@@ -246,7 +247,8 @@ impl Conductor {
     }
 }
 
-/// The rank to name: the first that was killed in the moment of the first failure, else the first.
+/// The rank to name: the first rank killed within `SAME_MOMENT` of the first failure, else the
+/// first that failed.
 fn culprit(ranks: &[RankState], first: Rank) -> Rank {
     let at = |index: usize| ranks.get(index).and_then(|rank| rank.ended);
     let Some((start, End::Alone(Status::Exited(_)))) = at(first.index()) else { return first };
@@ -261,13 +263,13 @@ fn culprit(ranks: &[RankState], first: Rank) -> Rank {
 
 #[cfg(test)]
 mod tests {
-    //! A job's life without processes and without waiting.
+    //! Runs jobs without processes and without waiting.
 
     use std::time::{Duration, Instant};
 
     use ringfold_types::Rank;
 
-    use super::{Command, Conductor, Event};
+    use super::{Command, Event, Supervisor};
     use crate::hosts::parse_list;
     use crate::message::{Refusal, Status};
     use crate::outcome::{End, Verdict};
@@ -275,32 +277,32 @@ mod tests {
 
     const TERM: Command = Command::Signal(15);
 
-    struct Story {
-        conductor: Conductor,
+    struct Scenario {
+        supervisor: Supervisor,
         now: Instant,
     }
 
-    impl Story {
-        /// Four ranks on two hosts, grace 5 s, started.
+    impl Scenario {
+        /// Four started ranks on two hosts with a grace of 5 s.
         fn begin(limit: Option<Duration>) -> Self {
             let plan = Plan::place(None, &parse_list("a:2,b:2").unwrap(), false).unwrap();
             let now = Instant::now();
-            let conductor = Conductor::new(plan, Duration::from_secs(5), limit, now);
-            let mut story = Self { conductor, now };
+            let supervisor = Supervisor::new(plan, Duration::from_secs(5), limit, now);
+            let mut scenario = Self { supervisor, now };
             for rank in 0..4 {
-                story.event(0, Event::Started { rank: Rank(rank), pid: 100 + rank });
+                scenario.event(0, Event::Started { rank: Rank(rank), pid: 100 + rank });
             }
-            story
+            scenario
         }
 
         fn wait(&mut self, ms: u64) -> Option<Command> {
             self.now += Duration::from_millis(ms);
-            self.conductor.on_time(self.now)
+            self.supervisor.on_time(self.now)
         }
 
         fn event(&mut self, ms: u64, event: Event) -> Option<Command> {
             assert_eq!(self.wait(ms), None);
-            self.conductor.on_event(event, self.now)
+            self.supervisor.on_event(event, self.now)
         }
 
         fn exit(&mut self, ms: u64, rank: u32, status: Status) {
@@ -310,13 +312,13 @@ mod tests {
 
     #[test]
     fn success() {
-        let mut story = Story::begin(None);
+        let mut scenario = Scenario::begin(None);
         for rank in 0..4 {
-            assert!(!story.conductor.is_over());
-            story.exit(10_000, rank, Status::Exited(0));
+            assert!(!scenario.supervisor.is_over());
+            scenario.exit(10_000, rank, Status::Exited(0));
         }
-        assert!(story.conductor.is_over());
-        let outcome = story.conductor.outcome();
+        assert!(scenario.supervisor.is_over());
+        let outcome = scenario.supervisor.outcome();
         assert_eq!(outcome.verdict, Verdict::Success);
         assert_eq!(outcome.ranks[3].lasted, Duration::from_secs(40));
         assert_eq!(outcome.ranks[3].host, "b");
@@ -324,17 +326,17 @@ mod tests {
 
     #[test]
     fn others_get_their_grace_then_a_signal_then_the_end() {
-        let mut story = Story::begin(None);
-        story.exit(10, 2, Status::Exited(3));
-        story.exit(500, 0, Status::Exited(1));
-        assert_eq!(story.wait(4_499), None);
-        assert_eq!(story.wait(1), Some(TERM));
-        story.exit(100, 1, Status::Killed(15));
-        assert_eq!(story.wait(1_900), Some(Command::Kill));
-        assert!(!story.conductor.is_over());
-        story.exit(10, 3, Status::Killed(9));
-        assert!(story.conductor.is_over());
-        let outcome = story.conductor.outcome();
+        let mut scenario = Scenario::begin(None);
+        scenario.exit(10, 2, Status::Exited(3));
+        scenario.exit(500, 0, Status::Exited(1));
+        assert_eq!(scenario.wait(4_499), None);
+        assert_eq!(scenario.wait(1), Some(TERM));
+        scenario.exit(100, 1, Status::Killed(15));
+        assert_eq!(scenario.wait(1_900), Some(Command::Kill));
+        assert!(!scenario.supervisor.is_over());
+        scenario.exit(10, 3, Status::Killed(9));
+        assert!(scenario.supervisor.is_over());
+        let outcome = scenario.supervisor.outcome();
         assert_eq!(outcome.verdict, Verdict::RankFailed(Rank(2)));
         assert_eq!(outcome.ranks[0].end, End::Alone(Status::Exited(1)));
         assert_eq!(outcome.ranks[1].end, End::Stopped(Status::Killed(15)));
@@ -343,66 +345,69 @@ mod tests {
 
     #[test]
     fn a_crash_is_named_before_the_complaints_about_it() {
-        let mut story = Story::begin(None);
-        story.exit(10, 1, Status::Exited(1));
-        story.exit(5, 3, Status::Killed(11));
-        story.exit(5, 0, Status::Exited(1));
-        story.exit(200, 2, Status::Killed(6));
-        let outcome = story.conductor.outcome();
+        let mut scenario = Scenario::begin(None);
+        scenario.exit(10, 1, Status::Exited(1));
+        scenario.exit(5, 3, Status::Killed(11));
+        scenario.exit(5, 0, Status::Exited(1));
+        scenario.exit(200, 2, Status::Killed(6));
+        let outcome = scenario.supervisor.outcome();
         assert_eq!(outcome.verdict, Verdict::RankFailed(Rank(3)));
         assert_eq!(outcome.exit_code(), 139);
     }
 
     #[test]
     fn silence_after_the_kill_is_not_waited_for() {
-        let mut story = Story::begin(Some(Duration::from_secs(3)));
-        assert_eq!(story.wait(3_000), Some(TERM));
-        assert_eq!(story.wait(2_000), Some(Command::Kill));
-        assert_eq!(story.wait(5_000), None);
-        assert!(story.conductor.is_over());
-        let outcome = story.conductor.outcome();
+        let mut scenario = Scenario::begin(Some(Duration::from_secs(3)));
+        assert_eq!(scenario.wait(3_000), Some(TERM));
+        assert_eq!(scenario.wait(2_000), Some(Command::Kill));
+        assert_eq!(scenario.wait(5_000), None);
+        assert!(scenario.supervisor.is_over());
+        let outcome = scenario.supervisor.outcome();
         assert_eq!(outcome.verdict, Verdict::TimeLimit(Duration::from_secs(3)));
         assert_eq!(outcome.ranks[0].end, End::Unknown);
     }
 
     #[test]
     fn the_time_limit_cuts_the_grace_short_but_not_the_blame() {
-        let mut story = Story::begin(Some(Duration::from_secs(3)));
-        story.exit(1_000, 0, Status::Exited(7));
-        assert_eq!(story.wait(2_000), Some(TERM));
-        assert_eq!(story.conductor.outcome().verdict, Verdict::RankFailed(Rank(0)));
+        let mut scenario = Scenario::begin(Some(Duration::from_secs(3)));
+        scenario.exit(1_000, 0, Status::Exited(7));
+        assert_eq!(scenario.wait(2_000), Some(TERM));
+        assert_eq!(scenario.supervisor.outcome().verdict, Verdict::RankFailed(Rank(0)));
     }
 
     #[test]
     fn a_second_interrupt_kills() {
-        let mut story = Story::begin(None);
-        assert_eq!(story.event(5, Event::Interrupted(2)), Some(Command::Signal(2)));
-        assert_eq!(story.event(5, Event::Interrupted(2)), Some(Command::Kill));
-        assert_eq!(story.conductor.outcome().verdict, Verdict::Interrupted(2));
+        let mut scenario = Scenario::begin(None);
+        assert_eq!(scenario.event(5, Event::Interrupted(2)), Some(Command::Signal(2)));
+        assert_eq!(scenario.event(5, Event::Interrupted(2)), Some(Command::Kill));
+        assert_eq!(scenario.supervisor.outcome().verdict, Verdict::Interrupted(2));
     }
 
     #[test]
     fn a_host_that_refuses_stops_the_others_at_once() {
-        let mut story = Story::begin(None);
+        let mut scenario = Scenario::begin(None);
         let refusal = Refusal::NotFound("x".into());
         let event = Event::Refused { rank: Rank(2), refusal: refusal.clone() };
-        assert_eq!(story.event(5, event), Some(TERM));
-        story.exit(5, 0, Status::Killed(15));
-        story.exit(5, 1, Status::Killed(15));
-        assert!(story.conductor.is_over());
-        assert_eq!(story.conductor.outcome().verdict, Verdict::NotStarted(Rank(2), refusal));
+        assert_eq!(scenario.event(5, event), Some(TERM));
+        scenario.exit(5, 0, Status::Killed(15));
+        scenario.exit(5, 1, Status::Killed(15));
+        assert!(scenario.supervisor.is_over());
+        assert_eq!(scenario.supervisor.outcome().verdict, Verdict::NotStarted(Rank(2), refusal));
     }
 
     #[test]
     fn a_lost_host_is_a_failure_of_its_ranks() {
-        let mut story = Story::begin(None);
-        assert_eq!(story.event(5, Event::HostLost { host: 1, why: "gone".into() }), None);
-        assert_eq!(story.wait(5_000), Some(TERM));
-        story.exit(5, 0, Status::Killed(15));
-        story.exit(5, 1, Status::Killed(15));
-        assert!(story.conductor.is_over());
-        // After the end, the loss of a host is no news.
-        assert_eq!(story.event(5, Event::HostLost { host: 0, why: "gone".into() }), None);
-        assert_eq!(story.conductor.outcome().verdict, Verdict::HostLost("b".into(), "gone".into()));
+        let mut scenario = Scenario::begin(None);
+        assert_eq!(scenario.event(5, Event::HostLost { host: 1, why: "gone".into() }), None);
+        assert_eq!(scenario.wait(5_000), Some(TERM));
+        scenario.exit(5, 0, Status::Killed(15));
+        scenario.exit(5, 1, Status::Killed(15));
+        assert!(scenario.supervisor.is_over());
+        // After the end, the loss of a host changes nothing.
+        assert_eq!(scenario.event(5, Event::HostLost { host: 0, why: "gone".into() }), None);
+        assert_eq!(
+            scenario.supervisor.outcome().verdict,
+            Verdict::HostLost("b".into(), "gone".into())
+        );
     }
 }

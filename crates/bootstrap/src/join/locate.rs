@@ -1,4 +1,5 @@
-//! Where the ranks meet: rank 0 listens and says where, the others learn it.
+//! Finding the coordinator: rank 0 listens and publishes its address, and the other ranks look it
+//! up.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -9,15 +10,15 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::error::JoinError;
-use super::joiner::{Joiner, Place};
+use super::joiner::{Candidates, Joiner};
 use crate::address;
 use crate::channel::Purpose;
 use crate::identity::Rendezvous;
 use crate::pmi;
 use crate::rendezvous::{self, Report};
 
-/// The key under which rank 0 publishes the hub's address in a launcher's key-value space.
-const HUB_KEY: &str = "ringfold-hub";
+/// The key under which rank 0 publishes the coordinator's address in a launcher's key-value space.
+const COORDINATOR_KEY: &str = "ringfold-coordinator";
 impl Joiner {
     pub(super) async fn open(
         &self,
@@ -25,7 +26,7 @@ impl Joiner {
     ) -> Result<(TcpListener, Option<mpsc::UnboundedSender<Report>>), JoinError> {
         let bind = self.options.bind;
         match rendezvous {
-            // `join` has dealt with that.
+            // `join` has handled this case.
             Rendezvous::Alone => Err(JoinError::Invalid { rank: self.rank, size: self.size }),
             Rendezvous::Ports { hosts, ports, .. } => {
                 let is_here = hosts.iter().all(|host| address::is_loopback(host));
@@ -41,14 +42,14 @@ impl Joiner {
                 let toward = || address::source_toward(&launcher);
                 let here = bind.map_or_else(toward, Ok).map_err(self.unroutable(&launcher))?;
                 let listener = self.listen(Some(here), &[0], here.to_string())?;
-                let hub = self.advertised(&listener, here)?;
-                let place = self.launcher(&launcher)?;
+                let coordinator = self.advertised(&listener, here)?;
+                let candidates = self.launcher(&launcher)?;
                 let greeting = self.greeting(Purpose::Rendezvous);
-                let mut dial = self.dial(&greeting, &place);
+                let mut dial = self.dial(&greeting, &candidates);
                 let reports = loop {
                     let channel = dial.connect().await?;
                     let peer = channel.peer;
-                    let published = rendezvous::publish(channel, hub);
+                    let published = rendezvous::publish(channel, coordinator);
                     match timeout_at(self.deadline, published).await.unwrap_or_else(late) {
                         Ok(reports) => break reports,
                         Err(cause) => dial.lost(peer, cause).await?,
@@ -63,42 +64,46 @@ impl Joiner {
                     None => address::default_source(),
                 };
                 let listener = self.listen(Some(here), &[0], here.to_string())?;
-                let hub = self.advertised(&listener, here)?;
-                client.put(HUB_KEY, &hub.to_string())?;
+                let coordinator = self.advertised(&listener, here)?;
+                client.put(COORDINATOR_KEY, &coordinator.to_string())?;
                 self.barrier(&mut client)?;
-                client.led_to(hub);
+                client.set_coordinator(coordinator);
                 client.finalize()?;
                 Ok((listener, None))
             }
         }
     }
 
-    /// The others: where to look for the coordinator.
-    pub(super) async fn find(&self, rendezvous: Rendezvous) -> Result<Place, JoinError> {
+    /// In the other ranks: finds the addresses where the coordinator may listen.
+    pub(super) async fn find(&self, rendezvous: Rendezvous) -> Result<Candidates, JoinError> {
         match rendezvous {
             Rendezvous::Alone => Err(JoinError::Invalid { rank: self.rank, size: self.size }),
-            Rendezvous::Ports { hosts, named_by, ports } => Ok(Place { hosts, named_by, ports }),
+            Rendezvous::Ports { hosts, named_by, ports } => {
+                Ok(Candidates { hosts, named_by, ports })
+            }
             Rendezvous::Ask { address: launcher } => {
-                let place = self.launcher(&launcher)?;
+                let candidates = self.launcher(&launcher)?;
                 let greeting = self.greeting(Purpose::Rendezvous);
-                let mut dial = self.dial(&greeting, &place);
+                let mut dial = self.dial(&greeting, &candidates);
                 loop {
                     let channel = dial.connect().await?;
                     let peer = channel.peer;
                     let asked = rendezvous::ask(channel, self.rank.0);
                     match timeout_at(self.deadline, asked).await.unwrap_or_else(late) {
-                        Ok(hub) => return Ok(Place::at(hub, "the launcher")),
+                        Ok(coordinator) => return Ok(Candidates::at(coordinator, "the launcher")),
                         Err(cause) => dial.lost(peer, cause).await?,
                     }
                 }
             }
             Rendezvous::Kvs(mut client) => {
                 self.barrier(&mut client)?;
-                let hub = client.get(HUB_KEY)?;
-                let hub: SocketAddr = hub.parse().map_err(|_| self.no_hub(&hub, "no address"))?;
-                client.led_to(hub);
+                let coordinator = client.get(COORDINATOR_KEY)?;
+                let coordinator: SocketAddr = coordinator
+                    .parse()
+                    .map_err(|_| self.no_coordinator(&coordinator, "no address"))?;
+                client.set_coordinator(coordinator);
                 client.finalize()?;
-                Ok(Place::at(hub, "the launcher's key-value space"))
+                Ok(Candidates::at(coordinator, "the launcher's key-value space"))
             }
         }
     }
@@ -126,29 +131,29 @@ impl Joiner {
     /// Blocks the control thread, which has nothing else to do yet.
     fn barrier(&self, client: &mut pmi::Client) -> Result<(), JoinError> {
         let rest = self.deadline.saturating_duration_since(Instant::now());
-        client.set_patience(rest.max(Duration::from_millis(1)))?;
+        client.set_timeout(rest.max(Duration::from_millis(1)))?;
         Ok(client.barrier()?)
     }
 
-    /// Where the launcher answers, from its `host:port`.
-    fn launcher(&self, address: &str) -> Result<Place, JoinError> {
+    /// The address of the launcher, from its `host:port`.
+    fn launcher(&self, address: &str) -> Result<Candidates, JoinError> {
         let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
-        let port = port.parse().map_err(|_| self.no_hub(address, "expected host:port"))?;
+        let port = port.parse().map_err(|_| self.no_coordinator(address, "expected host:port"))?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        Ok(Place { hosts: vec![host], named_by: "RINGFOLD_RENDEZVOUS", ports: vec![port] })
+        Ok(Candidates { hosts: vec![host], named_by: "RINGFOLD_RENDEZVOUS", ports: vec![port] })
     }
 
-    fn no_hub(&self, place: &str, cause: &str) -> JoinError {
+    fn no_coordinator(&self, place: &str, cause: &str) -> JoinError {
         let (rank, timeout) = (self.rank, self.options.timeout);
         JoinError::NoHub { rank, place: place.into(), timeout, cause: cause.into() }
     }
 
     fn unroutable(&self, place: &str) -> impl Fn(io::Error) -> JoinError {
-        move |e| self.no_hub(place, &e.to_string())
+        move |e| self.no_coordinator(place, &e.to_string())
     }
 }
 
-/// The error of a launcher that took a connection and did not answer until the deadline.
+/// The error of a launcher that accepted a connection and did not answer until the deadline.
 fn late<T>(_: tokio::time::error::Elapsed) -> io::Result<T> {
     Err(io::Error::other("the launcher does not answer, or does not know of rank 0 yet"))
 }

@@ -1,5 +1,5 @@
-//! The state that a rank shares with its control plane: the rank notes its calls there, and the
-//! control plane the verdict.
+//! The state that a rank shares with its control plane: the rank records its calls there, and the
+//! control plane sets the verdict.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,15 +10,15 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::call_log::CallLog;
 use crate::verdict::Verdict;
 
-/// One rank's share.
+/// The shared state of one rank.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct RankState {
     pub(crate) calls: CallLog,
     verdict: OnceLock<Arc<Verdict>>,
     wake: OwnedFd,
 }
 
-impl Seat {
+impl RankState {
     /// # Errors
     /// No file descriptor is left for the eventfd.
     pub(crate) fn new() -> io::Result<Arc<Self>> {
@@ -26,9 +26,9 @@ impl Seat {
         Ok(Arc::new(Self { calls: CallLog::default(), verdict: OnceLock::new(), wake }))
     }
 
-    /// The first verdict stays.
+    /// Sets the verdict, unless there is one.
     #[expect(clippy::host_endian_bytes, reason = "the kernel counts in our byte order")]
-    pub(crate) fn sentence(&self, verdict: &Arc<Verdict>) {
+    pub(crate) fn set_verdict(&self, verdict: &Arc<Verdict>) {
         if self.verdict.set(Arc::clone(verdict)).is_ok()
             && let Err(e) = rustix::io::write(&self.wake, &1_u64.to_ne_bytes())
         {
@@ -40,7 +40,7 @@ impl Seat {
         self.verdict.get()
     }
 
-    /// Becomes readable, and stays so, when there is a verdict.
+    /// A descriptor that becomes readable, and stays so, when there is a verdict.
     pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }

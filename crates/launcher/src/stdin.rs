@@ -1,5 +1,5 @@
-//! This process's standard input for rank 0: a thread, because a terminal, a pipe and a file have
-//! only blocking reads in common. It reads no more than rank 0 has taken.
+//! Forwards this process's standard input to rank 0. It uses a thread, because a terminal, a pipe
+//! and a file have only blocking reads in common. It reads no more than rank 0 has taken.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,14 +14,14 @@ use crate::message::Down;
 
 const READ_BYTES: usize = 32 * 1024;
 
-/// While it lives, input flows; dropping it ends the thread, and lets go of the host.
+/// The forwarding of input. Dropping it ends the thread, and releases the link to the host.
 #[derive(Debug)]
-pub(crate) struct Feed {
+pub(crate) struct StdinForwarder {
     _end: OwnedFd,
     task: JoinHandle<()>,
 }
 
-impl Drop for Feed {
+impl Drop for StdinForwarder {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -30,8 +30,11 @@ impl Drop for Feed {
 /// Starts to pass standard input on to `host`, a piece each time that `taken` is notified.
 ///
 /// # Errors
-/// If there is no thread or no pipe to be had.
-pub(crate) fn start(host: mpsc::UnboundedSender<Down>, taken: Arc<Notify>) -> io::Result<Feed> {
+/// There is no thread or no pipe available.
+pub(crate) fn start(
+    host: mpsc::UnboundedSender<Down>,
+    taken: Arc<Notify>,
+) -> io::Result<StdinForwarder> {
     let (watch, end) = pipe_with(PipeFlags::CLOEXEC)?;
     let (pieces, mut pieces_rx) = mpsc::channel::<Vec<u8>>(1);
     std::thread::Builder::new()
@@ -46,7 +49,7 @@ pub(crate) fn start(host: mpsc::UnboundedSender<Down>, taken: Arc<Notify>) -> io
         }
         host.send(Down::InputEnd).ok();
     });
-    Ok(Feed { _end: end, task })
+    Ok(StdinForwarder { _end: end, task })
 }
 
 /// Reads until the input ends or `watch` does.
@@ -73,7 +76,7 @@ fn read_pieces(watch: &OwnedFd, pieces: &mpsc::Sender<Vec<u8>>) {
     }
 }
 
-/// Whether to read standard input at all: a job in the background would be stopped by its terminal.
+/// Whether this process may read standard input. Its terminal would stop a job in the background.
 pub(crate) fn may_read() -> bool {
     let stdin = rustix::stdio::stdin();
     let foreground = rustix::termios::tcgetpgrp(stdin);

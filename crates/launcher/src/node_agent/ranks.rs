@@ -1,5 +1,5 @@
-//! The ranks of one host as processes: started through the trampoline, each in a process group of
-//! its own.
+//! The ranks of one host as processes: started through the trampoline, each in its own process
+//! group.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -19,9 +19,9 @@ use super::relay::{Reports, read_stream, write_input};
 use crate::frame::encode;
 use crate::message::{HostOrder, RankOrder, Refusal, Stream, Up};
 use crate::trampoline::TRAMPOLINE;
-use crate::{affinity, descriptors, family};
+use crate::{affinity, descriptors, process_tree};
 
-/// The ranks that run.
+/// The running ranks.
 #[derive(Debug, Default)]
 pub(super) struct Ranks {
     running: HashMap<Pid, u32>,
@@ -29,8 +29,8 @@ pub(super) struct Ranks {
 }
 
 impl Ranks {
-    /// Starts every rank of `order`, or says which could not be started and why; the caller kills
-    /// those that were.
+    /// Starts every rank of `order`. If one cannot be started, returns it with the reason, and the
+    /// caller kills the others.
     pub(super) async fn start(
         &mut self,
         order: &HostOrder,
@@ -38,10 +38,10 @@ impl Ranks {
     ) -> Result<(), (u32, Refusal)> {
         let first = order.ranks.first().copied().unwrap_or_default();
         check(order).map_err(|refusal| (first, refusal))?;
-        // Three pipes each.
+        // Each rank needs three pipes.
         descriptors::allow(3 * order.ranks.len());
         let cpus = affinity::plan(order).map_err(|error| {
-            let why = format!("cannot bind to cores: {error}; say --bind-to none");
+            let why = format!("cannot bind to cores: {error}; pass --bind-to none");
             (first, Refusal::System(why))
         })?;
         for ((rank, local_rank), cpus) in order.ranks.iter().zip(0..).zip(cpus) {
@@ -50,7 +50,7 @@ impl Ranks {
                 (*rank, Refusal::System(format!("cannot start a process: {error}")))
             })?;
             reports.event(Up::Started { rank: *rank, pid });
-            // Many ranks take their time, in which the launcher must hear of this keeper.
+            // Starting many ranks takes long, and the launcher must get heartbeats meanwhile.
             tokio::task::yield_now().await;
         }
         Ok(())
@@ -66,7 +66,7 @@ impl Ranks {
     ) -> io::Result<u32> {
         let mut child = command(order, rank, local_rank).spawn()?;
         let pid = child.id();
-        if let Some(raw) = family::pid_of(pid) {
+        if let Some(raw) = process_tree::pid_of(pid) {
             self.running.insert(raw, rank);
         }
         let (Some(stdin), Some(stdout), Some(stderr)) =
@@ -88,30 +88,30 @@ impl Ranks {
         Ok(pid)
     }
 
-    /// The rank whose process was `pid`; it does not run any more.
+    /// The rank whose process was `pid`. It does not run any more.
     pub(super) fn ended(&mut self, pid: Pid) -> Option<u32> {
         self.running.remove(&pid)
     }
 
-    /// Sends a signal to the process groups of the ranks that run. Their leaders are not reaped
-    /// yet, so that no stranger can have their numbers.
+    /// Sends a signal to the process groups of the running ranks. Their leaders are not reaped yet,
+    /// so no foreign process can have their numbers.
     pub(super) fn signal(&self, number: i32) {
         let Some(signal) = Signal::from_named_raw(number) else { return };
         for pid in self.running.keys() {
-            // A group may be gone in this moment; one that is stopped must wake to hear it.
+            // A group may just have ended. A stopped group must resume to receive the signal.
             kill_process_group(*pid, signal).unwrap_or_default();
             kill_process_group(*pid, Signal::CONT).unwrap_or_default();
         }
     }
 
-    /// Passes input to rank 0, if it is here and has not closed it.
+    /// Passes input to rank 0, if it runs here and its input is open.
     pub(super) fn input(&self, bytes: Vec<u8>) {
         if let Some(input) = &self.input {
             input.send(bytes).ok();
         }
     }
 
-    /// Lets rank 0 see the end of its input.
+    /// Ends the input of rank 0.
     pub(super) fn end_input(&mut self) {
         self.input = None;
     }
@@ -140,7 +140,7 @@ fn command(order: &HostOrder, rank: u32, local_rank: u32) -> Command {
 
 fn rank_order(order: &HostOrder, rank: u32) -> RankOrder {
     RankOrder {
-        keeper: std::process::id(),
+        node_agent: std::process::id(),
         secret: order.secret.clone(),
         cpus: Vec::new(),
         program: order.program.clone(),
@@ -149,7 +149,7 @@ fn rank_order(order: &HostOrder, rank: u32) -> RankOrder {
     }
 }
 
-/// Refuses before any rank runs what could not run on any.
+/// Refuses an order that no rank could follow, before any rank runs.
 fn check(order: &HostOrder) -> Result<(), Refusal> {
     let wdir = PathBuf::from(OsString::from_vec(order.wdir.clone()));
     if wdir.is_dir() { Ok(()) } else { Err(Refusal::Directory(wdir.display().to_string())) }

@@ -1,7 +1,7 @@
-//! Every process that descends from one: found in /proc, killed without mistaking a stranger.
+//! Finds every descendant of a process in /proc, and kills it without hitting a foreign process.
 //!
-//! A keeper is a subreaper: what its ranks leave behind, however often it forks or changes its
-//! session, becomes the keeper's child, so that a walk from the keeper finds all of it.
+//! A node agent is a subreaper: processes that its ranks leave behind become its children, however
+//! often they fork or change their session. So a walk from the node agent finds all of them.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,7 +14,7 @@ use rustix::process::{
 
 use crate::message::Status;
 
-/// Processes that take longer than this to die are stuck in the kernel.
+/// How long a killed process may take to die. A process that takes longer is stuck in the kernel.
 pub(crate) const DYING: Duration = Duration::from_secs(2);
 
 /// One process, as /proc shows it.
@@ -32,7 +32,7 @@ impl Process {
         Self::parse(Pid::from_raw(pid)?, &String::from_utf8_lossy(&stat))
     }
 
-    /// The line of /proc/PID/stat: `pid (any name) state parent group ... start ...`.
+    /// Parses the line of /proc/PID/stat: `pid (any name) state parent group ... start ...`.
     fn parse(pid: Pid, stat: &str) -> Option<Self> {
         let (_, after_name) = stat.rsplit_once(") ")?;
         let fields = after_name.split(' ').collect::<Vec<_>>();
@@ -52,18 +52,18 @@ impl Process {
         environment.split(|byte| *byte == 0).any(|it| it == variable.as_bytes())
     }
 
-    /// Kills this process, and no other that has its number by now.
+    /// Kills this process, and no other that has reused its number.
     fn kill(self) {
         let Ok(handle) = pidfd_open(self.pid, PidfdFlags::empty()) else { return };
         let now = Self::read(self.pid.as_raw_nonzero().get());
         if now.is_some_and(|now| now.started == self.started) {
-            // It may have died between the two lines: that is what is wanted.
+            // The process may have died between the two lines, which is the goal.
             pidfd_send_signal(handle, Signal::KILL).unwrap_or_default();
         }
     }
 }
 
-/// The value of a variable in the environment that this process was started with.
+/// The value of a variable in the environment with which this process was started.
 pub(crate) fn inherited_value(name: &str) -> Option<Vec<u8>> {
     let environment = std::fs::read("/proc/self/environ").unwrap_or_default();
     let value = |it: &[u8]| Some(it.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?.to_vec());
@@ -91,7 +91,7 @@ pub(crate) fn descendants() -> Vec<Process> {
     found
 }
 
-/// Kills the living descendants of this process that `chosen` picks, once; says how many.
+/// Kills the living descendants of this process that `chosen` picks, once. Returns their number.
 pub(crate) fn kill_descendants(chosen: impl Fn(&Process) -> bool) -> usize {
     let doomed = descendants().into_iter().filter(chosen).collect::<Vec<_>>();
     doomed.iter().for_each(|process| process.kill());
@@ -99,9 +99,9 @@ pub(crate) fn kill_descendants(chosen: impl Fn(&Process) -> bool) -> usize {
 }
 
 /// Kills descendants until none is left or they refuse to die, and returns the statuses of the
-/// children among them. Blocks for `DYING` at most. This process must be a subreaper: then it has a
-/// child for as long as it has a descendant.
-pub(crate) fn exterminate() -> Vec<(Pid, Status)> {
+/// children among them. Blocks for at most `DYING`. This process must be a subreaper: then it has a
+/// child as long as it has a descendant.
+pub(crate) fn kill_all_descendants() -> Vec<(Pid, Status)> {
     let until = Instant::now() + DYING;
     let mut dead = reap();
     while has_children() && Instant::now() < until {
@@ -118,16 +118,18 @@ fn has_children() -> bool {
     !matches!(waitid(WaitId::All, options), Err(rustix::io::Errno::CHILD))
 }
 
-/// Asks for `signal` when the parent dies, and makes sure that it is `parent` and lives.
+/// Asks the kernel for `signal` when the parent dies, and checks that `parent` is the parent and
+/// lives.
 ///
 /// # Errors
-/// The parent is another process, so the one that was meant is gone.
+/// The parent is another process, because the expected one is gone.
 pub(crate) fn die_with(parent: u32, signal: Signal) -> io::Result<()> {
     die_with_parent(signal)?;
     if is_child_of(parent) { Ok(()) } else { Err(io::Error::other("the parent is gone")) }
 }
 
-/// Asks for `signal` when the parent dies. It may have died before: `is_child_of` tells afterwards.
+/// Asks the kernel for `signal` when the parent dies. The parent may have died before, which
+/// `is_child_of` tells afterwards.
 ///
 /// # Errors
 /// The system refuses.

@@ -1,4 +1,5 @@
-//! Bytes on their way through a keeper: orders in, reports out, the ranks' streams between.
+//! The streams through a node agent: orders in, reports out, and the ranks' output and input
+//! between.
 
 use std::io;
 use std::time::Duration;
@@ -11,20 +12,20 @@ use tokio::task::JoinHandle;
 use ringfold_types::limits::HOST_SILENCE_MS;
 
 use crate::frame::{Decoder, FrameError, GREETING, encode};
+use crate::heartbeat::{Heartbeat, SilenceTimer};
 use crate::message::{Down, REFUSAL_MARK, Refusal, Stream, Up};
 use crate::output::Lines;
-use crate::silence::{Beat, Silence};
 
-/// Reports that wait for the launcher; beyond them the ranks wait.
+/// The most output reports that wait for the launcher. Beyond them the ranks wait.
 const OUTPUTS_WAITING: usize = 32;
 
-/// How long a stream may be silent, but open, when all processes of the job are dead.
-const SILENCE: Duration = Duration::from_secs(1);
+/// How long a stream may be silent, but open, after all processes of the job are dead.
+const OUTPUT_SILENCE: Duration = Duration::from_secs(1);
 
-/// Bytes taken from a stream at once.
+/// The most bytes to read from a stream at once.
 const READ_BYTES: usize = 16 * 1024;
 
-/// The way to the launcher. Events never wait; their number is bounded by that of the ranks.
+/// The queues to the launcher. Events never wait. Their number is bounded by the number of ranks.
 #[derive(Clone, Debug)]
 pub(super) struct Reports {
     events: mpsc::UnboundedSender<Up>,
@@ -33,34 +34,34 @@ pub(super) struct Reports {
     over: watch::Sender<bool>,
 }
 
-/// What comes of `Reports::over`, for the keeper's own ears.
+/// The ends of `Reports` for the node agent itself.
 pub(super) struct Ends {
-    /// Done when all `Reports` are gone, or the launcher.
+    /// The task that writes. It ends when all `Reports` or the launcher are gone.
     pub(super) writer: JoinHandle<()>,
-    /// Ranks that could not be started.
+    /// The ranks that could not be started.
     pub(super) refusals: mpsc::UnboundedReceiver<(u32, Refusal)>,
 }
 
 impl Reports {
-    /// Reports over `stdout`, with signs of life within `silence`.
+    /// Writes reports to `stdout`, with heartbeats within `silence`.
     pub(super) fn over(stdout: pipe::Sender, silence: Option<Duration>) -> (Self, Ends) {
         let (events, events_rx) = mpsc::unbounded_channel();
         let (outputs, outputs_rx) = mpsc::channel(OUTPUTS_WAITING);
         let writer = tokio::spawn(async move {
-            // The launcher is gone if this fails, which the end of our input tells as well.
-            write_reports(stdout, events_rx, outputs_rx, Beat::within(silence)).await.ok();
+            // The launcher is gone if this fails. The end of our input shows that as well.
+            write_reports(stdout, events_rx, outputs_rx, Heartbeat::within(silence)).await.ok();
         });
         let (refusals, refusals_rx) = mpsc::unbounded_channel();
         let reports = Self { events, outputs, refusals, over: watch::Sender::new(false) };
         (reports, Ends { writer, refusals: refusals_rx })
     }
 
-    /// Every process of the job is dead: nothing more will be written by any.
+    /// Tells the readers that every process of the job is dead and writes no more.
     pub(super) fn no_more_output(&self) {
         self.over.send_replace(true);
     }
 
-    /// Reports something that happened.
+    /// Reports an event.
     pub(super) fn event(&self, event: Up) {
         // Fails only if the launcher is gone.
         self.events.send(event).ok();
@@ -71,7 +72,7 @@ async fn write_reports(
     mut stdout: pipe::Sender,
     mut events: mpsc::UnboundedReceiver<Up>,
     mut outputs: mpsc::Receiver<Up>,
-    mut beat: Beat,
+    mut beat: Heartbeat,
 ) -> io::Result<()> {
     stdout.write_all(GREETING).await?;
     loop {
@@ -81,13 +82,13 @@ async fn write_reports(
                 Some(report) => report,
                 None => return Ok(()),
             },
-            () = beat.next() => Up::Beat,
+            () = beat.next() => Up::Heartbeat,
         };
         stdout.write_all(&encode(&report).map_err(io::Error::other)?).await?;
     }
 }
 
-/// The next report, events first; `None` if there will be no more. May be cancelled.
+/// The next report, events first. `None` if there will be no more. May be cancelled.
 async fn next_report(
     events: &mut mpsc::UnboundedReceiver<Up>,
     outputs: &mut mpsc::Receiver<Up>,
@@ -102,58 +103,58 @@ async fn next_report(
 
 /// Why the launcher gives no more orders, though its connection is open.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unheard {
-    /// It, or the connection to it, does not live.
-    #[error("it has heard nothing from ringrun for {} s (--host-timeout)", .0.as_secs_f64())]
+pub(super) enum LauncherLost {
+    /// The launcher, or the connection to it, is dead.
+    #[error("it has received nothing from ringrun for {} s (--host-timeout)", .0.as_secs_f64())]
     Silent(Duration),
-    /// A launcher gives no such orders.
-    #[error("it does not understand ringrun: {0}")]
-    Nonsense(FrameError),
+    /// The launcher sent an invalid order.
+    #[error("ringrun sent an invalid order: {0}")]
+    Invalid(FrameError),
 }
 
-/// Passes orders on until the launcher is gone, falls silent or talks nonsense. How long it may be
-/// silent is in its first order.
+/// Passes on orders until the launcher is gone, falls silent or sends an invalid one. Its first
+/// order says how long it may be silent.
 pub(super) async fn read_orders(
     mut stdin: pipe::Receiver,
-    orders: mpsc::Sender<Result<Down, Unheard>>,
+    orders: mpsc::Sender<Result<Down, LauncherLost>>,
 ) {
     let mut limit = Some(Duration::from_millis(HOST_SILENCE_MS));
-    let mut silence = Silence::at_most(limit);
+    let mut silence = SilenceTimer::at_most(limit);
     let mut decoder = Decoder::plain();
     let mut buffer = vec![0; READ_BYTES];
-    let unheard = 'heard: loop {
+    let lost = 'heard: loop {
         let count = tokio::select! {
             biased;
             read = stdin.read(&mut buffer) => read.unwrap_or(0),
-            () = silence.too_long() => break Unheard::Silent(limit.unwrap_or_default()),
+            () = silence.expired() => break LauncherLost::Silent(limit.unwrap_or_default()),
         };
         if count == 0 {
             return;
         }
-        silence.broken();
+        silence.reset();
         decoder.push(&buffer[..count]);
         loop {
             let order = match decoder.next() {
                 Ok(Some(order)) => order,
                 Ok(None) => break,
-                Err(error) => break 'heard Unheard::Nonsense(error),
+                Err(error) => break 'heard LauncherLost::Invalid(error),
             };
             if let Down::Start(order) = &order {
                 limit = order.silence;
-                silence = Silence::at_most(limit);
+                silence = SilenceTimer::at_most(limit);
             }
             if orders.send(Ok(order)).await.is_err() {
                 return;
             }
         }
     };
-    // The keeper is gone if this fails.
-    orders.send(Err(unheard)).await.ok();
+    // The node agent is gone if this fails.
+    orders.send(Err(lost)).await.ok();
 }
 
-/// Passes on what a rank writes, in whole lines where they are not too long, until every process
-/// that holds its end is gone. When the job is over, it does not wait for processes outside the job
-/// that still hold it.
+/// Passes on the output of a rank, in whole lines unless they are too long, until every process
+/// that holds its end is gone. After the end of the job it does not wait for processes outside the
+/// job that still hold it.
 pub(super) async fn read_stream(
     mut from: pipe::Receiver,
     rank: u32,
@@ -169,7 +170,7 @@ pub(super) async fn read_stream(
         let silence = async {
             // The sender is in `reports`.
             over.wait_for(|over| *over).await.ok();
-            tokio::time::sleep(SILENCE).await;
+            tokio::time::sleep(OUTPUT_SILENCE).await;
         };
         let count = tokio::select! {
             biased;
@@ -178,7 +179,7 @@ pub(super) async fn read_stream(
         };
         open = count > 0;
         if at_start && let Some(refusal) = refusal(&buffer[..count]) {
-            // The keeper is gone if this fails, and this task with it.
+            // The node agent is gone if this fails, and so is this task.
             reports.refusals.send((rank, refusal)).ok();
             return;
         }
@@ -191,15 +192,15 @@ pub(super) async fn read_stream(
     }
 }
 
-/// A trampoline's last words, if these are.
+/// The refusal of a trampoline, if these bytes hold one.
 fn refusal(first_bytes: &[u8]) -> Option<Refusal> {
     let mut decoder = Decoder::plain();
     decoder.push(first_bytes.strip_prefix(REFUSAL_MARK)?);
     decoder.next().ok().flatten()
 }
 
-/// Writes a rank's input: first `order`, then the pieces as they come. A rank that reads no more
-/// takes no more, and the launcher leaves the rest unread.
+/// Writes a rank's input: first `order`, then the pieces as they come. If the rank stops reading,
+/// the launcher leaves the rest of the input unread.
 pub(super) async fn write_input(
     mut to: pipe::Sender,
     order: zeroize::Zeroizing<Vec<u8>>,
