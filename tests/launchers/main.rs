@@ -24,6 +24,7 @@ mod hosts;
 mod perf;
 mod place;
 mod slurm;
+mod two_machines;
 
 /// Runs `command` with a new home and the ranks' log, to its end, and checks what it printed.
 fn run(command: &mut Command, launcher: &str, ranks: usize) {

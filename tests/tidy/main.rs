@@ -1,15 +1,18 @@
-//! The rules of the house, checked on the tree as it lies here. All offences are reported at once.
+//! Checks the project's rules on the working tree. All offences are reported at once.
 //!
-//! * `tree` reads the files; `rust` tells code from comments and strings;
-//! * `imports`: which crate may use which; `modules`, `cycles`: which module uses which;
+//! * `tree` reads the files; `rust` separates code from comments and strings;
+//! * `imports`: dependencies between crates; `modules`, `cycles`: uses between modules;
 //! * `place`: the place of folders, names and `unsafe`; `text`: lines and words;
-//! * `written`: what the documents must mention.
+//! * `written`: the required contents of the documents;
+//! * `pages`: the pages for users: length, links, and tables that agree with the code.
 //!
-//! A rule is a function from the tree to its offences, tested beside it on trees that break it.
+//! A rule is a function from the tree to its offences. Its tests are in the same file, with trees
+//! that break it.
 
 mod cycles;
 mod imports;
 mod modules;
+mod pages;
 mod place;
 mod rust;
 mod text;
@@ -30,5 +33,6 @@ fn the_house_is_in_order() {
     offences.extend(place::offences(&tree));
     offences.extend(text::offences(&tree));
     offences.extend(written::offences(&tree));
+    offences.extend(pages::offences(&tree));
     assert!(offences.is_empty(), "{} offences:\n{}", offences.len(), offences.join("\n"));
 }

@@ -86,10 +86,13 @@ fn row<'a>(text: &'a str, name: &str) -> &'a str {
     text.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).unwrap_or_default()
 }
 
-/// Every variable has its line in the README's table, every variable in it a reader, and only those
-/// who must name one.
+/// The page with the tables of variables.
+const ENVIRONMENT: &str = "docs/environment.md";
+
+/// Checks that the tables of `ENVIRONMENT` have exactly the variables in the code, and that only
+/// the allowed files name a variable.
 fn variables(tree: &Tree) -> Vec<Offence> {
-    let readme = tree.text("README.md");
+    let page = tree.text(ENVIRONMENT);
     let mut offences = Vec::new();
     let mut named = BTreeSet::new();
     for file in tree.rust() {
@@ -109,16 +112,16 @@ fn variables(tree: &Tree) -> Vec<Offence> {
             }
         }
     }
-    let rows = readme.lines().filter_map(|line| line.strip_prefix("| ")?.split('|').next());
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split('|').next());
     let written: BTreeSet<_> = rows
         .flat_map(|names| names.split('`'))
         .filter(|name| name.starts_with(PREFIX))
         .map(str::to_owned)
         .collect();
     let missing = named.difference(&written);
-    offences.extend(missing.map(|name| format!("README.md: {name} is not in the table")));
+    offences.extend(missing.map(|name| format!("{ENVIRONMENT}: {name} is in no table")));
     let invented = written.difference(&named);
-    offences.extend(invented.map(|name| format!("README.md: there is no {name}")));
+    offences.extend(invented.map(|name| format!("{ENVIRONMENT}: there is no {name}")));
     offences
 }
 
@@ -186,13 +189,13 @@ mod tests {
     #[test]
     fn variables_are_written_and_kept_at_home() {
         let config = ("crates/ringfold/src/config.rs", "f(\"RINGFOLD_A\"); // \"RINGFOLD_Z\"");
-        let readme = ("README.md", "| `RINGFOLD_A` | a |");
+        let page = (ENVIRONMENT, "| `RINGFOLD_A` | a |");
         let advice = ("transport/src/x.rs", "g(\"set RINGFOLD_A\")");
-        assert_eq!(variables(&Tree::of(&[config, readme, advice])), Vec::<Offence>::new());
+        assert_eq!(variables(&Tree::of(&[config, page, advice])), Vec::<Offence>::new());
         assert_eq!(variables(&Tree::of(&[config])).len(), 1);
-        assert_eq!(variables(&Tree::of(&[readme])).len(), 1);
+        assert_eq!(variables(&Tree::of(&[page])).len(), 1);
         let stray = ("transport/src/x.rs", "g(\"RINGFOLD_A\")");
-        assert_eq!(variables(&Tree::of(&[config, readme, stray])).len(), 1);
+        assert_eq!(variables(&Tree::of(&[config, page, stray])).len(), 1);
     }
 
     #[test]
