@@ -1,11 +1,12 @@
-//! The rules of the house, checked on the tree as it lies here. All offences are reported at once.
+//! Checks the project's rules on the working tree. All offences are reported at once.
 //!
-//! * `tree` reads the files; `rust` tells code from comments and strings;
-//! * `imports`: which crate may use which; `modules`, `cycles`: which module uses which;
+//! * `tree` reads the files; `rust` separates code from comments and strings;
+//! * `imports`: dependencies between crates; `modules`, `cycles`: uses between modules;
 //! * `place`: the place of folders, names and `unsafe`; `text`: lines and words;
-//! * `written`: what the documents must mention.
+//! * `written`: the required contents of the documents.
 //!
-//! A rule is a function from the tree to its offences, tested beside it on trees that break it.
+//! A rule is a function from the tree to its offences. Its tests are in the same file, with trees
+//! that break it.
 
 mod cycles;
 mod imports;
