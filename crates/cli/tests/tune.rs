@@ -36,10 +36,11 @@ fn measurements_are_written_explained_and_kept() {
     assert!(printed.contains(&format!("* {} is chosen", fastest.algorithm)), "{printed}");
     let without = ringfold(&["explain", "allreduce", "-n", "3", "-b", "1K"]).unwrap();
     assert!(without.contains("its estimate is the lowest"), "{without}");
-    let tries = |bytes: &str| {
-        ringfold(&["explain", "broadcast", "-n", "2", "-b", bytes]).unwrap().contains("try")
+    let is_single_copy = |bytes: &str| {
+        let question = ["explain", "broadcast", "-n", "2", "--cpus", "2", "-b", bytes];
+        ringfold(&question).unwrap().contains("from each other's memory")
     };
-    assert_eq!(["1K", "64K", "64M"].map(tries), [false, true, false]);
+    assert_eq!(["1K", "64K", "64M"].map(is_single_copy), [false, true, false]);
     let with_cpus = |cpus| ringfold(&["explain", "barrier", "-n", "4", "--cpus", cpus]).unwrap();
     let (free, crowded) = (with_cpus("4"), with_cpus("1"));
     assert!(crowded.starts_with("barrier on 4 ranks of one host with 1 CPU\n"), "{crowded}");
