@@ -1,4 +1,4 @@
-//! Many ranks as processes of one job, with a home and a folder for temporary files of their own.
+//! Many ranks as processes of one job, with their own home and folder for temporary files.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -11,23 +11,23 @@ use std::{env, fs, process};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The processes of one job, by rank. They end with it.
-pub(crate) struct Crowd {
+/// The processes of one job, by rank. Dropping it kills them.
+pub(crate) struct Ranks {
     ranks: Vec<Process>,
     home: Home,
 }
 
-/// A folder that goes away with its owner.
+/// A temporary folder, which dropping it removes.
 pub(crate) struct Home(PathBuf);
 
 struct Process {
     child: Child,
-    /// The lines that it prints, each with its time.
+    /// The lines of its output, each with its time.
     lines: Receiver<(String, Instant)>,
 }
 
-impl Crowd {
-    /// Starts `size` ranks that do `task` over `transport`.
+impl Ranks {
+    /// Starts `size` ranks that run `task` over `transport`.
     pub(crate) fn start(
         size: usize,
         transport: &str,
@@ -63,7 +63,7 @@ impl Crowd {
         Self { ranks: (0..size).map(start).collect(), home }
     }
 
-    /// Waits until every rank has said `line`.
+    /// Waits until every rank has printed `line`.
     pub(crate) fn wait_for_all(&self, line: &str, limit: Duration) {
         let until = Instant::now() + limit;
         for rank in 0..self.ranks.len() {
@@ -73,30 +73,30 @@ impl Crowd {
 
     pub(crate) fn signal(&self, rank: usize, signal: Signal) {
         let pid = Pid::from_raw(self.ranks[rank].child.id().cast_signed()).unwrap();
-        // A rank that was killed is our child until we wait for it, so its number is its own.
+        // A killed child keeps its pid until we wait for it.
         kill_process(pid, signal).unwrap();
     }
 
-    /// The causes that all ranks but `except` state, and when each did.
+    /// Returns the failure causes that all ranks but `except` print, each with its time.
     pub(crate) fn causes(&self, except: usize, limit: Duration) -> Vec<(String, Instant)> {
         let until = Instant::now() + limit;
         let others = (0..self.ranks.len()).filter(|rank| *rank != except);
-        others.map(|rank| self.line(rank, "verdict ", until)).collect()
+        others.map(|rank| self.line(rank, "cause ", until)).collect()
     }
 
-    /// Waits for the end of all processes.
+    /// Waits for the end of all processes, and returns their home.
     pub(crate) fn end(mut self, limit: Duration) -> Home {
         let until = Instant::now() + limit;
         for (rank, process) in self.ranks.iter_mut().enumerate() {
             while process.child.try_wait().unwrap().is_none() {
-                assert!(Instant::now() < until, "rank {rank} is still there after {limit:?}");
+                assert!(Instant::now() < until, "rank {rank} still runs after {limit:?}");
                 thread::sleep(Duration::from_millis(1));
             }
         }
         self.home
     }
 
-    /// All that each rank says until it ends.
+    /// Returns the output of each rank until its end.
     pub(crate) fn finish(self, limit: Duration) -> Vec<Vec<String>> {
         let until = Instant::now() + limit;
         let all = |process: &Process| {
@@ -113,18 +113,18 @@ impl Crowd {
         self.ranks.iter().map(all).collect()
     }
 
-    /// What follows `word` on the next line of `rank`, which begins with it, and when it was said.
+    /// Waits for a line of `rank` that begins with `word`, and returns its rest and its time.
     fn line(&self, rank: usize, word: &str, until: Instant) -> (String, Instant) {
         let left = until.saturating_duration_since(Instant::now());
         loop {
             let (line, when) = match self.ranks[rank].lines.recv_timeout(left) {
                 Ok(said) => said,
-                Err(why) => panic!("rank {rank} does not say {word:?}: {why}"),
+                Err(why) => panic!("rank {rank} does not print {word:?}: {why}"),
             };
             if let Some(rest) = line.strip_prefix(word) {
                 return (rest.to_owned(), when);
             }
-            assert!(line.starts_with("failed "), "rank {rank} says {line:?}");
+            assert!(line.starts_with("failed "), "rank {rank} prints {line:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The ends of trials: hosts, as their ranks describe them.
+//! The endpoints of probes: hosts with their ports, as their ranks report them.
 
 use std::net::IpAddr;
 
@@ -8,24 +8,24 @@ use ringfold_transport::rdma::{Port, State};
 use ringfold_types::Rank;
 use serde::{Deserialize, Serialize};
 
-use super::look::Here;
+use super::local::LocalChecks;
 
-/// A rank's description of its host.
+/// A rank's report about its host.
 #[derive(Clone, Serialize, Deserialize)]
-pub(super) struct Card {
+pub(super) struct HostInfo {
     pub(super) host: String,
-    /// Where it waits for others, and why there.
+    /// The network interface for the job's setup.
     pub(super) interface: String,
     /// Whether shared memory may be used.
     pub(super) shm: bool,
-    /// Whether it is bad, and the finding, for all that is not good.
+    /// The findings that need attention: whether each is a fault, and its text.
     pub(super) findings: Vec<(bool, String)>,
-    pub(super) ports: Vec<PortCard>,
+    pub(super) ports: Vec<PortInfo>,
 }
 
-/// A `Port`, to be sent.
+/// A `Port` in a form that can be serialized.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct PortCard {
+pub(super) struct PortInfo {
     name: String,
     kind: u8,
     gigabits: u32,
@@ -35,33 +35,33 @@ pub(super) struct PortCard {
     place: Option<(u16, u8)>,
 }
 
-impl From<Port> for PortCard {
+impl From<Port> for PortInfo {
     fn from(port: Port) -> Self {
         let Port { name, kind, gigabits, mtu, gid, prefix, place } = port;
         Self { name, kind, gigabits, mtu, gid, prefix, place }
     }
 }
 
-impl From<PortCard> for Port {
-    fn from(card: PortCard) -> Self {
-        let PortCard { name, kind, gigabits, mtu, gid, prefix, place } = card;
+impl From<PortInfo> for Port {
+    fn from(info: PortInfo) -> Self {
+        let PortInfo { name, kind, gigabits, mtu, gid, prefix, place } = info;
         Self { name, kind, gigabits, mtu, gid, prefix, place }
     }
 }
 
-/// A host, or as much of it as has the same ports, and the rank that tries them.
-pub(super) struct End {
+/// A host's set of ports, and the rank that probes them.
+pub(super) struct Endpoint {
     pub(super) rank: Rank,
-    /// How many ranks are like it.
+    /// Number of ranks with this host and these ports.
     pub(super) ranks: usize,
-    pub(super) card: Card,
+    pub(super) info: HostInfo,
     pub(super) ports: Vec<Port>,
 }
 
-impl Card {
-    /// This rank's.
+impl HostInfo {
+    /// Describes the host of this rank.
     pub(super) fn of_this_host(comm: &Communicator, config: &Config, near: Option<IpAddr>) -> Self {
-        let Here { findings, ports } = Here::look(config, near);
+        let LocalChecks { findings, ports } = LocalChecks::run(config, near);
         let noted = findings.into_iter().filter(|finding| finding.state != State::Good);
         Self {
             host: Host::this().name,
@@ -70,25 +70,25 @@ impl Card {
             findings: noted
                 .map(|it| (it.state == State::Bad, format!("{}: {}", it.about, it.what)))
                 .collect(),
-            ports: ports.into_iter().map(PortCard::from).collect(),
+            ports: ports.into_iter().map(PortInfo::from).collect(),
         }
     }
 }
 
-/// One rank for each host and set of ports.
-pub(super) fn ends(comm: &Communicator, cards: Vec<Card>) -> Vec<End> {
-    let mut ends: Vec<End> = Vec::new();
-    for (rank, card) in cards.into_iter().enumerate() {
+/// Picks one rank for each host and set of ports.
+pub(super) fn ends(comm: &Communicator, infos: Vec<HostInfo>) -> Vec<Endpoint> {
+    let mut ends: Vec<Endpoint> = Vec::new();
+    for (rank, info) in infos.into_iter().enumerate() {
         let rank = Rank::at(rank);
-        let alike = |end: &&mut End| {
-            comm.layout().same_host(end.rank, rank) && end.card.ports == card.ports
+        let alike = |end: &&mut Endpoint| {
+            comm.layout().same_host(end.rank, rank) && end.info.ports == info.ports
         };
         if let Some(end) = ends.iter_mut().find(alike) {
             end.ranks += 1;
             continue;
         }
-        let ports = card.ports.iter().cloned().map(Port::from).collect();
-        ends.push(End { rank, ranks: 1, card, ports });
+        let ports = info.ports.iter().cloned().map(Port::from).collect();
+        ends.push(Endpoint { rank, ranks: 1, info, ports });
     }
     ends
 }

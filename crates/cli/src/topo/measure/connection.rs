@@ -2,13 +2,17 @@
 //!
 //! ```text
 //! low end              high end
-//! 32 bytes      ->              a token that only ranks of the job know
-//!               <-     32 bytes another one
+//! 32 bytes      ->              the low end's token, known to ranks of the job only
+//!               <-     32 bytes the high end's token
+//!
+//! then, for a probe, several times:
 //! 8 bytes       ->
-//!               <-     8 bytes  so many times, or instead:
+//!               <-     8 bytes
+//!
+//! or, for a flow:
 //! many bytes    ->              for a while
-//! end           ->
-//!               <-     end
+//! end of stream ->
+//!               <-     1 byte
 //! ```
 
 use std::fs;
@@ -21,56 +25,56 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::nic::Nic;
 
-/// Time in which a peer answers, or does not.
+/// The longest wait for an answer.
 pub(super) const ANSWER: Duration = Duration::from_secs(1);
-/// Time in which a flow ends after its sender has: the path's buffers drain.
+/// The longest time from the sender's end of a flow to the receiver's, as buffers drain.
 const DRAIN: Duration = Duration::from_secs(10);
-/// Time for which a flow is sent.
+/// Duration of a flow at its sender.
 const FLOW: Duration = Duration::from_millis(300);
-/// The first bytes may come from burst allowances, and do not count.
+/// Duration of a flow's start, which burst allowances may speed up, and which does not count.
 const WARM_UP: Duration = Duration::from_millis(60);
-/// Flows of a step must run together for so long.
+/// The shortest time that the flows of a step must run together.
 const COUNTED_MIN: Duration = Duration::from_millis(60);
-/// Bytes of a flow at most.
+/// The most bytes of a flow.
 const FLOW_BYTES_MAX: usize = 16 << 30;
-/// Bytes that are written or read at a time.
+/// Bytes of a read or write.
 const PIECE: usize = 128 << 10;
 /// Round trips of a probe.
 const TRIPS: usize = 16;
-/// A thread that ran or waited for a CPU for more of a flow than this was the flow's limit.
+/// CPU time is the limit of a flow if its thread ran, or waited for a CPU, for more than this part.
 const CPU_SHARE_MAX: f64 = 0.8;
 
-/// A proof that both ends mean the same probe, one for each.
+/// Secrets that identify a probe, one for each end.
 pub(super) struct Tokens {
     pub(super) low: [u8; 32],
     pub(super) high: [u8; 32],
 }
 
-/// A flow, as one end saw it.
+/// One end's result of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Flow {
     /// Bytes per second, as received; 0 at the sender.
     pub(super) rate: f64,
-    /// CPU time was its limit.
+    /// Whether CPU time was the limit.
     pub(super) is_starved: bool,
 }
 
-/// Waits for connections by one interface.
-pub(super) struct Door(TcpListener);
+/// Accepts connections through one interface.
+pub(super) struct Listener(TcpListener);
 
-impl Door {
-    /// Listens, and says where.
+impl Listener {
+    /// Listens, and returns the address.
     pub(super) fn open(nic: &Nic) -> io::Result<(Self, SocketAddr)> {
         let socket = bound(nic)?;
         socket.listen(8)?;
-        // Of a listener, this is how long `accept` waits.
+        // On a listener, this limits the wait of `accept`.
         socket.set_read_timeout(Some(ANSWER))?;
         let listener = TcpListener::from(socket);
         let address = listener.local_addr()?;
         Ok((Self(listener), address))
     }
 
-    /// The connection of the peer with its token. Strangers are turned away.
+    /// Accepts the connection of the peer with the right token. Drops unauthenticated peers.
     pub(super) fn accept(&self, tokens: &Tokens) -> io::Result<TcpStream> {
         let until = Instant::now() + ANSWER;
         loop {
@@ -104,7 +108,7 @@ pub(super) fn dial(nic: &Nic, to: SocketAddr, tokens: &Tokens) -> io::Result<Tcp
     Ok(stream)
 }
 
-/// A socket whose packets leave and enter by the interface. Routes have no say.
+/// Returns a socket that is bound to the interface, independent of routes.
 fn bound(nic: &Nic) -> io::Result<Socket> {
     let domain = if nic.address.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
     let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
@@ -119,7 +123,7 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_write_timeout(Some(DRAIN))
 }
 
-/// Time of 8 bytes one way: half of the middle one of some round trips.
+/// Measures the one-way latency of 8 bytes: half of the median round trip.
 pub(super) fn trips(stream: &mut TcpStream, begins: bool) -> io::Result<Duration> {
     let mut times = [Duration::ZERO; TRIPS];
     for time in &mut times {
@@ -137,14 +141,14 @@ pub(super) fn trips(stream: &mut TcpStream, begins: bool) -> io::Result<Duration
     Ok(times[TRIPS / 2] / 2)
 }
 
-/// One end of a flow, as it went.
+/// One end's record of a flow.
 pub(super) struct Half {
-    /// When bytes arrived, and how many; empty at the sender.
+    /// The time and number of received bytes; empty at the sender.
     arrivals: Vec<(Instant, usize)>,
     is_starved: bool,
 }
 
-/// Sends for a while, and waits until the peer has everything.
+/// Sends a flow, and waits until the peer has received all bytes.
 pub(super) fn send(stream: &mut TcpStream) -> io::Result<Half> {
     let (start, before) = (Instant::now(), Cpu::used());
     let piece = vec![0; PIECE];
@@ -180,8 +184,8 @@ pub(super) fn receive(stream: &mut TcpStream) -> io::Result<Half> {
     Ok(Half { arrivals, is_starved })
 }
 
-/// The rates of flows while all of them ran; nothing for one that broke, and for all that did not
-/// run together.
+/// Returns the rate of each flow in the time when all of them ran. It is `None` for a flow that
+/// broke, and for all flows if they did not run together.
 pub(super) fn flows(halves: &[io::Result<Half>]) -> Vec<Option<Flow>> {
     let arrivals = halves.iter().flatten().map(|half| &half.arrivals);
     let received: Vec<_> = arrivals.filter(|arrivals| !arrivals.is_empty()).collect();
@@ -202,7 +206,7 @@ pub(super) fn flows(halves: &[io::Result<Half>]) -> Vec<Option<Flow>> {
     halves.iter().map(flow).collect()
 }
 
-/// Time that this thread ran or waited for a CPU, as far as the kernel tells.
+/// Time that this thread ran or waited for a CPU, as the kernel reports it.
 struct Cpu(Duration);
 
 impl Cpu {
@@ -222,7 +226,7 @@ impl Cpu {
 mod tests {
     use super::*;
 
-    /// A flow of 1 MB/s from one millisecond to another.
+    /// A flow of 1 MB/s between two times in milliseconds.
     fn half(from: u64, to: u64, start: Instant) -> io::Result<Half> {
         let at = |millis| start + Duration::from_millis(millis);
         let arrivals = (from..=to).map(|millis| (at(millis), 1000)).collect();
@@ -237,7 +241,7 @@ mod tests {
         };
         let both = [half(0, 300, start), half(100, 400, start)];
         assert_eq!(rates(&both), [Some(1e6); 2]);
-        // Bytes before the other began and after it ended do not count.
+        // Bytes before the other flow began or after it ended do not count.
         let burst = Ok(Half { arrivals: vec![(start, 1 << 30)], is_starved: false });
         let mut halves = [burst, half(100, 400, start)];
         halves[0].as_mut().unwrap().arrivals.extend(half(300, 301, start).unwrap().arrivals);

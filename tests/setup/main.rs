@@ -1,5 +1,5 @@
-//! How ranks that are processes come together: as often as they like, through the interfaces that
-//! they are told, and not with settings that would part them later.
+//! The setup of communicators between processes: repeatedly, through the named interfaces, and only
+//! with equal settings.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ringfold_tests::{Job, Outcome, needed, program};
 
-/// Long enough for a loaded machine.
+/// The deadline of a job, for a loaded machine.
 const DEADLINE: Duration = Duration::from_secs(120);
 
 fn ringrun(ranks: usize) -> Command {
@@ -20,7 +20,7 @@ fn ringrun(ranks: usize) -> Command {
     command
 }
 
-/// Ranks that find each other by torch's variables, and their outcomes.
+/// Starts ranks with torch's variables, and returns their outcomes.
 fn by_hand(ranks: usize, settings: impl Fn(usize, &mut Command)) -> Vec<Outcome> {
     let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
     let start = |rank: usize| {
@@ -54,7 +54,7 @@ fn a_program_makes_several_communicators() {
 }
 
 #[test]
-fn the_next_program_of_a_script_meets_anew() {
+fn the_next_program_of_a_script_joins_again() {
     let rank = program::binary("rank");
     let script = format!("{0} again 1 && {0} again 1", rank.display());
     let outcome = Job::start(ringrun(2).args(["sh", "-c", &script])).finish(DEADLINE);
@@ -63,7 +63,7 @@ fn the_next_program_of_a_script_meets_anew() {
 }
 
 #[test]
-fn ranks_with_homes_of_their_own_say_early_what_is_wrong() {
+fn ranks_with_separate_homes_warn_early() {
     let homes = std::env::temp_dir().join(format!("ringfold-homes-{}", std::process::id()));
     let outcomes = by_hand(2, |rank, command| {
         let home = homes.join(rank.to_string());
@@ -89,7 +89,7 @@ fn ranks_with_homes_of_their_own_say_early_what_is_wrong() {
 }
 
 #[test]
-fn ranks_with_different_settings_do_not_begin() {
+fn ranks_with_different_settings_are_refused() {
     for (name, value, has) in [
         ("RINGFOLD_CHUNK", "64K", "65536"),
         ("RINGFOLD_CHANNELS", "2", "2"),
@@ -101,18 +101,18 @@ fn ranks_with_different_settings_do_not_begin() {
             }
         };
         for (rank, outcome) in by_hand(3, settings).into_iter().enumerate() {
-            let verdict = format!(
-                "verdict ranks differ in {name}: ranks 0, 2 have unset, rank 1 has {has}; give all \
+            let cause = format!(
+                "cause ranks differ in {name}: ranks 0, 2 have unset, rank 1 has {has}; give all \
                  of them the same\n"
             );
-            assert!(outcome.stdout.starts_with(&verdict), "{rank}: {outcome:?}");
+            assert!(outcome.stdout.starts_with(&cause), "{rank}: {outcome:?}");
             assert_eq!(outcome.status.code(), Some(3));
         }
     }
 }
 
 #[test]
-fn ranks_meet_where_they_are_told() {
+fn ranks_use_the_named_interface() {
     let rank = program::binary("rank");
     let with = |name: &str| {
         let mut command = ringrun(2);
@@ -120,13 +120,13 @@ fn ranks_meet_where_they_are_told() {
         Job::start(&mut command).finish(DEADLINE)
     };
     assert!(with("=lo").status.success());
-    // Not even the control plane uses an interface that was not named.
+    // The control plane uses named interfaces only, too.
     let outcome = with("=nosuch");
-    let verdict = "verdict no network interface to use: no interface matches `=nosuch`";
-    assert_eq!(outcome.stdout.matches(verdict).count(), 2, "{outcome:?}");
+    let cause = "cause no network interface to use: no interface matches `=nosuch`";
+    assert_eq!(outcome.stdout.matches(cause).count(), 2, "{outcome:?}");
 }
 
-/// What `rank footprint` says, one line per rank: descriptors and mappings.
+/// Returns the descriptors and mappings of each rank, from the output of `rank footprint`.
 fn footprints(outcome: &Outcome) -> Vec<[usize; 2]> {
     let after = |line: &str, word: &str| {
         let mut words = line.split(' ').skip_while(|it| *it != word).skip(1);
@@ -149,7 +149,7 @@ fn a_rank_holds_little_for_each_of_many_peers() {
         assert_eq!(outcome.stdout.matches("sums true").count(), 64, "{outcome:?}");
         let mut found = footprints(&outcome);
         assert_eq!(found.len(), 64);
-        // Rank 0 has everyone's control connection.
+        // Rank 0 has the control connections of all ranks.
         found.sort_unstable();
         found.pop();
         let few = found.iter().all(|[descriptors, mappings]| *descriptors < 64 && *mappings < 150);

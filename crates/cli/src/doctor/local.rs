@@ -1,4 +1,4 @@
-//! What is found on one host, without asking any other.
+//! Local checks: the state of one host, without messages to others.
 
 use std::net::IpAddr;
 
@@ -6,16 +6,16 @@ use ringfold::Config;
 use ringfold_bootstrap::interface::{Choice, ChooseError, Family, Filter, choose, interfaces};
 use ringfold_transport::rdma::{Examined, Finding, Port, State, examine};
 
-/// This host.
-pub(super) struct Here {
+/// The results of this host's local checks.
+pub(super) struct LocalChecks {
     pub(super) findings: Vec<Finding>,
-    /// RDMA ports that can be used.
+    /// The usable RDMA ports.
     pub(super) ports: Vec<Port>,
 }
 
-impl Here {
-    /// Looks at all that RDMA takes. `near` is the address by which ranks meet here.
-    pub(super) fn look(config: &Config, near: Option<IpAddr>) -> Self {
+impl LocalChecks {
+    /// Checks everything that RDMA needs. `near` is this host's address for the job's setup.
+    pub(super) fn run(config: &Config, near: Option<IpAddr>) -> Self {
         if !config.transports.rdma {
             let what = "RINGFOLD_TRANSPORT leaves RDMA out".to_owned();
             let findings = vec![Finding { about: "rdma", state: State::Fair, what }];
@@ -26,7 +26,7 @@ impl Here {
     }
 }
 
-/// The address by which a job would meet here.
+/// Finds this host's address for a job's setup.
 pub(super) fn interface(config: &Config) -> anyhow::Result<(Finding, Option<IpAddr>)> {
     let filter = config.socket_ifname.as_deref().map(|text| {
         let Ok(filter) = text.parse::<Filter>();
@@ -42,7 +42,7 @@ pub(super) fn interface(config: &Config) -> anyhow::Result<(Finding, Option<IpAd
     Ok((found, chosen.ok().map(|choice| choice.address)))
 }
 
-/// How lines about it begin.
+/// The first word of a finding's line.
 pub(super) const fn mark(state: State) -> &'static str {
     match state {
         State::Good => "ok",

@@ -1,4 +1,4 @@
-//! One way between two ranks, tried by itself: both make an endpoint that has nothing else.
+//! A probe of one path between two ranks. Each rank creates a transport with that path alone.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -15,75 +15,84 @@ use ringfold_transport::{Link, Transport};
 use ringfold_types::{Lane, Rank};
 use serde::{Deserialize, Serialize};
 
-/// As in the job, but for how long a device tries: 0.27 s, four times. Who waits longer than that
-/// for an answer has found something.
+/// The longest acknowledgement timeout of a device: 2^16 * 4.096 us, or 0.27 s. A probe thus
+/// finds a broken path sooner than a job would.
 const TIMEOUT: u8 = 16;
+/// The most retries of a device.
 const RETRIES: u8 = 3;
 
-/// What a rank tries a way to another by.
-pub(super) struct By<'a> {
+/// The inputs of a rank's probe.
+pub(super) struct Probe<'a> {
     pub(super) own: Rank,
-    /// The lower one of both begins.
+    /// The peer. The lower rank of both sends first.
     pub(super) other: Rank,
-    /// Ranks of the job.
+    /// Number of ranks in the job.
     pub(super) size: usize,
-    /// Of these two, and of this way.
+    /// The key of this pair and path.
     pub(super) key: [u8; 32],
     pub(super) config: &'a Config,
-    /// The RDMA port; without one it is tcp.
+    /// The RDMA port; `None` for tcp.
     pub(super) port: Option<&'a Port>,
-    /// The address by which ranks meet here.
+    /// This host's address for the job's setup.
     pub(super) near: Option<IpAddr>,
 }
 
-/// Why a way does not work.
+/// The reason why a path does not work.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Trouble {
+pub(super) struct ProbeError {
     /// Short messages passed, and long ones did not.
     pub(super) is_long: bool,
-    /// This end knows no more than that the other one gave up.
-    pub(super) is_told: bool,
+    /// This end knows only that the other end gave up.
+    pub(super) is_secondary: bool,
     pub(super) why: String,
 }
 
-impl Trouble {
-    pub(super) fn told(why: &str) -> Self {
-        Self { is_long: false, is_told: true, why: why.to_owned() }
+impl ProbeError {
+    pub(super) fn secondary(why: &str) -> Self {
+        Self { is_long: false, is_secondary: true, why: why.to_owned() }
     }
 }
 
-impl From<Failed> for Trouble {
+impl From<Failed> for ProbeError {
     fn from(failed: Failed) -> Self {
         let is_long = failed.stage == Stage::Long;
-        Self { is_long, is_told: failed.is_told(), why: failed.to_string() }
+        Self { is_long, is_secondary: failed.is_told(), why: failed.to_string() }
     }
 }
 
-impl From<anyhow::Error> for Trouble {
-    /// The trial did not begin.
+impl From<anyhow::Error> for ProbeError {
+    /// Reports a probe that could not start.
     fn from(why: anyhow::Error) -> Self {
-        Self { is_long: false, is_told: false, why: format!("{why:#}") }
+        Self { is_long: false, is_secondary: false, why: format!("{why:#}") }
     }
 }
 
-impl By<'_> {
-    /// Listens for the other rank. What `Listening::addresses` says must reach it.
-    pub(super) fn door(&self, address: IpAddr) -> anyhow::Result<Listening> {
-        let &By { own: rank, size, key, .. } = self;
+impl Probe<'_> {
+    /// Listens for the other rank. The caller sends it the addresses of `Listening::addresses`.
+    pub(super) fn listen(&self, address: IpAddr) -> anyhow::Result<Listening> {
+        let &Probe { own: rank, size, key, .. } = self;
         let (bind, liveness) = (vec![address], Liveness::default());
         let config = tcp::Config { key, rank, size, lanes: 1, bind, ports: None, liveness };
         Ok(Tcp::listen(config)?)
     }
 
-    /// Tries the way to the other rank, which listens at `theirs` and does the same.
-    pub(super) fn run(&self, door: Listening, theirs: Vec<SocketAddr>) -> Result<Figures, Trouble> {
-        let mut transport = self.open(door, theirs)?;
+    /// Probes the path to the other rank, which listens at `theirs` and calls this too. Blocks.
+    pub(super) fn run(
+        &self,
+        listener: Listening,
+        theirs: Vec<SocketAddr>,
+    ) -> Result<Figures, ProbeError> {
+        let mut transport = self.open(listener, theirs)?;
         let link = Link { peer: self.other, lane: Lane(0) };
         Ok(trial::run(&mut *transport, link, self.own < self.other)?)
     }
 
-    fn open(&self, door: Listening, theirs: Vec<SocketAddr>) -> anyhow::Result<Box<dyn Transport>> {
-        let tcp = door.connect([(self.other, theirs)])?;
+    fn open(
+        &self,
+        listener: Listening,
+        theirs: Vec<SocketAddr>,
+    ) -> anyhow::Result<Box<dyn Transport>> {
+        let tcp = listener.connect([(self.other, theirs)])?;
         let Some(port) = self.port else { return Ok(Box::new(tcp)) };
         let mut settings = self.config.rdma();
         settings.devices = format!("={}", port.name).parse()?;
@@ -104,36 +113,36 @@ impl By<'_> {
     }
 }
 
-/// Tries a port by two endpoints of this process.
-pub(super) fn with_itself(port: &Port, config: &Config, near: Option<IpAddr>) -> Finding {
-    let (state, what) = match both(port, config, near) {
+/// Probes a port between two transports of this process.
+pub(super) fn loopback(port: &Port, config: &Config, near: Option<IpAddr>) -> Finding {
+    let (state, what) = match both_ends(port, config, near) {
         Ok(figures) => (State::Good, said(&figures)),
-        Err(trouble) => (State::Bad, trouble.why),
+        Err(error) => (State::Bad, error.why),
     };
-    Finding { about: "trial", state, what: format!("{} to itself: {what}", port.name) }
+    Finding { about: "probe", state, what: format!("{} to itself: {what}", port.name) }
 }
 
-fn both(port: &Port, config: &Config, near: Option<IpAddr>) -> Result<Figures, Trouble> {
+fn both_ends(port: &Port, config: &Config, near: Option<IpAddr>) -> Result<Figures, ProbeError> {
     let key = Secret::generate().context("no random bytes")?.derive(&["doctor"]);
-    let by = |own, other| By { own, other, size: 2, key, config, port: Some(port), near };
+    let by = |own, other| Probe { own, other, size: 2, key, config, port: Some(port), near };
     let ends = [by(Rank(0), Rank(1)), by(Rank(1), Rank(0))];
     let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let doors = [ends[0].door(local)?, ends[1].door(local)?];
-    let [of_one, of_other] = doors.each_ref().map(|door| door.addresses().to_vec());
-    let [one, other] = doors;
+    let listeners = [ends[0].listen(local)?, ends[1].listen(local)?];
+    let [of_one, of_other] = listeners.each_ref().map(|listener| listener.addresses().to_vec());
+    let [one, other] = listeners;
     std::thread::scope(|scope| {
         let there = scope.spawn(|| ends[1].run(other, of_one));
         let here = ends[0].run(one, of_other);
-        let there = there.join().unwrap_or_else(|_| unreachable!("trials do not panic"));
+        let there = there.join().unwrap_or_else(|_| unreachable!("probes do not panic"));
         match (here, there) {
-            // That one knows more.
-            (Err(told), Err(why)) if told.is_told => Err(why),
+            // The other transport saw the cause.
+            (Err(told), Err(why)) if told.is_secondary => Err(why),
             (here, _) => here,
         }
     })
 }
 
-/// Figures in words.
+/// Formats the figures.
 fn said(figures: &Figures) -> String {
     let Figures { latency, bytes_per_second } = figures;
     format!("{}, {} for 8 bytes", rate(*bytes_per_second), time(*latency))

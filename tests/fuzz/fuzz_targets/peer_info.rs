@@ -1,4 +1,4 @@
-//! What a rank says of itself when it joins, as another rank reads it.
+//! A joining rank's `PeerInfo`, as another rank reads it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

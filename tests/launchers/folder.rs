@@ -1,14 +1,14 @@
-//! A folder that goes with its test.
+//! A temporary folder of a test.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A new folder that others may look into. Dropping it removes it.
-pub(crate) struct Place(PathBuf);
+/// A new folder that other users may read. Dropping it removes it.
+pub(crate) struct Folder(PathBuf);
 
-impl Place {
+impl Folder {
     pub(crate) fn new(what: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -24,7 +24,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Folder {
     fn drop(&mut self) {
         fs::remove_dir_all(&self.0).ok();
     }

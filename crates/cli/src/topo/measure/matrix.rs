@@ -1,4 +1,4 @@
-//! Every host meets every other, some at a time, and both try their NICs.
+//! The probe matrix: rounds pair the hosts, and each pair probes its NICs.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -11,73 +11,73 @@ use ringfold_bootstrap::{Secret, discover};
 use ringfold_types::Rank;
 use serde::{Deserialize, Serialize};
 
+use super::connection::{self, Flow, Listener, Tokens};
 use super::flows;
-use super::line::{self, Door, Flow, Tokens};
-use super::nic::End;
+use super::nic::Endpoint;
 use super::progress::Progress;
+use crate::gather::all_gather;
 use crate::rounds::rounds;
-use crate::share::share;
 
-/// Rounds at most; hosts that do not meet are not measured with each other.
+/// The most rounds. Hosts without a common round are not measured with each other.
 const ROUNDS_MAX: usize = 32;
-/// Rounds with flows. A flow takes a fraction of a second, and there are many in a round.
+/// The most rounds with flows. A flow takes a fraction of a second, and a round has many.
 const FLOW_ROUNDS_MAX: usize = 8;
 
-/// A probe between two NICs, those of the low end first.
+/// A probe between two NICs, the low end's first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Probe {
     pub(super) ends: [usize; 2],
     pub(super) nics: [usize; 2],
-    /// Nanoseconds of 8 bytes one way; nothing if no answer came.
+    /// One-way latency of 8 bytes in nanoseconds; `None` without an answer.
     pub(super) nanos: Option<u64>,
 }
 
-/// Flows that ran at once, as one of both ends saw them.
+/// One end's report about flows that ran at once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Carried {
     pub(super) ends: [usize; 2],
-    /// The number of the step in the round, by which both ends' words come together.
+    /// The number of the step in the round, which joins the reports of both ends.
     pub(super) step: usize,
-    /// By flow: its NICs and its result; nothing if it broke.
+    /// The NICs and the result of each flow; `None` if it broke.
     pub(super) flows: Vec<([usize; 2], Option<Flow>)>,
 }
 
 /// The results of all rounds.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tried {
+pub(super) struct MatrixResults {
     pub(super) probes: Vec<Probe>,
     pub(super) carried: Vec<Carried>,
-    /// Every host met every other.
-    pub(super) is_all: bool,
+    /// Whether every host was paired with every other.
+    pub(super) is_complete: bool,
 }
 
-/// All that ranks need to meet.
-pub(super) struct Tour<'a> {
-    ends: &'a [End],
-    /// This rank's place among them; nothing if another rank measures on its host.
+/// The inputs of all pairings.
+pub(super) struct ProbeMatrix<'a> {
+    ends: &'a [Endpoint],
+    /// This rank's index among `ends`; `None` if another rank measures on its host.
     own: Option<usize>,
     secret: Secret,
     /// Distinguishes this run from others with the same secret.
     nonce: String,
 }
 
-/// The meeting that this rank takes part in.
-struct Meeting<'a> {
-    tour: &'a Tour<'a>,
+/// This rank's pairing in a round.
+struct Pairing<'a> {
+    matrix: &'a ProbeMatrix<'a>,
     round: usize,
     ends: [usize; 2],
     is_low: bool,
-    /// By own NIC.
-    doors: Vec<io::Result<(Door, SocketAddr)>>,
-    /// By NIC of the other end.
+    /// The listener of each of this rank's NICs.
+    listeners: Vec<io::Result<(Listener, SocketAddr)>>,
+    /// The address of each of the peer's listeners, by NIC.
     theirs: Vec<Option<SocketAddr>>,
 }
 
-impl<'a> Tour<'a> {
+impl<'a> ProbeMatrix<'a> {
     pub(super) fn new(
         config: &Config,
         comm: &mut Communicator,
-        ends: &'a [End],
+        ends: &'a [Endpoint],
     ) -> anyhow::Result<Self> {
         let variable = |name: &str| config.environment.get(name).cloned();
         let secret = discover(&variable)?.secret(&variable, config.join_timeout)?;
@@ -89,52 +89,54 @@ impl<'a> Tour<'a> {
         Ok(Self { ends, own, secret, nonce })
     }
 
-    /// Measures. Every rank calls this.
-    pub(super) fn all(&self, comm: &mut Communicator) -> anyhow::Result<Tried> {
-        let is_all = rounds(self.ends.len(), usize::MAX).len() <= ROUNDS_MAX;
+    /// Runs all rounds. Every rank calls this.
+    pub(super) fn all(&self, comm: &mut Communicator) -> anyhow::Result<MatrixResults> {
+        let is_complete = rounds(self.ends.len(), usize::MAX).len() <= ROUNDS_MAX;
         let rounds = rounds(self.ends.len(), ROUNDS_MAX);
         let mut progress = Progress::new(comm.rank() == Rank(0), rounds.len());
         let (mut probes, mut carried) = (Vec::new(), Vec::new());
         for (number, round) in rounds.enumerate() {
             progress.next_round();
-            let meeting = self.meeting(comm, number, &round)?;
-            let own = self.probe(comm, &round, meeting.as_ref(), &mut progress)?;
-            let found: Vec<Probe> = share(comm, &own)?.concat();
+            let pairing = self.pairing(comm, number, &round)?;
+            let own = self.probe(comm, &round, pairing.as_ref(), &mut progress)?;
+            let found: Vec<Probe> = all_gather(comm, &own)?.concat();
             if number < FLOW_ROUNDS_MAX {
-                let own = self.flow(comm, &round, meeting.as_ref(), &found, &mut progress)?;
-                carried.extend(share(comm, &own)?.concat());
+                let own = self.flow(comm, &round, pairing.as_ref(), &found, &mut progress)?;
+                carried.extend(all_gather(comm, &own)?.concat());
             }
             probes.extend(found);
         }
-        Ok(Tried { probes, carried, is_all })
+        Ok(MatrixResults { probes, carried, is_complete })
     }
 
-    /// Opens a door on each NIC, and learns of the other end's.
-    fn meeting(
+    /// Listens on each NIC, and learns the addresses of the peer's listeners.
+    fn pairing(
         &self,
         comm: &mut Communicator,
         round: usize,
         pairs: &[(usize, usize)],
-    ) -> anyhow::Result<Option<Meeting<'_>>> {
+    ) -> anyhow::Result<Option<Pairing<'_>>> {
         let own = pairs.iter().find(|pair| self.own.is_some_and(|it| pair.0 == it || pair.1 == it));
         let nics = own.and(self.own).map_or(&[][..], |own| &self.ends[own].nics);
-        let doors: Vec<_> = nics.iter().map(Door::open).collect();
-        let addresses: Vec<Option<SocketAddr>> =
-            doors.iter().map(|door| door.as_ref().ok().map(|(_, address)| *address)).collect();
-        let mut all = share(comm, &addresses)?;
+        let listeners: Vec<_> = nics.iter().map(Listener::open).collect();
+        let addresses: Vec<Option<SocketAddr>> = listeners
+            .iter()
+            .map(|listener| listener.as_ref().ok().map(|(_, address)| *address))
+            .collect();
+        let mut all = all_gather(comm, &addresses)?;
         let Some(&(low, high)) = own else { return Ok(None) };
         let is_low = self.own == Some(low);
         let other = self.ends[if is_low { high } else { low }].rank;
         let theirs = std::mem::take(&mut all[other.index()]);
-        Ok(Some(Meeting { tour: self, round, ends: [low, high], is_low, doors, theirs }))
+        Ok(Some(Pairing { matrix: self, round, ends: [low, high], is_low, listeners, theirs }))
     }
 
-    /// Tries every NIC with every NIC of the other end, each in one probe at a time.
+    /// Probes every NIC with every NIC of the peer. A NIC is in one probe at a time.
     fn probe(
         &self,
         comm: &mut Communicator,
         pairs: &[(usize, usize)],
-        meeting: Option<&Meeting<'_>>,
+        pairing: Option<&Pairing<'_>>,
         progress: &mut Progress,
     ) -> anyhow::Result<Vec<Probe>> {
         let nics = |end: usize| self.ends[end].nics.len();
@@ -143,38 +145,38 @@ impl<'a> Tour<'a> {
         let mut found = Vec::new();
         for step in 0..steps {
             progress.show("probes", step, steps);
-            if let Some(meeting) = meeting {
-                let [low, high] = meeting.ends.map(nics);
+            if let Some(pairing) = pairing {
+                let [low, high] = pairing.ends.map(nics);
                 let most = low.max(high);
                 let other = |nic: usize| [nic, (nic + step) % most];
                 let tried = (0..low).map(other).filter(|pair| step < most && pair[1] < high);
                 let tried: Vec<_> = tried.collect();
-                let times = meeting.at_once(step, &tried, |meeting, label, pair| {
-                    line::trips(&mut meeting.line(label, pair)?, meeting.is_low)
+                let times = pairing.at_once(step, &tried, |pairing, label, pair| {
+                    connection::trips(&mut pairing.connect(label, pair)?, pairing.is_low)
                 });
                 let probe = |(nics, time): (&[usize; 2], io::Result<Duration>)| Probe {
-                    ends: meeting.ends,
+                    ends: pairing.ends,
                     nics: *nics,
                     nanos: time.ok().and_then(|time| u64::try_from(time.as_nanos()).ok()),
                 };
-                if meeting.is_low {
+                if pairing.is_low {
                     found.extend(tried.iter().zip(times).map(probe));
                 }
             }
-            share(comm, &true)?;
-            // Each NIC of the end with fewer was in a probe.
+            all_gather(comm, &true)?;
+            // Each NIC of the end with fewer NICs was in a probe.
             let fewer = |pair: &(usize, usize)| nics(pair.0).min(nics(pair.1));
-            progress.tried(pairs.iter().filter(|pair| step < most(pair)).map(fewer).sum());
+            progress.probed(pairs.iter().filter(|pair| step < most(pair)).map(fewer).sum());
         }
         Ok(found)
     }
 
-    /// Measures each rail alone, and each two at once.
+    /// Measures each rail alone, and each two rails at once.
     fn flow(
         &self,
         comm: &mut Communicator,
         pairs: &[(usize, usize)],
-        meeting: Option<&Meeting<'_>>,
+        pairing: Option<&Pairing<'_>>,
         probes: &[Probe],
         progress: &mut Progress,
     ) -> anyhow::Result<Vec<Carried>> {
@@ -184,35 +186,35 @@ impl<'a> Tour<'a> {
         };
         let count = |pair: &(usize, usize)| flows::steps(chosen([pair.0, pair.1]).len()).len();
         let steps = pairs.iter().map(count).max().unwrap_or(0);
-        let of_meeting = meeting.map(|meeting| {
-            let chosen = chosen(meeting.ends);
+        let of_pairing = pairing.map(|pairing| {
+            let chosen = chosen(pairing.ends);
             let steps = flows::steps(chosen.len());
-            (meeting, chosen, steps)
+            (pairing, chosen, steps)
         });
         let mut found = Vec::new();
         for step in 0..steps {
             progress.show("flows", step, steps);
-            if let Some((meeting, chosen, steps)) = &of_meeting
+            if let Some((pairing, chosen, steps)) = &of_pairing
                 && let Some(at_once) = steps.get(step)
             {
                 let nics: Vec<_> = at_once.iter().map(|flow| chosen[*flow]).collect();
                 // Labels of probes and of flows differ.
-                let results = meeting.at_once(usize::MAX - step, &nics, |meeting, label, pair| {
-                    let mut stream = meeting.line(label, pair)?;
-                    let run = if meeting.is_low { line::send } else { line::receive };
+                let results = pairing.at_once(usize::MAX - step, &nics, |pairing, label, pair| {
+                    let mut stream = pairing.connect(label, pair)?;
+                    let run = if pairing.is_low { connection::send } else { connection::receive };
                     run(&mut stream)
                 });
-                let flows = nics.into_iter().zip(line::flows(&results)).collect();
-                found.push(Carried { ends: meeting.ends, step, flows });
+                let flows = nics.into_iter().zip(connection::flows(&results)).collect();
+                found.push(Carried { ends: pairing.ends, step, flows });
             }
-            share(comm, &true)?;
+            all_gather(comm, &true)?;
         }
         Ok(found)
     }
 }
 
-impl Meeting<'_> {
-    /// Runs the same on several pairs of NICs at once.
+impl Pairing<'_> {
+    /// Runs a function on several pairs of NICs at once.
     fn at_once<T: Send>(
         &self,
         step: usize,
@@ -226,7 +228,7 @@ impl Meeting<'_> {
                 .iter()
                 .map(|&pair| {
                     let [one, other] = pair;
-                    let nonce = &self.tour.nonce;
+                    let nonce = &self.matrix.nonce;
                     let label = format!("{nonce} {round} {step} {low} {high} {one} {other}");
                     scope.spawn(move || run(self, &label, pair))
                 })
@@ -236,18 +238,18 @@ impl Meeting<'_> {
         })
     }
 
-    /// A connection between two NICs: the low end dials.
-    fn line(&self, label: &str, [low, high]: [usize; 2]) -> io::Result<std::net::TcpStream> {
-        let token = |end| self.tour.secret.derive(&["measure", label, end]);
+    /// Connects two NICs. The low end dials.
+    fn connect(&self, label: &str, [low, high]: [usize; 2]) -> io::Result<std::net::TcpStream> {
+        let token = |end| self.matrix.secret.derive(&["measure", label, end]);
         let tokens = Tokens { low: token("low"), high: token("high") };
-        let own = &self.tour.ends[self.ends[usize::from(!self.is_low)]].nics;
+        let own = &self.matrix.ends[self.ends[usize::from(!self.is_low)]].nics;
         if self.is_low {
-            let closed = || io::Error::other("the other end does not listen there");
+            let closed = || io::Error::other("the peer does not listen on this NIC");
             let to = self.theirs.get(high).copied().flatten().ok_or_else(closed)?;
-            return line::dial(&own[low], to, &tokens);
+            return connection::dial(&own[low], to, &tokens);
         }
-        match &self.doors[high] {
-            Ok((door, _)) => door.accept(&tokens),
+        match &self.listeners[high] {
+            Ok((listener, _)) => listener.accept(&tokens),
             Err(error) => Err(error.kind().into()),
         }
     }

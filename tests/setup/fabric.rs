@@ -1,4 +1,4 @@
-//! Ranks that know something of the fabric between them agree on it before they connect.
+//! Ranks with evidence of the fabric between them agree on it before they connect.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use ringfold_tests::Outcome;
 
 use crate::by_hand;
 
-/// Four ranks on four hosts of one machine, two on each leaf switch, as Slurm says; with the log.
+/// Runs four ranks with four host ids and logs. By Slurm's variables, two are on each leaf switch.
 fn four(settings: impl Fn(usize, &mut Command)) -> Vec<Outcome> {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     by_hand(4, |rank, command| {
@@ -20,15 +20,15 @@ fn four(settings: impl Fn(usize, &mut Command)) -> Vec<Outcome> {
     })
 }
 
-/// What rank 0 logs of the fabric.
-fn said(outcomes: &[Outcome]) -> Vec<String> {
+/// Returns rank 0's log lines about the fabric.
+fn logged(outcomes: &[Outcome]) -> Vec<String> {
     for outcome in outcomes {
         assert!(outcome.status.success(), "{outcome:?}");
         assert_eq!(outcome.stdout, "done\n", "{outcome:?}");
     }
     assert!(outcomes[1..].iter().all(|it| !it.stderr.contains(" topology: ")), "{outcomes:?}");
     let lines = outcomes[0].stderr.lines().filter_map(|line| line.split_once(" topology: "));
-    // Every communicator says the same.
+    // Every communicator logs the same lines.
     let lines: BTreeSet<String> = lines.map(|(_, what)| what.to_owned()).collect();
     lines.into_iter().collect()
 }
@@ -42,17 +42,17 @@ fn refused(outcomes: &[Outcome], why: &str) {
 
 #[test]
 fn hosts_stand_in_the_order_that_slurm_gives() {
-    let lines = said(&four(|_, _| {}));
+    let lines = logged(&four(|_, _| {}));
     let what = "4 hosts in fabric order, 2 leaf groups, 1 pod: Slurm places 4 of 4 hosts";
     assert!(lines.iter().any(|line| line == what), "{lines:#?}");
 }
 
 #[test]
-fn without_topology_nothing_is_said_of_it() {
+fn without_topology_the_log_has_no_fabric() {
     let off = |_: usize, command: &mut Command| {
         command.env("RINGFOLD_TOPO", "off").env("RINGFOLD_TOPO_FILE", "/nothing/reads/it");
     };
-    assert_eq!(said(&four(off)), ["no rank knows more than which ranks share a host"]);
+    assert_eq!(logged(&four(off)), ["no rank knows more than which ranks share a host"]);
     let outcomes = four(|rank, command| {
         if rank == 2 {
             command.env("RINGFOLD_TOPO", "off");
@@ -62,7 +62,7 @@ fn without_topology_nothing_is_said_of_it() {
 }
 
 #[test]
-fn files_that_differ_or_make_no_sense_are_refused() {
+fn files_that_differ_or_are_invalid_are_refused() {
     let folder = std::env::temp_dir().join(format!("ringfold-fabric-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let switches = |one: &str, other: &str| {
