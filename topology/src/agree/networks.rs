@@ -20,9 +20,9 @@ struct Class {
 /// Adds labels to ports without one, if `source` leaves only one answer. Returns a sentence with
 /// their number.
 ///
-/// If no port has a label yet, each network becomes a rail. That needs at most one port of each
-/// host on each network, at least two networks that hosts share, and a common host for each pair of
-/// these. Otherwise a network takes the label that its labelled ports have, if there are several
+/// If no port has a label yet, each network becomes a rail. Each host may have at most one port on
+/// each network. Hosts must share at least two networks, and each pair of these must have a common
+/// host. Otherwise a network takes the label that its labelled ports have, if there are several
 /// such networks: a single network may carry all rails.
 pub(super) fn add(
     slots: &Slots<'_>,

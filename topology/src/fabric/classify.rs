@@ -186,13 +186,13 @@ fn has_lost(parts: &Parts<'_>) -> bool {
 
 /// The finding of a rail-only fabric.
 fn rail_only(nets: &Nets, certainty: Certainty) -> Finding<Kind> {
-    let is_told = nets.main().all(|stack| stack.is_told);
-    let because = if is_told {
+    let is_evident = nets.main().all(|stack| stack.is_evident);
+    let because = if is_evident {
         "hosts have a device in each of several equal networks, with a port in each plane"
     } else {
         "hosts have one port in each of several equal networks, which planes would have as well"
     };
-    let certainty = if is_told { certainty } else { certainty.min(Certainty::Likely) };
+    let certainty = if is_evident { certainty } else { certainty.min(Certainty::Likely) };
     finding(Kind::RailOnly, certainty, because)
 }
 
@@ -216,15 +216,15 @@ fn levels_of(kind: &Kind) -> u32 {
 fn rail_count(parts: &Parts<'_>) -> Finding<u16> {
     let Parts { rails, nets, graph, .. } = parts;
     let count = u16::try_from(rails.count).unwrap_or(u16::MAX);
-    let is_told = nets.main().all(|stack| stack.is_told);
+    let is_evident = nets.main().all(|stack| stack.is_evident);
     let is_seen = !nets.are_bridged && !nets.is_ambiguous && !graph.fabric.is_partial;
-    // If so many leaf switches are separated, they may be all those of a rail.
+    // These separated leaf switches may be all those of a rail.
     let cut_off = nets.list.iter().filter(|net| nets.is_fragment(net)).count();
-    let is_sure = rails.is_regular && is_told && is_seen && cut_off * 4 <= parts.groups.count;
+    let is_sure = rails.is_regular && is_evident && is_seen && cut_off * 4 <= parts.groups.count;
     let certainty = if is_sure { Certainty::Certain } else { Certainty::Likely };
     let because = if count == 0 {
         "the ports that a host has in a plane share a leaf switch".to_owned()
-    } else if rails.is_told_by_switches {
+    } else if rails.is_evident_from_switches {
         format!("the ports of a host are on {count} leaf switches, and cables tell their rails")
     } else {
         format!(
@@ -240,13 +240,13 @@ fn plane_count(parts: &Parts<'_>) -> Finding<u8> {
     let mut stacks = nets.main();
     let first = stacks.next();
     let count = first.map_or(1, |stack| stack.planes);
-    let is_told = first.is_some_and(|stack| stack.is_told)
-        && stacks.all(|stack| stack.is_told && stack.planes == count)
+    let is_evident = first.is_some_and(|stack| stack.is_evident)
+        && stacks.all(|stack| stack.is_evident && stack.planes == count)
         && !nets.are_bridged
         && !nets.is_ambiguous
         && !graph.fabric.is_partial;
-    let certainty = if is_told { Certainty::Certain } else { Certainty::Likely };
-    let because = match (count, is_told) {
+    let certainty = if is_evident { Certainty::Certain } else { Certainty::Likely };
+    let because = match (count, is_evident) {
         (1, true) => "one network carries all ports of a host",
         (1, false) => "no device has ports in several networks",
         (_, true) => "ports of one device are in several equal networks",
@@ -271,10 +271,11 @@ fn subnets(parts: &Parts<'_>, can_be: bool) -> Finding<u32> {
 fn crosses(parts: &Parts<'_>) -> Finding<bool> {
     let Parts { nets, rails, graph, .. } = parts;
     let is_rail_only = nets.main().any(|stack| stack.is_rail_only);
-    let is_told = nets.main().all(|stack| stack.is_told);
+    let is_evident = nets.main().all(|stack| stack.is_evident);
     // A network beside rails may be two of them that a cable connects.
-    let is_unsure =
-        nets.is_ambiguous || (rails.count == 0 && !is_told) || (is_rail_only && nets.has_outside());
+    let is_unsure = nets.is_ambiguous
+        || (rails.count == 0 && !is_evident)
+        || (is_rail_only && nets.has_outside());
     let certain = if is_unsure { Certainty::Likely } else { Certainty::Certain };
     if graph.fabric.is_partial {
         let because = "cables between switches are unknown";
@@ -300,14 +301,14 @@ fn places(parts: &Parts<'_>) -> Vec<(Option<Place>, Certainty)> {
     };
     let lost = lost(parts, &|leaf| label(leaf).map(|(place, _)| place));
     let has_unlike_stacks =
-        nets.main().count() > 1 && nets.main().any(|stack| stack.planes > 1 && !stack.is_told);
+        nets.main().count() > 1 && nets.main().any(|stack| stack.planes > 1 && !stack.is_evident);
     let is_misconnected = misconnected(parts);
     let is_unsure = nets.is_ambiguous
         || has_unlike_stacks
         || (rails.count == 0 && has_mixed_numbers(parts))
         || (nets.are_bridged && !(rails.is_sure && rails.count > 0))
         || (graph.fabric.is_partial
-            && (rails.count == 0 || !rails.is_told_by_switches || nets.has_others()));
+            && (rails.count == 0 || !rails.is_evident_from_switches || nets.has_others()));
     // A switch with far fewer ports than others may be above the leaf switches.
     let is_small = |leaf: usize| {
         let net = nets.of[leaf].map(|net| &nets.list[net]);

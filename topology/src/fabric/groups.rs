@@ -68,8 +68,8 @@ fn alike(
 ) -> Vec<(usize, usize)> {
     let mut ports = vec![0; switches];
     let mut shared: Vec<((usize, usize), usize)> = Vec::new();
-    let told = leaves.iter().zip(is_typical).filter(|(_, is_typical)| **is_typical);
-    for (leaves, _) in told.filter(|(leaves, _)| leaves.len() <= LEAVES_PER_HOST_MAX) {
+    let used = leaves.iter().zip(is_typical).filter(|(_, is_typical)| **is_typical);
+    for (leaves, _) in used.filter(|(leaves, _)| leaves.len() <= LEAVES_PER_HOST_MAX) {
         for (index, (a, in_a)) in leaves.iter().enumerate() {
             ports[*a] += in_a;
             let later = leaves[index + 1..].iter();

@@ -1,7 +1,7 @@
 //! Levels: the distances of switches from hosts, and the cables that do not fit them.
 //!
-//! Switches with hosts are leaf switches, on level 1. A switch is on the next level if at least a
-//! quarter of its cables lead into a level, or about as many as those of other switches. So a
+//! Switches with hosts are leaf switches, on level 1. A switch is on the level above another if at
+//! least a quarter of its cables lead into that level, or about as many as for other switches. So a
 //! misplaced cable does not pull a core switch down.
 //!
 //! A cable between levels fits if its ends share neighbours. In the trees of Leiserson (1985), of

@@ -43,7 +43,7 @@ pub(super) struct Stack {
     /// Whether each of them is a rail of its plane.
     pub(super) is_rail_only: bool,
     /// Whether devices with several ports identify the planes, or there is only one network.
-    pub(super) is_told: bool,
+    pub(super) is_evident: bool,
     /// Whether networks beside it may belong to it.
     pub(super) has_others: bool,
     /// Whether it belongs to the fabric.

@@ -112,7 +112,7 @@ impl Nets {
                 let is_beside = self.list[other].role == Role::Outside
                     && hosts * 4 >= self.list[other].hosts.len();
                 if is_beside && self.plane(one).is_some() {
-                    self.stacks[self.list[one].stack].is_told = false;
+                    self.stacks[self.list[one].stack].is_evident = false;
                 }
             }
         }
@@ -170,7 +170,7 @@ impl Nets {
             }
             stack.is_rail_only = false;
             stack.planes = stack.nets.len();
-            stack.is_told = false;
+            stack.is_evident = false;
             for (plane, net) in (0..=u8::MAX).zip(&stack.nets) {
                 self.list[*net].role = Role::Plane(plane);
             }
@@ -307,7 +307,7 @@ fn stacks(graph: &Graph<'_>, of: &[Option<usize>], nets: &mut [Net]) -> Vec<Stac
         nets,
         planes: 1,
         is_rail_only: false,
-        is_told: true,
+        is_evident: true,
         has_others: false,
         is_main: false,
     };
@@ -338,7 +338,7 @@ fn set_planes(graph: &Graph<'_>, of: &[Option<usize>], nets: &mut [Net], stack: 
         (false, false) => 1,
     };
     stack.is_rail_only = stack.planes < many;
-    stack.is_told = !stack.has_others && (many == 1 || (size > 1 && is_even));
+    stack.is_evident = !stack.has_others && (many == 1 || (size > 1 && is_even));
     let sets = if has_rails_each { vec![linked.concat()] } else { linked };
     for mut set in sets {
         set.sort_by_cached_key(|net| usual_port(graph, &nets[*net]));

@@ -7,10 +7,10 @@
 //! leaf switches of their groups. If spines connect all leaf switches, the graph does not show the
 //! rails: it looks the same for every numbering of a group's leaf switches. Every numbering is then
 //! equally good for the network, and the device names of the hosts show the intended one. One rail
-//! has one device name in each group. So the answer is certain only if three hosts of a group agree
-//! on each leaf switch, and at most a third of the hosts has another name there. A few renamed
-//! devices and misplaced cables do not outvote them. A group with less agreement or other names is
-//! likely at most.
+//! has one device name in each group. The answer is certain only if enough hosts agree: at least
+//! three of a group on each leaf switch. At most a third of the hosts may have another name there.
+//! A few renamed devices and misplaced cables do not outvote them. A group with less agreement or
+//! other names is likely at most.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ pub(super) struct Rails {
     /// Whether hosts have their ports in the pattern of rails, in every leaf group.
     pub(super) is_regular: bool,
     /// Whether switches, and not names, show which leaf switches of all groups carry the same rail.
-    pub(super) is_told_by_switches: bool,
+    pub(super) is_evident_from_switches: bool,
     /// Whether every rail certainly has its number in every group.
     pub(super) is_sure: bool,
 }
@@ -90,12 +90,12 @@ impl Rails {
             of: vec![None; graph.links.len()],
             count: if count > 1 { count } else { 0 },
             is_regular: units.iter().all(|unit| unit.is_regular && unit.blocks.len() == count),
-            is_told_by_switches: true,
+            is_evident_from_switches: true,
             is_sure: true,
         };
         units.sort_by_key(|unit| unit.plane);
         for beside in units.chunk_by(|a, b| a.plane == b.plane) {
-            rails.is_told_by_switches &= beside.len() == 1;
+            rails.is_evident_from_switches &= beside.len() == 1;
             rails.number(graph, beside);
         }
         parts.iter().for_each(|part| rails.spread(graph, part));
@@ -293,7 +293,7 @@ fn unit(
     };
     let leaves = blocks.iter().flat_map(|block| &block.leaves);
     let homes = leaves.map(|leaf| (groups.of[*leaf], at_home(*leaf).collect()));
-    let Spread { is_even, is_told, ports_each } = Spread::of(graph, homes);
+    let Spread { is_even, is_evident, ports_each } = Spread::of(graph, homes);
     let mut votes: Vec<((usize, u32), usize)> = Vec::new();
     for (number, block) in blocks.iter().enumerate() {
         let ports = block.leaves.iter().flat_map(|leaf| at_home(*leaf));
@@ -312,8 +312,10 @@ fn unit(
     let is_whole = is_rail_only || gather(groups, &mut blocks);
     let leaves = blocks.iter().flat_map(|block| &block.leaves);
     let ports = leaves.map(|leaf| graph.ports_of[*leaf].len()).sum();
-    let is_regular =
-        is_even && is_told && is_whole && (is_rail_only || blocks.len() < 2 || are_clear(&votes));
+    let is_regular = is_even
+        && is_evident
+        && is_whole
+        && (is_rail_only || blocks.len() < 2 || are_clear(&votes));
     Unit { plane, blocks, ports, is_even, is_regular, is_named }
 }
 
@@ -322,7 +324,7 @@ struct Spread {
     /// Whether hosts have about equally many of their ports on each leaf switch.
     is_even: bool,
     /// Whether each leaf switch has about as many hosts as the others of its group.
-    is_told: bool,
+    is_evident: bool,
     /// The most ports that a host has on one leaf switch.
     ports_each: usize,
 }
@@ -348,7 +350,7 @@ impl Spread {
         let are_full = hosts_of
             .values()
             .all(|(least, most)| least == most || (*most > HOSTS_FEW && least * 3 >= most * 2));
-        Self { is_even: odd * 4 <= all, is_told: most > 1 && are_full, ports_each }
+        Self { is_even: odd * 4 <= all, is_evident: most > 1 && are_full, ports_each }
     }
 }
 

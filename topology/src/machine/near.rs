@@ -23,10 +23,10 @@ impl Seat {
 /// The GPU of the rank with number `local_rank` among `local_size` ranks of its host.
 ///
 /// `visible` is the value of `CUDA_VISIBLE_DEVICES` of that rank, if it is set. The rank takes the
-/// first GPU of the list. If the list has at least as many GPUs as the host has ranks, it is taken
-/// to be common to all ranks, and the rank takes the entry with its own number. Without a list, or
-/// with names in place of numbers, ranks take GPUs in turn, in PCI order. The result is `None` if
-/// the list is empty, or if there is no such GPU.
+/// first GPU of the list. A list with at least as many GPUs as the host has ranks counts as common
+/// to all ranks. Then the rank takes the entry with its own number. Without a list, or with names
+/// in place of numbers, ranks take GPUs in turn, in PCI order. The result is `None` if the list is
+/// empty, or if there is no such GPU.
 #[must_use]
 pub fn gpu_of(
     machine: &Machine,
@@ -100,8 +100,8 @@ pub(super) fn in_order(
 }
 
 /// The ports that are meant for storage: indices into `ports`, which is as for `share`. Empty
-/// unless that is certain. It is certain if every GPU shares a PCI switch with one of the other
-/// ports, no GPU shares one with these ports, and these ports are fewer.
+/// unless that is certain. Every GPU must share a PCI switch with one of the other ports, and none
+/// with these ports. These ports must also be fewer.
 ///
 /// Users who name devices want all of them, so the caller asks only if the user named none.
 #[must_use]

@@ -2,7 +2,7 @@
 //!
 //! * A torus and a `HyperX` are products of rings and of full meshes. A product has one set of
 //!   prime factors, so only three factors have two interpretations. A ring of three is a full mesh
-//!   of three, a ring of four is the product of two full meshes of two, and a ring of two is a full
+//!   of three. A ring of four is the product of two full meshes of two. A ring of two is a full
 //!   mesh of two. So a hypercube of four dimensions is a torus of 4 x 4.
 //! * NICs with one port in each of several planes: a host with one such NIC also fits "port i of
 //!   every host is on leaf i and no path connects the leaves", so rail-only fits.

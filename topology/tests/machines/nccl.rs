@@ -202,7 +202,7 @@ fn size_is_bounded() {
     let refused = |text: String| from_nccl_xml(&text).unwrap_err().to_string();
     assert!(refused(" ".repeat(bytes + 1)).contains("more than the 4194304 allowed"));
     assert!(refused(format!("<system>{}</system>", "<a/>".repeat(nodes))).contains("nodes limit"));
-    // As deep as possible, and with as many attributes as possible.
+    // The limits allow texts of this depth and with this number of attributes.
     let deep = format!("<system>{}{}</system>", "<pci>".repeat(100), "</pci>".repeat(100));
     assert!(refused(deep).contains("has no `busid`"));
     let deep = "<a>".repeat(nodes / 2) + &"</a>".repeat(nodes / 2);

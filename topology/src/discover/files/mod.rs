@@ -72,7 +72,7 @@ pub fn read(file: &str, bytes: &[u8]) -> Result<Read, Error> {
 /// several hosts, or `ibnetdiscover` of several subnets. A single file is allowed.
 ///
 /// # Errors
-/// Those of `read`; files of different networks; a port that is in two files.
+/// An error of `read`; files of different networks; a port that is in two files.
 pub fn fabric(files: &[(String, Vec<u8>)]) -> Result<Fabric, Error> {
     let (mut graphs, mut hosts) = (Vec::new(), Vec::new());
     for (file, bytes) in files {
