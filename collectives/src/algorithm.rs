@@ -58,7 +58,8 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    /// Whether nearly all messages go from a rank to the next one in the order of ranks.
+    /// Whether messages are local: in a run of consecutive ranks, nearly all but the first and the
+    /// last exchange messages only within the run.
     pub(crate) const fn is_local(self) -> bool {
         matches!(self, Self::Ring | Self::Pipelines(_))
     }

@@ -44,7 +44,7 @@ pub fn blocks(buffer: Buffer, count: usize, parts: usize, first: usize, last: us
 /// Like `blocks`, of the elements of a slice.
 ///
 /// # Panics
-/// Those of `blocks`.
+/// In the same cases as `blocks`.
 #[must_use]
 pub fn blocks_of(slice: Slice, parts: usize, blocks: Range<usize>) -> Slice {
     let part = self::blocks(slice.buffer, slice.len, parts, blocks.start, blocks.end);

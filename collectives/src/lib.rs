@@ -14,7 +14,7 @@
 //!   algorithm, which states the facts of `algorithm`; `catalog` lists them; `cost` and `select`
 //!   choose.
 //!
-//! Nothing here knows that transports, clocks or environments exist.
+//! This crate does not depend on transports, clocks or environments.
 #![no_std]
 #![forbid(unsafe_code)]
 

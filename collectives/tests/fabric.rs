@@ -44,11 +44,11 @@ fn rails(rails: impl IntoIterator<Item = usize>) -> Reach {
 enum Nics {
     /// Unknown.
     Unknown,
-    /// The rank at place i of its host reaches rail i alone, of so many.
+    /// The rank at place i of its host reaches rail i alone. The number is that of rails.
     OneEach(usize),
-    /// Every rank reaches all rails, of so many, and prefers the rail of its place.
+    /// Every rank reaches all rails and prefers the rail of its place. The number is that of rails.
     All(usize),
-    /// Any rails, of so many.
+    /// Ranks reach any of this number of rails.
     Any(usize),
 }
 
@@ -194,7 +194,7 @@ fn assert_costs(algorithm: &Algorithm, call: &Call, layout: &Layout, measured: S
     assert!(is_right, "{algorithm}, {call}, {layout:?}: {measured:?}, stated {stated:?}");
 }
 
-/// With several shards and, in some fabrics, leaf groups as a level.
+/// Calls with several shards and, in some fabrics, leaf groups as a level.
 #[test]
 fn hierarchical_is_right_in_any_fabric() {
     let mut random = Random::new();

@@ -112,7 +112,7 @@ fn by_channels(collective: Collective) {
     worlds.into_par_iter().for_each(|(size, channels)| {
         let layout = Layout::one_host(size).with_channels(channels);
         for algorithm in Algorithm::of(collective).iter().filter(pipelines) {
-            // As many rounds as channels, for every block.
+            // Every block has at least as many rounds as there are channels.
             let blocks = if collective == Collective::AllReduce { size } else { 1 };
             let long = 4 * CHUNK * channels * blocks;
             for call in calls(collective, size, &[0, 1, 5, 64, 131, long, long + 7]) {

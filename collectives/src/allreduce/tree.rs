@@ -95,10 +95,10 @@ fn tree_of(layout: &Layout) -> ShardTree<'_, impl Fn(Rank, usize) -> Place> {
 ///
 /// A chunk comes back down to a rank at the earliest two turns, times its distance from the root,
 /// after it went up. The schedule expects it just then. No ranks wait in a circle, for any window.
-/// In each turn a rank waits for the sums that its children send in the same turn, and for the
-/// result that its parent sent two turns ago. It also waits for room, and gets it. A parent that
-/// waits for room to a child has taken the child's sums of this turn. The child has memory for the
-/// sums of two turns, so it goes on until it takes the result.
+/// In each turn a rank waits for the sums of its children, sent in the same turn. It also waits for
+/// the result that its parent sent two turns ago. Finally it waits for room, and gets it. A parent
+/// that waits for room to a child has taken the child's sums of this turn. The child has memory for
+/// the sums of two turns, so it goes on until it takes the result.
 pub(super) fn up_and_down(steps: &mut Builder, plan: &Plan<'_>, place: &Place, input: Slice) {
     let (pieces, lag) = (input.len.div_ceil(plan.chunk), SUMS * place.depth);
     let inner = place.parent.is_some() && !place.children.is_empty();

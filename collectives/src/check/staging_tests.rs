@@ -11,9 +11,9 @@ use crate::algorithm::Stated;
 use crate::schedule::{Builder, Schedule, Source};
 
 /// Each of two ranks combines its half from the other's staging buffer, after the other has copied
-/// it there. The results go through staging buffers too. With `hears`, a rank writes them only
+/// it there. The results go through staging buffers too. With `receives`, a rank writes them only
 /// after a message of the other. With `waits`, each rank waits for the other at the end.
-fn staged(hears: bool, waits: bool) -> Vec<Schedule> {
+fn staged(receives: bool, waits: bool) -> Vec<Schedule> {
     pair(|other, steps| {
         let (token, heard) = (steps.scratch(1), steps.scratch(1));
         let half = COUNT / 2;
@@ -23,7 +23,7 @@ fn staged(hears: bool, waits: bool) -> Vec<Schedule> {
         let result = Slice::new(Buffer::Stage, STAGE_HALF_BYTES / DataType::Bf16.bytes(), half);
         steps.copy(at(IN, theirs), stage);
         steps.send(other, token);
-        if !hears {
+        if !receives {
             steps.reduce(result.take(1), &[Source::Local(IN.take(1))]);
         }
         steps.recv(other, heard);
@@ -257,7 +257,8 @@ fn waiting_for_a_signal_that_never_comes_is_seen() {
     assert!(matches!(check(&own, OUT_OF_PLACE), Err(Flaw::Bounds { .. })));
 }
 
-/// In each round every rank sends so many signals before it waits for any, and then waits for all.
+/// Signals in rounds. In each round every rank sends a number of signals, and then waits for those
+/// of all others.
 fn hasty(rounds: &[usize]) -> Vec<Schedule> {
     signalled(|_, others, steps| {
         for ahead in rounds.iter().copied() {
@@ -300,6 +301,6 @@ fn signals_in_several_lanes_or_without_shared_memory_are_seen() {
     assert_flaw(&lanes, OUT_OF_PLACE, &Flaw::Signal { rank: Rank(0) });
     let nothing = written(Collective::AllGather, 3, 1, |_, steps| steps.signal());
     assert_flaw(&nothing, OUT_OF_PLACE, &Flaw::Signal { rank: Rank(0) });
-    let hears = written(Collective::AllGather, 3, 1, |_, steps| steps.wait(Rank(1)));
-    assert_flaw(&hears, OUT_OF_PLACE, &Flaw::Signal { rank: Rank(0) });
+    let waits = written(Collective::AllGather, 3, 1, |_, steps| steps.wait(Rank(1)));
+    assert_flaw(&waits, OUT_OF_PLACE, &Flaw::Signal { rank: Rank(0) });
 }

@@ -78,7 +78,7 @@ impl Bill {
         let bytes = |form: Form| form.data_type(call).bytes() as u128;
         let wide = traffic.wide as u128 * (bytes(Form::Accumulator) - bytes(Form::Element));
         let carried = |elements: usize| elements as u128 * bytes(Form::Element) + wide;
-        // A pipeline has to fill. Until then, the chain has no more than that under way.
+        // A pipeline has to fill. Until then, at most the chain is under way.
         let filling = traffic.moved.saturating_add(traffic.steps.saturating_mul(chunk));
         let moved = carried(traffic.moved.max(traffic.chain.min(filling)));
         let pieces = algorithm.pieces(call, size, chunk);

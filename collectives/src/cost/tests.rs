@@ -40,7 +40,7 @@ fn sends(schedule: &Schedule, wanted: impl Fn(Rank, Buffer) -> bool) -> (usize, 
 
 /// Counts the elements that a rank copies into and out of staging buffers, and those that it reads
 /// to combine them.
-fn through_stages(schedule: &Schedule) -> (usize, usize) {
+fn through_staging(schedule: &Schedule) -> (usize, usize) {
     schedule.lanes().iter().flatten().fold((0, 0), |(copied, read), step| match step {
         Step::Get { dst, .. } => (copied + dst.len, read),
         Step::Copy { src, dst } if [src.buffer, dst.buffer].contains(&Buffer::Stage) => {
@@ -85,7 +85,7 @@ fn estimates_are_near_the_real_schedules() {
             let pieces = algorithm.pieces(&call, size, call.count);
             assert_near(&what, traffic.messages * pieces, messages, 3);
             if algorithm.needs_stage() {
-                let each = schedules.iter().map(through_stages);
+                let each = schedules.iter().map(through_staging);
                 let sum = each.fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1));
                 assert_near(&what, traffic.moved, sum.0 / size, 0);
                 assert_near(&what, traffic.summed, sum.1 / size, 0);

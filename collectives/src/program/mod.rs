@@ -1,9 +1,9 @@
 //! A lowered schedule: the operations that one rank performs in one call.
 //!
-//! [`lower`] turns a schedule into a program once, and is the only place that picks fast paths.
-//! These are: a message and a sum of two ranks at once, sums of one cache line, results that go to
-//! all ranks while they are combined, stores past the caches, and rendezvous sends. A program means
-//! the same as its schedule. `check` proves it, fast paths included. A
+//! [`lower`] turns a schedule into a program once, and is the only place that picks fast paths. It
+//! picks a message and a sum of two ranks at once, and sums of one cache line. Results may go to
+//! all ranks while they are combined. It also picks stores past the caches and rendezvous sends. A
+//! program means the same as its schedule. `check` proves it, fast paths included. A
 //! [`Stepper`](crate::stepper::Stepper) runs it.
 
 mod lower;
@@ -19,8 +19,7 @@ use crate::schedule::{Form, Source};
 
 pub use lower::{Target, lower};
 
-/// Bytes of a cache line. An exchange sends at most so many, and a sum of lines combines at most so
-/// many.
+/// Bytes of a cache line: the most that an exchange sends, and that a sum of lines combines.
 pub const LINE_BYTES: usize = 64;
 
 /// How the elements of an operation are stored.

@@ -213,7 +213,7 @@ impl<'t> List<'t> {
             .fold(0, |refused, (_, bit)| refused | 1 << bit)
     }
 
-    /// As `refused`, but nothing if a list of allowed names has none of this collective's
+    /// Like `refused`, but empty if a list of allowed names has none of this collective's
     /// algorithms.
     fn refused_if_any(&self, collective: Collective) -> u64 {
         let refused = self.refused(collective);

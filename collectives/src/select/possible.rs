@@ -34,7 +34,7 @@ pub fn chunk_len(call: &Call, layout: &Layout) -> usize {
     let wanted = match (layout.has_rdma(), layout.hosts()) {
         (true, _) => RDMA_CHUNK_BYTES,
         (false, 0..=1) => CHUNK_BYTES,
-        // The receiver gets so many bytes at once when it wakes.
+        // The receiver gets a whole frame when it wakes.
         (false, _) => FRAME_BYTES_MAX,
     };
     (wanted / bytes).max(total.div_ceil(chunks).next_power_of_two())

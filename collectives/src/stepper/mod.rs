@@ -237,7 +237,7 @@ impl Stepper {
     /// Performs all operations that are possible at once, but at most about `budget`. Never waits.
     ///
     /// # Errors
-    /// Those of `ports`. The call cannot go on.
+    /// The error of `ports`. The call cannot go on.
     ///
     /// # Panics
     /// If the ports claim to have done more than was asked.

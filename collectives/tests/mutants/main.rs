@@ -5,8 +5,8 @@
 //! again and again, in random orders of events (`execute`). It executes a refused mutant too, and
 //! counts the cases in which execution alone would have found the fault.
 //!
-//! `RINGFOLD_MUTANTS_SEED=7` repeats the run with this seed. `RINGFOLD_MUTANTS=24` makes so many
-//! mutants of each kind in each world.
+//! `RINGFOLD_MUTANTS_SEED=7` repeats the run with this seed. `RINGFOLD_MUTANTS=24` makes 24 mutants
+//! of each kind in each world.
 #![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
 mod execute;
