@@ -89,7 +89,7 @@ fn remarks(machine: &Machine, pci: &Pci, addresses: &Addresses, has_nodes: bool)
     say(
         !unclear.is_empty(),
         format!(
-            "Several interfaces are on the network of {}, so its interface is unknown.",
+            "Several interfaces share a network, so these addresses have no known interface: {}.",
             list(&unclear)
         ),
     );
