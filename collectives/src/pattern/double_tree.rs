@@ -2,9 +2,9 @@
 //! tree all ranks do equal work.
 //!
 //! A tree is the in-order binary tree of places 1 to n: the parent of a place is the nearest one
-//! with one more trailing zero bit, so odd places are leaves. In the first tree rank r has place r
-//! + 1. The second tree swaps the parities. If n is even it mirrors the ranks (place n - r). If n
-//! is odd it shifts them (place r, and n for rank 0).
+//! with one more trailing zero bit, so odd places are leaves. The place of rank r in the first
+//! tree is r + 1. The second tree swaps the parities. For even n the place of rank r is n - r: the
+//! ranks are mirrored. For odd n it is r, or n for rank 0: they are shifted.
 
 use ringfold_types::Rank;
 
