@@ -1,5 +1,6 @@
-//! The cost of the stepper per operation: it runs one rank's program over ports that do everything
-//! at once and move nothing. The figure is the time per operation (criterion's "elements").
+//! The cost of the stepper for each operation. It runs one rank's program over ports that do
+//! everything at once and move nothing. The figure is the time for each operation (criterion's
+//! "elements").
 
 use std::convert::Infallible;
 use std::hint::black_box;
@@ -100,7 +101,7 @@ impl Ports for Nowhere {
     }
 }
 
-/// Runs `program` to its end; the number of elements that went through.
+/// Runs `program` to its end, and returns the number of elements that went through.
 fn run(stepper: &mut Stepper, program: &Program) -> usize {
     let mut ports = Nowhere(0);
     stepper.start(program);

@@ -1,5 +1,5 @@
-//! The facts that an algorithm states in its file. All else that others ask of it follows from
-//! them: no code goes by an algorithm's name.
+//! The facts that an algorithm states in its file. All other properties of it follow from these
+//! facts: no code depends on an algorithm's name.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -12,52 +12,54 @@ use crate::schedule::Schedule;
 
 pub use crate::plan::Plan;
 
-/// The cost of a call, as the head of an algorithm's file states it and `check` measures it.
+/// The cost of a call. The head of an algorithm's file states it, and `check` measures it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stated {
-    /// Length of the longest chain of messages of which each waits for the one before, when all
-    /// fits one chunk.
+    /// Length of the longest chain of messages in which each waits for the one before, for a call
+    /// that fits one chunk.
     pub steps: usize,
-    /// Elements that the busiest rank sends, or stores into others' memory; exact where counts
-    /// divide evenly.
+    /// Elements that the busiest rank sends, or stores into other ranks' memory. The number is
+    /// exact where counts divide evenly.
     pub sent: usize,
 }
 
 /// The means that an algorithm needs to move data from rank to rank.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Needs {
-    /// Links, wherever the ranks are.
+    /// Links. The ranks may be anywhere.
     Links,
-    /// Links whose receivers may take an offered message from its sender's memory.
+    /// Links whose receivers may copy a message straight from its sender's memory (rendezvous).
     Rendezvous,
-    /// A stage of each rank, which all ranks have mapped. Calls pass through piece by piece, so
-    /// many elements of their count at a time.
-    Stage { piece_len: fn(&Call, size: usize, chunk: usize) -> usize },
+    /// A staging buffer on each rank, which all ranks of the host have mapped. A call passes
+    /// through it in pieces of `piece_len` elements of its count.
+    Staging { piece_len: fn(&Call, size: usize, chunk: usize) -> usize },
     /// Buffers that all ranks have mapped.
     Windows,
 }
 
-/// The way in which data moves, by which `cost` prices it.
+/// The pattern in which data moves. `cost` prices a call by it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Way {
     /// Blocks go around a ring.
     Ring,
-    /// Chunks follow each other along so many chains or trees, each of which has an equal share.
+    /// Chunks follow each other along this many chains or trees. Each has an equal share of the
+    /// data.
     Pipelines(usize),
-    /// Partners near and far exchange ever more, or ever less.
+    /// In each step a rank exchanges with one partner. The distance to it and the data double or
+    /// halve from step to step.
     Exchange,
     /// Every rank sends to every other, or reads its memory.
     Direct,
     /// The root sends to every other rank.
     FromRoot,
-    /// Levels of hosts have a way each. The function prices a call on ranks that are there, in
+    /// Levels of hosts, each with a pattern of its own. The function prices a call for a layout, in
     /// picoseconds, if pipelines pass on `chunk` elements at a time.
     Levels(fn(&Call, &Layout, chunk: usize) -> u128),
 }
 
 impl Way {
-    /// Whether all but the first and the last of consecutive ranks talk only to one another, or
-    /// nearly so.
+    /// Whether messages are local: in a run of consecutive ranks, nearly all but the first and the
+    /// last exchange messages only within the run.
     pub(crate) const fn is_local(self) -> bool {
         matches!(self, Self::Ring | Self::Pipelines(_))
     }
@@ -68,91 +70,98 @@ impl Way {
     }
 }
 
-/// The elements that the busiest rank moves.
+/// The elements that the busiest rank moves, as its algorithm states them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moved {
-    /// Sent or taken, whichever is more; through stages, copied there and taken.
+    /// Elements that the rank sends or receives, whichever is more. Through staging buffers: the
+    /// elements that it copies into its own and out of others'.
     pub(crate) moved: usize,
-    /// The part of these that are inputs and partial sums rather than results. Through stages, all
-    /// elements that are read to be combined, this rank's own too.
+    /// The part of `moved` that are inputs and partial sums rather than results. Through staging
+    /// buffers: all elements that the rank reads to combine them, its own too.
     pub(crate) summed: usize,
 }
 
 impl Moved {
-    /// All sent elements are results, or inputs that no rank combines.
+    /// For algorithms that send only results, or inputs that no rank combines.
     pub(crate) fn results(_: &Call, _: &Layout, sent: usize) -> Self {
         Self { moved: sent, summed: 0 }
     }
 
-    /// All sent elements are combined.
+    /// For algorithms whose receivers combine every element.
     pub(crate) fn sums(_: &Call, _: &Layout, sent: usize) -> Self {
         Self { moved: sent, summed: sent }
     }
 
-    /// Half of the sent elements is combined, and the other half are results.
+    /// For algorithms whose receivers combine half of the elements and store the other half as
+    /// results.
     pub(crate) fn sums_then_results(_: &Call, _: &Layout, sent: usize) -> Self {
         Self { moved: sent, summed: sent / 2 }
     }
 }
 
-/// One way to perform a collective.
+/// One algorithm for a collective.
 #[derive(Clone, Copy)]
 pub struct Algorithm {
     /// The collective that it performs.
     pub collective: Collective,
-    /// Its name: that of its file.
+    /// Its name, which is also the name of its file.
     pub name: &'static str,
-    /// The means without which it cannot be had.
+    /// The means without which a call cannot use it.
     pub(crate) needs: Needs,
-    /// The way in which its data moves.
+    /// The pattern in which its data moves.
     pub(crate) way: Way,
-    /// Makes one rank's schedule.
+    /// Makes one rank's schedule. Every rank of a call makes its own.
     pub schedule: fn(&Plan<'_>) -> Schedule,
-    /// States the cost of a call on ranks that are there.
+    /// States the cost of a call for a layout.
     pub stated: fn(&Call, &Layout) -> Stated,
-    /// States the elements that the busiest rank moves if it sends `sent`.
+    /// States the elements that the busiest rank moves if it sends `sent` elements.
     pub(crate) moved: fn(&Call, &Layout, sent: usize) -> Moved,
-    /// States its messages, or signals where ranks reach into each other's memory, on one host.
+    /// States the messages of a call. On one host, algorithms that read each other's memory state
+    /// their signals instead.
     pub(crate) messages: fn(&mut Messages<'_>),
 }
 
 impl Algorithm {
-    /// Whether it is for buffers that every rank has mapped, and for no others: its schedules reach
-    /// into other ranks' memory.
+    /// Whether the algorithm works only on windows: buffers that every rank has mapped. Its
+    /// schedules read and write other ranks' windows.
     #[must_use]
     pub fn needs_windows(&self) -> bool {
         matches!(self.needs, Needs::Windows)
     }
 
-    /// Whether it passes ordinary buffers through stages: memory that every rank has mapped.
+    /// Whether the algorithm passes ordinary buffers through staging buffers, which every rank has
+    /// mapped.
     #[must_use]
     pub fn needs_stage(&self) -> bool {
-        matches!(self.needs, Needs::Stage { .. })
+        matches!(self.needs, Needs::Staging { .. })
     }
 
-    /// The pieces in which `call` passes through stages, if pipelines pass on `chunk` elements at a
-    /// time: at least 1, and 1 without stages.
+    /// The number of pieces in which `call` passes through the staging buffers, if pipelines pass
+    /// on `chunk` elements at a time. At least 1, and 1 without staging buffers.
     pub(crate) fn pieces(&self, call: &Call, size: usize, chunk: usize) -> usize {
         match self.needs {
-            Needs::Stage { piece_len } => call.count.div_ceil(piece_len(call, size, chunk)).max(1),
+            Needs::Staging { piece_len } => {
+                call.count.div_ceil(piece_len(call, size, chunk)).max(1)
+            }
             Needs::Links | Needs::Rendezvous | Needs::Windows => 1,
         }
     }
 
-    /// Whether its messages are offered, so that their receivers may take them from their senders'
-    /// memory. No estimate knows the cost of that: it is chosen where it was tried.
+    /// Whether its messages are rendezvous sends, which receivers may copy from their senders'
+    /// memory. No estimate knows the cost of that, so measurements decide, or the rule in `select`.
     #[must_use]
     pub fn is_attached(&self) -> bool {
         matches!(self.needs, Needs::Rendezvous)
     }
 
-    /// Whether it works on ordinary buffers wherever the ranks are.
+    /// Whether it works on ordinary buffers, on one host and on several.
     #[must_use]
     pub fn works_anywhere(&self) -> bool {
         matches!(self.needs, Needs::Links | Needs::Rendezvous)
     }
 
-    /// Whether it goes by which ranks share a host, and so costs what the layout says.
+    /// Whether its schedules depend on which ranks share a host. Its cost then depends on the
+    /// layout too.
     #[must_use]
     pub fn is_hierarchical(&self) -> bool {
         matches!(self.way, Way::Levels(_))
@@ -164,8 +173,8 @@ impl Algorithm {
         matches!(self.way, Way::Direct) && self.works_anywhere()
     }
 
-    /// The messages that it states for `call`, by the levels that they cross: exact where counts
-    /// divide evenly and all fits one chunk.
+    /// The messages that the algorithm states for `call`, by the levels that they cross. Exact
+    /// where counts divide evenly and all data fits one chunk.
     #[must_use]
     pub fn crossing(&self, call: &Call, layout: &Layout) -> Crossing {
         let mut messages = Messages::new(call, layout);
@@ -173,8 +182,8 @@ impl Algorithm {
         messages.crossing()
     }
 
-    /// By rank, those that it exchanges messages or signals with in `call`, in rank order, as the
-    /// algorithm states them: exact where counts divide evenly.
+    /// For each rank, the ranks that it exchanges messages or signals with in `call`, in rank
+    /// order. The algorithm states them; they are exact where counts divide evenly.
     #[must_use]
     pub fn peers(&self, call: &Call, layout: &Layout) -> Vec<Vec<Rank>> {
         let mut messages = Messages::with_peers(call, layout);
@@ -190,7 +199,7 @@ impl fmt::Debug for Algorithm {
 }
 
 impl fmt::Display for Algorithm {
-    /// As in `allreduce/ring`.
+    /// Writes `collective/name`, such as `allreduce/ring`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.collective, self.name)
     }

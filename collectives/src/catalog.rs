@@ -6,7 +6,7 @@ use crate::algorithm::Algorithm;
 use crate::{allgather, allreduce, barrier, broadcast, reduce, reduce_scatter};
 
 impl Algorithm {
-    /// Every algorithm of a collective.
+    /// All algorithms for a collective.
     #[must_use]
     pub const fn of(collective: Collective) -> &'static [Self] {
         match collective {
@@ -19,7 +19,7 @@ impl Algorithm {
         }
     }
 
-    /// The algorithm of `collective` named `name`.
+    /// The algorithm of `collective` with this name, if there is one.
     #[must_use]
     pub fn named(collective: Collective, name: &str) -> Option<&'static Self> {
         Self::of(collective).iter().find(|algorithm| algorithm.name == name)

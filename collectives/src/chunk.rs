@@ -1,4 +1,4 @@
-//! How a count is cut into blocks and chunks: the only place that divides.
+//! Cuts counts into blocks and chunks. No other file divides counts.
 
 use core::ops::Range;
 
@@ -7,20 +7,20 @@ use ringfold_types::{Buffer, Slice};
 use crate::plan::Plan;
 use crate::schedule::Form;
 
-/// Elements that block borders are rounded to, where blocks are large enough for it not to matter:
+/// Elements to which block borders are rounded, where blocks are so large that it does not matter:
 /// a cache line of `f32`.
 const GRAIN: usize = 16;
 
 impl Plan<'_> {
-    /// Elements, in either form, that are surely accepted by a link on which nothing is under way.
+    /// Elements, in either form, that an idle link always accepts before its receiver takes any.
     #[must_use]
     pub fn eager(&self) -> usize {
         self.window_bytes / Form::Accumulator.data_type(&self.call).bytes()
     }
 }
 
-/// Block `index` when `count` elements of `buffer` are cut into `parts` blocks in order, whose
-/// sizes differ by at most one grain. Blocks may be empty.
+/// Block `index` of `count` elements of `buffer` that are cut into `parts` blocks in order. The
+/// sizes of blocks differ by at most one grain. Blocks may be empty.
 ///
 /// # Panics
 /// If `parts` is 0 or `index` is not below it.
@@ -41,18 +41,18 @@ pub fn blocks(buffer: Buffer, count: usize, parts: usize, first: usize, last: us
     Slice::new(buffer, start, border(count, parts, last) - start)
 }
 
-/// As `blocks`, of the elements of a slice.
+/// Like `blocks`, of the elements of a slice.
 ///
 /// # Panics
-/// As `blocks`.
+/// In the same cases as `blocks`.
 #[must_use]
 pub fn blocks_of(slice: Slice, parts: usize, blocks: Range<usize>) -> Slice {
     let part = self::blocks(slice.buffer, slice.len, parts, blocks.start, blocks.end);
     slice.skip(part.offset).take(part.len)
 }
 
-/// As `block`, but every border is a multiple of `grain` elements, so that blocks of few elements
-/// may be empty.
+/// Like `block`, but every border is a multiple of `grain` elements. So blocks may be empty if
+/// there are few elements.
 ///
 /// # Panics
 /// If `parts` or `grain` is 0 or `index` is not below `parts`.
@@ -79,17 +79,18 @@ fn grained(count: usize, parts: usize, index: usize, grain: usize) -> usize {
     ((each * index + index.min(more)) * grain).min(count)
 }
 
-/// Cuts a slice into chunks of `chunk` elements; the last may be shorter. Nothing for an empty
-/// slice.
+/// Cuts a slice into chunks of `chunk` elements. The last one may be shorter, and an empty slice
+/// has none.
 ///
 /// # Panics
 /// If `chunk` is 0.
 pub fn chunks(slice: Slice, chunk: usize) -> impl DoubleEndedIterator<Item = Slice> + Clone {
-    assert!(chunk > 0, "a chunk holds something");
+    assert!(chunk > 0, "a chunk must hold at least one element");
     (0..slice.len.div_ceil(chunk)).map(move |index| slice.skip(index * chunk).take(chunk))
 }
 
-/// Part `index` of a slice cut into parts of `len` elements; empty beyond the end.
+/// Part `index` of a slice that is cut into parts of `len` elements. Empty beyond the end of the
+/// slice.
 #[must_use]
 pub fn part(slice: Slice, index: usize, len: usize) -> Slice {
     slice.skip((index * len).min(slice.len)).take(len)

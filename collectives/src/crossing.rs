@@ -1,5 +1,5 @@
 //! The messages and bytes of a call that cross each level of a fabric: within hosts, within leaf
-//! groups, across spines and across pods. Those that change rails are counted too.
+//! groups, across spines and across pods. Messages that change rails are counted too.
 //!
 //! Every algorithm states its messages (`Algorithm::crossing`), and `measured` counts those of
 //! schedules.
@@ -15,7 +15,7 @@ use crate::schedule::{Form, Schedule, Step};
 /// Some messages, and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// How many.
+    /// Number of messages.
     pub messages: u64,
     /// Their bytes on the wire.
     pub bytes: u64,
@@ -28,25 +28,25 @@ impl Load {
     }
 }
 
-/// What all ranks together send across each level in one call.
+/// The messages of all ranks in one call, by the level that they cross.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Crossing {
     levels: [Load; Level::ALL.len()],
-    /// Messages between ranks that have no rail in common. They are part of the levels too.
+    /// Messages between ranks that have no rail in common. `at` counts them too.
     pub off_rail: Load,
-    /// Messages between ranks that prefer no rail in common, even if they reach one. They are part
-    /// of the levels too.
+    /// Messages between ranks that prefer no common rail, even if they share one. `at` counts them
+    /// too.
     pub off_preferred: Load,
 }
 
 impl Crossing {
-    /// What crosses `level` and nothing above it.
+    /// The messages that cross `level` and no higher one.
     #[must_use]
     pub const fn at(&self, level: Level) -> Load {
         self.levels[level as usize]
     }
 
-    /// What crosses spines or more.
+    /// The messages that cross spines or pods.
     #[must_use]
     pub fn across_spines(&self) -> Load {
         let mut load = self.at(Level::Pod);
@@ -66,8 +66,8 @@ impl Crossing {
     }
 }
 
-/// What the schedules of all ranks send, where ranks are as `layout` says. What ranks of a host
-/// read from each other's memory, or store there, is no message.
+/// Counts the messages that the schedules of all ranks send, for ranks placed as in `layout`.
+/// Accesses to other ranks' memory are not messages.
 #[must_use]
 pub fn measured(schedules: &[Schedule], layout: &Layout) -> Crossing {
     let mut crossing = Crossing::default();
@@ -88,30 +88,31 @@ pub fn measured(schedules: &[Schedule], layout: &Layout) -> Crossing {
 pub(crate) struct Messages<'a> {
     pub(crate) call: &'a Call,
     pub(crate) layout: &'a Layout,
-    /// The ranks that are called by their place here; all by their own numbers if it is empty.
+    /// The ranks that are named by their place here. If it is empty, all ranks have their own
+    /// numbers.
     names: Vec<Rank>,
     crossing: Crossing,
-    /// By rank, those that it exchanges messages or signals with; nothing unless they are wanted.
+    /// By rank, its peers in messages and signals. Empty unless the caller wants them.
     peers: Vec<BTreeSet<Rank>>,
 }
 
 impl<'a> Messages<'a> {
-    /// None yet.
+    /// No messages yet.
     pub(crate) fn new(call: &'a Call, layout: &'a Layout) -> Self {
         Self { call, layout, names: Vec::new(), crossing: Crossing::default(), peers: Vec::new() }
     }
 
-    /// None yet, of which the peers are wanted.
+    /// No messages yet, with a record of peers.
     pub(crate) fn with_peers(call: &'a Call, layout: &'a Layout) -> Self {
         Self { peers: alloc::vec![BTreeSet::new(); layout.size()], ..Self::new(call, layout) }
     }
 
-    /// By rank, those that it exchanges messages or signals with, in rank order.
+    /// By rank, its peers in messages and signals, in rank order.
     pub(crate) fn into_peers(self) -> Vec<Vec<Rank>> {
         self.peers.into_iter().map(|peers| peers.into_iter().collect()).collect()
     }
 
-    /// What they cross.
+    /// The levels that the messages cross.
     pub(crate) const fn crossing(&self) -> Crossing {
         self.crossing
     }
@@ -121,29 +122,29 @@ impl<'a> Messages<'a> {
         self.layout.size()
     }
 
-    /// All ranks, or their places.
+    /// All ranks, or all places.
     pub(crate) fn ranks(&self) -> impl Iterator<Item = Rank> + use<> {
         (0..self.size()).map(Rank::at)
     }
 
-    /// Calls all ranks by their places in `order` from now on.
+    /// From now on, every rank is named by its place in `order`.
     pub(crate) fn in_order(&mut self, order: &Order) {
         self.names = order.ranks().to_vec();
     }
 
-    /// Lets `state` call the ranks of `group` by their place there.
+    /// Within `state`, a rank of `group` is named by its place there.
     pub(crate) fn among(&mut self, group: &[Rank], state: impl FnOnce(&mut Self)) {
         let outer = core::mem::replace(&mut self.names, group.to_vec());
         state(self);
         self.names = outer;
     }
 
-    /// A message of so many elements.
+    /// States one message of `elements` elements.
     pub(crate) fn send(&mut self, from: Rank, to: Rank, form: Form, elements: usize) {
         self.send_each(from, to, form, elements, 1);
     }
 
-    /// So many messages of so many elements each.
+    /// States `messages` messages of `elements` elements each.
     pub(crate) fn send_each(
         &mut self,
         from: Rank,
@@ -163,14 +164,16 @@ impl<'a> Messages<'a> {
         }
     }
 
-    /// Every rank signals every other, which crosses nothing: they are on one host.
+    /// States that every rank signals every other. That crosses no level, because they are on one
+    /// host.
     pub(crate) fn all_signal(&mut self) {
         for (rank, peers) in self.peers.iter_mut().enumerate() {
             peers.extend((0..self.layout.size()).filter(|peer| *peer != rank).map(Rank::at));
         }
     }
 
-    /// Every rank sends every other so many messages of so many elements of the data type each.
+    /// States that every rank sends every other `messages` messages of `elements` elements of the
+    /// data type.
     ///
     /// Takes time in proportion to the number of ranks, and to the square of the number of
     /// different sets of rails.
@@ -194,7 +197,7 @@ impl<'a> Messages<'a> {
     }
 }
 
-/// How many ordered pairs of different ranks are how far apart.
+/// Numbers of ordered pairs of different ranks, by their distance.
 #[derive(Default)]
 struct Pairs {
     host: u64,
@@ -205,13 +208,13 @@ struct Pairs {
     off_preferred: u64,
 }
 
-/// How many ranks have which rails.
+/// For each set of rails, the number of ranks that have it.
 type Rails = BTreeMap<Reach, u64>;
 
 impl Pairs {
     fn of(layout: &Layout) -> Self {
         let path = |rank: Rank| layout.path(layout.host(rank)).unwrap_or_default();
-        // Without paths all hosts are in one group, each on a machine of its own.
+        // Without paths all hosts are in one group, and each is a machine of its own.
         let machine = |rank: Rank| match layout.path(layout.host(rank)) {
             Some(Path { machine, .. }) => machine,
             None => layout.host(rank),
@@ -234,7 +237,7 @@ impl Pairs {
         let of_machine = |rank| (path(rank).pod, path(rank).group, machine(rank));
         let (_, host_other) = apart(&of_machine, |it| it.prefers);
         let (_, all_other) = apart(&|_| (0, 0, 0), |it| it.prefers);
-        // Other rails of a group are across spines.
+        // Ports on other rails of a group are across spines.
         let crossing = group_apart - host_apart;
         Self {
             host,
@@ -252,7 +255,7 @@ fn all_pairs(rails: &Rails) -> u64 {
     ranks * (ranks - 1)
 }
 
-/// Pairs of ranks with known rails and none in common.
+/// Pairs of ranks that both know their rails and have none in common.
 fn pairs_apart(rails: &Rails) -> u64 {
     let known = || rails.iter().filter(|(reach, _)| !reach.is_empty());
     let others = |(a, ranks): (&Reach, &u64)| {

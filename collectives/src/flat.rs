@@ -1,4 +1,4 @@
-//! An all-reduce that some of the ranks can do among each other, as one level of several.
+//! An all-reduce that a subset of ranks can perform, as one of several levels.
 
 use alloc::boxed::Box;
 
@@ -8,16 +8,16 @@ use crate::algorithm::Algorithm;
 use crate::crossing::Messages;
 use crate::schedule::{Builder, Form};
 
-/// The facts that such an algorithm states beside its own.
+/// The facts that such an algorithm states in addition to its own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flat {
     pub(crate) algorithm: &'static Algorithm,
-    /// Elements that `size` ranks reduce together, where pipelines pass on `chunk`.
+    /// Elements that `size` ranks reduce together, if pipelines pass on `chunk` elements at a time.
     pub(crate) section: fn(size: usize, chunk: usize) -> usize,
-    /// States the messages of `size` ranks that have `count` elements in `own` form.
+    /// States the messages of `size` ranks. Each has `count` elements in `own` form.
     pub(crate) messages: fn(&mut Messages<'_>, size: usize, count: usize, own: Form),
-    /// Whether ranks send from memory that results overwrite before its receiver must have taken
-    /// it, if they reduce in place.
+    /// Whether a rank that reduces in place sends from memory which its results overwrite before
+    /// the receiver must have taken it.
     pub(crate) overwrites: bool,
     /// Prepares one rank.
     pub(crate) prepare: fn(&mut Builder, &Seat) -> Box<dyn Reducer>,
@@ -32,12 +32,12 @@ pub(crate) struct Seat {
     pub(crate) chunk: usize,
     /// Elements of the longest piece.
     pub(crate) longest: usize,
-    /// The scratch that pieces lie in; empty if they lie in the input.
+    /// The scratch that holds the pieces. Empty if they are in the input.
     pub(crate) sums: Slice,
 }
 
-/// One rank's part in the reduction of pieces that follow each other.
+/// One rank's part in the reduction of consecutive pieces.
 pub(crate) trait Reducer {
-    /// Reduces `own` of all ranks to `result` of all.
+    /// Reduces `own` of all ranks into `result` of all.
     fn piece(&self, steps: &mut Builder, own: Slice, result: Slice);
 }

@@ -1,20 +1,20 @@
-//! What to do: collective algorithms as data.
+//! Collective algorithms as data.
 //!
-//! A *schedule* is everything one rank does in one call: per lane a list of steps over slices of
-//! three buffers. It is made from (call, layout, rank, chunk) alone, so every rank makes its own
-//! and they fit together. `lower` turns a schedule into a *program*, which picks fast forms, and a
-//! `Stepper` runs one rank's program without I/O. `check` proves that the programs of all ranks
-//! keep the promise of their call.
+//! A *schedule* is everything that one rank does in one call: for each lane a list of steps over
+//! slices of buffers. An algorithm makes it from the call, the layout, the rank and the chunk
+//! alone. So every rank makes its own, and they fit together. `lower` turns a schedule into a
+//! *program*, which picks fast paths, and a `Stepper` runs one rank's program without I/O. `check`
+//! proves that the programs of all ranks keep the promise of their call.
 //!
 //! * `schedule`: the language; `chunk`: the only place that divides counts;
-//! * `program`: operations with their fast forms; `stepper`: execution; `check`: proofs;
-//! * `crossing`: what a call moves across each level of a fabric;
-//! * `pattern`: who talks to whom, integers only;
+//! * `program`: operations with their fast paths; `stepper`: execution; `check`: proofs;
+//! * `crossing`: the messages of a call across each level of a fabric;
+//! * `pattern`: the communication patterns, integers only;
 //! * `allreduce`, `allgather`, `reduce_scatter`, `broadcast`, `reduce`, `barrier`: one file per
 //!   algorithm, which states the facts of `algorithm`; `catalog` lists them; `cost` and `select`
 //!   choose.
 //!
-//! Nothing here knows that transports, clocks or environments exist.
+//! This crate does not depend on transports, clocks or environments.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -41,7 +41,7 @@ pub mod schedule;
 #[cfg(test)]
 mod schedule_tests;
 pub mod select;
-mod stage;
+mod staging;
 pub mod stepper;
 
 pub use algorithm::{Algorithm, Plan, Stated};

@@ -3,7 +3,7 @@
 use ringfold_topology::{Layout, Order};
 use ringfold_types::{Call, Rank};
 
-/// The inputs of one rank's schedule. All ranks use the same call, layout and chunk.
+/// The inputs of one rank's schedule. All ranks of a call use the same call, layout and chunk.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan<'a> {
     /// The call to perform.
@@ -12,10 +12,10 @@ pub struct Plan<'a> {
     pub layout: &'a Layout,
     /// The rank that performs the schedule.
     pub rank: Rank,
-    /// Elements that are passed on at a time by algorithms that pipeline; at least 1.
+    /// Elements that pipelined algorithms pass on at a time; at least 1.
     pub chunk: usize,
-    /// Bytes that every link accepts before its receiver takes any, at least 16: a rank may send so
-    /// many and then overwrite them without waiting for anyone. `limits::LINK_BYTES_MIN` but in
+    /// Bytes that every link accepts before its receiver takes any, at least 16. A rank may send
+    /// this many and then overwrite them without waiting. It is `limits::LINK_BYTES_MIN` except in
     /// proofs.
     pub window_bytes: usize,
 }
@@ -52,7 +52,7 @@ impl Plan<'_> {
         self.layout.size()
     }
 
-    /// The lanes that so many rounds of a pipeline take in turn, which do not wait for each other.
+    /// The lanes that `rounds` rounds of a pipeline use in turn. They do not wait for each other.
     #[must_use]
     pub fn lanes(&self, rounds: usize) -> usize {
         rounds.clamp(1, self.layout.channels())
@@ -60,7 +60,7 @@ impl Plan<'_> {
 }
 
 /// A rank in an order of all ranks. Patterns name ranks by their places there, and
-/// `Builder::in_order` translates.
+/// `Builder::in_order` translates them.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     /// This rank's place.

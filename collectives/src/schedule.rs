@@ -1,25 +1,24 @@
-//! A collective as data: what one rank does in one call.
+//! A collective as data: everything that one rank does in one call.
 //!
-//! Steps of a lane happen in order, except that a send is only *posted*: the lane goes on while the
-//! bytes leave, and stalls when a later step would overwrite what has not left yet. Lanes are
-//! independent of each other.
+//! The steps of a lane happen in order, except that a send is only *posted*: the lane goes on while
+//! the bytes leave. It stalls if a later step would overwrite bytes that have not left yet. Lanes
+//! are independent of each other.
 //!
-//! Where the buffers of all ranks are *windows*, memory that every rank has mapped, a step may also
-//! reach into another rank's: read it in place (`Source::Peer`) or store into it (`Step::Put`).
-//! Such steps wait for nobody. What orders them is messages: a rank that has received what another
-//! sent sees all that the other did before. So two ranks send tokens (elements of scratch) around
-//! what must not meet, more tell each other at once (`Step::Tell`), and `check` proves that nothing
-//! does.
+//! *Windows* are buffers that every rank has mapped. In windows a step may also use another rank's
+//! memory: read it in place (`Source::Peer`) or store into it (`Step::Put`). Such steps do not
+//! wait. Messages order them: a rank that has received a message sees all that its sender did
+//! before. So two ranks exchange tokens (elements of scratch) between conflicting accesses, and
+//! more ranks signal each other (`Step::Tell`). `check` proves that no conflict is left.
 //!
-//! Calls on ordinary buffers can do the same by way of the *stage*, memory that the communicator
-//! keeps and every rank has mapped: a rank copies there what others need, and they read it
-//! (`Source::Peer`, `Step::Get`). It is the same from call to call, so a schedule leaves one half
-//! of it quiet, and says if that is the other one: see `limits::STAGE_HALF_BYTES`. Two ranks may
-//! trade stages instead (`Step::Trade`).
+//! Calls on ordinary buffers can do the same through *staging buffers*, memory that the
+//! communicator keeps and every rank has mapped. A rank copies elements for others there, and they
+//! read them (`Source::Peer`, `Step::Get`). The memory is the same from call to call. So a schedule
+//! leaves one half of it quiet, and says if that is the other half than before: see
+//! `limits::STAGE_HALF_BYTES`. Two ranks may swap staging buffers instead (`Step::Trade`).
 //!
 //! An element on the wire has one of two forms: that of the call's data type (sent from `Input` or
 //! `Output`) or that of its accumulator (sent from `Scratch`). Collectives that do not reduce have
-//! no accumulator; their scratch holds elements.
+//! no accumulator, and their scratch holds elements.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -30,7 +29,7 @@ use ringfold_types::{Buffer, Call, Collective, DataType, Rank, Slice};
 
 use crate::algorithm::Plan;
 
-/// How an element is represented.
+/// The representation of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// In the call's data type.
@@ -59,79 +58,81 @@ impl Form {
     }
 }
 
-/// Where a reduction takes elements from.
+/// The place from which a reduction takes elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// This rank's memory. Either exactly the destination, or disjoint from it.
+    /// This rank's memory. The slice is either exactly the destination, or disjoint from it.
     Local(Slice),
     /// The next elements to arrive from a rank, which sends them in this form.
     Wire(Rank, Form),
-    /// The input or output of another rank in windows, or its stage, read where it lies.
+    /// The input or output of another rank in windows, or its staging buffer, read in place.
     Peer(Rank, Slice),
 }
 
-/// One thing to do.
+/// One step of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// Post `src` to be sent.
+    /// Posts `src` to be sent.
     Send {
         /// The receiving rank.
         to: Rank,
-        /// What is sent; unchanged until it has left.
+        /// The elements to send. They must not change until they have left.
         src: Slice,
     },
-    /// Wait for elements and put them into `dst`, in whose form they were sent.
+    /// Waits for elements and stores them in `dst`, in the form in which they were sent.
     Recv {
         /// The sending rank.
         from: Rank,
-        /// Where they go.
+        /// The place for the elements.
         dst: Slice,
     },
-    /// Copy elements of the same form.
+    /// Copies elements of one form.
     Copy {
-        /// From here,
+        /// The elements to copy.
         src: Slice,
-        /// to here, of the same length.
+        /// The place of the copy, of the same length.
         dst: Slice,
     },
-    /// Combine elements of all sources, in their order, into `dst`. Results are finished (average
-    /// divided, accumulator rounded) if `dst` is not in `Scratch`. One source is a change of form.
+    /// Combines elements of all sources, in their order, into `dst`. If `dst` is not in `Scratch`,
+    /// the results are finished: averages are divided and accumulators are rounded. A single source
+    /// only changes its form.
     Reduce {
-        /// Where the results go.
+        /// The place of the results.
         dst: Slice,
         /// Indices for `Schedule::sources`; 1 to `limits::SOURCES_MAX` of them.
         sources: Range<u32>,
     },
-    /// Store elements of this rank's output into another rank's. Only in windows.
+    /// Stores elements of this rank's output at the same place of another rank's output. Only in
+    /// windows.
     Put {
-        /// Whose output.
+        /// The other rank.
         to: Rank,
-        /// What is stored, at the same place there.
+        /// The elements to store.
         src: Slice,
     },
-    /// Copy elements of another rank's stage.
+    /// Copies elements of another rank's staging buffer.
     Get {
-        /// Whose stage.
+        /// The other rank.
         from: Rank,
-        /// From here,
+        /// The elements in its staging buffer.
         src: Slice,
-        /// to here, of the same length and form.
+        /// The place of the copy, of the same length and form.
         dst: Slice,
     },
-    /// Tell all other ranks at once that this one has come so far: what it did before, who hears
-    /// this knows of. Each of them hears each tell once.
+    /// Signals all other ranks at once. A rank that has seen the signal sees all that this rank did
+    /// before. Each rank waits for each signal once (`Hear`).
     Tell,
-    /// Wait until a rank has told once more than this one has heard of it.
+    /// Waits for the next signal of a rank.
     Hear {
-        /// Whose tell.
+        /// The signalling rank.
         from: Rank,
     },
-    /// Of two ranks: from here on take the other's stage for this rank's own, and its own for the
-    /// other's. Waits for nobody: the other does so in its own time.
+    /// Swaps the staging buffers of two ranks: from here on each uses the other's as its own. The
+    /// step does not wait, because the other rank swaps at its own time.
     Trade,
 }
 
-/// Everything one rank does in one call.
+/// Everything that one rank does in one call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Schedule {
     call: Call,
@@ -143,18 +144,18 @@ pub struct Schedule {
     scratch_len: usize,
     needs_windows: bool,
     needs_stage: bool,
-    turns_stage: bool,
-    trades_stages: bool,
+    flips_staging: bool,
+    swaps_staging: bool,
 }
 
 impl Schedule {
-    /// The call it performs.
+    /// The call that the schedule performs.
     #[must_use]
     pub const fn call(&self) -> &Call {
         &self.call
     }
 
-    /// The rank whose part it is.
+    /// The rank that performs it.
     #[must_use]
     pub const fn rank(&self) -> Rank {
         self.rank
@@ -172,7 +173,7 @@ impl Schedule {
         self.algorithm
     }
 
-    /// The programs, one per lane.
+    /// The steps of each lane.
     #[must_use]
     #[inline]
     pub fn lanes(&self) -> &[Vec<Step>] {
@@ -194,7 +195,7 @@ impl Schedule {
         &self.sources
     }
 
-    /// Where `Output` begins in `Input`, in elements, when it is performed in place.
+    /// The offset of `Output` in `Input`, in elements, when the call is in place.
     #[must_use]
     pub fn overlay(&self) -> isize {
         let own = (self.rank.index() * self.call.count).cast_signed();
@@ -205,8 +206,8 @@ impl Schedule {
         }
     }
 
-    /// The ranks to which it sends or from which it receives, in rank order: those that this rank
-    /// needs a connection to.
+    /// The ranks that it sends to, receives from or waits for, in rank order: this rank needs a
+    /// connection to each of them.
     #[must_use]
     pub fn peers(&self) -> Vec<Rank> {
         let mut peers: Vec<Rank> = Vec::new();
@@ -232,28 +233,29 @@ impl Schedule {
         peers
     }
 
-    /// Whether a step reaches into another rank's buffers.
+    /// Whether a step uses another rank's windows.
     #[must_use]
     pub const fn needs_windows(&self) -> bool {
         self.needs_windows
     }
 
-    /// Whether a step reaches into another rank's stage.
+    /// Whether a step uses another rank's staging buffer.
     #[must_use]
     pub const fn needs_stage(&self) -> bool {
         self.needs_stage
     }
 
-    /// Whether the halves of the stage change places after it.
+    /// Whether the halves of the staging buffer swap places after the call.
     #[must_use]
-    pub const fn turns_stage(&self) -> bool {
-        self.turns_stage
+    pub const fn flips_staging(&self) -> bool {
+        self.flips_staging
     }
 
-    /// Whether ranks trade stages, so that who has read of one writes there next.
+    /// Whether two ranks swap staging buffers, so that a rank next writes to the one that it has
+    /// read.
     #[must_use]
-    pub const fn trades_stages(&self) -> bool {
-        self.trades_stages
+    pub const fn swaps_staging(&self) -> bool {
+        self.swaps_staging
     }
 
     /// Elements of scratch that the steps use.
@@ -263,16 +265,17 @@ impl Schedule {
     }
 }
 
-/// Writes a schedule step by step. Steps over nothing are left out, so algorithms need not treat
-/// counts below the number of ranks specially.
+/// Writes a schedule step by step. Steps over empty slices are left out, so algorithms need no
+/// special case for counts below the number of ranks.
 #[derive(Debug)]
 pub struct Builder {
     schedule: Schedule,
     lane: usize,
-    /// Per lane, what its reductions of many sources combine in: one after the other, so in the
-    /// same place.
+    /// By lane, the scratch for partial results of reductions with many sources. They run one after
+    /// the other, so one place serves them all.
     partials: Vec<Slice>,
-    /// The ranks that are called by their place here; all by their own numbers if it is empty.
+    /// The ranks that are named by their place here. If it is empty, all ranks have their own
+    /// numbers.
     group: Vec<Rank>,
 }
 
@@ -294,8 +297,8 @@ impl Builder {
             scratch_len: 0,
             needs_windows: false,
             needs_stage: false,
-            turns_stage: false,
-            trades_stages: false,
+            flips_staging: false,
+            swaps_staging: false,
         };
         let nothing = Slice::new(Buffer::Scratch, 0, 0);
         Self { schedule, lane: 0, partials: alloc::vec![nothing; lanes], group: Vec::new() }
@@ -305,27 +308,28 @@ impl Builder {
     ///
     /// # Panics
     /// If there is no such lane.
+    /// If there is no such lane.
     pub fn lane(&mut self, lane: usize) -> &mut Self {
         assert!(lane < self.schedule.lanes.len(), "no such lane");
         self.lane = lane;
         self
     }
 
-    /// Calls all ranks by their places in `order` from now on.
+    /// From now on, every rank is named by its place in `order`.
     #[must_use]
     pub fn in_order(self, order: &Order) -> Self {
         Self { group: order.ranks().to_vec(), ..self }
     }
 
-    /// Lets `write` call the ranks of `group` by their place there, as an algorithm does that is
-    /// for all ranks.
+    /// Within `write`, a rank of `group` is named by its place there. So an algorithm for all ranks
+    /// can write steps for a group.
     pub fn among(&mut self, group: &[Rank], write: impl FnOnce(&mut Self)) {
         let outer = core::mem::replace(&mut self.group, group.to_vec());
         write(self);
         self.group = outer;
     }
 
-    /// The number of the rank that is called `rank` now.
+    /// The number of the rank that is named `rank` now.
     fn number(&self, rank: Rank) -> Rank {
         if self.group.is_empty() { rank } else { self.group[rank.index()] }
     }
@@ -337,7 +341,7 @@ impl Builder {
         slice
     }
 
-    /// Posts `src` to `to`.
+    /// Posts a send of `src` to `to`.
     pub fn send(&mut self, to: Rank, src: Slice) {
         if src.len > 0 {
             let to = self.number(to);
@@ -370,7 +374,7 @@ impl Builder {
         }
     }
 
-    /// Copies `src` of the stage of `from` to `dst`.
+    /// Copies `src` of the staging buffer of `from` to `dst`.
     pub fn get(&mut self, from: Rank, src: Slice, dst: Slice) {
         debug_assert_eq!(src.len, dst.len, "a copy keeps its length");
         if dst.len > 0 {
@@ -380,24 +384,24 @@ impl Builder {
         }
     }
 
-    /// Lets the halves of the stage change places after the call. All ranks do, or none.
-    pub fn turn_stage(&mut self) {
-        self.schedule.turns_stage = true;
+    /// Swaps the halves of the staging buffer after the call. All ranks must do so, or none.
+    pub fn flip_staging(&mut self) {
+        self.schedule.flips_staging = true;
     }
 
-    /// Lets two ranks trade their stages.
-    pub fn trade_stages(&mut self) {
-        (self.schedule.needs_stage, self.schedule.trades_stages) = (true, true);
+    /// Swaps the staging buffers of two ranks.
+    pub fn swap_staging(&mut self) {
+        (self.schedule.needs_stage, self.schedule.swaps_staging) = (true, true);
         self.push(Step::Trade);
     }
 
-    /// Tells all other ranks.
-    pub fn tell(&mut self) {
+    /// Signals all other ranks.
+    pub fn signal(&mut self) {
         self.push(Step::Tell);
     }
 
-    /// Waits for the next tell of `from`.
-    pub fn hear(&mut self, from: Rank) {
+    /// Waits for the next signal of `from`.
+    pub fn wait(&mut self, from: Rank) {
         self.push(Step::Hear { from });
     }
 
@@ -456,8 +460,8 @@ impl Builder {
         self.push(Step::Reduce { dst, sources: index(start)..index(end) });
     }
 
-    /// A message right after another, between the same ranks and with nothing between them, is
-    /// part of it: where nobody waits for a chunk, there need be none.
+    /// Appends a step. A message right after another between the same ranks, with adjacent
+    /// elements, is merged with it: no rank waits for the first part alone.
     fn push(&mut self, step: Step) {
         let lane = &mut self.schedule.lanes[self.lane];
         match (lane.last_mut(), &step) {

@@ -1,4 +1,4 @@
-//! What a builder makes of what it is given.
+//! The steps that a builder writes.
 
 use ringfold_topology::Layout;
 use ringfold_types::limits::LINK_BYTES_MIN;
@@ -8,7 +8,7 @@ use crate::algorithm::Plan;
 use crate::schedule::{Builder, Step};
 
 #[test]
-fn only_what_follows_is_one_message() {
+fn only_adjacent_messages_are_merged() {
     let (collective, data_type, op) = (Collective::Broadcast, DataType::F32, ReduceOp::Sum);
     let call = Call { collective, count: 100, data_type, op, root: Rank(0) };
     let (layout, window_bytes) = (Layout::one_host(3), LINK_BYTES_MIN);

@@ -1,8 +1,8 @@
-//! Choices of algorithms, and the facts and prices behind them, are those that were reviewed.
+//! Choices of algorithms, and the facts and prices behind them, are the reviewed ones.
 //!
-//! `golden/choices.txt` has the algorithm that is chosen for each length of a call, and
-//! `golden/facts.txt` a digest of each algorithm's costs, crossings and prices. A change that is
-//! meant shows there, and in no other line.
+//! `golden/choices.txt` has the chosen algorithm for each length of a call. `golden/facts.txt` has
+//! a digest of each algorithm's costs, crossings and prices. An intended change shows there, and in
+//! no other line.
 #![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
 use std::fmt::Write;
@@ -32,24 +32,24 @@ impl Hasher for Digest {
     }
 }
 
-/// The kinds of layouts, each of which is a line for every collective.
+/// The kinds of layouts. Each is a line for every collective.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     /// Ranks with CPUs of their own, in an unknown fabric.
     Plain,
-    /// Ranks share 3 CPUs of one machine, whose containers are hosts.
+    /// Ranks that share 3 CPUs of one machine, whose containers are hosts.
     Crowded,
-    /// Hosts reach each other by RDMA.
+    /// Hosts that use RDMA.
     Rdma,
-    /// Leaf groups of 3 hosts and pods of 6; nobody knows which rails ranks reach.
+    /// Leaf groups of 3 hosts and pods of 6, with unknown rails.
     Fabric,
-    /// The same, and the rank at place i of its host reaches rail i alone, of 2.
+    /// The same with known rails: the rank at place i of its host reaches rail i alone, of 2.
     Rails,
 }
 
 const KINDS: [Kind; 5] = [Kind::Plain, Kind::Crowded, Kind::Rdma, Kind::Fabric, Kind::Rails];
 
-/// Hosts, and ranks of each.
+/// Hosts, and ranks on each.
 const SHAPES: [[usize; 2]; 7] = [[1, 2], [1, 3], [1, 8], [1, 65], [2, 4], [9, 1], [64, 2]];
 
 fn layout(kind: Kind, [hosts, ranks]: [usize; 2]) -> Layout {
@@ -75,7 +75,7 @@ fn layout(kind: Kind, [hosts, ranks]: [usize; 2]) -> Layout {
     }
 }
 
-/// So many bytes in the longer of a rank's buffers.
+/// A call with `bytes` bytes in the longer of a rank's buffers.
 fn call(collective: Collective, data_type: DataType, bytes: usize, size: usize) -> Call {
     let root = Rank::at(if collective.has_root() { size / 2 } else { 0 });
     let one = Call { collective, count: 1, data_type, op: ReduceOp::Sum, root };
@@ -87,7 +87,7 @@ fn types(collective: Collective) -> &'static [DataType] {
     if collective.reduces() { &[DataType::F32, DataType::Bf16] } else { &[DataType::F32] }
 }
 
-/// A choice, from 4 bytes to 1 GiB: each with the least number of bytes for which it is made.
+/// The choices from 4 bytes to 1 GiB, each with the least number of bytes for which it is made.
 fn line(collective: Collective, data_type: DataType, layout: &Layout, in_windows: bool) -> String {
     let (free, nothing) = (Constraints::default(), Measurements::default());
     let mut line = String::new();
@@ -106,7 +106,7 @@ fn line(collective: Collective, data_type: DataType, layout: &Layout, in_windows
 
 /// A choice in windows has a line only where it differs.
 #[test]
-fn choices_are_as_they_were() {
+fn choices_are_as_reviewed() {
     let mut now = String::new();
     for collective in Collective::ALL.into_iter().filter(|it| Algorithm::of(*it).len() > 1) {
         for (kind, shape) in KINDS.into_iter().flat_map(|kind| SHAPES.map(|shape| (kind, shape))) {
@@ -151,7 +151,7 @@ fn digest(algorithm: &Algorithm) -> u64 {
 }
 
 #[test]
-fn facts_are_as_they_were() {
+fn facts_are_as_reviewed() {
     let mut now = String::new();
     for algorithm in Collective::ALL.into_iter().flat_map(Algorithm::of) {
         write!(now, "{algorithm} {:016x}", digest(algorithm)).unwrap();

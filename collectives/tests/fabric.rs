@@ -1,4 +1,4 @@
-//! Schedules of ranks whose place in a fabric is known, proven for many fabrics.
+//! Proofs of schedules for ranks whose place in a fabric is known, in many fabrics.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "all of this is a test")]
 
 use rayon::prelude::*;
@@ -10,7 +10,7 @@ use ringfold_topology::fabric::Place;
 use ringfold_topology::{Layout, Path, RankReach, Reach};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
-/// Small numbers from a seed that is printed, and another in every run.
+/// Small numbers from a seed that is printed and differs in every run.
 struct Random(u64);
 
 impl Random {
@@ -39,21 +39,21 @@ fn rails(rails: impl IntoIterator<Item = usize>) -> Reach {
     rails.into_iter().filter_map(rail).collect()
 }
 
-/// What ranks of a host reach.
+/// The rails that the ranks of a host reach.
 #[derive(Clone, Copy, Debug)]
 enum Nics {
-    /// Nobody knows.
+    /// Unknown.
     Unknown,
-    /// The rank at place i of its host reaches rail i alone, of so many.
+    /// The rank at place i of its host reaches rail i alone. The number is that of rails.
     OneEach(usize),
-    /// Every rank reaches all rails, of so many, and prefers that of its place.
+    /// Every rank reaches all rails and prefers the rail of its place. The number is that of rails.
     All(usize),
-    /// Any rails, of so many.
+    /// Ranks reach any of this number of rails.
     Any(usize),
 }
 
-/// Ranks on hosts of a fabric, in leaf groups of `group` and pods of `pod` hosts.
-/// Hosts are dealt to groups at random. `names` are the hosts of the ranks.
+/// Ranks on hosts of a fabric, in leaf groups of `group` and pods of `pod` hosts. Hosts are dealt
+/// to groups at random. `names` are the hosts of the ranks.
 fn fabric(random: &mut Random, names: &[usize], group: usize, pod: usize, nics: Nics) -> Layout {
     let layout = Layout::from_host_names(names);
     let number = |number: usize| u32::try_from(number).unwrap();
@@ -92,7 +92,7 @@ fn fabric(random: &mut Random, names: &[usize], group: usize, pod: usize, nics: 
     layout.with_reach(&reach)
 }
 
-/// Hosts of different numbers of ranks, in groups and pods of any size.
+/// Hosts with different numbers of ranks, in groups and pods of any size.
 fn any_fabric(random: &mut Random) -> Layout {
     let hosts = 1 + random.below(9);
     let mut names: Vec<usize> =
@@ -106,7 +106,7 @@ fn any_fabric(random: &mut Random) -> Layout {
     layout.with_channels(1 + random.below(3))
 }
 
-/// Elements that pass at a time, and bytes that a link accepts.
+/// Elements that pipelines pass on at a time, and bytes that a link accepts.
 #[derive(Clone, Copy, Debug)]
 struct Pipeline {
     chunk: usize,
@@ -124,7 +124,8 @@ fn schedules(
     (0..layout.size()).map(|rank| (algorithm.schedule)(&plan(rank))).collect()
 }
 
-/// In place and apart, by links that offer and that do not; what it takes apart.
+/// Proves schedules in place and out of place, with and without rendezvous sends. Returns the cost
+/// out of place.
 fn prove(algorithm: &Algorithm, call: Call, layout: &Layout, pipeline: Pipeline) -> Stated {
     let schedules = schedules(algorithm, call, layout, pipeline);
     let proven = |in_place, offers| {
@@ -144,7 +145,7 @@ fn collectives() -> impl Iterator<Item = &'static Algorithm> {
     all.filter(|algorithm| algorithm.works_anywhere())
 }
 
-/// A call with any root, in a type that grows on the wire or not.
+/// A call with any root, in a type that may grow on the wire.
 fn any_call(random: &mut Random, algorithm: &Algorithm, size: usize, count: usize) -> Call {
     let collective = algorithm.collective;
     let reduces = collective.reduces();
@@ -164,7 +165,7 @@ fn every_algorithm_is_right_in_any_fabric() {
         for algorithm in collectives() {
             let count = [0, 1, 5, 131, 300][random.below(5)];
             let call = any_call(&mut random, algorithm, layout.size(), count);
-            // What links accept is less than a chunk, or several.
+            // Links accept less than a chunk, or several chunks.
             let chunk = 8 + random.below(1 + count / 5);
             let pipeline = Pipeline { chunk, window_bytes: [16, 8 * chunk][random.below(2)] };
             proofs.push((algorithm, call, layout.clone(), pipeline, false));
@@ -185,7 +186,7 @@ fn every_algorithm_is_right_in_any_fabric() {
     });
 }
 
-/// It costs what is stated; no more than that, where hosts or groups of a level differ in size.
+/// Checks that the cost is as stated, or at most that where hosts or groups differ in size.
 fn assert_costs(algorithm: &Algorithm, call: &Call, layout: &Layout, measured: Stated) {
     let stated = (algorithm.stated)(call, layout);
     let fits = measured.steps <= stated.steps && measured.sent <= stated.sent;
@@ -193,7 +194,7 @@ fn assert_costs(algorithm: &Algorithm, call: &Call, layout: &Layout, measured: S
     assert!(is_right, "{algorithm}, {call}, {layout:?}: {measured:?}, stated {stated:?}");
 }
 
-/// With several shards and, in some fabrics, leaf groups as a level.
+/// Calls with several shards and, in some fabrics, leaf groups as a level.
 #[test]
 fn hierarchical_is_right_in_any_fabric() {
     let mut random = Random::new();
@@ -230,7 +231,7 @@ fn even_count(algorithm: &Algorithm, layout: &Layout) -> usize {
 }
 
 #[test]
-fn what_crosses_is_as_stated() {
+fn crossings_are_as_stated() {
     let mut random = Random::new();
     for _ in 0..60 {
         let layout = any_fabric(&mut random).with_channels(1);
@@ -255,13 +256,14 @@ fn four_groups(random: &mut Random, nics: Nics) -> Layout {
     fabric(random, &names, 16, 64, nics)
 }
 
-/// The same ranks, of which nothing is known but their hosts.
+/// The same ranks, of which only the hosts are known.
 fn unknown(layout: &Layout) -> Layout {
     let hosts: Vec<u32> = (0..layout.size()).map(|rank| layout.host(Rank::at(rank))).collect();
     Layout::from_host_names(&hosts)
 }
 
-/// Schedules of ranks that know their place, or do not, measured where they are.
+/// The crossings of schedules whose ranks do not know their places, and of schedules whose ranks
+/// do, both counted at the true places.
 fn in_figures(algorithm: &Algorithm, call: Call, layout: &Layout) -> [Crossing; 2] {
     let pipeline = Pipeline { chunk: call.count, window_bytes: 8 * call.count * layout.size() };
     [&unknown(layout), layout]
@@ -292,12 +294,12 @@ fn nothing_leaves_its_rail_and_less_crosses_spines() {
             let [before, after] = in_figures(algorithm, call, &layout);
             assert_eq!(after.off_rail.messages, 0, "{algorithm}, {nics:?}");
             assert_eq!(after.off_preferred.messages, 0, "{algorithm}, {nics:?}");
-            // Each of the four groups sends the next one what a rank of a ring sends.
+            // Each of the four groups sends the next one as much as a rank of a ring sends.
             let around = |units: usize| (4 * 2 * (units - 1) * (count / units) * 4) as u64;
             let spines = after.across_spines().bytes;
             match algorithm.name {
                 "ring" => assert_eq!(spines, around(512), "{nics:?}"),
-                // It sends the buffer twice, or twice but for a fourth.
+                // Twice the buffer, or that without a fourth of it.
                 "hierarchical" => {
                     let buffer = 4 * count as u64;
                     assert!((6 * buffer..=8 * buffer).contains(&spines), "{spines}, {nics:?}");
@@ -306,7 +308,7 @@ fn nothing_leaves_its_rail_and_less_crosses_spines() {
             }
             let spines = [before, after].map(|it| it.across_spines().bytes);
             assert!(spines[1] < spines[0], "{algorithm}, {nics:?}: {spines:?}");
-            // In rank order the last rank of a host sends to the first of the next.
+            // In rank order, the last rank of a host sends to the first rank of the next host.
             let leaves = before.off_rail.messages > 0;
             assert!(leaves || algorithm.name != "ring" || matches!(nics, Nics::All(_)));
         }
@@ -315,7 +317,7 @@ fn nothing_leaves_its_rail_and_less_crosses_spines() {
 
 #[test]
 #[ignore = "prints figures"]
-fn what_crosses_spines_before_and_after() {
+fn crossings_with_and_without_places() {
     let mut random = Random::new();
     for nics in [Nics::All(8), Nics::OneEach(8)] {
         let layout = four_groups(&mut random, nics);
@@ -381,7 +383,8 @@ fn calls() -> Vec<Call> {
     sized.flat_map(each).chain([barrier]).collect()
 }
 
-/// Where ports of other rails are out of reach, a call leaves its rail only if each algorithm does.
+/// Where ports on other rails are out of reach, a call leaves its rail only if every algorithm
+/// does.
 #[test]
 fn nothing_chosen_leaves_its_rail_where_rails_are_apart() {
     let mut random = Random::new();

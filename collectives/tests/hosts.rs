@@ -1,4 +1,4 @@
-//! Algorithms that go by which ranks share a host, proven for many ways to place ranks on hosts.
+//! Proofs of algorithms that depend on which ranks share a host, for many placements.
 #![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use ringfold_collectives::{Algorithm, Plan, Schedule, Stated};
 use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
-/// Elements of `f32` in the least that a rank of a host has for itself.
+/// Elements of `f32` in the smallest shard of a rank.
 const SHARD: usize = 1024;
 
 fn hierarchical() -> &'static Algorithm {
@@ -25,7 +25,8 @@ fn schedules(call: Call, layout: &Layout, chunk: usize, window_bytes: usize) -> 
     (0..layout.size()).map(|rank| (hierarchical().schedule)(&plan(rank))).collect()
 }
 
-/// In place and apart, by links that offer and that do not; what it takes apart.
+/// Proves schedules in place and out of place, with and without rendezvous sends. Returns the cost
+/// out of place.
 fn prove(call: Call, layout: &Layout, chunk: usize, window_bytes: usize) -> Stated {
     let schedules = schedules(call, layout, chunk, window_bytes);
     let proven = |in_place, offers| {
@@ -41,7 +42,7 @@ fn prove(call: Call, layout: &Layout, chunk: usize, window_bytes: usize) -> Stat
     proven(false, false)
 }
 
-/// `hosts` hosts of `ranks` ranks, one after the other, and dealt in turn.
+/// `hosts` hosts of `ranks` ranks each: one host after the other, and ranks dealt in turn.
 fn placements(hosts: usize, ranks: usize) -> [Layout; 2] {
     let named = |name: &dyn Fn(usize) -> usize| {
         Layout::from_host_names(&(0..hosts * ranks).map(name).collect::<Vec<_>>())
@@ -75,7 +76,7 @@ fn odd_counts_wherever_ranks_are() {
         let ranks = layout.ranks_per_host().1;
         let long = SHARD * ranks;
         for count in [0, 1, 5, 131, SHARD + 1, 2 * SHARD + 3, long - 1, 3 * long + 17] {
-            // What links accept is less than a chunk, or several.
+            // Links accept less than a chunk, or several chunks.
             prove(call(count, DataType::F32), &layout, 8.max(count / 50), 16.max(count / 40));
             prove(call(count, DataType::Bf16), &layout, 8.max(count / 7), 16.max(3 * count));
         }
@@ -92,7 +93,8 @@ fn every_way_of_the_rails() {
                 prove(call, &layout, bytes / 64, bytes / 32);
                 seen.insert((hierarchical().stated)(&call, &layout).steps);
             }
-            // Recursive doubling, halving and doubling, a ring: and once within hosts either way.
+            // Recursive doubling, halving and doubling, or a ring, plus one step within hosts each
+            // way.
             let known = match hosts {
                 4 => [4, 6, 8],
                 8 => [5, 8, 16],
@@ -156,7 +158,7 @@ fn costs_are_as_stated() {
     }
 }
 
-/// Of what a host has, no more leaves it than of a single rank, and nothing leaves its rail.
+/// A host sends no more to others than a single rank would, and no message leaves its rail.
 #[test]
 fn hosts_send_what_one_rank_would() {
     for (hosts, ranks) in [(2, 8), (4, 4), (8, 2)] {

@@ -1,5 +1,5 @@
-//! Schedules of four ranks as text, for a reviewer to follow by hand. `golden/NAME.txt` holds what
-//! is printed; a change of an algorithm shows there.
+//! Schedules of four ranks as text that a reviewer can follow by hand. `golden/NAME.txt` holds the
+//! text, so a change of an algorithm shows there.
 
 use ringfold_collectives::{Algorithm, Plan};
 use ringfold_topology::Layout;

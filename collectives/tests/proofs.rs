@@ -1,4 +1,4 @@
-//! Every algorithm, proven for every number of ranks up to 64 and some beyond.
+//! Proofs of every algorithm for every number of ranks up to 64, and for some larger ones.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "all of this is a test")]
 
 use rayon::prelude::*;
@@ -7,13 +7,13 @@ use ringfold_collectives::{Algorithm, Plan, Schedule, Stated};
 use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
-/// Elements that pass at a time here: few, so that small counts exercise pipelines.
+/// Elements that pipelines pass on at a time. Few, so that small counts exercise pipelines.
 const CHUNK: usize = 8;
 
-/// Bytes that a link accepts here: less than a chunk, as for large messages.
+/// Bytes that a link accepts: less than a chunk, as for large messages.
 const WINDOW: usize = 16;
 
-/// Ranks up to which links are also tried that offer what is left of a long message.
+/// Ranks up to which proofs also cover links with rendezvous sends.
 const OFFERS_MAX: usize = 17;
 
 fn schedules(
@@ -41,9 +41,12 @@ fn prove(
 fn prove_schedules(algorithm: &Algorithm, schedules: &[Schedule], window_bytes: usize) -> Stated {
     let (call, size) = (schedules[0].call(), schedules.len());
     let windows = schedules.iter().any(Schedule::needs_windows);
-    assert!(algorithm.needs_windows() || !windows, "{algorithm} reaches into ordinary buffers");
+    assert!(
+        algorithm.needs_windows() || !windows,
+        "{algorithm} accesses ordinary buffers of other ranks"
+    );
     let stages = schedules.iter().any(Schedule::needs_stage);
-    assert!(algorithm.needs_stage() || !stages, "{algorithm} reaches into stages");
+    assert!(algorithm.needs_stage() || !stages, "{algorithm} accesses staging buffers");
     let proven = |in_place, offers| {
         check(schedules, Conditions { in_place, window_bytes, offers }).unwrap_or_else(|flaw| {
             let how = format!("in place {in_place}, with offers {offers}");
@@ -87,7 +90,7 @@ fn calls(collective: Collective, size: usize, counts: &[usize]) -> Vec<Call> {
 }
 
 fn for_every_size_to_64(collective: Collective) {
-    // The longest first, so that none is left to the end.
+    // The longest proofs first, so that none is left to the end.
     let mut proofs = Vec::new();
     for size in (1..=64).rev() {
         for algorithm in Algorithm::of(collective) {
@@ -102,14 +105,14 @@ fn for_every_size_to_64(collective: Collective) {
     });
 }
 
-/// Those that pipeline, by several lanes.
+/// Proves the algorithms that pipeline, with several lanes.
 fn by_channels(collective: Collective) {
     let pipelines = |algorithm: &&Algorithm| matches!(algorithm.name, "ring" | "chain");
     let worlds: Vec<_> = (1..=12).flat_map(|size| [(size, 2), (size, 3), (size, 8)]).collect();
     worlds.into_par_iter().for_each(|(size, channels)| {
         let layout = Layout::one_host(size).with_channels(channels);
         for algorithm in Algorithm::of(collective).iter().filter(pipelines) {
-            // As many rounds as channels, for every block.
+            // Every block has at least as many rounds as there are channels.
             let blocks = if collective == Collective::AllReduce { size } else { 1 };
             let long = 4 * CHUNK * channels * blocks;
             for call in calls(collective, size, &[0, 1, 5, 64, 131, long, long + 7]) {
@@ -148,7 +151,7 @@ fn for_a_handful_of_sizes(collective: Collective) {
     });
 }
 
-/// Whether everyone sends to everyone for each piece, so that few of them are messages enough.
+/// Whether each rank sends to every other for each piece. Few pieces are messages enough then.
 fn sends_all_to_all(algorithm: &Algorithm) -> bool {
     matches!(algorithm.collective, Collective::AllGather | Collective::ReduceScatter)
         || algorithm.name == "one_shot"
@@ -164,10 +167,10 @@ fn splitmix(seed: u64) -> u64 {
 
 fn as_stated(collective: Collective) {
     (1..34).into_par_iter().rev().for_each(|size: usize| {
-        // What is hierarchical divides by other numbers: `hosts.rs`.
+        // Hierarchical algorithms divide by other numbers: see `hosts.rs`.
         for algorithm in Algorithm::of(collective).iter().filter(|it| !it.is_hierarchical()) {
-            // Divides evenly into blocks and halves of blocks, if it is not itself that of a block,
-            // and fits one chunk and any link or stage.
+            // Divides evenly into blocks and halves of blocks, unless it is the count of a block
+            // itself, and fits one chunk and any link or staging buffer.
             let blocks = match collective {
                 Collective::AllGather | Collective::ReduceScatter => 1,
                 _ => size,
@@ -183,14 +186,14 @@ fn as_stated(collective: Collective) {
     });
 }
 
-/// Ranks send to those that are stated and take from them, and from no others.
+/// Checks that ranks exchange messages with exactly the peers that the algorithm states.
 fn assert_peers(algorithm: &Algorithm, call: Call, size: usize, chunk: usize) {
     let layout = Layout::one_host(size);
     let schedules = schedules(algorithm, call, &layout, chunk, chunk * size * 8);
     let measured: Vec<Vec<Rank>> = schedules.iter().map(Schedule::peers).collect();
     let stated = algorithm.peers(&call, &layout);
     assert_eq!(measured, stated, "{algorithm}, {call}, {size} ranks: measured, stated");
-    // Few ranks are all each other's peers anyway.
+    // In small jobs all ranks are peers of each other anyway.
     let is_direct =
         stated.iter().all(|peers| peers.len() + 1 == size) && algorithm.works_anywhere();
     assert!(size < 16 || algorithm.is_direct() == is_direct, "{algorithm}, {size} ranks");

@@ -1,7 +1,7 @@
-//! Schedules of ranks whose fabric is unknown are those that they always were.
+//! Schedules for ranks with an unknown fabric are the reviewed ones.
 //!
-//! `golden/schedules.txt` has a digest of each algorithm's schedules. A change of an algorithm that
-//! is meant shows there, and in no other line.
+//! `golden/schedules.txt` has a digest of each algorithm's schedules. An intended change of an
+//! algorithm shows there, and in no other line.
 
 use std::fmt::Write;
 use std::hash::{Hash, Hasher};
@@ -26,7 +26,8 @@ impl Hasher for Digest {
     }
 }
 
-/// Ranks on hosts one after the other, dealt in turn, and anywhere; with and without channels.
+/// Ranks on hosts one after the other, dealt in turn, and at arbitrary places; with and without
+/// channels.
 fn layouts() -> Vec<Layout> {
     let mut layouts = Vec::new();
     for (ranks, size) in [(1, 1), (2, 2), (1, 3), (4, 8), (3, 9), (5, 13), (8, 32), (1, 17)] {
@@ -61,7 +62,7 @@ fn digest(algorithm: &Algorithm) -> u64 {
 }
 
 #[test]
-fn schedules_without_a_fabric_are_as_they_were() {
+fn schedules_without_a_fabric_are_as_reviewed() {
     let mut now = String::new();
     for algorithm in Collective::ALL.into_iter().flat_map(Algorithm::of) {
         writeln!(now, "{algorithm} {:016x}", digest(algorithm)).expect("a string grows");

@@ -1,15 +1,15 @@
-//! How sure an answer is, and what it rests on.
+//! The certainty of an answer, and its reason.
 
 use std::fmt;
 
-/// How sure an answer about the machine or the fabric is. Only `Certain` answers change how data
+/// How certain an answer about the machine or the fabric is. Only `Certain` answers change how data
 /// moves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Certainty {
-    /// The evidence does not tell.
+    /// The evidence does not answer the question.
     #[default]
     Unknown,
-    /// The evidence fits, and another answer would fit as well.
+    /// The evidence fits, but another answer would fit as well.
     Likely,
     /// The evidence leaves no other answer.
     Certain,
@@ -30,7 +30,7 @@ impl fmt::Display for Certainty {
 pub struct Finding<T> {
     /// The answer.
     pub value: T,
-    /// How sure it is.
+    /// Its certainty.
     pub certainty: Certainty,
     /// The evidence, as one sentence for people.
     pub because: String,

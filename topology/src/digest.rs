@@ -1,17 +1,18 @@
-//! A digest of values that ranks compare: the same on every machine and in every version of Rust.
+//! A digest of values that ranks compare. It is the same on every machine and in every version of
+//! Rust.
 
-/// A running FNV-1a digest of 64 bits. It tells values apart and is no protection against people
-/// who want two values to look alike.
+/// A running FNV-1a digest of 64 bits. It distinguishes values, but does not protect against
+/// deliberate collisions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Digest(u64);
 
 impl Digest {
-    /// The digest of nothing.
+    /// The digest of an empty sequence.
     pub(crate) const fn new() -> Self {
         Self(0xcbf2_9ce4_8422_2325)
     }
 
-    /// Adds bytes with their number, so that neighbouring texts keep their border.
+    /// Adds bytes, preceded by their number, so that neighbouring texts stay distinct.
     #[must_use]
     pub(crate) fn bytes(self, bytes: &[u8]) -> Self {
         bytes.iter().fold(self.number(bytes.len() as u128), |digest, byte| digest.byte(*byte))
@@ -23,7 +24,7 @@ impl Digest {
         number.to_le_bytes().iter().fold(self, |digest, byte| digest.byte(*byte))
     }
 
-    /// The digest of all that was added.
+    /// The digest of all added values.
     pub(crate) const fn finish(self) -> u64 {
         self.0
     }

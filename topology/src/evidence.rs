@@ -1,42 +1,43 @@
-//! What a rank says of its place and its ports, so that all ranks come to the same layout.
+//! The statements of a rank about its place and its ports. All ranks derive the same layout from
+//! them.
 
 use crate::fabric::Place;
 use crate::machine::Network;
 
-/// What one rank knows. Ranks exchange it before they connect. Ranks of one host that see the same
-/// have equal values.
+/// The statements of one rank. Ranks exchange them before they connect. Ranks of one host with the
+/// same view have equal values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Evidence {
-    /// Where its host is in the fabric.
+    /// The place of its host in the fabric.
     pub path: Option<HostPath>,
-    /// Whether ports on different rails reach each other, if a source says so with certainty.
+    /// Whether ports on different rails reach each other, if a source states it with certainty.
     pub crosses: Option<bool>,
     /// Its ports.
     pub ports: Vec<PortEvidence>,
 }
 
-/// Where a host is.
+/// The place of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HostPath {
     /// Names or numbers of the groups around the host, the outermost first.
     pub groups: Vec<String>,
-    /// Its number in fabric order, if that is known.
+    /// Its number in fabric order, if known.
     pub order: Option<u32>,
-    /// What said so.
+    /// The source of this path.
     pub source: Source,
 }
 
-/// What evidence came from, the most trusted last.
+/// The sources of evidence, the most trusted last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
-    /// Nothing said anything.
+    /// No source.
     #[default]
     Nothing,
     /// IP subnets with their prefix lengths.
     Subnets,
     /// Slurm's `topology.conf` or `SLURM_TOPOLOGY_ADDR`.
     Slurm,
-    /// LLDP, as `lldpctl -f json` prints it.
+    /// LLDP, in the output of `lldpctl -f json`.
     Lldp,
     /// `ibnetdiscover` or `iblinkinfo`.
     Fabric,
@@ -46,32 +47,32 @@ pub enum Source {
     Declared,
 }
 
-/// What is known of one port.
+/// The statements about one port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PortEvidence {
-    /// Device and port, as in `mlx5_0:1`, or the interface, as in `eth0`.
+    /// Device and port, such as `mlx5_0:1`, or the interface, such as `eth0`.
     pub name: String,
     /// Its network.
     pub network: Network,
     /// Gigabits per second; 0 if unknown.
     pub gbps: u32,
-    /// What it is attached to, by every source that says something; only what is certain.
+    /// The network that it is attached to, according to each source that states it with certainty.
     pub attached: Vec<Attached>,
 }
 
-/// What a port is attached to, as far as its host can tell.
+/// The network that a port is attached to, as far as its host can determine it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Attached {
     /// An IP subnet.
     Subnet {
         /// Digest of network and prefix length.
         network: u64,
-        /// Digest of the port's address: two ports with the same are on different networks.
+        /// Digest of the port's address. Two ports with equal addresses are on different networks.
         address: u64,
     },
     /// The switch with this digest of its LLDP chassis identifier.
     Switch(u64),
-    /// A rail and plane, as declared, or as a site file or the fabric's graph says.
+    /// A rail and plane, according to the user, a site file or the fabric's graph.
     Rail(Place, Source),
 }
 

@@ -1,11 +1,11 @@
-//! What the machine and the fabric look like, as far as it decides which schedule is best.
+//! The properties of the machine and of the fabric that decide which schedule is best.
 //!
-//! * `layout`: where the ranks are; the value that schedules take;
-//! * `machine`: one host; `fabric`: the network between hosts, and what kind it is;
-//! * `evidence`: the words that ranks exchange about both; `agree`: the answer of all ranks to it;
-//! * `site`: what an administrator wrote down of a fabric; `subnet`: what addresses tell of it;
-//! * `discover`: the only part that touches the operating system, and the readers of
-//!   files; behind the feature of that name.
+//! * `layout`: the places of the ranks; the value that schedules take;
+//! * `machine`: one host; `fabric`: the network between hosts, and its kind;
+//! * `evidence`: the statements about both that ranks exchange; `agree`: the answer of all ranks;
+//! * `site`: an administrator's description of a fabric; `subnet`: the networks of addresses;
+//! * `discover`: the readers of files and of the operating system, which no other module accesses;
+//!   behind the feature of that name.
 #![forbid(unsafe_code)]
 
 pub mod agree;

@@ -1,7 +1,7 @@
 //! The site file as a value: hosts of a fabric with their places, and ports with rail and plane.
 //!
-//! An administrator writes the file once with `ringfold topo --write`. Ranks find their ports in
-//! it by GUID, MAC or IP address. `discover::files` reads and writes the text.
+//! An administrator writes the file once with `ringfold topo --write`. Ranks find their ports in it
+//! by GUID, MAC or IP address. `discover::files` reads and writes the text.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,21 +9,21 @@ use crate::certainty::{Certainty, Finding};
 use crate::digest::Digest;
 use crate::fabric::{Classification, Fabric, Kind, Place, PortId};
 
-/// What a site file says.
+/// The content of a site file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Site {
     /// The kind of the fabric.
     pub kind: Finding<Kind>,
     /// Number of rails; 0 if there are none.
     pub rails: Finding<u16>,
-    /// Number of planes; 1 if there is but one.
+    /// Number of planes, at least 1.
     pub planes: Finding<u8>,
-    /// Ports on different rails reach each other.
+    /// Whether ports on different rails reach each other.
     pub crosses: Finding<bool>,
-    /// Results of `ringfold topo --measure`, at most one for each pair of places; empty if nobody
-    /// measured.
+    /// Results of `ringfold topo --measure`, at most one for each pair of places. Empty without a
+    /// measurement.
     pub measured: Vec<Measured>,
-    /// Hosts, each name once. Ports whose host is unknown are those of a host without a name.
+    /// Hosts with unique names. Ports whose host is unknown belong to a host without a name.
     pub hosts: Vec<SiteHost>,
 }
 
@@ -32,18 +32,18 @@ pub struct Site {
 pub struct SiteHost {
     /// Its name; empty for the host that collects ports of unknown hosts.
     pub name: String,
-    /// Where it is; nothing if the fabric does not tell.
+    /// Its place; `None` if the fabric does not determine it.
     pub position: Option<Position>,
     /// Its ports.
     pub ports: Vec<SitePort>,
 }
 
-/// Where a host is in its fabric.
+/// The place of a host in its fabric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
-    /// Leaf groups that share spines; the outermost level.
+    /// The pod: leaf groups that share spines. It is the outermost level.
     pub pod: u32,
-    /// Hosts that share leaf switches.
+    /// The leaf group: hosts that share leaf switches.
     pub group: u32,
     /// Its number in fabric order.
     pub order: u32,
@@ -54,42 +54,42 @@ pub struct Position {
 pub struct SitePort {
     /// GUID, MAC or IP address; unique within a site. `PortId::Named` is made from host and device.
     pub id: PortId,
-    /// The device, as in `mlx5_0`, or the interface, as in `eth0`; empty if unknown.
+    /// The device, such as `mlx5_0`, or the interface, such as `eth0`; empty if unknown.
     pub device: String,
     /// The port's number on its device, from 1.
     pub number: u8,
     /// Gigabits per second; 0 if unknown.
     pub gbps: u32,
-    /// Its rail and plane; nothing if the fabric has none or does not tell.
+    /// Its rail and plane; `None` if the fabric has none or does not determine them.
     pub place: Option<Place>,
-    /// How sure `place` is.
+    /// The certainty of `place`.
     pub certainty: Certainty,
 }
 
-/// What probes between the ports of two places have shown. Places may be equal.
+/// Results of probes between the ports of two places. The places may be equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measured {
     /// The two places, the lower one first.
     pub between: [Place; 2],
-    /// Which probes from one place to the other were answered.
+    /// The probes from one place to the other that were answered.
     pub reach: Reach,
-    /// Both places at once carry as much as each alone carries, added; nothing if not measured.
+    /// Whether both places at once carry as much as the sum of each alone; `None` if not measured.
     pub are_apart: Option<bool>,
 }
 
-/// Which probes were answered.
+/// The part of probes that were answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// All.
+    /// All probes.
     All,
-    /// Some.
+    /// Some of the probes.
     Some,
-    /// None.
+    /// None of the probes.
     None,
 }
 
 impl Site {
-    /// The site that a classified fabric makes. `classification.places` has one entry for each port
+    /// The site of a classified fabric. `classification.places` must have one entry for each port
     /// of `fabric`.
     #[must_use]
     pub fn of(fabric: &Fabric, classification: &Classification) -> Self {
@@ -125,8 +125,8 @@ impl Site {
         }
     }
 
-    /// The port with this identifier, and its host. Takes time in proportion to the site; `ports`
-    /// serves whoever looks for many.
+    /// The port with this identifier, and its host. Takes time in proportion to the site. Use
+    /// `ports` to find many.
     #[must_use]
     pub fn port(&self, id: PortId) -> Option<(&SiteHost, &SitePort)> {
         self.hosts.iter().find_map(|host| {
@@ -149,15 +149,15 @@ impl Site {
         self.hosts.iter().find(|host| host.name == name)
     }
 
-    /// What was measured between two places, in either order.
+    /// The measurement between two places, in either order.
     #[must_use]
     pub fn measured(&self, one: Place, other: Place) -> Option<Measured> {
         let between = if one <= other { [one, other] } else { [other, one] };
         self.measured.iter().find(|measured| measured.between == between).copied()
     }
 
-    /// A digest of what the site means: equal for files that say the same in another order, with
-    /// other spaces or with other reasons. Ranks compare it.
+    /// A digest of the content. It is equal for files that differ only in order, in spaces or in
+    /// reasons. Ranks compare it.
     #[must_use]
     pub fn digest(&self) -> u64 {
         let mut hosts: Vec<&SiteHost> = self.hosts.iter().collect();

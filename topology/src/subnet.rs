@@ -1,8 +1,8 @@
-//! What the IP addresses of a port tell of the network that it is attached to.
+//! The subnets of a port's IP addresses.
 //!
-//! Ports in one subnet reach each other without a router. A subnet is compared by network and
-//! prefix length, as a digest. Link-local and loopback networks are alike everywhere, and networks
-//! of one or two addresses join nobody else, so neither tells anything.
+//! Ports in one subnet reach each other without a router. Subnets are compared by a digest of
+//! network and prefix length. Link-local and loopback networks are equal everywhere, and networks
+//! of one or two addresses connect no other hosts. So neither identifies a network.
 
 use std::net::Ipv6Addr;
 
@@ -16,14 +16,14 @@ const MAPPED: u8 = 96;
 /// The longest prefix that leaves room for a third address.
 const PREFIX_MAX: u8 = 126;
 
-/// The subnet of a GID. Nothing for a GID that is no IP address of its interface.
+/// The subnet of a GID. `None` for a GID that is not an IP address of its interface.
 #[must_use]
 pub fn of_gid(gid: &Gid) -> Option<Attached> {
     of_address(gid.bytes, gid.prefix?)
 }
 
-/// The subnet of an interface: the one that its IPv4 addresses tell, else the one that its IPv6
-/// addresses tell. Nothing where there are several, since hosts may differ in which comes first.
+/// The subnet of an interface: that of its IPv4 addresses, or else that of its IPv6 addresses.
+/// `None` if there are several, because hosts may list them in different orders.
 #[must_use]
 pub fn of_interface(interface: &Interface) -> Option<Attached> {
     for is_mapped in [true, false] {
@@ -39,7 +39,7 @@ pub fn of_interface(interface: &Interface) -> Option<Attached> {
     None
 }
 
-/// The subnet of an address (IPv4 as mapped IPv6) with the bits of its network, of 128.
+/// The subnet of an address (IPv4 as mapped IPv6) with the prefix length of its network, of 128.
 #[must_use]
 pub fn of_address(bytes: [u8; 16], prefix: u8) -> Option<Attached> {
     let address = Ipv6Addr::from(bytes);

@@ -1,7 +1,9 @@
-//! As `direct`, but blocks are offered: where the transport lets ranks read each other's memory,
-//! everyone takes the others' blocks from where they lie.
+//! Direct all-gather with rendezvous sends: every rank copies each other block straight from its
+//! sender's memory, where the transport lets ranks read it.
 //!
-//! Steps: 1. Sent by each rank: n-1 blocks.
+//! Steps: 1. Each rank sends: n-1 blocks.
+//!
+//! Source: `direct`, by single copies.
 
 use ringfold_types::Collective;
 

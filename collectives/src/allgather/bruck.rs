@@ -1,16 +1,18 @@
-//! Bruck: everyone gets all that the rank at twice the distance has, one message a round.
+//! Bruck: in each round a rank gets all blocks that the rank at twice the distance has, in one
+//! message.
 //!
-//! A rank stages blocks in the order in which it gets them, its own first: those of the ranks after
-//! it. In the round of distance d it has d, gets the next d from the rank d after it, and hands
-//! its own to the rank d before it. In the end it rotates them into place. The fewest messages for
-//! any number of ranks, at the price of one more copy: for short messages.
+//! A rank keeps blocks in scratch, in the order in which they arrive: its own, then those of the
+//! ranks after it. Before the round of distance d it has d blocks. In that round it receives the
+//! next d blocks from the rank d after it, and sends its own d to the rank d before it. In the end
+//! it rotates the blocks into place. No algorithm needs fewer messages, for any number of ranks.
+//! The price is one more copy, so this is for short messages.
 //!
-//! In each round a rank waits only for what others send in the same round or before.
+//! In each round a rank waits only for messages of the same or an earlier round.
 //!
-//! Steps: ceil(log2 n). Sent by each rank: n-1 blocks.
+//! Steps: ceil(log2 n). Each rank sends: n-1 blocks.
 //!
-//! Bruck, Ho, Kipnis, Upfal and Weathersby, "Efficient algorithms for all-to-all communications in
-//! multiport message-passing systems", 1997.
+//! Source: Bruck, Ho, Kipnis, Upfal and Weathersby, "Efficient algorithms for all-to-all
+//! communications in multiport message-passing systems", 1997.
 
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};

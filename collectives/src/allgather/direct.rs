@@ -1,12 +1,15 @@
-//! Direct: everyone sends its block to everyone, each beginning with the rank after it.
+//! Direct: each rank sends its block to every other, and begins with the rank after it. For short
+//! messages, where only the number of steps counts, and for ranks that are all equally near.
 //!
-//! All sends are posted before anything is received, if links accept them by themselves; otherwise
-//! as many as can be posted, to the nearest ranks, and then what the nearest on the other side have
-//! posted is received. When the rank that is furthest behind posts, the others have taken all that
-//! it posted before; so nobody waits in a circle.
+//! If links accept the block ahead of the receiver, a rank posts all sends before it receives.
+//! Otherwise it posts as many as it may, to the nearest ranks, and then receives from the nearest
+//! on the other side. Before the slowest rank posts the next sends, all others have received its
+//! earlier ones. So no ranks wait for each other in a circle.
 //!
-//! Steps: 1, while everything can be posted. Sent by each rank: n-1 blocks. For messages so short
-//! that only the number of steps counts, and for ranks that are all equally near.
+//! Steps: 1, while a rank can post all sends. Each rank sends: n-1 blocks.
+//!
+//! Source: the posted sends of Thakur, Rabenseifner and Gropp, "Optimization of collective
+//! communication operations in MPICH", 2005.
 
 use ringfold_topology::Layout;
 use ringfold_types::limits::POSTED_MAX;
@@ -41,7 +44,7 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
     named(ALGORITHM.name, plan)
 }
 
-/// The schedule under another name.
+/// The same schedule under another algorithm's name.
 pub(super) fn named(name: &'static str, plan: &Plan<'_>) -> Schedule {
     let (size, rank, count) = (plan.size(), plan.rank, plan.call.count);
     let mut steps = Builder::new(plan, name, 1);
@@ -58,7 +61,7 @@ pub(super) fn named(name: &'static str, plan: &Plan<'_>) -> Schedule {
             steps.recv(from, whole(from));
         }
     }
-    // Last, since in place it waits until its source has left.
+    // The last step, because in place it waits until the sends of its source are done.
     steps.copy(own, whole(rank));
     steps.build()
 }

@@ -1,19 +1,20 @@
-//! Recursive doubling: neighbours swap what they have, then neighbouring pairs do, then fours.
+//! Recursive doubling: neighbours swap their blocks, then neighbouring pairs do, then groups of
+//! four.
 //!
-//! The ranks are halved until each is alone, and joined again from the smallest halves up: the
+//! The ranks are halved until each is alone, and joined again from the smallest halves up. The two
 //! halves of a run hold one half of its blocks each, and partners swap them. In a run of odd length
-//! the rank without a partner gets the other half's blocks from the first there, which sends them
-//! twice; so any number of ranks takes the logarithm of steps.
+//! one rank has no partner. It gets the other half's blocks from the first rank there, which sends
+//! them twice. So any number of ranks takes a logarithmic number of steps.
 //!
-//! In each step a rank waits only for what others send in the same step or before.
+//! In each step a rank waits only for messages of the same or an earlier step.
 //!
-//! Steps: ceil(log2 n), one less from just above a power of two to about 5/4 of it. Sent by each
-//! rank: n-1 blocks if n is a power of two; otherwise the busiest sends more, up to half as much
+//! Steps: ceil(log2 n), one less from just above a power of two to about 5/4 of it. Each rank
+//! sends: n-1 blocks if n is a power of two. Otherwise the busiest rank sends up to half as much
 //! again.
 //!
-//! Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
-//! 2005; odd runs as in Traeff, "An improved algorithm for (non-commutative) reduce-scatter with an
-//! application", 2005.
+//! Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
+//! MPICH", 2005. Odd runs: Traeff, "An improved algorithm for (non-commutative) reduce-scatter with
+//! an application", 2005.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -63,7 +64,7 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
     steps.copy(Slice::new(Buffer::Input, 0, count), blocks(&(rank..rank + 1)));
     let halvings: Vec<_> = halvings(plan.rank, plan.size()).collect();
     for halving in halvings.iter().rev() {
-        // Who would hand over when halving is handed to when joining.
+        // `Halving` describes a reduce-scatter; here givers and takers change roles.
         for giver in halving.givers() {
             steps.send(giver, blocks(&halving.own));
         }

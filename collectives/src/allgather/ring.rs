@@ -1,16 +1,17 @@
 //! Ring: every block travels once around the ring.
 //!
-//! A rank hands its block to the next one and passes on what it gets from the one before, until it
-//! has seen all. Bandwidth-optimal, between neighbours only; a message chain as long as the ring.
+//! A rank sends its block to the next rank, and passes on each block that it gets from the previous
+//! one, until it has all. Every rank sends the least possible, and only to a neighbour. The chain
+//! of messages is as long as the ring.
 //!
-//! Everyone sends as much as it receives in a turn, chunk by chunk, so a circle of ranks that all
-//! wait for room would have to hold more than was sent; and a few chunks go around at a time, so
-//! that they are passed on while they are in the cache.
+//! In a turn a rank sends as much as it receives, chunk by chunk. A deadlock would need a circle of
+//! ranks that all wait for room, and their links would hold more than the ranks have sent. Only a
+//! few chunks go around at a time, so ranks pass them on while they are in the cache.
 //!
-//! Steps: n-1. Sent by each rank: n-1 blocks. Pipelined in chunks.
+//! Steps: n-1. Each rank sends: n-1 blocks. Pipelined in chunks.
 //!
-//! Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
-//! 2005.
+//! Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
+//! MPICH", 2005.
 
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
@@ -59,7 +60,7 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
         0 => own,
         _ => block(member.order.at(ring::before(place, turn, size).index()), count),
     };
-    // Two ranks have nothing to pass on.
+    // Two ranks pass nothing on.
     let at_once = if size > 2 { 1 } else { count.div_ceil(plan.layout.channels()) };
     let round = at_once.max(TOGETHER * plan.chunk);
     let rounds = count.div_ceil(round);
@@ -73,7 +74,7 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
         }
     }
     for index in 0..rounds {
-        // Last, since in place it waits until its source has left.
+        // The last step, because in place it waits until the sends of its source are done.
         let own = part(own, index, round);
         let result = part(block(rank, count), index, round);
         steps.lane(index % lanes).copy(own, result);
@@ -81,7 +82,7 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
     steps.build()
 }
 
-/// Where the input of `rank` belongs.
+/// The place of the input of `rank` in the output.
 fn block(rank: Rank, count: usize) -> Slice {
     Slice::new(Buffer::Output, rank.index() * count, count)
 }

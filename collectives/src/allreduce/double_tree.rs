@@ -1,17 +1,17 @@
 //! Double binary tree: each half of the buffer goes up and down a binary tree of its own.
 //!
-//! The inner ranks of one tree are the leaves of the other, so everyone sends and receives about
-//! as much as everyone else, and nobody more than twice the buffer: the bandwidth of the ring at
-//! the latency of a tree. The trees share nothing, so each has a lane.
+//! The inner ranks of one tree are the leaves of the other. So all ranks send and receive about
+//! equally much, and none more than twice the buffer: the bandwidth of the ring at the latency of a
+//! tree. The trees share nothing, so each has a lane.
 //!
-//! Where the fabric is known, the trees are trees of hosts, with a tree of ranks below each, and
-//! each is led by ranks of a rail of its own.
+//! Where the fabric is known, the trees are trees of hosts, with a tree of ranks below each. The
+//! ranks that lead the hosts are on another rail in each tree.
 //!
-//! Steps: 2 floor(log2 n). Sent by the busiest rank: 2 times the buffer (for 2 and 3 ranks, 1 and
-//! 3/2 times). Pipelined in chunks.
+//! Steps: 2 floor(log2 n). The busiest rank sends: 2 times the buffer (1 times for 2 ranks, 3/2
+//! times for 3). Pipelined in chunks.
 //!
-//! Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and
-//! scan", 2009.
+//! Source: Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction
+//! and scan", 2009.
 
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank};
@@ -56,7 +56,8 @@ fn messages(messages: &mut Messages<'_>) {
     }
 }
 
-/// Where the fabric is known, a tree of hosts, led by ranks of another rail in each tree.
+/// One of the two trees. Where the fabric is known, it is a tree of hosts, whose leaders are on
+/// another rail in each tree.
 fn tree_of(layout: &Layout, tree: usize) -> ShardTree<'_, impl Fn(Rank, usize) -> Place> {
     ShardTree::new(layout, tree, move |rank, size| double_tree::place(rank, tree, size))
 }

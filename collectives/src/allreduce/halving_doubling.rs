@@ -1,15 +1,15 @@
-//! Halving and doubling (Rabenseifner): reduce-scatter by recursive halving, then allgather by
+//! Halving and doubling (Rabenseifner): reduce-scatter by recursive halving, then all-gather by
 //! recursive doubling.
 //!
-//! In round d a rank and its partner 2^d away each take half of what both have, send the other half
-//! and combine what arrives; in the end everyone has finished one block, and the same exchanges in
-//! reverse spread the blocks. Where n is no power of two, n - 2^floor(log2 n) ranks hand their
-//! input to a neighbour first and get the result last.
+//! In round d a rank and its partner 2^d away have the same blocks. Each keeps one half of them,
+//! sends the other half, and combines the half that arrives. In the end each rank has finished one
+//! block, and the same exchanges in reverse spread the blocks. If n is no power of two, n -
+//! 2^floor(log2 n) ranks send their input to a neighbour first and get the result last.
 //!
-//! Steps: 2 floor(log2 n), 2 more if n is no power of two. Sent by the busiest rank, with p the
-//! power of two: 2(p-1)/p of the buffer, and once the buffer more if n is no power of two.
+//! Steps: 2 floor(log2 n), 2 more if n is no power of two. The busiest rank sends, with p the power
+//! of two: 2(p-1)/p of the buffer, and the buffer once more if n is no power of two.
 //!
-//! Rabenseifner, "Optimization of collective reduction operations", 2004.
+//! Source: Rabenseifner, "Optimization of collective reduction operations", 2004.
 
 use alloc::boxed::Box;
 
@@ -40,13 +40,13 @@ pub(super) const FLAT: Flat = Flat {
     messages: exchanges,
     overwrites: false,
     prepare: |steps, &Seat { rank, size, longest, sums, .. }| {
-        // Sums are halved where they are.
+        // Ranks halve the sums in place.
         let sums = if sums.len > 0 { sums } else { steps.scratch(longest) };
         Box::new(Halves::new(rank, size, sums))
     },
 };
 
-/// Chunks that are halved together: more of them make the last halves long, but need more scratch.
+/// Chunks that are halved together. More chunks make the last halves longer and need more scratch.
 const CHUNKS_TOGETHER: usize = 64;
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
@@ -62,7 +62,7 @@ fn messages(messages: &mut Messages<'_>) {
     exchanges(messages, messages.size(), messages.call.count, Form::Element);
 }
 
-/// States the messages of `size` ranks that have `count` elements in `own` form.
+/// States the messages of `size` ranks. Each has `count` elements in `own` form.
 fn exchanges(messages: &mut Messages<'_>, size: usize, count: usize, own: Form) {
     Cube::of(size).state(messages, count, own, |messages, [from, to], sums, round| {
         let half = count >> (round + 1);
@@ -89,7 +89,7 @@ fn section(size: usize, chunk: usize) -> usize {
     chunk * Cube::of(size).corners().min(CHUNKS_TOGETHER)
 }
 
-/// A rank that halves and doubles.
+/// One rank's part in halving and doubling.
 struct Halves {
     cube: Cube,
     role: Role,
@@ -97,7 +97,8 @@ struct Halves {
 }
 
 impl Halves {
-    /// For sections of up to the length of `sums`, which may be where this rank's own are.
+    /// A reducer for sections of up to the length of `sums`, which may be this rank's input sums
+    /// themselves.
     fn new(rank: Rank, size: usize, sums: Slice) -> Self {
         let cube = Cube::of(size);
         Self { cube, role: cube.role(rank), sums }
@@ -105,8 +106,8 @@ impl Halves {
 }
 
 impl Reducer for Halves {
-    /// Nothing is overwritten before its receiver must have taken it: the halves that were sent
-    /// come back only as results of their receivers.
+    /// No step overwrites elements before their receiver must have taken them: the halves that a
+    /// rank has sent come back only as results of their receivers.
     fn piece(&self, steps: &mut Builder, own: Slice, result: Slice) {
         let Some((corner, folded)) = self.role.stands(steps, own, result) else { return };
         let (cube, sums) = (self.cube, self.sums.take(own.len));

@@ -1,6 +1,6 @@
-//! Every rank gets the reduction of all inputs. Whatever the algorithm, each element is combined in
-//! one order, either on one rank that sends the result around or in the same order on all: so all
-//! ranks have the same bits.
+//! All-reduce: every rank gets the reduction of all inputs. Every algorithm combines the inputs of
+//! an element in one order. Either one rank does so and sends the result around, or all ranks use
+//! the same order. So all ranks have the same bits.
 
 mod double_tree;
 mod halving_doubling;

@@ -1,9 +1,11 @@
-//! One shot: everyone sends its input to everyone, and combines all inputs itself.
+//! One shot: each rank sends its input to every other, and combines all inputs itself. For messages
+//! so short that only the number of steps counts.
 //!
 //! All ranks combine in rank order, in one pass, so all have the same bits.
 //!
-//! Steps: 1. Sent by each rank: n - 1 times the buffer. For messages so short that only the number
-//! of steps counts.
+//! Steps: 1. Each rank sends: n-1 times the buffer.
+//!
+//! Source: the all-reduce that GPU libraries call one-shot, over links.
 
 use alloc::vec::Vec;
 
@@ -39,11 +41,11 @@ fn messages(messages: &mut Messages<'_>) {
 fn schedule(plan: &Plan<'_>) -> Schedule {
     let (size, rank, count) = (plan.size(), plan.rank, plan.call.count);
     let mut steps = Builder::new(plan, ALGORITHM.name, 1);
-    // In place the result overwrites what has just been sent, so that must leave by itself. It
-    // does: of the chunks before, which the rank that is furthest behind has sent, the others have
-    // taken all.
+    // In place the result overwrites the elements that this rank has just sent, so links must
+    // accept them ahead of the receiver. They do: the other ranks have taken all earlier chunks of
+    // the slowest rank.
     for own in chunks(Slice::new(Buffer::Input, 0, count), plan.chunk.min(plan.eager())) {
-        // Everyone begins with another receiver.
+        // Each rank begins with a different receiver.
         for distance in 1..size {
             steps.send(ring::after(rank, distance, size), own);
         }
@@ -52,7 +54,7 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
     steps.build()
 }
 
-/// The inputs of all ranks, all in the form of `own`, which is this rank's.
+/// The inputs of all ranks in rank order. `own` is this rank's, and all have its form.
 pub(super) fn in_rank_order(own: Slice, rank: Rank, size: usize) -> Vec<Source> {
     let source = |from| match from {
         _ if from == rank => Source::Local(own),

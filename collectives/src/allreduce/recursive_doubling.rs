@@ -1,16 +1,18 @@
-//! Recursive doubling: ranks exchange all they know with partners 1, 2, 4, ... away.
+//! Recursive doubling: ranks exchange their sums with partners 1, 2, 4, ... away. For messages so
+//! short that latency decides.
 //!
-//! After round d everyone has the sum over its 2^(d+1) ranks. Both partners combine the lower
-//! ranks' sum with the higher ranks' in this order, so both have the same bits. Where n is no power
-//! of two, n - 2^floor(log2 n) ranks hand their input to a neighbour first and get the result last.
+//! After round d a rank has the sum over the 2^(d+1) ranks around it. Both partners combine the
+//! lower ranks' sum with the higher ranks' in this order, so both have the same bits. If n is no
+//! power of two, n - 2^floor(log2 n) ranks send their input to a neighbour first and get the result
+//! last. Chunks do not overlap.
 //!
-//! Steps: floor(log2 n) if n is a power of two, with p the next lower one 1 more if n <= 3/2 p,
-//! else 2 more (the pairs' first and last messages lie on one chain only if two pairs are
-//! opposite). Sent by the busiest rank: floor(log2 n) times the buffer, once more if n is no power
-//! of two. In chunks that do not overlap: for messages so short that latency decides.
+//! Steps: floor(log2 n) if n is a power of two. Otherwise, with p the next lower power of two: 1
+//! more if n <= 3/2 p, else 2 more. (The first and the last message of the pairs are on one chain
+//! only if two pairs are opposite.) The busiest rank sends: floor(log2 n) times the buffer, once
+//! more if n is no power of two.
 //!
-//! Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
-//! 2005.
+//! Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
+//! MPICH", 2005.
 
 use alloc::boxed::Box;
 
@@ -58,7 +60,7 @@ fn messages(messages: &mut Messages<'_>) {
     exchanges(messages, messages.size(), messages.call.count, Form::Element);
 }
 
-/// States the messages of `size` ranks that have `count` elements in `own` form.
+/// States the messages of `size` ranks. Each has `count` elements in `own` form.
 fn exchanges(messages: &mut Messages<'_>, size: usize, count: usize, own: Form) {
     Cube::of(size).state(messages, count, own, |messages, [from, to], sums, _| {
         messages.send(from, to, sums, count);
@@ -69,8 +71,9 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
     let (size, count) = (plan.size(), plan.call.count);
     let member = plan.in_cube();
     let mut steps = Builder::new(plan, ALGORITHM.name, 1).in_order(&member.order);
-    // With one round the result overwrites, in place, what both partners have just sent: that must
-    // leave by itself. With more rounds the partner has it before it can be overwritten.
+    // With one round the result overwrites, in place, the elements that both partners have just
+    // sent. So links must accept them ahead of the receiver. With more rounds the partner has taken
+    // them before.
     let one_round = Cube::of(size).dimensions == 1;
     let chunk = if one_round { plan.chunk.min(plan.eager()) } else { plan.chunk };
     let doubling = Doubling::new(&mut steps, member.place, size, count.min(chunk));
@@ -80,7 +83,7 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
     steps.build()
 }
 
-/// A rank that doubles what it knows.
+/// One rank's part in recursive doubling.
 struct Doubling {
     cube: Cube,
     role: Role,
@@ -88,7 +91,7 @@ struct Doubling {
 }
 
 impl Doubling {
-    /// For pieces of up to `longest` elements.
+    /// A reducer for pieces of up to `longest` elements.
     fn new(steps: &mut Builder, rank: Rank, size: usize, longest: usize) -> Self {
         let cube = Cube::of(size);
         let role = cube.role(rank);

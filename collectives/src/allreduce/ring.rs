@@ -1,13 +1,14 @@
 //! Ring: partial sums travel once around the ring, then the results do.
 //!
-//! The buffer is cut into n blocks. Block b starts at rank b+1 and gathers every rank's input on
-//! its way around to rank b, which finishes it (reduce-scatter); from there the result goes around
-//! once more (allgather). Bandwidth-optimal; a message chain as long as two turns.
+//! The buffer is cut into n blocks. Block b starts at rank b+1 and collects every rank's input on
+//! its way around to rank b, which finishes it (reduce-scatter). From there the result goes around
+//! once more (all-gather). Every rank sends the least possible. The chain of messages is twice as
+//! long as the ring.
 //!
-//! Steps: 2(n-1). Sent by each rank: 2(n-1)/n of the buffer. Pipelined in chunks.
+//! Steps: 2(n-1). Each rank sends: 2(n-1)/n of the buffer. Pipelined in chunks.
 //!
-//! Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
-//! 2009.
+//! Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
+//! workstations", 2009.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -44,7 +45,7 @@ pub(super) const FLAT: Flat = Flat {
     },
 };
 
-/// Chunks of a block that are on their way at once.
+/// Chunks of a block that are under way at once.
 const IN_FLIGHT: usize = 4;
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
@@ -91,22 +92,23 @@ const fn section(size: usize, chunk: usize) -> usize {
     size * IN_FLIGHT * chunk
 }
 
-/// A rank of a ring.
+/// One rank of a ring.
 struct Ring {
     rank: Rank,
     size: usize,
     chunk: usize,
-    /// One turn's partial sums leave while the next turn's arrive.
+    /// Partial sums of two turns: one turn's leave while the next turn's arrive.
     sums: [Slice; 2],
 }
 
 impl Ring {
-    /// For `longest` elements of a block together.
+    /// A rank for rounds of `longest` elements of each block.
     fn new(steps: &mut Builder, rank: Rank, size: usize, chunk: usize, longest: usize) -> Self {
         Self { rank, size, chunk, sums: [steps.scratch(longest), steps.scratch(longest)] }
     }
 
-    /// Lets `own` of every block, by its number, go around, and then `result`.
+    /// Writes the steps of one round: partial sums over `own` of every block go around, then
+    /// `result`. Both functions map the number of a block to its slice.
     fn around(
         &self,
         steps: &mut Builder,
@@ -114,7 +116,7 @@ impl Ring {
         result: impl Fn(usize) -> Slice,
     ) {
         let Self { rank, size, chunk, .. } = *self;
-        // The block that ends its way at this rank in `turn` turns.
+        // The block that has `turn` turns to go until it ends at this rank.
         let passing = |turn| ring::before(rank, turn, size).index();
         if size == 1 {
             return steps.reduce(result(0), &[Source::Local(own(0))]);
@@ -125,7 +127,7 @@ impl Ring {
             steps.send(next, part);
         }
         for turn in (2..size).chain([0]) {
-            // Only the first sender has nothing but its own.
+            // Only the first sender sends its bare input.
             let is_first = turn == 2 || size == 2;
             let form = if is_first { Form::of(first.buffer) } else { Form::Accumulator };
             let own = own(passing(turn));

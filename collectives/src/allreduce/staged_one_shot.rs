@@ -1,14 +1,18 @@
-//! One shot through stages: everyone copies its input to its stage, tells everyone so, and combines
-//! all inputs straight from the stages.
+//! One shot through staging buffers: each rank copies its input to its staging buffer and signals.
+//! It then combines all inputs straight from the staging buffers.
 //!
-//! A copy for all instead of one for each, and one turn of every rank: for messages for which that
-//! counts, on ranks that share CPUs. All ranks combine in rank order, in one pass, so all have the
-//! same bits. Piece by piece, in turn in two halves of the stage: who tells that a piece is there
-//! has combined all before the piece before it, be it in another call, so that its place is free.
-//! Two ranks trade stages after each piece instead.
+//! A rank makes one copy for all others instead of one for each, and every rank gets the CPU once.
+//! So this is for short messages, on ranks that share CPUs. All ranks combine in rank order, in one
+//! pass, so all have the same bits.
 //!
-//! Steps: 1 for each piece, of one element. Sent by each rank: a tell for each piece; read from
-//! others' stages: n-1 times the buffer.
+//! The call works piece by piece. Pieces use the two halves of the staging buffer in turn.
+//! Signalling piece n means that the sender has finished with piece n-2, even across calls, so its
+//! place is free. Two ranks swap staging buffers after each piece instead.
+//!
+//! Steps: 1 for each piece. Each rank sends one signal for each piece, counted as one element, and
+//! reads n-1 times the buffer from others' staging buffers.
+//!
+//! Source: `one_shot`, through staging buffers.
 
 use alloc::vec::Vec;
 
@@ -19,12 +23,12 @@ use super::staged::piece_len;
 use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::chunks;
 use crate::schedule::{Builder, Schedule, Source};
-use crate::stage::Stage;
+use crate::staging::Staging;
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllReduce,
     name: "staged_one_shot",
-    needs: Needs::Stage { piece_len },
+    needs: Needs::Staging { piece_len },
     way: Way::Direct,
     schedule,
     stated,
@@ -49,16 +53,16 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
         steps.reduce(Slice { buffer: Buffer::Output, ..whole }, &[Source::Local(whole)]);
         return steps.build();
     }
-    let mut stage = Stage::new(plan, &mut steps);
+    let mut staging = Staging::new(plan, &mut steps);
     let pieces: Vec<Slice> = chunks(whole, piece_len(&call, size, plan.chunk)).collect();
     for piece in pieces {
-        let place = stage.here(0, piece.len);
+        let place = staging.here(0, piece.len);
         steps.copy(piece, place);
-        stage.tell_all(&mut steps);
-        stage.hear_all(&mut steps);
-        stage.combine(&mut steps, Slice { buffer: Buffer::Output, ..piece }, piece, |_| place);
-        stage.turn(&mut steps);
+        staging.signal_all(&mut steps);
+        staging.wait_all(&mut steps);
+        staging.combine(&mut steps, Slice { buffer: Buffer::Output, ..piece }, piece, |_| place);
+        staging.next_piece(&mut steps);
     }
-    stage.end_turned(&mut steps);
+    staging.end_pieces(&mut steps);
     steps.build()
 }

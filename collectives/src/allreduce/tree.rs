@@ -1,15 +1,16 @@
 //! Binomial tree: partial sums travel up to rank 0, results back down.
 //!
-//! A rank combines its input with the sums of all its children in one pass and hands that to its
-//! parent; the root finishes, and everyone passes the result on to its children. Chunks follow each
-//! other up, and down again while later ones go up.
+//! A rank combines its input with the sums of all its children in one pass, and sends that sum to
+//! its parent. The root finishes the result, and every rank sends it on to its children. Chunks
+//! follow each other up. Earlier ones go down while later ones still go up.
 //!
 //! Where the fabric is known, the tree is one of hosts, with a tree of ranks below each.
 //!
-//! Steps: 2 floor(log2 n). Sent by the root: ceil(log2 n) times the buffer. Pipelined in chunks.
+//! Steps: 2 floor(log2 n). The root is the busiest rank. It sends: ceil(log2 n) times the buffer.
+//! Pipelined in chunks.
 //!
-//! Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
-//! 2005.
+//! Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
+//! MPICH", 2005.
 
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
@@ -32,8 +33,8 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     messages,
 };
 
-/// Partial sums that a rank keeps: one leaves while the next is made. Also the turns that a rank is
-/// behind its parent on the way down.
+/// Partial sums that a rank keeps: it makes the next while the last one leaves. On the way down a
+/// rank is as many turns behind its parent.
 const SUMS: usize = 2;
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
@@ -85,18 +86,19 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
     steps.build()
 }
 
-/// Below rank 0; where the fabric is known, a tree of hosts.
+/// The tree below rank 0. Where the fabric is known, it is a tree of hosts.
 fn tree_of(layout: &Layout) -> ShardTree<'_, impl Fn(Rank, usize) -> Place> {
     ShardTree::new(layout, 0, |rank, size| tree::place(rank, Rank(0), size))
 }
 
 /// Reduces `input` to the root of a tree and broadcasts the result.
 ///
-/// A chunk goes down two turns per step from the root after it went up, which is when it can be
-/// back. Nobody waits in a circle, whatever the window: in each turn a rank waits for what its
-/// children send up in the same turn, for what its parent sent down two turns ago, and for room.
-/// Room there will be: a parent that waits for a child to take what it sent down in this turn has
-/// taken what went up, and the child has sums for the two turns until it takes that.
+/// A chunk comes back down to a rank at the earliest two turns, times its distance from the root,
+/// after it went up. The schedule expects it just then. No ranks wait in a circle, for any window.
+/// In each turn a rank waits for the sums of its children, sent in the same turn. It also waits for
+/// the result that its parent sent two turns ago. Finally it waits for room, and gets it. A parent
+/// that waits for room to a child has taken the child's sums of this turn. The child has memory for
+/// the sums of two turns, so it goes on until it takes the result.
 pub(super) fn up_and_down(steps: &mut Builder, plan: &Plan<'_>, place: &Place, input: Slice) {
     let (pieces, lag) = (input.len.div_ceil(plan.chunk), SUMS * place.depth);
     let inner = place.parent.is_some() && !place.children.is_empty();
@@ -130,7 +132,7 @@ fn down(steps: &mut Builder, place: &Place, result: Slice) {
     if let Some(parent) = place.parent {
         steps.recv(parent, result);
     }
-    // The last child has the most below it.
+    // The last child has the largest subtree, so it comes first.
     for child in place.children.iter().rev() {
         steps.send(child.rank, result);
     }
@@ -141,7 +143,7 @@ fn sources(place: &Place, own: Slice) -> alloc::vec::Vec<Source> {
     core::iter::once(Source::Local(own)).chain(below).collect()
 }
 
-/// The form in which a child sends its sums up: a leaf has only its input.
+/// The form in which a child sends its sums up: a leaf sends its bare input.
 const fn form_of(child: &Child) -> Form {
     if child.is_leaf { Form::Element } else { Form::Accumulator }
 }

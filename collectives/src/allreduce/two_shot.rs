@@ -1,10 +1,12 @@
-//! Two shots: block b of every input goes straight to rank b, the finished block straight back to
-//! everyone.
+//! Two shots: block b of every input goes straight to rank b, and the finished block goes straight
+//! back to all ranks.
 //!
-//! A rank combines all inputs to its block in rank order, in one pass: what is on the wire is never
-//! wider than the data type, and short floats are rounded once.
+//! A rank combines all inputs of its block in rank order, in one pass. So elements on the wire are
+//! never wider than the data type, and short floats are rounded once.
 //!
-//! Steps: 2. Sent by each rank: 2(n-1)/n of the buffer.
+//! Steps: 2. Each rank sends: 2(n-1)/n of the buffer.
+//!
+//! Source: the all-reduce that GPU libraries call two-shot, over links.
 
 use ringfold_topology::Layout;
 use ringfold_types::limits::POSTED_MAX;
@@ -50,16 +52,16 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
     steps.build()
 }
 
-/// Elements of a block that are shot at once among `size` ranks.
+/// Elements of a block that `size` ranks send in one shot.
 ///
-/// The sends of one shot must all be posted before anything can be received. When the rank that is
-/// furthest behind posts them, all of the shot before has been taken; so they find room, or, if
-/// there are too many to be posted, links that accept them by themselves.
+/// A rank must post all sends of a shot before it receives. When the slowest rank posts them, the
+/// others have taken all of its earlier shots. So the sends fit the list of posted sends, or, if
+/// they are too many for it, links accept them ahead of the receivers.
 pub(super) fn piece_len(plan: &Plan<'_>, size: usize) -> usize {
     if size <= POSTED_MAX { plan.chunk } else { plan.chunk.min(plan.eager()) }
 }
 
-/// Sends every rank the input of its block, and combines this rank's block to `result`.
+/// Sends every rank the input of its block, and combines this rank's block into `result`.
 pub(super) fn first_shot(
     steps: &mut Builder,
     rank: Rank,
@@ -67,7 +69,7 @@ pub(super) fn first_shot(
     input: impl Fn(Rank) -> Slice,
     result: Slice,
 ) {
-    // Everyone begins with another receiver.
+    // Each rank begins with a different receiver.
     for distance in 1..size {
         let other = ring::after(rank, distance, size);
         steps.send(other, input(other));
@@ -75,7 +77,7 @@ pub(super) fn first_shot(
     steps.reduce(result, &in_rank_order(input(rank), rank, size));
 }
 
-/// Sends every rank the result of this rank's block, and takes those of theirs.
+/// Sends every rank the result of this rank's block, and receives the results of all other blocks.
 pub(super) fn second_shot(
     steps: &mut Builder,
     rank: Rank,
@@ -85,7 +87,7 @@ pub(super) fn second_shot(
     for distance in 1..size {
         steps.send(ring::after(rank, distance, size), result(rank));
     }
-    // In place this overwrites what was sent to `other`, which took it to make the result.
+    // In place this overwrites input that `other` has taken, because its result contains it.
     for distance in 1..size {
         let other = ring::before(rank, distance, size);
         steps.recv(other, result(other));

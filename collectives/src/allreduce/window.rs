@@ -1,16 +1,18 @@
-//! In windows: every rank combines its block straight from everyone's input, and stores the result
-//! straight into everyone's output.
+//! All-reduce in windows: every rank combines one block straight from all inputs, and stores the
+//! result straight into all outputs.
 //!
-//! 1. Everyone tells everyone that its input is ready and its output may be written, and waits to
-//!    hear the same.
-//! 2. Rank r combines block r in rank order, piece by piece, and stores each piece everywhere
-//!    before the next, so that it may do both in one pass.
-//! 3. Everyone tells everyone that it is done, and waits to hear the same.
+//! 1. Each rank signals that its input is ready and its output may be written, and waits for the
+//!    same signal of all others.
+//! 2. Rank r combines block r in rank order, piece by piece. It stores each piece to all ranks
+//!    before it begins the next, so one pass can do both.
+//! 3. Each rank signals that it is done, and waits for the same signal of all others.
 //!
 //! Short floats are rounded once. Blocks begin at cache lines, so no line has two writers.
 //!
-//! Steps: 2, of one element each. Sent or stored by each rank: (n-1)/n of the buffer and 2 tells;
-//! read from others' memory: (n-1)/n of the buffer.
+//! Steps: 2. Each rank stores (n-1)/n of the buffer into others' memory and sends 2 signals,
+//! counted as one element each. It reads (n-1)/n of the buffer from others' memory.
+//!
+//! Source: `two_shot`, in windows.
 
 use alloc::vec::Vec;
 
@@ -21,7 +23,7 @@ use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::{block_of_grains, chunks};
 use crate::pattern::ring;
 use crate::schedule::{Builder, Schedule, Source};
-use crate::stage::Word;
+use crate::staging::Signals;
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllReduce,
@@ -37,7 +39,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
 /// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
 
-/// Pieces of a chunk: sources and result of a piece are together in the first or second cache.
+/// Pieces of a chunk. Sources and result of a piece fit the first or second cache together.
 const PIECES: usize = 4;
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
@@ -53,10 +55,10 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
     if count == 0 {
         return steps.build();
     }
-    let word = Word::new(plan, &mut steps);
+    let signals = Signals::new(plan, &mut steps);
     let everyone = |steps: &mut Builder| {
-        word.tell_all(steps);
-        word.hear_all(steps);
+        signals.signal_all(steps);
+        signals.wait_all(steps);
     };
     everyone(&mut steps);
     let grain = LINE_BYTES / plan.call.data_type.bytes();

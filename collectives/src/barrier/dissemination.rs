@@ -1,12 +1,13 @@
-//! Dissemination: in round k everyone tells the rank 2^k after it that all it has heard of are in.
+//! Dissemination barrier: in round k each rank sends a token to the rank 2^k after it.
 //!
-//! A token sent in a round stands for the ranks whose tokens reached its sender in the rounds
-//! before: after round k for the 2^(k+1) ranks up to its receiver. A token is one element of
-//! scratch, whatever it holds. Everyone sends before it waits, and tokens are accepted at once.
+//! A token stands for the ranks whose tokens have reached its sender in earlier rounds, and for the
+//! sender. After round k a rank has tokens that stand for 2^(k+1) ranks, itself included. A token
+//! is one element of scratch; its value does not matter. Each rank sends before it waits, and links
+//! accept tokens at once.
 //!
-//! Steps: ceil(log2 n). Sent by each rank: ceil(log2 n) tokens.
+//! Steps: ceil(log2 n). Each rank sends: ceil(log2 n) tokens.
 //!
-//! Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", 1988.
+//! Source: Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", 1988.
 
 use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective};
@@ -46,7 +47,7 @@ fn messages(messages: &mut Messages<'_>) {
 fn schedule(plan: &Plan<'_>) -> Schedule {
     let member = plan.in_cube();
     let mut steps = Builder::new(plan, ALGORITHM.name, 1).in_order(&member.order);
-    // Apart, so that no token waits for the one before to leave.
+    // Two elements, so that no token waits for the one before to leave.
     let (sent, received) = (steps.scratch(1), steps.scratch(1));
     for distance in distances(plan.size()) {
         steps.send(ring::after(member.place, distance, plan.size()), sent);

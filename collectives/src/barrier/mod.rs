@@ -1,4 +1,4 @@
-//! No rank leaves before all have entered.
+//! Barrier: no rank leaves before all ranks have entered.
 
 mod dissemination;
 

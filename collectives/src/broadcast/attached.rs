@@ -1,7 +1,9 @@
-//! The root offers its buffer to all: where the transport lets ranks read each other's memory,
-//! everyone takes it from where it lies, all at once.
+//! Broadcast by rendezvous sends: the root sends its buffer to all. Where the transport lets ranks
+//! read each other's memory, they all copy it from there at once.
 //!
-//! Steps: 1. Sent by the root: n-1 times the buffer.
+//! Steps: 1. The root sends: n-1 times the buffer.
+//!
+//! Source: a flat tree, by single copies.
 
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
@@ -43,7 +45,7 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
         for distance in 1..size {
             steps.send(ring::after(root, distance, size), own);
         }
-        // Last, since in place it waits until its source has left.
+        // The last step, because in place it waits until the sends of its source are done.
         steps.copy(own, output);
     } else {
         steps.recv(root, output);

@@ -1,16 +1,17 @@
-//! Binomial tree: a rank that has a chunk passes it on to all its children, the largest subtree
-//! first.
+//! Binomial tree: a rank that has a chunk sends it to all its children, the largest subtree first.
+//! For messages so short that the number of steps counts.
 //!
-//! Ranks wait only for their parent to send and for their children to take, never in a circle.
+//! A rank waits only for its parent to send and for its children to receive, so no ranks wait in a
+//! circle.
 //!
-//! Steps: floor(log2 n). Sent by the root: ceil(log2 n) times the buffer. Pipelined in chunks; for
-//! messages so short that the number of steps counts.
+//! Where the fabric is known, the tree is one of hosts, with a tree of ranks below each. Its cost
+//! is then that of both trees together.
 //!
-//! Where the fabric is known, the tree is one of hosts, with a tree of ranks below each. The steps
-//! and the bytes of the busiest rank are then those of both trees together.
+//! Steps: floor(log2 n). The root is the busiest rank. It sends: ceil(log2 n) times the buffer.
+//! Pipelined in chunks.
 //!
-//! Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
-//! 2005.
+//! Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
+//! MPICH", 2005.
 
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
@@ -62,7 +63,7 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
         }
     }
     if rank == root {
-        // Last, since in place it waits until its source has left.
+        // The last step, because in place it waits until the sends of its source are done.
         steps.copy(own, output);
     }
     steps.build()

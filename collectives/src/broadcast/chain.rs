@@ -1,11 +1,13 @@
-//! Pipelined chain: the root hands the buffer to the rank after it, which passes it on chunk by
-//! chunk.
+//! Pipelined chain: the root sends the buffer to the rank after it, which passes it on chunk by
+//! chunk. For long messages.
 //!
-//! Everyone sends the buffer at most once, so with many chunks under way at once the time does not
-//! depend on the number of ranks. Ranks wait only for the one before them to send and for the one
-//! after them to take, and the chain has an end.
+//! Each rank sends the buffer at most once. With many chunks under way, the time does not depend on
+//! the number of ranks. A rank waits only for the rank before it to send and for the rank after it
+//! to receive, and the chain has an end.
 //!
-//! Steps: n-1. Sent by all but the last: the buffer once. Pipelined in chunks; for long messages.
+//! Steps: n-1. Each rank but the last sends: the buffer once. Pipelined in chunks.
+//!
+//! Source: Watts and van de Geijn, "A pipelined broadcast for multidimensional meshes", 1995.
 
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
@@ -27,7 +29,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     messages,
 };
 
-/// Chunks in a row that take the same lane.
+/// Consecutive chunks that take the same lane.
 const TOGETHER: usize = 4;
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
@@ -66,7 +68,7 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
     }
     if rank == root {
         for index in 0..rounds {
-            // Last, since in place it waits until its source has left.
+            // The last step, because in place it waits until the sends of its source are done.
             let [own, output] = [own, output].map(|all| part(all, index, TOGETHER * plan.chunk));
             steps.lane(index % lanes).copy(own, output);
         }

@@ -1,4 +1,4 @@
-//! Every rank gets the root's input.
+//! Broadcast: every rank gets the root's input.
 
 mod attached;
 mod binomial;

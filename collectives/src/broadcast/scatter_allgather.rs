@@ -1,20 +1,21 @@
-//! Scatter and allgather: the root spreads blocks over a binomial tree, then they go around a ring.
+//! Scatter and all-gather: the root scatters blocks over a binomial tree, then they go around a
+//! ring.
 //!
-//! Ranks are numbered from the root on. A subtree gets the blocks of its ranks in one message; then
-//! rank b has block b, and the blocks of its subtree. After that each passes blocks on to the next,
-//! but none that the next one got with its subtree, and none to the root, which passes on from its
-//! input. The root sends the buffer twice, whatever the number of ranks, and needs far fewer chunks
-//! under way than a chain.
+//! Ranks are numbered from the root on. A subtree gets the blocks of its ranks in one message.
+//! After that rank b has block b, and the other blocks of its subtree. Then each rank passes blocks
+//! on to the next one, except for those that the next one got with its subtree. The root passes on
+//! blocks of its input and receives none. It sends the buffer twice, for any number of ranks, and
+//! needs far fewer chunks under way than a chain.
 //!
-//! A long buffer goes segment by segment. In each turn of a segment a rank waits only for what
-//! others send in that turn or before, and posts few messages; the ring ends at the root. So nobody
-//! waits in a circle.
+//! A long buffer goes segment by segment. In each turn of a segment a rank waits only for messages
+//! of the same or an earlier turn, and posts few messages. The ring ends at the root. So no ranks
+//! wait in a circle.
 //!
-//! Steps: n-1 (the scatter overlaps the ring: the longest chain is that of block 0). Sent by the
-//! root: 2(n-1)/n of the buffer. Pipelined in chunks.
+//! Steps: n-1 (the scatter overlaps the ring: the longest chain is that of block 0). The root
+//! sends: 2(n-1)/n of the buffer. Pipelined in chunks.
 //!
-//! Van de Geijn's algorithm; Barnett, Gupta, Payne, Shuler, van de Geijn and Watts, "Interprocessor
-//! collective communication library (InterCom)", 1994.
+//! Source: van de Geijn's algorithm, in Barnett, Gupta, Payne, Shuler, van de Geijn and Watts,
+//! "Interprocessor collective communication library (InterCom)", 1994.
 
 use core::ops::Range;
 
@@ -58,7 +59,7 @@ fn messages(messages: &mut Messages<'_>) {
             let blocks = tree::subtree(child.rank, root, size).len();
             messages.send(rank, child.rank, Form::Element, blocks * block);
         }
-        // All blocks but those that the next rank got with its subtree.
+        // All blocks except those that the next rank got with its subtree.
         let next = ring::after(rank, 1, size);
         let had = tree::subtree(next, root, size).len();
         let passing = if next == root { 0 } else { size - had };
@@ -77,7 +78,7 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
         gather(&mut steps, &member, plan, segment);
     }
     if rank == root {
-        // Last, since in place it waits until its source has left.
+        // The last step, because in place it waits until the sends of its source are done.
         steps.copy(own, output);
     }
     steps.build()
@@ -99,7 +100,7 @@ fn gather(steps: &mut Builder, member: &Member, plan: &Plan<'_>, segment: Slice)
     let (size, rank, root) = (plan.size(), member.place, member.root);
     let (next, previous) = (ring::after(rank, 1, size), ring::before(rank, 1, size));
     let number = tree::subtree(rank, root, size).start;
-    // The block that passes from `rank`, which has `number`, to the next one in a turn.
+    // The block that goes from `rank`, whose number is `number`, to the next rank in a turn.
     let passing = |rank: Rank, number: usize, turn: usize| {
         let to = ring::after(rank, 1, size);
         let block = (number + size - turn) % size;
@@ -118,7 +119,7 @@ fn gather(steps: &mut Builder, member: &Member, plan: &Plan<'_>, segment: Slice)
     }
 }
 
-/// The blocks of a segment that belong to these numbers, of `size`.
+/// The blocks with these numbers, of a segment cut into `size` blocks.
 fn cut(segment: Slice, size: usize, numbers: Range<usize>) -> Slice {
     let blocks = blocks(segment.buffer, segment.len, size, numbers.start, numbers.end);
     Slice { offset: segment.offset + blocks.offset, ..blocks }

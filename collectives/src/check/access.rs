@@ -1,4 +1,4 @@
-//! Access of ranks to memory: its owner, whether it is there, and which other lanes use it.
+//! Access of ranks to memory: its owner, its bounds, and the other lanes that use it.
 
 use alloc::vec::Vec;
 
@@ -12,13 +12,15 @@ use super::races::Race;
 use super::world::World;
 
 impl World<'_> {
-    /// Where that lies which a rank takes for memory of `of`.
+    /// The rank whose memory a slice of `of` really is, as rank `index` sees it: ranks may have
+    /// swapped staging buffers.
     fn home(&self, index: usize, of: usize, slice: Slice) -> usize {
-        let is_other = slice.buffer == Buffer::Stage && self.nodes[index].has_traded;
+        let is_other = slice.buffer == Buffer::Stage && self.nodes[index].has_swapped;
         if is_other { 1 - of } else { of }
     }
 
-    /// A lane of a rank uses memory that other lanes, of this rank or another, may use too.
+    /// Records that a lane of a rank uses memory which other lanes, of this rank or another, may
+    /// use.
     pub(super) fn touch(
         &mut self,
         by: (usize, usize),
@@ -30,7 +32,7 @@ impl World<'_> {
         self.bounds(home, slice)?;
         let touched = match (&mut self.races, &mut self.lanes[by.0]) {
             (Some(races), _) => races.touch(by, home, &slice, writes),
-            // There the rank is the only one.
+            // These clocks know this rank only, as rank 0.
             (None, Some(races)) => races.touch((0, by.1), 0, &slice, writes),
             (None, None) => Ok(()),
         };
@@ -42,7 +44,7 @@ impl World<'_> {
         self.read_of(index, index, slice)
     }
 
-    /// What `by` takes for memory of `of`.
+    /// The elements that rank `by` finds in `slice` of rank `of`.
     pub(super) fn read_of(&self, by: usize, of: usize, slice: Slice) -> Result<Vec<Run>, Flaw> {
         let index = self.home(by, of, slice);
         let (schedule, node) = (&self.schedules[index], &self.nodes[index]);
@@ -60,12 +62,13 @@ impl World<'_> {
                 Ok(own(&node.own, 0))
             }
             Buffer::Output => node.output.read(slice.offset, slice.len).ok_or(unwritten),
-            Buffer::Stage => node.stage.read(slice.offset, slice.len).ok_or(unwritten),
+            Buffer::Stage => node.staging.read(slice.offset, slice.len).ok_or(unwritten),
             Buffer::Scratch if schedule.call().collective == Collective::Barrier => {
                 Ok(own(&node.entered, 0))
             }
             Buffer::Scratch => match node.scratch.read(slice.offset, slice.len) {
-                // A token says only that it was sent. As if finished, so that it adds to nothing.
+                // A token says only that it was sent. It counts as finished, so no sum can contain
+                // it.
                 None if self.races.is_some() => {
                     let (shift, from) = (0, Ranks::none(self.nodes.len()));
                     let value = Value { shift, from, fold: Fold::token(), finished: true };
@@ -76,7 +79,7 @@ impl World<'_> {
         }
     }
 
-    /// Whether no part of this input was overwritten by the output, which is the same memory.
+    /// Whether the output has overwritten no part of this input. Both are the same memory here.
     fn is_intact(&self, index: usize, slice: Slice) -> bool {
         let at = self.schedules[index].overlay();
         let start = slice.offset.cast_signed() - at;
@@ -98,7 +101,7 @@ impl World<'_> {
             Buffer::Input => return Err(Flaw::Bounds { rank: Rank::at(index), slice }),
             Buffer::Output => node.output.write(slice.offset, values),
             Buffer::Scratch => node.scratch.write(slice.offset, values),
-            Buffer::Stage => node.stage.write(slice.offset, values),
+            Buffer::Stage => node.staging.write(slice.offset, values),
         }
         Ok(())
     }
@@ -115,13 +118,13 @@ impl World<'_> {
             (Buffer::Scratch, _) => schedule.scratch_len(),
             (Buffer::Stage, _) => STAGE_BYTES / call.data_type.bytes(),
         };
-        // The halves of the stage may lie the other way round.
+        // The halves of the staging buffer may be swapped, so a slice must lie in one of them.
         let half = STAGE_HALF_BYTES / call.data_type.bytes();
         let is_torn = slice.buffer == Buffer::Stage && slice.offset % half + slice.len > half;
         if slice.end() > len || is_torn { Err(Flaw::Bounds { rank, slice }) } else { Ok(()) }
     }
 
-    /// Values as they are on the wire, where a run has no place of its own: its shift is its first
+    /// Values as they are on the wire. A run has no place of its own there: its shift is its first
     /// input's index.
     pub(super) fn read_to_send(&self, index: usize, src: Slice) -> Result<Vec<Run>, Flaw> {
         let mut values = self.read(index, src)?;

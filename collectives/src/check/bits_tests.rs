@@ -1,4 +1,4 @@
-//! Results that hold the right inputs, and may yet differ in their bits.
+//! Results that contain the right inputs, and may still differ in their bits.
 
 use alloc::vec::Vec;
 
@@ -8,7 +8,7 @@ use super::tests::{COUNT, IN, IN_PLACE, OUT, OUT_OF_PLACE, assert_flaw, pair, wr
 use super::{Flaw, check};
 use crate::schedule::{Form, Schedule, Source};
 
-/// An all-reduce of three ranks, each of which sends its input to the others and combines all three
+/// An all-reduce of three ranks. Each sends its input to the others, and combines all three inputs
 /// from `first` on.
 fn in_order(first: impl Fn(usize) -> usize) -> Vec<Schedule> {
     written(Collective::AllReduce, 3, 1, |rank, steps| {
@@ -38,7 +38,7 @@ fn ranks_that_combine_in_different_orders_are_seen() {
 
 #[test]
 fn the_first_element_that_differs_is_named() {
-    // Rank 1 combines the second half in its own order.
+    // Rank 1 combines the second half in an order of its own.
     let schedules = written(Collective::AllReduce, 3, 1, |rank, steps| {
         let others = [1, 2].map(|distance| Rank::at((rank + distance) % 3));
         for half in [0, COUNT / 2] {
@@ -57,8 +57,8 @@ fn the_first_element_that_differs_is_named() {
     assert_flaw(&schedules, OUT_OF_PLACE, &differs);
 }
 
-/// An all-reduce of four ranks, of which rank 0 combines either one after the other or, in scratch,
-/// `in_pairs`, and sends the result to all.
+/// An all-reduce of four ranks. Each combines the four inputs one after the other, or, where
+/// `in_pairs` says so, in pairs in scratch.
 #[test]
 fn a_tree_and_a_chain_differ_and_two_operands_do_not() {
     let schedules = |in_pairs: fn(usize) -> bool| {
@@ -72,7 +72,7 @@ fn a_tree_and_a_chain_differ_and_two_operands_do_not() {
             };
             if in_pairs(rank) {
                 let sums = [steps.scratch(COUNT), steps.scratch(COUNT)];
-                // Whichever comes first of two is the same.
+                // The order of two operands does not matter.
                 steps.reduce(sums[0], &[source(1), source(0)]);
                 steps.reduce(sums[1], &[source(2), source(3)]);
                 let mut sources = sums.map(Source::Local);
@@ -91,7 +91,7 @@ fn a_tree_and_a_chain_differ_and_two_operands_do_not() {
     }
 }
 
-/// Values in scratch are as wide as the accumulator: to copy them is no change of form.
+/// Values in scratch are as wide as the accumulator. Copying them does not change their form.
 #[test]
 fn copying_to_another_form_is_seen() {
     let schedules = pair(|other, steps| {

@@ -12,7 +12,8 @@ pub struct Conditions {
     pub in_place: bool,
     /// Bytes that a link accepts ahead of its receiver.
     pub window_bytes: usize,
-    /// Whether a link accepts what is left of a longer message only when the receiver has taken it.
+    /// Whether a link accepts the rest of a longer message only when the receiver has taken it
+    /// (rendezvous).
     pub offers: bool,
 }
 
@@ -25,91 +26,91 @@ pub enum Flaw {
         /// Rank, lane and index of the operation of its program that it is at.
         waiting: Vec<(Rank, usize, usize)>,
     },
-    /// A rank expected elements in another form than they were sent in.
+    /// A rank expected elements in another form than their sender used.
     Form {
         /// The receiver.
         rank: Rank,
         /// The sender.
         from: Rank,
     },
-    /// A rank read what was never written, or was overwritten by the output in place.
+    /// A rank read elements that were never written, or that the output has overwritten in place.
     Unwritten {
         /// The reader.
         rank: Rank,
         /// The elements that it read.
         slice: Slice,
     },
-    /// An input went into the same result twice.
+    /// A result would contain an input twice.
     Twice {
-        /// Where.
+        /// The rank that combines.
         rank: Rank,
         /// The elements that it was writing.
         slice: Slice,
     },
-    /// A result was combined with others after it was finished, or elements of different inputs'
-    /// places were combined.
+    /// A finished result was combined with other values, or elements of different places were
+    /// combined.
     Mixed {
-        /// Where.
+        /// The rank that combines.
         rank: Rank,
         /// The elements that it was writing.
         slice: Slice,
     },
     /// An element of the output is not what the collective promises.
     Result {
-        /// Whose output.
+        /// The rank of the output.
         rank: Rank,
         /// The first wrong element.
         index: usize,
     },
-    /// An element of the output is the right sum, but a rank has combined its inputs in another
-    /// order than rank 0, so the two may differ in their last bits.
+    /// An element of the output is the right sum. But a rank has combined its inputs in another
+    /// order than rank 0, so the last bits of the two may differ.
     Bits {
-        /// Whose output.
+        /// The rank of the output.
         rank: Rank,
         /// The first element that differs.
         index: usize,
     },
-    /// Elements were sent that nobody received.
+    /// Elements were sent and never received.
     Unreceived {
-        /// The receiver that did not.
+        /// The rank that did not receive them.
         rank: Rank,
         /// The sender.
         from: Rank,
     },
-    /// A slice lies outside its buffer, or in both halves of the stage, or is of another rank's
-    /// scratch, or a local source overlaps its destination in part.
+    /// A slice lies outside its buffer, or in both halves of the staging buffer, or is in another
+    /// rank's scratch. Or a local source overlaps its destination in part.
     Bounds {
-        /// Where.
+        /// The rank that uses the slice.
         rank: Rank,
         /// The slice.
         slice: Slice,
     },
-    /// Two ranks, or two lanes, use the same elements, one of them to write, and no message orders
-    /// that.
+    /// Two ranks, or two lanes, use the same elements, at least one of them writes, and no message
+    /// orders the accesses.
     Race {
-        /// The rank that came second here.
+        /// The rank whose access came second in this run.
         rank: Rank,
-        /// Whose memory it is. That rank, if it is its user who came second, after the call.
+        /// The owner of the memory. If it equals `rank`, its user came second, after the call.
         of: Rank,
-        /// What `rank` was using; nothing if it was the user.
+        /// The elements that `rank` used; empty for its user.
         slice: Slice,
     },
-    /// Of two ranks one lets the halves of its stage change places, or trades it, and the other
-    /// does not; or there are not two who trade.
-    Turn {
-        /// The rank that differs from rank 0, or would trade.
+    /// A rank flips or swaps staging buffers and rank 0 does not, or the other way round. Or ranks
+    /// swap staging buffers, and they are not two.
+    Swap {
+        /// The rank that differs from rank 0, or the rank that swaps.
         rank: Rank,
     },
-    /// A rank tells where nobody reaches into another's memory, or in one of several lanes, or
-    /// before all have heard what this takes the place of (`limits::TELLS_MAX`); or half as many
-    /// tells may be left unheard when its call ends.
-    Tell {
-        /// The teller.
+    /// A rank signals although no rank reads another's memory, or in a schedule of several lanes.
+    /// Or it signals so early that a signal would overwrite one that some rank has not seen
+    /// (`limits::TELLS_MAX`). Or more than half as many signals may be unseen when its call ends.
+    Signal {
+        /// The rank that signals.
         rank: Rank,
     },
-    /// A message that a link might not accept at once, or that is no scratch, in a schedule whose
-    /// messages order how ranks use each other's memory. Then the time at which it leaves, and its
-    /// content, could vary from run to run.
+    /// A message in a schedule whose messages order accesses to shared memory: it is not scratch,
+    /// or a link might not accept it at once. Then its time of departure, and its content, could
+    /// vary from run to run.
     Token {
         /// The sender.
         rank: Rank,
@@ -122,30 +123,46 @@ impl fmt::Display for Flaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Deadlock { waiting } => {
-                write!(f, "these wait for ever:")?;
+                write!(f, "these operations wait for ever:")?;
                 waiting.iter().take(8).try_for_each(|(rank, lane, step)| {
                     write!(f, " rank {rank} lane {lane} operation {step};")
                 })
             }
-            Self::Form { rank, from } => write!(f, "rank {rank} expects another form from {from}"),
+            Self::Form { rank, from } => {
+                write!(f, "rank {rank} expects another form than rank {from} sends")
+            }
             Self::Unwritten { rank, slice } => write!(f, "rank {rank} reads unwritten {slice}"),
-            Self::Twice { rank, slice } => write!(f, "rank {rank} counts twice in {slice}"),
-            Self::Mixed { rank, slice } => write!(f, "rank {rank} mixes in {slice}"),
-            Self::Result { rank, index } => write!(f, "rank {rank} has a wrong out[{index}]"),
+            Self::Twice { rank, slice } => {
+                write!(f, "rank {rank} combines an input twice in {slice}")
+            }
+            Self::Mixed { rank, slice } => {
+                write!(f, "rank {rank} combines finished or misplaced values in {slice}")
+            }
+            Self::Result { rank, index } => {
+                write!(f, "rank {rank} has a wrong result in out[{index}]")
+            }
             Self::Bits { rank, index } => {
                 write!(f, "rank {rank} combines out[{index}] in another order than rank 0")
             }
-            Self::Unreceived { rank, from } => write!(f, "rank {rank} leaves bytes of {from}"),
-            Self::Bounds { rank, slice } => write!(f, "rank {rank} has {slice} out of bounds"),
+            Self::Unreceived { rank, from } => {
+                write!(f, "rank {rank} never receives elements of rank {from}")
+            }
+            Self::Bounds { rank, slice } => {
+                write!(f, "rank {rank} uses {slice}, which is out of bounds")
+            }
             Self::Race { rank, of, slice } if slice.len == 0 => {
-                write!(f, "rank {rank} leaves while others use memory of rank {of}")
+                write!(f, "rank {rank} leaves while others may use memory of rank {of}")
             }
             Self::Race { rank, of, slice } => {
-                write!(f, "rank {rank} uses {slice} of rank {of} unordered with another")
+                write!(f, "no message orders rank {rank}'s use of {slice} of rank {of}")
             }
-            Self::Turn { rank } => write!(f, "rank {rank} and rank 0 turn their stages otherwise"),
-            Self::Tell { rank } => write!(f, "rank {rank} tells what may go unheard"),
-            Self::Token { rank, slice } => write!(f, "rank {rank} sends {slice}, which may wait"),
+            Self::Swap { rank } => {
+                write!(f, "rank {rank} flips or swaps staging buffers unlike rank 0")
+            }
+            Self::Signal { rank } => write!(f, "rank {rank} sends a signal that may go unseen"),
+            Self::Token { rank, slice } => {
+                write!(f, "rank {rank} sends {slice} as a token, which may have to wait")
+            }
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The order in which inputs were combined into a value, as a number.
 //!
-//! Sums of floats depend on their order, so two results have the same bits for certain only if they
-//! come from the same tree of operations: an input is a leaf, and each operator has two operands. A
-//! `Fold` is a hash of that tree. Two different trees have the same one with a chance of 2^-64.
+//! Sums of floats depend on their order. So two results have the same bits for certain only if they
+//! come from the same tree of operations. An input is a leaf, and each operator has two operands. A
+//! `Fold` is a hash of that tree. Two different trees have the same hash with a chance of 2^-64.
 
 /// The hash of a tree of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,26 +14,26 @@ impl Fold {
         Self(mix(rank as u64 ^ 0x1157_0000_0000_0000))
     }
 
-    /// The tree of something that is no value: a token.
+    /// The tree of a token, which is no value.
     pub(super) const fn token() -> Self {
         Self(0)
     }
 
     /// The tree whose operator combines two others. Its operands have no order: the kernels give
-    /// the same bits for a + b and b + a (`crates/reduce/tests/axioms.rs` shows it).
+    /// the same bits for a + b and b + a (`crates/reduce/tests/axioms.rs` tests it).
     pub(super) fn with(self, other: Self) -> Self {
         let (low, high) = (self.0.min(other.0), self.0.max(other.0));
         Self(mix(mix(low).wrapping_add(high)))
     }
 
-    /// The tree that ends by a division, where averages are meant, and by rounding from the
-    /// accumulator to the element. A later operator would combine what was rounded.
+    /// The tree that ends by a division, for averages, and by rounding from the accumulator to the
+    /// element. A later operator would combine the rounded value.
     pub(super) fn rounded(self) -> Self {
         Self(mix(!self.0))
     }
 }
 
-/// `SplitMix64`.
+/// The mixing function of `SplitMix64`.
 fn mix(word: u64) -> u64 {
     let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

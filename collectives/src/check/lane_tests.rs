@@ -1,6 +1,7 @@
-//! Flaws that show in some orders of events only: lanes that share memory, and offers whose buffer
-//! changes before they are taken. Each schedule here gives the right results in the order in which
-//! a proof happens to run it, so only the clocks, or the memory at the time of taking, can tell.
+//! Flaws that show only in some orders of events: lanes that share memory, and rendezvous sends
+//! whose elements change before the receiver takes them. Each schedule here gives the right results
+//! in the order in which a proof happens to run it. So only the clocks, or the memory at the time
+//! of the copy, can reveal the flaw.
 
 use alloc::vec::Vec;
 
@@ -16,7 +17,7 @@ const HALF: usize = COUNT / 2;
 /// Links that accept less than a message of `COUNT` elements.
 const OFFERS: Conditions = Conditions { in_place: false, window_bytes: COUNT, offers: true };
 
-/// Lets time pass in the current lane of two ranks: so many messages there and back.
+/// Delays the current lane of two ranks by `times` messages there and back.
 fn delay(steps: &mut Builder, token: Slice, other: Rank, begins: bool, times: usize) {
     for _ in 0..times {
         if begins {
@@ -29,8 +30,8 @@ fn delay(steps: &mut Builder, token: Slice, other: Rank, begins: bool, times: us
     }
 }
 
-/// An all-gather of three ranks, in which rank 1 takes the block of rank 0 late. Meanwhile another
-/// lane of rank 0 puts something else there, if it `meddles`, and puts it right again later.
+/// An all-gather of three ranks, in which rank 1 takes the block of rank 0 late. If rank 0
+/// `meddles`, another lane of it overwrites the block in the meantime, and restores it later.
 fn offered(meddles: bool) -> Vec<Schedule> {
     let block = |of: usize| Slice::new(Buffer::Output, of * COUNT, COUNT);
     written(Collective::AllGather, 3, 3, |rank, steps| {
@@ -38,7 +39,7 @@ fn offered(meddles: bool) -> Vec<Schedule> {
         for (lane, token) in tokens.into_iter().enumerate() {
             steps.lane(lane).copy(IN.take(1), token);
         }
-        // Lane 2 does all that is not between ranks 0 and 1.
+        // Lane 2 does everything that is not between ranks 0 and 1.
         let apart = |from: usize, to: usize| (from, to) != (0, 1) && from != to;
         steps.lane(2);
         (0..3).filter(|to| apart(rank, *to)).for_each(|to| steps.send(Rank::at(to), IN));
@@ -82,11 +83,11 @@ fn an_offer_that_stays_as_it_is_is_right() {
 #[test]
 fn an_offer_is_read_when_it_is_taken() {
     let schedules = offered(true);
-    // The memory alone tells, with no clocks to help.
+    // The memory alone reveals it, without clocks.
     let mut world = World::new(&schedules, OFFERS);
     world.lanes.iter_mut().for_each(|races| *races = None);
     assert_eq!(world.run(), Err(Flaw::Result { rank: Rank(1), index: 0 }));
-    // A link with room for it has taken it before it changes.
+    // A link with room for the message has taken it before it changes.
     let mut world = World::new(&schedules, OUT_OF_PLACE);
     world.lanes.iter_mut().for_each(|races| *races = None);
     assert!(world.run().is_ok());
@@ -101,8 +102,8 @@ fn a_lane_that_overwrites_what_another_offers_is_seen() {
     }
 }
 
-/// An all-reduce of two ranks in lane 0, after a delay, of inputs that lane 1 has at once put
-/// `apart` or where lane 0 looks for them.
+/// An all-reduce of two ranks in lane 0, after a delay. Lane 1 has prepared the inputs at once: in
+/// memory `apart`, or in the memory that lane 0 reads.
 fn handed_over(apart: bool) -> Vec<Schedule> {
     written(Collective::AllReduce, 2, 2, |rank, steps| {
         let other = Rank::at(1 - rank);
@@ -128,8 +129,8 @@ fn lanes_that_share_scratch_are_seen_whichever_comes_first() {
     assert_flaw(&handed_over(false), OUT_OF_PLACE, &race);
 }
 
-/// A broadcast of two ranks in halves, a lane for each; the root also copies what it broadcasts, in
-/// the lane of that half or in the `other` one. In place that is where it lies.
+/// A broadcast of two ranks in halves, with a lane for each half. The root also copies each half,
+/// in the lane of that half or in the `other` one. In place, the copy is the half itself.
 fn copied(other: bool) -> Vec<Schedule> {
     written(Collective::Broadcast, 2, 2, |rank, steps| {
         for lane in 0..2 {

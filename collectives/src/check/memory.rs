@@ -36,26 +36,26 @@ impl Ranks {
     }
 }
 
-/// What a run of elements holds.
+/// The symbolic content of a run of elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Value {
-    /// The element at index i is made of inputs at index i + shift.
+    /// The element at index i consists of inputs at index i + shift.
     pub(super) shift: isize,
-    /// Whose inputs.
+    /// The ranks whose inputs it contains.
     pub(super) from: Ranks,
-    /// In which order they were combined.
+    /// The order in which they were combined.
     pub(super) fold: Fold,
     /// Whether it went through the step that divides averages and rounds accumulators.
     pub(super) finished: bool,
 }
 
-/// A value and how many elements hold it.
+/// A number of elements, and the value that each of them holds.
 pub(super) type Run = (usize, Value);
 
-/// A buffer of which every element is unwritten or has a value.
+/// A buffer. Each of its elements is unwritten or has a value.
 #[derive(Debug)]
 pub(super) struct Memory<V = Value> {
-    /// Start, length, value; ordered, not overlapping.
+    /// Start, length and value of each run, in order and without overlap.
     runs: Vec<(usize, usize, V)>,
 }
 
@@ -73,13 +73,13 @@ impl<V: Clone + PartialEq> Memory<V> {
         memory
     }
 
-    /// Whether nothing in `start..start + len` was written.
+    /// Whether no step has written any element of `start..start + len`.
     pub(super) fn is_unwritten(&self, start: usize, len: usize) -> bool {
         let at = self.runs.partition_point(|run| run.0 + run.1 <= start);
         self.runs.get(at).is_none_or(|run| run.0 >= start + len)
     }
 
-    /// The values of `start..start + len`; `None` if any is unwritten.
+    /// The values of `start..start + len`; `None` if any of them is unwritten.
     pub(super) fn read(&self, start: usize, len: usize) -> Option<Vec<(usize, V)>> {
         let mut found = Vec::new();
         let mut position = start;
@@ -95,7 +95,7 @@ impl<V: Clone + PartialEq> Memory<V> {
         (position == start + len).then_some(found)
     }
 
-    /// What stands at `position`, and how many elements from there on are alike (fewer than
+    /// The value at `position`, and the number of elements from there on that equal it (less than
     /// `usize::MAX / 2`).
     pub(super) fn run_at(&self, position: usize) -> (usize, Option<&V>) {
         let at = self.runs.partition_point(|run| run.0 + run.1 <= position);
@@ -137,8 +137,8 @@ impl<V: Clone + PartialEq> Memory<V> {
     }
 }
 
-/// Cuts the first `len` elements off a queue of runs on the wire, whose shift is the index of
-/// their first input.
+/// Cuts the first `len` elements off a queue of runs on the wire. The shift of a run there is the
+/// index of its first input.
 pub(super) fn cut(runs: &mut alloc::collections::VecDeque<Run>, len: usize) -> Vec<Run> {
     let mut taken = Vec::new();
     let mut missing = len;
@@ -156,7 +156,7 @@ pub(super) fn cut(runs: &mut alloc::collections::VecDeque<Run>, len: usize) -> V
     taken
 }
 
-/// The same elements counted from another place.
+/// The same values, with shifts for another place in a buffer.
 pub(super) fn shifted(mut values: Vec<Run>, from: Slice, to: Slice) -> Vec<Run> {
     for (_, value) in &mut values {
         value.shift += from.offset.cast_signed() - to.offset.cast_signed();
@@ -164,7 +164,7 @@ pub(super) fn shifted(mut values: Vec<Run>, from: Slice, to: Slice) -> Vec<Run> 
     values
 }
 
-/// Two sets of values combined, element by element.
+/// Combines two sets of values, element by element.
 pub(super) fn combine(a: &[Run], b: &[Run], rank: Rank, slice: Slice) -> Result<Vec<Run>, Flaw> {
     let (mut a, mut b) = (a.iter().cloned(), b.iter().cloned());
     let (mut left, mut right) = (a.next(), b.next());

@@ -20,13 +20,13 @@
 //!   bits (`Bits`).
 //! * No step reads what was never written, or an input that the output has overwritten in place
 //!   (`Unwritten`).
-//! * A message that its sender offers stays as it is until its receiver has taken it (`Race`,
+//! * The elements of a rendezvous send stay as they are until its receiver has taken them (`Race`,
 //!   `Result`).
-//! * Messages and signals (`Step::Tell`, `Step::Hear`) order any two accesses to one element of
-//!   which one writes (`Race`).
-//! * All other ranks hear a signal once, before another takes its place (`Tell`, `Unreceived`).
-//! * When the call ends, no rank uses the half of a stage that the next call writes first (`Race`,
-//!   `Turn`).
+//! * Messages and signals (`Step::Tell`, `Step::Hear`) order any two accesses to one element if
+//!   one of them writes (`Race`).
+//! * All other ranks see a signal once, before another overwrites it (`Signal`, `Unreceived`).
+//! * When the call ends, no rank uses the half of a staging buffer that the next call writes first
+//!   (`Race`, `Swap`).
 //! * Every slice lies in its buffer (`Bounds`).
 //!
 //! A proof also measures the longest chain of messages, and the elements that the busiest rank
@@ -44,7 +44,7 @@
 //! and refuses two accesses that no clock orders. The clocks depend on the messages alone, so this
 //! run shows every pair of accesses that could meet in any run. `races` watches:
 //!
-//! * windows and stages, among all lanes of all ranks;
+//! * windows and staging buffers, among all lanes of all ranks;
 //! * all buffers of a rank with several lanes, scratch included, among these lanes. No message
 //!   leads from one lane to another, so no order between two lanes of a rank is ever known.
 //!
@@ -66,7 +66,7 @@
 //! * **Memory.** The receiver of a message or a signal sees what its sender stored before.
 //! * **Ports** do what an operation says. `tests/suite` compares results and bits on every
 //!   transport with an oracle.
-//! * **Other calls** keep the same rules about stages.
+//! * **Other calls** keep the same rules about staging buffers.
 //!
 //! `collectives/tests/proofs.rs` runs proofs for all numbers of ranks up to 64 and for some up to
 //! 1,024. `collectives/tests/mutants` shows that the proofs refuse schedules with random faults,
@@ -78,8 +78,8 @@ mod fold;
 mod memory;
 mod races;
 mod result;
+mod signals;
 mod stream;
-mod tells;
 mod world;
 
 use crate::algorithm::Stated;
@@ -90,11 +90,11 @@ pub use flaw::{Conditions, Flaw};
 
 /// Proves the schedules of all ranks, given in rank order, and returns what they cost.
 ///
-/// Time and memory grow with the steps of all ranks together, and with the square of the number of
-/// ranks where they share memory, since each knows of each.
+/// Time and memory grow with the steps of all ranks together. Where ranks share memory, they also
+/// grow with the square of the number of ranks, because each keeps a clock of each.
 ///
 /// # Errors
-/// The first flaw.
+/// The first flaw that the run meets.
 ///
 /// # Panics
 /// If `schedules` is empty.
@@ -107,6 +107,6 @@ mod bits_tests;
 #[cfg(test)]
 mod lane_tests;
 #[cfg(test)]
-mod stage_tests;
+mod staging_tests;
 #[cfg(test)]
 mod tests;

@@ -1,16 +1,17 @@
-//! What happens before what, where lanes share memory.
+//! The order of accesses, where lanes share memory.
 //!
-//! Every lane has a vector clock: how far it knows each lane to have come. A message carries its
-//! sender's clock, and so does a tell. An access is marked with its lane and that lane's own count,
-//! and is *known* to another lane whose clock counts as far. Of two accesses to one element, one of
-//! them a write, the later must know of the earlier. That is a property of the messages, not of the
-//! order in which this run happened to move, so what passes is right in every order.
+//! Every lane has a vector clock: how far it knows each lane to have come. Messages and signals
+//! carry their sender's clock. An access is marked with its lane and that lane's own count. It is
+//! *known* to another lane whose clock counts as far. Of two accesses to one element, at least one
+//! of them a write, the later must know of the earlier. That depends on the messages and not on the
+//! order of events in this run. So a schedule that passes is right in every order.
 //!
-//! A call begins and ends with its user: the owner has written all of its windows before, and does
-//! again after. Of a stage, the first half is the owner's in the same way before the call; the
-//! second others may have read right before. After it that half is the owner's which is the first
-//! from then on; the other may be read right after. Where ranks trade stages, all of a stage is
-//! that rank's whose it is in the end.
+//! A call begins and ends with its user: the owner has written all of its windows before the call,
+//! and does so again after it. The same holds for the first half of the owner's staging buffer
+//! before the call. Others may have read the second half right before the call. After the call, one
+//! half is quiet: the first half, or the second if the schedule flips them. The owner may write it
+//! at once, and others may still read the other half. Where ranks swap staging buffers, a rank owns
+//! all of the staging buffer that it ends up with.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -25,7 +26,7 @@ use crate::schedule::Schedule;
 /// A lane of a rank, and how far it had come.
 type Mark = (usize, u32);
 
-/// How far lanes are known to have come.
+/// How far a lane knows each lane to have come.
 pub(super) type Clock = Rc<Vec<u32>>;
 
 pub(super) struct Races {
@@ -38,46 +39,46 @@ pub(super) struct Races {
 
 struct Thread {
     clock: Clock,
-    /// Whether others may know of all until now, so that what follows must count as later.
-    told: bool,
+    /// Whether others may know of all accesses until now, so that later ones must count as later.
+    is_published: bool,
 }
 
 /// The memory of one rank that several lanes use.
 struct Buffers {
-    /// In place, where input and output begin in the one memory.
+    /// The offsets of input and output in their one memory, if the call is in place.
     together: Option<(usize, usize)>,
     input: Memory<Touched>,
     output: Memory<Touched>,
-    stage: Memory<Touched>,
-    /// Only where ranks have several lanes: no other rank reaches it.
+    staging: Memory<Touched>,
+    /// Only for ranks of several lanes, because no other rank reads or writes scratch.
     scratch: Option<Memory<Touched>>,
-    /// Elements of a half of the stage,
+    /// Elements of a half of the staging buffer.
     half: usize,
-    /// and the first of that which is quiet after the call.
+    /// The first element of the half that is quiet after the call.
     quiet: usize,
 }
 
-/// Who used a run of elements.
+/// The last users of a run of elements.
 #[derive(Clone, PartialEq)]
 struct Touched {
     written: Mark,
-    /// Since then.
+    /// The reads since the last write.
     read: Vec<Mark>,
 }
 
-/// Two accesses met.
+/// Two accesses met in an unknown order.
 pub(super) struct Race;
 
 impl Races {
-    /// Between all lanes of all ranks; `None` if nobody reaches into another's memory.
+    /// Between all lanes of all ranks; `None` if no rank uses another's memory.
     pub(super) fn between_ranks(schedules: &[Schedule], in_place: bool) -> Option<Self> {
         let reaches = |schedule: &Schedule| schedule.needs_windows() || schedule.needs_stage();
         schedules.iter().any(reaches).then(|| Self::new(schedules, in_place))
     }
 
-    /// Between the lanes of a rank whose memory nobody else reaches, as if it were alone; `None` if
-    /// it has but one. A message goes from a lane to the same lane of its receiver, so whatever a
-    /// lane hears of, it never hears of another lane of its own rank.
+    /// Between the lanes of a rank whose memory no other rank uses, as if it were alone; `None` if
+    /// it has one lane. A message goes from a lane to the same lane of its receiver. So a lane
+    /// never learns of another lane of its own rank.
     pub(super) fn between_lanes(schedule: &Schedule, in_place: bool) -> Option<Self> {
         let alone = core::slice::from_ref(schedule);
         (schedule.lanes().len() > 1).then(|| Self::new(alone, in_place))
@@ -90,7 +91,7 @@ impl Races {
             // The first count of a rank's first lane is its user, before the call.
             counts[at - at % lanes] = 1;
             counts[at] += 1;
-            Thread { clock: Rc::new(counts), told: false }
+            Thread { clock: Rc::new(counts), is_published: false }
         };
         let buffers = |(rank, schedule): (usize, &Schedule)| {
             let at = schedule.overlay();
@@ -108,10 +109,10 @@ impl Races {
                 together: in_place.then_some(together),
                 input: of(input_len),
                 output: of(whole),
-                stage: Memory::of(alloc::vec![(half, user.clone()), (half, late)]),
+                staging: Memory::of(alloc::vec![(half, user.clone()), (half, late)]),
                 scratch: (lanes > 1).then(|| of(schedule.scratch_len())),
                 half,
-                quiet: if schedule.turns_stage() { half } else { 0 },
+                quiet: if schedule.flips_staging() { half } else { 0 },
             }
         };
         Self {
@@ -121,19 +122,19 @@ impl Races {
         }
     }
 
-    /// What a message of this lane tells.
-    pub(super) fn tell(&mut self, (rank, lane): (usize, usize)) -> Clock {
+    /// The clock that a message or signal of this lane carries.
+    pub(super) fn publish(&mut self, (rank, lane): (usize, usize)) -> Clock {
         let thread = &mut self.threads[rank * self.lanes + lane];
-        thread.told = true;
+        thread.is_published = true;
         Rc::clone(&thread.clock)
     }
 
-    /// A lane is told.
-    pub(super) fn hear(&mut self, (rank, lane): (usize, usize), told: &Clock) {
-        learn(&mut self.threads[rank * self.lanes + lane].clock, told);
+    /// A lane receives a message or signal with this clock.
+    pub(super) fn observe(&mut self, (rank, lane): (usize, usize), other: &Clock) {
+        learn(&mut self.threads[rank * self.lanes + lane].clock, other);
     }
 
-    /// A lane reads or writes what a rank has.
+    /// A lane reads or writes memory of rank `of`.
     pub(super) fn touch(
         &mut self,
         (rank, lane): (usize, usize),
@@ -143,7 +144,7 @@ impl Races {
     ) -> Result<(), Race> {
         let at = rank * self.lanes + lane;
         let thread = &mut self.threads[at];
-        if core::mem::take(&mut thread.told) {
+        if core::mem::take(&mut thread.is_published) {
             Rc::make_mut(&mut thread.clock)[at] += 1;
         }
         let (clock, buffers) = (&thread.clock, &mut self.buffers[of]);
@@ -152,7 +153,7 @@ impl Races {
                 Some(scratch) => (scratch, 0),
                 None => return Ok(()),
             },
-            (Buffer::Stage, _) => (&mut buffers.stage, 0),
+            (Buffer::Stage, _) => (&mut buffers.staging, 0),
             (Buffer::Input, None) => (&mut buffers.input, 0),
             (Buffer::Output, None) => (&mut buffers.output, 0),
             (Buffer::Input, Some((start, _))) | (Buffer::Output, Some((_, start))) => {
@@ -162,18 +163,18 @@ impl Races {
         touch(memory, start + slice.offset, slice.len, (at, clock[at]), clock, writes)
     }
 
-    /// The calls have ended, and the users do with their windows as they like. The first rank for
-    /// which somebody may still be at it. `traded`, if ranks traded stages: whether each has the
-    /// other's in the end.
-    pub(super) fn end(&mut self, traded: Option<bool>) -> Result<(), usize> {
+    /// The calls have ended, and the users use their windows again. Returns the first rank whose
+    /// memory another rank may still use. `swapped` is set if ranks swapped staging buffers: it
+    /// says whether each ends up with the other's.
+    pub(super) fn end(&mut self, swapped: Option<bool>) -> Result<(), usize> {
         for (of, buffers) in self.buffers.iter_mut().enumerate() {
             let whole = 0..usize::MAX / 4;
             let quiet = buffers.quiet..buffers.quiet + buffers.half;
-            let owner = if traded == Some(true) { 1 - of } else { of };
+            let owner = if swapped == Some(true) { 1 - of } else { of };
             for (rank, memory, Range { start: mut at, end }) in [
                 (of, &mut buffers.input, whole.clone()),
                 (of, &mut buffers.output, whole.clone()),
-                (owner, &mut buffers.stage, if traded.is_some() { whole } else { quiet }),
+                (owner, &mut buffers.staging, if swapped.is_some() { whole } else { quiet }),
             ] {
                 let own = rank * self.lanes..(rank + 1) * self.lanes;
                 let mut clock = Rc::clone(&self.threads[own.start].clock);
@@ -193,12 +194,12 @@ impl Races {
     }
 }
 
-fn learn(clock: &mut Clock, told: &Clock) {
-    if Rc::ptr_eq(clock, told) {
+fn learn(clock: &mut Clock, other: &Clock) {
+    if Rc::ptr_eq(clock, other) {
         return;
     }
-    for (known, told) in Rc::make_mut(clock).iter_mut().zip(told.iter()) {
-        *known = (*known).max(*told);
+    for (known, other) in Rc::make_mut(clock).iter_mut().zip(other.iter()) {
+        *known = (*known).max(*other);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a call promises of every rank's output.
+//! The result that a call promises for every rank's output.
 
 use ringfold_types::{Collective, Rank};
 
@@ -8,7 +8,7 @@ use super::memory::{Ranks, Value};
 use super::world::World;
 
 impl World<'_> {
-    /// Whether the output of a rank is what its call promises.
+    /// Whether the output of a rank is the result that its call promises.
     pub(super) fn verify(&self, index: usize) -> Result<(), Flaw> {
         let (call, size, rank) = (self.schedules[index].call(), self.nodes.len(), Rank::at(index));
         let node = &self.nodes[index];
@@ -24,7 +24,7 @@ impl World<'_> {
         while position < len {
             let (run, value) = node.output.run_at(position);
             let wrong = Err(Flaw::Result { rank, index: position });
-            // In place, what was never written is the input that was there.
+            // In place, an unwritten element is still the input.
             let untouched = Value {
                 shift: self.schedules[index].overlay(),
                 from: Ranks::only(index, size),
@@ -55,7 +55,8 @@ impl World<'_> {
         Ok(())
     }
     /// Whether all ranks that promise the same sums have combined their inputs in the same order.
-    /// Where nothing is combined, or each result is one rank's, `verify` has said all there is.
+    /// If a call combines nothing, or each result is on one rank only, `verify` has shown it
+    /// already.
     pub(super) fn verify_bits(&self) -> Result<(), Flaw> {
         let call = self.schedules[0].call();
         if call.collective != Collective::AllReduce {

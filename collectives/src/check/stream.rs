@@ -1,4 +1,4 @@
-//! What is on the wire from one rank to another, in one lane.
+//! The elements on the wire from one rank to another, in one lane.
 
 use alloc::collections::VecDeque;
 
@@ -8,32 +8,33 @@ use super::memory::Run;
 use super::races::Clock;
 use crate::schedule::Form;
 
-/// Elements that were sent and not taken.
+/// Elements that were sent and not yet received.
 #[derive(Default)]
 pub(super) struct Stream {
-    /// Elements that the link has accepted, by runs that were accepted at once.
+    /// Elements that the link has accepted, by runs that it accepted at once.
     pub(super) runs: VecDeque<Run>,
     /// Form and depth of all elements, by counts.
     pub(super) marks: VecDeque<(usize, Form, usize)>,
-    /// What their sender knew, where that matters.
+    /// The clocks of their sender, where ranks share memory.
     pub(super) clocks: VecDeque<Clock>,
-    /// Elements that were accepted, and those of the offer after them.
+    /// Elements that the link has accepted, and those of the offer after them.
     pub(super) elements: usize,
     pub(super) bytes: usize,
-    /// The rest of an offer. It lies in the sender's memory, and is read when it is taken.
+    /// The rest of a rendezvous send. It lies in the sender's memory, and the receiver reads it
+    /// from there.
     offer: Option<Slice>,
-    /// Elements of the offer that were taken since the sender last asked.
+    /// Elements of the offer that the receiver took since the sender last asked.
     taken: usize,
 }
 
 impl Stream {
-    /// Offers `src` of the sender's memory.
+    /// Offers `src` of the sender's memory as a rendezvous send.
     pub(super) fn offer(&mut self, src: Slice) {
         self.offer = Some(src);
     }
 
-    /// How many elements of an offer the receiver has taken since the sender last asked; `None`
-    /// without an offer.
+    /// Number of elements of an offer that the receiver has taken since the sender last asked;
+    /// `None` without an offer.
     pub(super) fn accept(&mut self) -> Option<usize> {
         let left = self.offer?;
         if left.len == 0 {
@@ -42,7 +43,8 @@ impl Stream {
         Some(core::mem::take(&mut self.taken))
     }
 
-    /// Takes, for the receiver, the part of the next `elements` elements in the sender's memory.
+    /// Takes, for the receiver, the part of the next `elements` elements that lies in the sender's
+    /// memory.
     pub(super) fn take_offered(&mut self, elements: usize) -> Option<Slice> {
         let left = self.offer.as_mut()?;
         let more = elements.saturating_sub(self.elements - left.len);

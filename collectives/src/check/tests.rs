@@ -1,4 +1,4 @@
-//! The prover can say no: schedules written by hand, each with one flaw.
+//! The prover refuses schedules: each one here is written by hand and has one flaw.
 
 use alloc::vec::Vec;
 
@@ -17,11 +17,11 @@ pub(super) const OUT_OF_PLACE: Conditions =
 pub(super) const IN_PLACE: Conditions =
     Conditions { in_place: true, window_bytes: 1024, offers: false };
 
-/// Elements of the pairs' inputs and outputs.
+/// Elements of the inputs and outputs of `pair`.
 pub(super) const IN: Slice = Slice::new(Buffer::Input, 0, COUNT);
 pub(super) const OUT: Slice = Slice::new(Buffer::Output, 0, COUNT);
 
-/// Schedules for `size` ranks, as `write` writes them for each.
+/// Schedules for `size` ranks. `write` writes the steps of each.
 pub(super) fn written(
     collective: Collective,
     size: usize,
@@ -41,7 +41,7 @@ pub(super) fn written(
     (0..size).map(one).collect()
 }
 
-/// An allreduce of two ranks that exchange their inputs; `write` gets the other rank.
+/// An all-reduce of two ranks that exchange their inputs. `write` gets the other rank.
 pub(super) fn pair(write: impl Fn(Rank, &mut Builder)) -> Vec<Schedule> {
     written(Collective::AllReduce, 2, 1, |rank, steps| write(Rank::at(1 - rank), steps))
 }
@@ -106,7 +106,7 @@ fn a_message_beyond_the_window_cannot_be_overwritten_by_both() {
     });
     let bytes = COUNT * DataType::Bf16.bytes();
     let narrow = |in_place| Conditions { in_place, window_bytes: bytes - 1, offers: false };
-    // The sum is the third operation: an exchange of both is tried first.
+    // The sum is the third operation: the lane first tries an exchange of both.
     let waiting = [(Rank(0), 0, 2), (Rank(1), 0, 2)].into();
     assert_flaw(&schedules, narrow(true), &Flaw::Deadlock { waiting });
     assert!(check(&schedules, narrow(false)).is_ok(), "nothing is overwritten");
@@ -114,9 +114,9 @@ fn a_message_beyond_the_window_cannot_be_overwritten_by_both() {
     assert!(check(&schedules, wide).is_ok());
 }
 
-/// Both would wait until the other has taken what is left of a message that it takes in two parts.
+/// A rank takes a message in two parts. Both ranks would wait until the other has taken the second.
 #[test]
-fn who_needs_a_message_to_leave_before_it_is_taken_is_seen() {
+fn overwriting_a_message_before_it_is_taken_is_seen() {
     const HALF: usize = COUNT / 2;
     let schedules = pair(|other, steps| {
         let first = steps.scratch(HALF);
@@ -193,7 +193,7 @@ fn a_result_that_is_not_written_is_seen() {
 
 #[test]
 fn an_unfinished_result_is_seen() {
-    // All inputs are in it, but it was never divided or rounded.
+    // The result contains all inputs, but it was never divided or rounded.
     let schedules = written(Collective::AllReduce, 1, 1, |_, steps| steps.copy(IN, OUT));
     assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Result { rank: Rank(0), index: 0 });
 }
@@ -220,7 +220,7 @@ fn combining_other_places_is_seen() {
 
 #[test]
 fn a_block_in_the_wrong_place_is_seen() {
-    // Both put their own block first.
+    // Both ranks put their own block first.
     let schedules = written(Collective::AllGather, 2, 1, |rank, steps| {
         let other = Rank::at(1 - rank);
         steps.send(other, IN);
@@ -246,7 +246,7 @@ fn an_input_that_was_overwritten_is_seen_in_place() {
 }
 
 #[test]
-fn reading_what_was_never_written_is_seen() {
+fn reading_unwritten_elements_is_seen() {
     let schedules = pair(|other, steps| {
         let scratch = steps.scratch(COUNT);
         steps.reduce(scratch.take(COUNT - 1), &[Source::Local(IN.take(COUNT - 1))]);
@@ -309,8 +309,8 @@ fn leaving_a_barrier_too_early_is_seen() {
     assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Result { rank: Rank(0), index: 0 });
 }
 
-/// A pair in windows, of which each takes the other's input in place and stores half of the result;
-/// `tokens` are exchanged before and after.
+/// A pair in windows. Each rank reads the other's input in place and stores half of the result. The
+/// flags say whether the ranks exchange tokens `before` and `after`.
 fn windows(before: bool, after: bool) -> Vec<Schedule> {
     pair(move |other, steps| {
         let (token, heard) = (steps.scratch(1), steps.scratch(1));
@@ -339,7 +339,7 @@ fn a_right_pair_in_windows_is_right() {
 }
 
 #[test]
-fn reaching_into_windows_that_nobody_offered_is_seen() {
+fn accessing_a_window_without_a_token_is_seen() {
     let slice = IN.take(COUNT / 2);
     let race = Flaw::Race { rank: Rank(0), of: Rank(1), slice };
     for conditions in [OUT_OF_PLACE, IN_PLACE] {
@@ -348,13 +348,13 @@ fn reaching_into_windows_that_nobody_offered_is_seen() {
 }
 
 #[test]
-fn leaving_while_others_are_at_ones_window_is_seen() {
+fn leaving_while_others_use_the_window_is_seen() {
     let slice = Slice { len: 0, ..OUT };
     let race = Flaw::Race { rank: Rank(0), of: Rank(0), slice };
     for conditions in [OUT_OF_PLACE, IN_PLACE] {
         assert_flaw(&windows(true, false), conditions, &race);
     }
-    // One of two tokens is not enough, even where it would be in time by chance.
+    // One of two tokens is not enough, even if it happens to be in time.
     let schedules = pair(|other, steps| {
         let (token, heard) = (steps.scratch(1), steps.scratch(1));
         steps.send(other, token);
@@ -405,7 +405,7 @@ fn a_token_that_is_taken_for_a_value_is_seen() {
 }
 
 #[test]
-fn what_is_no_window_of_another_is_seen() {
+fn accessing_memory_that_is_no_window_of_another_is_seen() {
     let (scratch, input) = (Slice::new(Buffer::Scratch, 0, 1), IN.take(1));
     let cases: [(Rank, Slice); 3] = [(Rank(1), scratch), (Rank(0), input), (Rank(2), input)];
     for (of, slice) in cases {

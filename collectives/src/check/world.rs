@@ -1,4 +1,5 @@
-//! All ranks of a communicator at once, each a stepper with symbolic memory, joined by links.
+//! All ranks of a communicator at once. Each is a stepper with symbolic memory, and links join
+//! them.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -8,8 +9,8 @@ use ringfold_types::{Buffer, Collective, Rank, Slice};
 use super::flaw::{Conditions, Flaw};
 use super::memory::{Memory, Ranks, Run, combine, cut, shifted};
 use super::races::Races;
+use super::signals::Signals;
 use super::stream::Stream;
-use super::tells::Tells;
 use crate::algorithm::Stated;
 use crate::program::{Program, Stores, Target, lower};
 use crate::schedule::{Form, Schedule, Source};
@@ -20,11 +21,12 @@ pub(super) struct World<'s> {
     programs: Vec<Program>,
     pub(super) conditions: Conditions,
     pub(super) nodes: Vec<Node>,
-    /// Which lane of which rank knows of which step, where ranks reach into each other's memory.
+    /// The accesses of all lanes of all ranks, where ranks use each other's memory.
     pub(super) races: Option<Races>,
-    /// Elsewhere, by rank: which of its lanes knows of which step, where it has several.
+    /// The accesses of each rank's own lanes, by rank, where ranks do not. Only for ranks of
+    /// several lanes.
     pub(super) lanes: Vec<Option<Races>>,
-    pub(super) tells: Option<Tells>,
+    pub(super) signals: Option<Signals>,
 }
 
 /// The ports of one rank.
@@ -35,20 +37,20 @@ struct PortsOf<'w, 's> {
 
 pub(super) struct Node {
     stepper: Stepper,
-    /// What is on the wire to it, by sender and lane.
+    /// The elements on the wire to it, by sender and lane.
     links: BTreeMap<(usize, usize), Stream>,
-    /// Whether it moved, or someone it talks to did, since it could not go on.
+    /// Whether it or a peer of it has moved since it last stopped.
     pub(super) is_awake: bool,
     /// The set of this rank alone.
     pub(super) own: Ranks,
     pub(super) output: Memory,
     pub(super) scratch: Memory,
-    pub(super) stage: Memory,
-    /// Whether it takes the other rank's stage for its own, of two.
-    pub(super) has_traded: bool,
+    pub(super) staging: Memory,
+    /// Whether it now uses the other rank's staging buffer as its own, of two ranks.
+    pub(super) has_swapped: bool,
     /// Per lane, the longest chain of messages that led to where it is.
     pub(super) depth: Vec<usize>,
-    /// The ranks that are known to have entered, for barrier.
+    /// The ranks that it knows to have entered a barrier.
     pub(super) entered: Ranks,
     pub(super) sent: usize,
 }
@@ -72,8 +74,8 @@ impl<'s> World<'s> {
                     own: own.clone(),
                     output: Memory::default(),
                     scratch: Memory::default(),
-                    stage: Memory::default(),
-                    has_traded: false,
+                    staging: Memory::default(),
+                    has_swapped: false,
                     depth: alloc::vec![0; schedule.lanes().len()],
                     entered: own,
                     sent: 0,
@@ -81,13 +83,13 @@ impl<'s> World<'s> {
             })
             .collect();
         let races = Races::between_ranks(schedules, conditions.in_place);
-        let tells = races.as_ref().map(|_| Tells::new(schedules.len()));
+        let signals = races.as_ref().map(|_| Signals::new(schedules.len()));
         let lanes = |schedule| match races {
             Some(_) => None,
             None => Races::between_lanes(schedule, conditions.in_place),
         };
         let lanes = schedules.iter().map(lanes).collect();
-        Self { schedules, programs, conditions, nodes, races, lanes, tells }
+        Self { schedules, programs, conditions, nodes, races, lanes, signals }
     }
 
     pub(super) fn run(mut self) -> Result<Stated, Flaw> {
@@ -107,19 +109,19 @@ impl<'s> World<'s> {
                 return Err(Flaw::Unreceived { rank: Rank::at(index), from: Rank::at(*from) });
             }
         }
-        self.tells.as_ref().map_or(Ok(()), Tells::end)?;
+        self.signals.as_ref().map_or(Ok(()), Signals::end)?;
         for index in 0..self.nodes.len() {
             self.verify(index)?;
         }
         self.verify_bits()?;
         let left =
-            |index: usize| (self.schedules[index].turns_stage(), self.nodes[index].has_traded);
+            |index: usize| (self.schedules[index].flips_staging(), self.nodes[index].has_swapped);
         if let Some(index) = (0..self.nodes.len()).find(|index| left(*index) != left(0)) {
-            return Err(Flaw::Turn { rank: Rank::at(index) });
+            return Err(Flaw::Swap { rank: Rank::at(index) });
         }
-        let trades = self.schedules.iter().any(Schedule::trades_stages);
-        let traded = trades.then_some(self.nodes[0].has_traded);
-        if let Some(Err(index)) = self.races.as_mut().map(|races| races.end(traded)) {
+        let swaps = self.schedules.iter().any(Schedule::swaps_staging);
+        let swapped = swaps.then_some(self.nodes[0].has_swapped);
+        if let Some(Err(index)) = self.races.as_mut().map(|races| races.end(swapped)) {
             let (rank, slice) = (Rank::at(index), Slice::new(Buffer::Output, 0, 0));
             return Err(Flaw::Race { rank, of: rank, slice });
         }
@@ -136,10 +138,11 @@ impl<'s> World<'s> {
         Flaw::Deadlock { waiting: self.nodes.iter().enumerate().flat_map(waiting).collect() }
     }
 
-    /// Whether anything of a rank moved.
+    /// Lets a rank do all that it can. Returns whether something moved.
     fn advance(&mut self, index: usize) -> Result<bool, Flaw> {
         let mut stepper = core::mem::take(&mut self.nodes[index].stepper);
-        // Taken out for as long as it runs, since its ports are the world.
+        // The programs move out for as long as the stepper runs, because its ports borrow the
+        // world.
         let programs = core::mem::take(&mut self.programs);
         let progress =
             stepper.advance(&programs[index], &mut PortsOf { world: self, index }, usize::MAX);
@@ -169,9 +172,10 @@ impl<'s> World<'s> {
         if elements == 0 {
             return Ok(0);
         }
-        let clock = self.races.as_mut().map(|races| races.tell((index, lane)));
+        let clock = self.races.as_mut().map(|races| races.publish((index, lane)));
         let part = src.take(elements);
-        // A receiver may take an offer at any time from now on, so it must be there already.
+        // A receiver may take an offer at any time from now on, so the elements must be there
+        // already.
         let values = self.read_to_send(index, part)?;
         self.touch((index, lane), index, part, false)?;
         let node = &mut self.nodes[index];
@@ -249,14 +253,14 @@ impl<'s> World<'s> {
     }
 
     fn signal(&mut self, index: usize, lane: usize) -> Result<(), Flaw> {
-        let flaw = Flaw::Tell { rank: Rank::at(index) };
-        let (Some(races), Some(tells)) = (&mut self.races, &mut self.tells) else {
+        let flaw = Flaw::Signal { rank: Rank::at(index) };
+        let (Some(races), Some(signals)) = (&mut self.races, &mut self.signals) else {
             return Err(flaw);
         };
         if self.schedules[index].lanes().len() > 1 {
             return Err(flaw);
         }
-        tells.tell(index, races.tell((index, lane)), self.nodes[index].depth[lane] + 1)?;
+        signals.signal(index, races.publish((index, lane)), self.nodes[index].depth[lane] + 1)?;
         self.nodes[index].sent += 1;
         self.nodes.iter_mut().for_each(|node| node.is_awake = true);
         Ok(())
@@ -267,11 +271,11 @@ impl<'s> World<'s> {
         if at >= self.nodes.len() || from == rank {
             return Err(Flaw::Bounds { rank, slice: Slice::new(Buffer::Stage, 0, 0) });
         }
-        let (Some(races), Some(tells)) = (&mut self.races, &mut self.tells) else {
-            return Err(Flaw::Tell { rank });
+        let (Some(races), Some(signals)) = (&mut self.races, &mut self.signals) else {
+            return Err(Flaw::Signal { rank });
         };
-        let Some((clock, depth)) = tells.hear(index, at) else { return Ok(false) };
-        races.hear((index, lane), &clock);
+        let Some((clock, depth)) = signals.wait(index, at) else { return Ok(false) };
+        races.observe((index, lane), &clock);
         let node = &mut self.nodes[index];
         node.depth[lane] = node.depth[lane].max(depth);
         Ok(true)
@@ -279,9 +283,9 @@ impl<'s> World<'s> {
 
     fn swap(&mut self, index: usize) -> Result<(), Flaw> {
         if self.nodes.len() != 2 {
-            return Err(Flaw::Turn { rank: Rank::at(index) });
+            return Err(Flaw::Swap { rank: Rank::at(index) });
         }
-        self.nodes[index].has_traded ^= true;
+        self.nodes[index].has_swapped ^= true;
         Ok(())
     }
 
@@ -354,12 +358,12 @@ impl<'s> World<'s> {
         Ok(elements)
     }
 
-    /// Elements on the wire from `from`.
+    /// Number of elements on the wire from `from`.
     fn arrived(&self, index: usize, lane: usize, from: Rank) -> usize {
         self.nodes[index].links.get(&(from.index(), lane)).map_or(0, |stream| stream.elements)
     }
 
-    /// Takes elements off the wire that are there, counted as those of `dst`.
+    /// Takes elements off the wire, which are there, and gives them shifts for the place of `dst`.
     fn take(
         &mut self,
         index: usize,
@@ -395,7 +399,7 @@ impl<'s> World<'s> {
             missing -= part;
             *count -= part;
             if let (Some(races), Some(clock)) = (&mut self.races, stream.clocks.front()) {
-                races.hear((index, lane), clock);
+                races.observe((index, lane), clock);
             }
             if *count == 0 {
                 stream.marks.pop_front();

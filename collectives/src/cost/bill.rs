@@ -5,25 +5,25 @@ use ringfold_types::{Call, Collective};
 
 use super::rates::{
     ACROSS_HOSTS, COMBINED_BYTE_PS, CONTAINER_PS, EXCHANGE_QUARTERS, LinkCost, MIXED_QUARTERS,
-    NEIGHBOUR_PS, READ_BYTE_PS, READ_WORK_PS, SAME_HOST, SWITCH_PS, TURN_PS, crowded_quarters,
+    NEIGHBOUR_PS, READ_BYTE_PS, READ_WORK_PS, SAME_HOST, SWITCH_PS, TURN_PS, congested_quarters,
     longer_ps,
 };
 use super::traffic::Traffic;
 use crate::algorithm::{Algorithm, Way};
 use crate::schedule::Form;
 
-/// The properties of a layout on which the price depends.
+/// The properties of a layout that determine a price.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Site<'a> {
     /// The ranks that take part.
     pub(crate) layout: &'a Layout,
     pub(crate) hosts: usize,
     /// Ranks on the fullest host.
-    pub(crate) crowd: usize,
-    /// How often the host changes on the way around the ranks, in the order of rings.
+    pub(crate) ranks_per_host: usize,
+    /// How often the host changes on the way around all ranks, in ring order.
     pub(crate) borders: usize,
     /// Whether ranks share CPUs.
-    pub(crate) is_dense: bool,
+    pub(crate) oversubscribed: bool,
 }
 
 impl<'a> Site<'a> {
@@ -37,8 +37,9 @@ impl<'a> Site<'a> {
             ranks[layout.host(rank) as usize] += 1;
             borders += usize::from(!layout.same_host(rank, next));
         }
-        let (crowd, is_dense) = (ranks.into_iter().max().unwrap_or(0), layout.crowd().is_dense());
-        Self { layout, hosts, crowd, borders, is_dense }
+        let (ranks_per_host, oversubscribed) =
+            (ranks.into_iter().max().unwrap_or(0), layout.crowd().is_dense());
+        Self { layout, hosts, ranks_per_host, borders, oversubscribed }
     }
 }
 
@@ -47,18 +48,18 @@ impl<'a> Site<'a> {
 pub(crate) struct Bill {
     /// Messages that wait for each other.
     pub(crate) steps: u128,
-    /// The time for which these are under way.
+    /// The time for which those messages are under way.
     pub(crate) waiting: u128,
-    /// The time to let another rank of the CPU run, for each of them.
+    /// The time for each of them to let another rank of the CPU run.
     pub(crate) switch_ps: u128,
-    /// The time for which the busiest rank is busy meanwhile, with a CPU of its own.
+    /// The time for which the busiest rank is busy meanwhile, if it has a CPU of its own.
     pub(crate) busy: u128,
     /// CPU time of a rank on average.
     pub(crate) work: u128,
 }
 
 impl Bill {
-    /// This, and another one after it; ranks take turns as in this one.
+    /// This bill, and another one after it. Ranks take turns as in this one.
     pub(crate) const fn and(self, other: &Self) -> Self {
         Self {
             steps: self.steps + other.steps,
@@ -73,16 +74,16 @@ impl Bill {
     pub(crate) fn of(algorithm: &Algorithm, call: &Call, site: &Site<'_>, chunk: usize) -> Self {
         let (size, is_staged) = (site.layout.size(), algorithm.needs_stage());
         let traffic = Traffic::of(algorithm, call, site.layout);
-        // In 128 bits, since all to all at the largest scale is more than 64 hold.
+        // In 128 bits, because an all-to-all at the largest scale overflows 64.
         let bytes = |form: Form| form.data_type(call).bytes() as u128;
         let wide = traffic.wide as u128 * (bytes(Form::Accumulator) - bytes(Form::Element));
         let carried = |elements: usize| elements as u128 * bytes(Form::Element) + wide;
-        // A pipeline has to be filled; before that, no more than the chain is under way.
+        // A pipeline has to fill. Until then, at most the chain is under way.
         let filling = traffic.moved.saturating_add(traffic.steps.saturating_mul(chunk));
         let moved = carried(traffic.moved.max(traffic.chain.min(filling)));
         let pieces = algorithm.pieces(call, size, chunk);
         let near = LinkCost::within_host(algorithm, size, traffic.steps);
-        // A piece is one step behind the piece before.
+        // A piece is one step behind the previous piece.
         let steps = (traffic.steps + pieces - 1) as u128;
         let messages = (traffic.messages * pieces) as u128;
         let load = Load { near, steps, messages, moved };
@@ -126,8 +127,8 @@ impl Bill {
         if layout.hosts() <= 1 {
             return turns + busy.max(of_cpu(work));
         }
-        // Messages take CPU time even if other CPUs are free, and a network may be between the
-        // hosts all the same.
+        // Messages take CPU time even if other CPUs are idle, and a network may be between the
+        // hosts.
         let waiting = if one_machine { steps * CONTAINER_PS } else { waiting };
         let waiting = waiting.max(turns);
         waiting + busy + of_cpu(work).max(steps * ACROSS_HOSTS.work_ps[0])
@@ -141,19 +142,19 @@ struct Load {
     /// Messages that wait for each other.
     steps: u128,
     messages: u128,
-    /// The bytes that it sends or takes.
+    /// The bytes that it sends or receives, whichever is more.
     moved: u128,
 }
 
-/// The passage of messages over links within hosts and between them. Times are in picoseconds.
+/// The passage of messages over links within hosts and between hosts. Times are in picoseconds.
 struct Passage {
     /// The time for which messages that wait for each other are under way.
     waiting: u128,
     /// The time that the busiest rank needs for its messages.
     busy: u128,
-    /// The messages and bytes that go to other hosts, of 1024.
+    /// The share of messages and bytes that go to other hosts, of 1024.
     away: u128,
-    /// How much slower all is where links of both kinds mix, in quarters.
+    /// How much slower links are where both kinds mix, in quarters.
     quarters: u128,
 }
 
@@ -167,18 +168,18 @@ impl Load {
         if way.is_local() && site.borders < site.layout.size() {
             return self.along(way, call, site);
         }
-        let crowded = match way {
-            Way::Direct | Way::FromRoot => crowded_quarters(site.is_dense),
+        let congested = match way {
+            Way::Direct | Way::FromRoot => congested_quarters(site.oversubscribed),
             Way::Exchange => EXCHANGE_QUARTERS,
             Way::Ring | Way::Pipelines(_) | Way::Levels(_) => 4,
         };
-        let bytes = moved * ACROSS_HOSTS.byte_ps * site.crowd as u128 * crowded / 4;
+        let bytes = moved * ACROSS_HOSTS.byte_ps * site.ranks_per_host as u128 * congested / 4;
         let busy = messages * ACROSS_HOSTS.message_ps + bytes;
         Passage { waiting: steps * ACROSS_HOSTS.latency_ps, busy, away: 1024, quarters: 4 }
     }
 
-    /// Most messages stay on a host, and one or two of its ranks use the network: for all that they
-    /// send, or all that they take.
+    /// The passage where most messages stay on a host. One or two of its ranks use the network, for
+    /// all that they send or for all that they receive.
     fn along(&self, way: Way, call: &Call, site: &Site<'_>) -> Passage {
         let Self { near, steps, messages, moved } = *self;
         let far = steps.min(2 * site.borders as u128);
@@ -186,12 +187,12 @@ impl Load {
         // Several trees cross borders at different places.
         let is_manifold = matches!(way, Way::Pipelines(2..)) && site.hosts > 2;
         let halves = if is_manifold { 3 } else { 2 };
-        let is_slower = site.is_dense && call.collective == Collective::AllReduce;
+        let is_slower = site.oversubscribed && call.collective == Collective::AllReduce;
         let bytes = moved * ACROSS_HOSTS.byte_ps * users * halves / 2;
         Passage {
             waiting: far * ACROSS_HOSTS.latency_ps + (steps - far) * near.latency_ps,
             busy: messages * ACROSS_HOSTS.message_ps + bytes,
-            away: (512 * users * halves).div_ceil(site.crowd as u128).min(1024),
+            away: (512 * users * halves).div_ceil(site.ranks_per_host as u128).min(1024),
             quarters: if is_slower { MIXED_QUARTERS } else { 4 },
         }
     }

@@ -1,16 +1,16 @@
-//! The time that a call would take by an algorithm: an estimate, good enough to put algorithms in
-//! order.
+//! Estimates the time that a call takes by an algorithm. The estimate is good enough to put
+//! algorithms in order.
 //!
 //! ```text
 //! steps * latency + messages * overhead + bytes on the wire * time per byte + bytes combined
 //! ```
 //!
-//! Where ranks share CPUs, a step waits until the other ranks of a CPU have run, and the work is
+//! Where ranks share CPUs, a step waits until the other ranks of a CPU have run. The work is then
 //! that of all ranks, if this is more for each CPU than that of the busiest rank.
 //!
-//! `Algorithm` states steps and elements, and the way in which they move. `traffic` derives a
-//! rank's messages from that, and `bill` prices them by `rates`. Integers only: all ranks must come
-//! to the same result.
+//! `Algorithm` states steps, elements and the pattern in which data moves. `traffic` derives a
+//! rank's messages from them, and `bill` prices these by `rates`. All numbers are integers, so that
+//! all ranks get the same result.
 
 pub(crate) mod bill;
 pub(crate) mod rates;
@@ -24,7 +24,7 @@ use ringfold_types::Call;
 use crate::algorithm::{Algorithm, Way};
 use bill::{Bill, Site};
 
-/// The time that `call` would take by `algorithm` if pipelines pass on `chunk` elements at a time.
+/// Estimates the time of `call` by `algorithm`, if pipelines pass on `chunk` elements at a time.
 ///
 /// # Panics
 /// If `layout` has no ranks.

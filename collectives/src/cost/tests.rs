@@ -22,8 +22,8 @@ fn schedules(algorithm: &Algorithm, call: Call, layout: &Layout) -> Vec<Schedule
     (0..layout.size()).map(|rank| (algorithm.schedule)(&plan(rank))).collect()
 }
 
-/// The sends of a rank that `wanted` selects, and the tells it hears: how many, and how many
-/// elements.
+/// Counts the sends of a rank that `wanted` selects, and the signals that it waits for. Returns
+/// their number and their elements.
 fn sends(schedule: &Schedule, wanted: impl Fn(Rank, Buffer) -> bool) -> (usize, usize) {
     let steps = schedule.lanes().iter().flatten();
     let sends = steps.filter_map(|step| match step {
@@ -38,8 +38,9 @@ fn sends(schedule: &Schedule, wanted: impl Fn(Rank, Buffer) -> bool) -> (usize, 
     sends.fold((0, 0), |(messages, elements), len| (messages + 1, elements + len))
 }
 
-/// What a rank copies to its stage and takes from stages, and what it reads to combine it.
-fn through_stages(schedule: &Schedule) -> (usize, usize) {
+/// Counts the elements that a rank copies into and out of staging buffers, and those that it reads
+/// to combine them.
+fn through_staging(schedule: &Schedule) -> (usize, usize) {
     schedule.lanes().iter().flatten().fold((0, 0), |(copied, read), step| match step {
         Step::Get { dst, .. } => (copied + dst.len, read),
         Step::Copy { src, dst } if [src.buffer, dst.buffer].contains(&Buffer::Stage) => {
@@ -56,7 +57,8 @@ fn assert_near(what: &str, estimate: usize, real: usize, unit: usize) {
     assert!(near, "{what}: estimated {estimate}, really {real}");
 }
 
-/// What the busiest rank sends or takes of the messages from buffers that `wanted` selects.
+/// The messages and elements that the busiest rank sends or receives, from buffers that `wanted`
+/// selects.
 fn busiest(schedules: &[Schedule], wanted: impl Fn(Buffer) -> bool) -> (usize, usize) {
     let sent = schedules.iter().map(|schedule| sends(schedule, |_, buffer| wanted(buffer)));
     let taken = (0..schedules.len()).map(|rank| {
@@ -67,11 +69,11 @@ fn busiest(schedules: &[Schedule], wanted: impl Fn(Buffer) -> bool) -> (usize, u
 }
 
 #[test]
-fn estimates_are_near_what_schedules_do() {
+fn estimates_are_near_the_real_schedules() {
     for size in [2, 3, 4, 8, 13, 32] {
         let layout = Layout::one_host(size);
         let all = Collective::ALL.into_iter().flat_map(Algorithm::of);
-        // Of several levels each is priced as what it is.
+        // A hierarchical algorithm has a price for each of its levels.
         for algorithm in all.filter(|algorithm| !algorithm.is_hierarchical()) {
             let call = call(algorithm.collective, 16 * size * 64);
             let traffic = Traffic::of(algorithm, &call, &Layout::apart(size));
@@ -83,7 +85,7 @@ fn estimates_are_near_what_schedules_do() {
             let pieces = algorithm.pieces(&call, size, call.count);
             assert_near(&what, traffic.messages * pieces, messages, 3);
             if algorithm.needs_stage() {
-                let each = schedules.iter().map(through_stages);
+                let each = schedules.iter().map(through_staging);
                 let sum = each.fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1));
                 assert_near(&what, traffic.moved, sum.0 / size, 0);
                 assert_near(&what, traffic.summed, sum.1 / size, 0);
@@ -93,7 +95,7 @@ fn estimates_are_near_what_schedules_do() {
             let all = schedules.iter().map(|schedule| sends(schedule, |_, _| true).1);
             assert_near(&what, traffic.total, all.sum(), 0);
             if algorithm.collective.reduces() {
-                // First messages are not sums, which counts among few ranks.
+                // First messages are not sums, which matters for few ranks.
                 assert_near(&what, traffic.wide, wide, 2 * call.count);
             }
         }
@@ -122,9 +124,9 @@ fn local_ways_use_the_network_little() {
     }
 }
 
-/// Within hosts it is two shots, between them a rail.
+/// Within hosts an all-reduce by levels is two shots, between them a flat algorithm.
 #[test]
-fn levels_cost_what_is_done_on_them() {
+fn levels_cost_as_much_as_their_parts() {
     let hierarchical = Algorithm::named(Collective::AllReduce, "hierarchical").unwrap();
     let named = |name| Algorithm::named(Collective::AllReduce, name).unwrap();
     let hosts = |hosts: usize, ranks: usize| {

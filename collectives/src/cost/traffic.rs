@@ -1,4 +1,4 @@
-//! The traffic of an algorithm on ranks that are all alike, from the facts that it states.
+//! The traffic of an algorithm on equal ranks, derived from the facts that it states.
 
 use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective};
@@ -13,13 +13,13 @@ pub(super) struct Traffic {
     pub(super) steps: usize,
     /// The elements of these messages in all.
     pub(super) chain: usize,
-    /// Messages that are sent, or tells that are heard.
+    /// Messages that it sends, or signals that it waits for.
     pub(super) messages: usize,
-    /// As `Moved` has them.
+    /// `Moved::moved`.
     pub(super) moved: usize,
-    /// As `Moved` has them.
+    /// `Moved::summed`.
     pub(super) summed: usize,
-    /// The part of those moved that are accumulators.
+    /// The moved elements that are accumulators.
     pub(super) wide: usize,
     /// Elements that all ranks together move.
     pub(super) total: usize,
@@ -42,7 +42,7 @@ impl Traffic {
         };
         let wide = if way.is_at_once() { 0 } else { summed };
         let total = match (call.collective, way) {
-            // All but the root take the buffer once, or give it once.
+            // Every rank but the root receives the buffer once, or sends it once.
             (Collective::Broadcast | Collective::Reduce, _) => (size - 1) * call.count,
             (Collective::AllReduce, Way::Pipelines(_)) => 2 * (size - 1) * call.count,
             _ => size.saturating_mul(moved),
@@ -50,7 +50,7 @@ impl Traffic {
         Self { way, steps, chain, messages, moved, summed, wide, total }
     }
 
-    /// The average of all ranks, where the busiest one does so much work.
+    /// The average work of a rank, if the busiest one does `work`.
     pub(super) fn average(&self, work: u128, size: usize) -> u128 {
         let all = self.moved as u128 * size as u128;
         let share = ((self.total as u128) << 20).checked_div(all).unwrap_or(1 << 20);

@@ -1,5 +1,5 @@
-//! Dissemination: in each round everyone talks to those twice as far away as in the round before,
-//! so that after the logarithm of the number of ranks everyone has heard of everyone.
+//! Dissemination: in each round a rank talks to those twice as far away as in the round before.
+//! After a logarithmic number of rounds each rank has heard of all.
 
 /// The distances, round by round.
 pub(crate) fn distances(size: usize) -> impl Iterator<Item = usize> {
@@ -20,7 +20,8 @@ mod tests {
     fn as_many_rounds_as_it_takes_to_hear_of_all() {
         for size in 1..=130 {
             assert_eq!(distances(size).count(), rounds(size));
-            // Who has heard of `heard` ranks hears of as many more from a distance of `heard`.
+            // After a message from distance `heard`, a rank that had heard of `heard` ranks has
+            // heard of twice as many.
             let heard = distances(size).fold(1, |heard, distance| {
                 assert_eq!(heard, distance);
                 heard * 2

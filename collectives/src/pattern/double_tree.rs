@@ -1,10 +1,10 @@
-//! Two binary trees over the same ranks, in which nobody is inner twice: with half of the data in
-//! each, everybody works as much as everybody else.
+//! Two binary trees over the same ranks. No rank is inner in both, so with half of the data in each
+//! tree all ranks do equal work.
 //!
 //! A tree is the in-order binary tree of places 1 to n: the parent of a place is the nearest one
-//! with one more trailing zero bit, so odd places are leaves. In the first tree rank r has place
-//! r + 1. In the second one the parities are swapped: by mirroring (place n - r) if n is even, by
-//! shifting (place r, and n for rank 0) if it is odd.
+//! with one more trailing zero bit, so odd places are leaves. The place of rank r in the first
+//! tree is r + 1. The second tree swaps the parities. For even n the place of rank r is n - r: the
+//! ranks are mirrored. For odd n it is r, or n for rank 0: they are shifted.
 
 use ringfold_types::Rank;
 
@@ -13,7 +13,7 @@ use crate::pattern::tree::{Child, Place};
 /// Number of trees.
 pub(crate) const TREES: usize = 2;
 
-/// Where `rank` stands in tree `tree` of `size` ranks.
+/// The position of `rank` in tree number `tree` of `size` ranks.
 pub(crate) fn place(rank: Rank, tree: usize, size: usize) -> Place {
     let number = number(rank, tree, size);
     let at = |number| at(number, tree, size);
@@ -53,7 +53,8 @@ fn above(number: usize, size: usize) -> Option<usize> {
     } else if number & (bit << 1) == 0 && number + bit <= size {
         Some(number + bit)
     } else {
-        // Right of its parent; also where the place that it would be left of does not exist.
+        // The place is right of its parent. That is also so if the place to its upper right does
+        // not exist.
         Some(number - bit)
     }
 }
@@ -64,7 +65,7 @@ fn below(number: usize, size: usize) -> [Option<usize>; 2] {
     if bit == 1 {
         return [None, None];
     }
-    // The right subtree ends where the places do; its root is the one with the most zero bits.
+    // The right subtree ends with the last place. Its root is the place with the most zero bits.
     let right = (size - number).checked_ilog2().map(|most| number + (bit >> 1).min(1 << most));
     [Some(number - (bit >> 1)), right]
 }

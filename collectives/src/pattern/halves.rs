@@ -1,29 +1,29 @@
-//! Ranks halved again and again until each is alone. Where a half is larger by one, its last rank
-//! has no partner and hands over to the first of the other half, which is not asked so again: later
-//! it is always in the larger half.
+//! Ranks halved again and again until each is alone. Where one half has one rank more, its last
+//! rank has no partner and sends to the first rank of the other half. That rank is never such a
+//! first rank again, because later it is always in the larger half.
 
 use core::ops::Range;
 
 use ringfold_types::Rank;
 
-/// One halving of a run of ranks, as one of them sees it.
+/// One halving of a run of ranks, from the view of one of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Halving {
-    /// The half that the rank is in.
+    /// The half that contains the rank.
     pub(crate) own: Range<usize>,
-    /// The half that it is not in.
+    /// The other half.
     pub(crate) other: Range<usize>,
-    /// The rank of the other half that takes what this one has for it.
+    /// The rank of the other half that takes this rank's data for that half.
     pub(crate) taker: Rank,
-    /// The rank of the other half with the same place in it, if there is one: it hands over to
-    /// this rank,
+    /// The rank of the other half at the same place, if there is one. It gives to this rank.
     pub(crate) partner: Option<Rank>,
-    /// and so does this one, which has no partner, if this rank is the first of its half.
+    /// The rank of the other half without a partner, if this rank is the first of its half. It
+    /// gives to this rank too.
     pub(crate) extra: Option<Rank>,
 }
 
 impl Halving {
-    /// The ranks of the other half whose taker this rank is.
+    /// The ranks of the other half that give to this rank.
     pub(crate) fn givers(&self) -> impl Iterator<Item = Rank> + Clone + use<> {
         self.partner.into_iter().chain(self.extra)
     }
@@ -47,7 +47,7 @@ impl Halving {
     }
 }
 
-/// The halvings that `rank` takes part in, from that of all ranks to that of the last two or three.
+/// The halvings that `rank` takes part in, from all ranks down to the last two or three.
 pub(crate) fn halvings(rank: Rank, size: usize) -> impl Iterator<Item = Halving> {
     let mut run = 0..size;
     core::iter::from_fn(move || {
@@ -59,11 +59,11 @@ pub(crate) fn halvings(rank: Rank, size: usize) -> impl Iterator<Item = Halving>
     })
 }
 
-/// The longest chain of messages when everyone hands over in one halving after the other. It is
-/// the same the other way round, when halves are joined.
+/// The longest chain of messages when all ranks give in one halving after the other. It has the
+/// same length in the other direction, when halves are joined.
 ///
-/// Seldom less than the number of halvings: just above a power of two, those who wait in one of
-/// them have not waited in another.
+/// It is rarely shorter than the number of halvings. Just above a power of two it is, because the
+/// ranks that wait in one halving have not waited in another.
 pub(crate) fn longest_chain(size: usize) -> usize {
     let mut waited = alloc::vec![0; size];
     let mut runs = alloc::vec![0..size];
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everyone_has_one_taker_who_knows_it() {
+    fn every_rank_has_one_taker_that_knows_it() {
         for size in (1..=70_usize).chain([1000, 1024]) {
             let all: Vec<Vec<Halving>> =
                 (0..size).map(|rank| halvings(Rank::at(rank), size).collect()).collect();
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_was_given_nothing_is_given_something_next() {
+    fn a_rank_that_got_nothing_gets_something_next() {
         for size in 1..=130 {
             for rank in (0..size).map(Rank::at) {
                 let given: Vec<usize> = halvings(rank, size).map(|h| h.givers().count()).collect();

@@ -1,8 +1,8 @@
-//! A tree of hosts, below each of which stands a tree of its ranks.
+//! A tree of hosts, with a tree of ranks below each.
 //!
-//! One rank of each host leads it. Leaders are joined by a tree of any shape, and all ranks of a
-//! host by a binomial tree below its leader. So each host but one sends up once, and leaders that
-//! reach one rail keep to it.
+//! One rank of each host leads it. A tree of any shape joins the leaders, and below its leader each
+//! host has a binomial tree of its ranks. So each host but one sends up once, and leaders that
+//! reach one rail stay on it.
 
 use alloc::vec::Vec;
 
@@ -15,7 +15,7 @@ use crate::pattern::tree::{self, Child, Place};
 #[derive(Clone, Debug)]
 struct HostTree<'a> {
     layout: &'a Layout,
-    /// In fabric order, maybe from another host on.
+    /// In fabric order, possibly rotated to begin with another host.
     leaders: Vec<Rank>,
     /// By host number, its place in `leaders`.
     places: Vec<Rank>,
@@ -30,7 +30,7 @@ impl<'a> HostTree<'a> {
         Self { layout, leaders, places }
     }
 
-    /// Led by the carriers of a shard; nothing if the fabric is unknown.
+    /// Hosts led by the carriers of a shard. `None` if the fabric is unknown.
     fn of_shard(layout: &'a Layout, shard: usize) -> Option<Self> {
         if !layout.has_fabric() {
             return None;
@@ -40,8 +40,8 @@ impl<'a> HostTree<'a> {
         Some(Self::new(layout, leaders))
     }
 
-    /// Led by `root` on its host, which comes first, and elsewhere by the carriers of its shard, or
-    /// of any if it carries none.
+    /// Hosts in an order that begins with the host of `root`, which leads it. The carriers of the
+    /// root's shard lead the others, or those of any shard if the root carries none.
     fn of_root(layout: &'a Layout, root: Rank) -> Option<Self> {
         let Self { mut leaders, places, .. } = Self::of_shard(layout, 0)?;
         let host = places[layout.host(root) as usize].index();
@@ -49,18 +49,18 @@ impl<'a> HostTree<'a> {
             leaders = carriers.to_vec();
         }
         leaders[host] = root;
-        // From the order of the fabric to that from the root on.
+        // Rotates the fabric order so that it begins with the root's host.
         let leader = |host: u32| leaders[places[host as usize].index()];
         let leaders = layout.hosts_from(root).into_iter().map(leader).collect();
         Some(Self::new(layout, leaders))
     }
 
-    /// Where `rank` stands, if `outer` says where each host stands in a tree of the hosts.
+    /// The position of `rank`. `outer` gives the position of each host in a tree of the hosts.
     fn place(&self, rank: Rank, outer: impl Fn(Rank) -> Place) -> Place {
         let host = self.places[self.layout.host(rank) as usize];
         let leader = self.leaders[host.index()];
         let all = self.layout.ranks_on(self.layout.host(rank));
-        // The leader comes first, and all others in their order.
+        // The leader comes first, and all others in rank order.
         let first = all.partition_point(|it| *it < leader);
         let at = |place: Rank| match place.index() {
             0 => leader,
@@ -86,7 +86,8 @@ impl<'a> HostTree<'a> {
         Place { parent: Some(at(parent)), depth, children }
     }
 
-    /// The leader of a host, as a child of another's. It has children itself if others are with it.
+    /// The leader of a host, as a child of another's leader. It is a leaf only if no other rank is
+    /// on its host.
     fn leader(&self, host: Child) -> Child {
         let rank = self.leaders[host.rank.index()];
         let is_alone = self.layout.ranks_on(self.layout.host(rank)).len() == 1;
@@ -94,8 +95,8 @@ impl<'a> HostTree<'a> {
     }
 }
 
-/// A tree of the shape `place` of a rank and a size: of hosts, led by the carriers of a shard, or
-/// of ranks if the fabric is unknown. Made once for all ranks of a call.
+/// A tree with the shape that `place` gives for a rank and a size. It is a tree of hosts led by the
+/// carriers of a shard, or of ranks if the fabric is unknown. One value serves all ranks of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct ShardTree<'a, Shape> {
     hosts: Option<HostTree<'a>>,
@@ -108,7 +109,7 @@ impl<'a, Shape: Fn(Rank, usize) -> Place> ShardTree<'a, Shape> {
         Self { hosts: HostTree::of_shard(layout, shard), size: layout.size(), shape }
     }
 
-    /// Where `rank` stands.
+    /// The position of `rank`.
     pub(crate) fn place(&self, rank: Rank) -> Place {
         match &self.hosts {
             Some(hosts) => hosts.place(rank, |host| (self.shape)(host, hosts.leaders.len())),
@@ -130,7 +131,7 @@ impl<'a> RootedTree<'a> {
         Self { hosts: HostTree::of_root(layout, root), root, size: layout.size() }
     }
 
-    /// Where `rank` stands.
+    /// The position of `rank`.
     pub(crate) fn place(&self, rank: Rank) -> Place {
         match &self.hosts {
             Some(hosts) => {
@@ -140,7 +141,7 @@ impl<'a> RootedTree<'a> {
         }
     }
 
-    /// The longest way from the root, and the most children of a rank.
+    /// The largest distance from the root, and the most children of a rank.
     pub(crate) fn extent(&self) -> (usize, usize) {
         if self.hosts.is_none() {
             return (tree::height(self.size), self.size.next_power_of_two().ilog2() as usize);

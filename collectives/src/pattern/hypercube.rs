@@ -8,27 +8,27 @@ use ringfold_types::{Rank, Slice};
 use crate::crossing::Messages;
 use crate::schedule::{Builder, Form};
 
-/// The largest hypercube for which there are ranks enough.
+/// The largest hypercube that the ranks can fill.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cube {
     /// Number of bits of a corner's number.
     pub(crate) dimensions: u32,
-    /// Ranks that find no corner of their own.
+    /// Ranks that get no corner of their own.
     pub(crate) folded: usize,
 }
 
-/// What a rank is in a cube.
+/// The role of a rank in a cube.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// It stands on this corner, maybe also for the rank before it, which is folded.
+    /// The rank is on this corner. If it has a folded rank, it acts for that one too.
     Corner(usize, Option<Rank>),
-    /// This rank, the one after it, stands for it.
+    /// The rank is folded: the given rank, the one after it, acts for it.
     Folded(Rank),
 }
 
 impl Role {
-    /// The corner, and for whom else it stands. A folded rank instead hands over `own` and gets
-    /// `result`, which is all that it does.
+    /// The corner of the rank, and the folded rank that it acts for. For a folded rank, writes all
+    /// of its steps: it sends `own` and receives `result`.
     pub(crate) fn stands(
         self,
         steps: &mut Builder,
@@ -58,7 +58,7 @@ impl Cube {
         1 << self.dimensions
     }
 
-    /// What `rank` is. Corners are in the order of the ranks that they stand for.
+    /// The role of `rank`. Corners are in the order of the ranks on them.
     pub(crate) fn role(&self, rank: Rank) -> Role {
         let index = rank.index();
         if index >= 2 * self.folded {
@@ -70,20 +70,20 @@ impl Cube {
         }
     }
 
-    /// The rank that stands on `corner`.
+    /// The rank on `corner`.
     pub(crate) fn rank(&self, corner: usize) -> Rank {
         Rank::at(if self.stands_for_two(corner) { 2 * corner + 1 } else { corner + self.folded })
     }
 
-    /// Whether a rank is folded into the one on `corner`.
+    /// Whether the rank on `corner` acts for a folded rank too.
     pub(crate) const fn stands_for_two(&self, corner: usize) -> bool {
         corner < self.folded
     }
 
     /// States the messages of an all-reduce of `count` elements, which ranks have in `own` form.
     ///
-    /// A folded rank sends its input and gets the result. `exchange` states the messages from a
-    /// corner's rank to that of its neighbour in a round: the form is that of the sender's sums.
+    /// A folded rank sends its input and receives the result. `exchange` states the messages from
+    /// the rank on a corner to its neighbour in a round, in the form of the sender's sums.
     pub(crate) fn state(
         &self,
         messages: &mut Messages<'_>,
@@ -105,8 +105,8 @@ impl Cube {
         }
     }
 
-    /// The blocks that `corner` still has, of as many as there are corners, when they were halved
-    /// along dimensions 0 to `halvings` - 1 and the corner kept the half of its own side.
+    /// The blocks that `corner` keeps after `halvings` halvings, along dimensions 0 to `halvings` -
+    /// 1. There are as many blocks as corners, and each corner keeps the half on its own side.
     pub(crate) fn kept(&self, corner: usize, halvings: u32) -> Range<usize> {
         let half = |dimension| (corner >> dimension & 1) << (self.dimensions - 1 - dimension);
         let start: usize = (0..halvings).map(half).sum();
@@ -119,7 +119,7 @@ pub(crate) const fn neighbour(corner: usize, dimension: u32) -> usize {
     corner ^ 1 << dimension
 }
 
-/// Whether `corner` is on the side of `dimension` where numbers, thus ranks, are lower.
+/// Whether `corner` is on the side of `dimension` with lower numbers, and so lower ranks.
 pub(crate) const fn is_lower(corner: usize, dimension: u32) -> bool {
     corner >> dimension & 1 == 0
 }
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_share_what_both_had() {
+    fn neighbours_share_the_blocks_of_both() {
         let cube = Cube::of(16);
         for corner in 0..cube.corners() {
             assert_eq!(cube.kept(corner, 0), 0..16);

@@ -1,4 +1,4 @@
-//! Who talks to whom: integers only, no schedules.
+//! Communication patterns: the peers of each rank, as integers. No schedules.
 
 pub(crate) mod dissemination;
 pub(crate) mod double_tree;

@@ -1,4 +1,4 @@
-//! A ring: everyone has one before and one after.
+//! A ring: every rank has one rank before it and one after it.
 
 use ringfold_types::Rank;
 

@@ -1,38 +1,38 @@
-//! A binomial tree: whoever has a parent reaches it by clearing the lowest set bit of its number.
-//! The subtree of a rank is a run of ranks that begins with it.
+//! A binomial tree: a rank's parent has the same number with the lowest set bit cleared. The
+//! subtree of a rank is a run of ranks that begins with it.
 
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use ringfold_types::Rank;
 
-/// Where a rank stands in a tree.
+/// The position of a rank in a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// `None` for the root.
+    /// The parent; `None` for the root.
     pub(crate) parent: Option<Rank>,
     /// Steps from the root.
     pub(crate) depth: usize,
-    /// Those whose parent the rank is; in a binomial tree the smallest subtree first.
+    /// The children, in a binomial tree the smallest subtree first.
     pub(crate) children: Vec<Child>,
 }
 
-/// One below a rank in a tree.
+/// A child in a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Child {
-    /// Who.
+    /// Its rank.
     pub(crate) rank: Rank,
     /// Whether it has no children itself.
     pub(crate) is_leaf: bool,
 }
 
-/// The longest way from the root of a binomial tree of `size` ranks, and also of an in-order tree
-/// (`double_tree`).
+/// The largest distance from the root of a binomial tree of `size` ranks, and also of an in-order
+/// tree (`double_tree`).
 pub(crate) const fn height(size: usize) -> usize {
     size.ilog2() as usize
 }
 
-/// Where `rank` stands in the binomial tree of `size` ranks below `root`.
+/// The position of `rank` in the binomial tree of `size` ranks below `root`.
 pub(crate) fn place(rank: Rank, root: Rank, size: usize) -> Place {
     let own = (rank.index() + size - root.index()) % size;
     let at = |number: usize| Rank::at((number + root.index()) % size);
@@ -94,7 +94,7 @@ pub(in crate::pattern) mod tests {
         assert_eq!(children(4), [5]);
     }
 
-    /// As `assert_is_tree` from the only root, with nobody further than `most`.
+    /// Checks a tree like `assert_is_tree`, from its only root, with no rank deeper than `most`.
     pub(in crate::pattern) fn assert_is_tree_from(
         size: usize,
         most: usize,
@@ -107,8 +107,8 @@ pub(in crate::pattern) mod tests {
         assert_is_tree(size, root, height, place_of);
     }
 
-    /// Parents and children agree, all but the root have a parent, and nobody is further from the
-    /// root than `height`, which somebody is.
+    /// Checks that parents and children agree, that all ranks but the root have a parent, and that
+    /// the deepest rank has depth `height`.
     pub(in crate::pattern) fn assert_is_tree(
         size: usize,
         root: Rank,

@@ -1,4 +1,4 @@
-//! From a schedule to a program, with its fast forms.
+//! Turns a schedule into a program, with its fast paths.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -9,9 +9,9 @@ use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 use super::{LINE_BYTES, Op, Program, Stores};
 use crate::schedule::{Form, Schedule, Source, Step};
 
-/// Bytes of a result from which the elements that come from staging buffers, or that all ranks
-/// combine, are stored past the caches. With two ranks, results of that length leave no room in 32
-/// MiB of cache for the inputs.
+/// Bytes of a result from which its elements are stored past the caches, if they come from staging
+/// buffers or from a reduction to all ranks. With two ranks, longer results leave no room for the
+/// inputs in 32 MiB of cache.
 const STREAMING_BYTES: usize = 16 * 1024 * 1024;
 
 /// Bytes of all ranks' buffers together from which the same holds. With less, the reader of the
@@ -23,11 +23,12 @@ const STREAMING_BYTES_OF_ALL: usize = 64 * 1024 * 1024;
 const RECEIVED_STREAMING_BYTES: usize = 48 * 1024 * 1024;
 
 /// Bytes of a copy to the staging buffer up to which its lines are moved to the cache that both
-/// cores share. Of more, the other core fetches many lines at a time and is faster without.
+/// cores share. For longer copies the other core fetches many lines at a time, and is faster
+/// without.
 const SHARED_BYTES: usize = 1024;
 
-/// Bytes of the longest reduction to all ranks, in place, that goes from its end to its beginning,
-/// in pieces. CPUs fetch the lines that follow longer runs, which another rank writes.
+/// Bytes of the longest reduction to all ranks, in place, that goes in pieces from its end to its
+/// beginning. In longer runs CPUs would prefetch lines that another rank writes.
 const BACKWARD_BYTES: usize = 4096;
 
 /// Bytes of such a piece.
@@ -40,7 +41,7 @@ pub struct Target {
     pub in_place: bool,
     /// Whether receivers copy messages from their senders' memory.
     pub rendezvous: bool,
-    /// Whether messages arrive in memory that this rank reads at no cost, from all peers.
+    /// Whether messages from all peers arrive in memory that this rank reads at no cost.
     pub shares_memory: bool,
 }
 
@@ -59,7 +60,7 @@ pub fn lower(schedule: &Schedule, target: Target) -> Program {
         sources: lowering.sources,
         scratch_len: schedule.scratch_len(),
         overlay: target.in_place.then(|| schedule.overlay()),
-        flips_staging: schedule.turns_stage(),
+        flips_staging: schedule.flips_staging(),
         element: shift(Form::Element),
         accumulator: shift(Form::Accumulator),
     }
@@ -68,9 +69,9 @@ pub fn lower(schedule: &Schedule, target: Target) -> Program {
 struct Lowering<'s> {
     schedule: &'s Schedule,
     target: Target,
-    /// Those of the schedule, and then those of operations that are not its own.
+    /// The sources of the schedule, and then those of operations that lowering has added.
     sources: Vec<Source>,
-    /// How elements of other ranks' memory are stored, and elements that come as messages.
+    /// How elements of other ranks' memory are stored.
     taken: Stores,
     received: Stores,
 }
@@ -137,7 +138,7 @@ impl<'s> Lowering<'s> {
         }
     }
 
-    /// An exchange, if the lane is but a send of all input and the sum of both inputs.
+    /// An exchange, if the lane is just a send of all input and the sum of both inputs.
     fn exchange(&self, steps: &[Step]) -> Option<Op> {
         let schedule = self.schedule;
         let count = schedule.call().count;
@@ -153,7 +154,8 @@ impl<'s> Lowering<'s> {
         is_one.then_some(Op::Exchange { with: *to, src: *src, dst: *dst })
     }
 
-    /// Whether a reduction fits cache lines: each source is in one, and none is another's memory.
+    /// Whether a reduction fits cache lines: each source fits one, and none is another rank's
+    /// memory.
     fn fits_lines(&self, dst: Slice, sources: &Range<u32>) -> bool {
         let sources = self.schedule.sources(sources);
         let is_element = |source: &Source| match *source {
@@ -219,9 +221,9 @@ impl<'s> Lowering<'s> {
 
 /// Bytes of the caller's buffers.
 struct UserBytes {
-    /// Of the buffer that holds the result.
+    /// Bytes of the buffer that holds the result.
     result: usize,
-    /// Of both buffers; of the one, in place.
+    /// Bytes of both buffers; of the single one, in place.
     both: usize,
 }
 
@@ -240,8 +242,8 @@ impl UserBytes {
         Self { result: output, both: input + output }
     }
 
-    /// Whether the result, or what all ranks have, does not fit the caches. Of windows, the inputs
-    /// alone are counted.
+    /// Whether the result of this rank, or the buffers of all ranks, do not fit the caches. For
+    /// windows only the inputs count.
     fn exceed_caches(&self, schedule: &Schedule) -> bool {
         let each = if schedule.needs_windows() { self.result } else { self.both };
         let all = each.saturating_mul(schedule.size());

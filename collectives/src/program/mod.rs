@@ -1,9 +1,10 @@
-//! A schedule, lowered: the operations that one rank performs in one call.
+//! A lowered schedule: the operations that one rank performs in one call.
 //!
-//! [`lower`] turns a schedule into a program once, and is the only place that picks fast forms: a
-//! message and a sum of two ranks at once, sums of a cache line, results that go to all ranks as
-//! they are combined, stores past the caches, rendezvous. A program means what its schedule means.
-//! `check` proves it, fast forms included. A [`Stepper`](crate::stepper::Stepper) runs it.
+//! [`lower`] turns a schedule into a program once, and is the only place that picks fast paths. It
+//! picks a message and a sum of two ranks at once, and sums of one cache line. Results may go to
+//! all ranks while they are combined. It also picks stores past the caches and rendezvous sends. A
+//! program means the same as its schedule. `check` proves it, fast paths included. A
+//! [`Stepper`](crate::stepper::Stepper) runs it.
 
 mod lower;
 #[cfg(test)]
@@ -26,7 +27,7 @@ pub const LINE_BYTES: usize = 64;
 pub enum Stores {
     /// Through the caches.
     Cached,
-    /// Past the caches, which keep what they hold. For results that do not fit them.
+    /// Past the caches, which keep their content. For results that do not fit them.
     Streaming,
     /// Through the caches, and then down to the cache that all cores share, where another core
     /// finds them sooner.
@@ -36,89 +37,91 @@ pub enum Stores {
 /// One operation of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
-    /// Performs the next two operations in one, as far as that is possible at once: a send of all
-    /// input to a rank, and the sum of it and of the rank's input. Never waits.
+    /// Performs the next two operations in one, as far as possible at once: a send of all input to
+    /// a rank, and the sum of this rank's input and the other's. Never waits.
     Exchange {
         /// The other rank.
         with: Rank,
-        /// The own input.
+        /// This rank's input.
         src: Slice,
-        /// Where the sum goes.
+        /// The place of the sum.
         dst: Slice,
     },
     /// Posts `src` to be sent.
     Send {
         /// The receiving rank.
         to: Rank,
-        /// The elements to send; they stay unchanged until they have left.
+        /// The elements to send. They must not change until the link has accepted them.
         src: Slice,
-        /// Whether the receiver copies them from here, and the send ends when it has.
+        /// Whether the receiver copies the elements from here. The send then ends when it has.
         rendezvous: bool,
     },
-    /// Waits for elements and puts them into `dst`, in whose form they were sent.
+    /// Waits for elements and stores them in `dst`, in the form in which they were sent.
     Receive {
         /// The sending rank.
         from: Rank,
-        /// Where they go.
+        /// The place for the elements.
         dst: Slice,
         /// How they are stored.
         stores: Stores,
     },
     /// Copies elements of one form.
     Copy {
-        /// The elements,
+        /// The elements to copy.
         src: Slice,
-        /// and their copy, of the same length.
+        /// The place of the copy, of the same length.
         dst: Slice,
-        /// How they are stored.
+        /// How the copy is stored.
         stores: Stores,
     },
     /// Combines elements of all sources, in their order, into `dst`. Results outside of `Scratch`
     /// are finished: averages are divided and accumulators are rounded.
     Reduce {
-        /// Where the results go.
+        /// The place of the results.
         dst: Slice,
         /// Indices of the program's sources.
         sources: Range<u32>,
-        /// Whether all are elements of the call's type in this rank's memory or on the wire, and
+        /// Whether all elements have the call's type, are in this rank's memory or on the wire, and
         /// fit a cache line.
         in_lines: bool,
     },
-    /// As `Reduce`, of the inputs of all ranks at the place of `dst`, into the outputs of all.
+    /// Like `Reduce`, of the inputs of all ranks at the place of `dst`, into the outputs of all
+    /// ranks.
     ReduceToAll {
-        /// Where the results go, on every rank.
+        /// The place of the results, on every rank.
         dst: Slice,
         /// Indices of the program's sources.
         sources: Range<u32>,
-        /// How they are stored.
+        /// How the results are stored.
         stores: Stores,
     },
-    /// Stores elements of this rank's output at the same place of another rank's.
+    /// Stores elements of this rank's output at the same place of another rank's output.
     Put {
         /// The other rank.
         to: Rank,
-        /// The elements.
+        /// The elements to store.
         src: Slice,
     },
     /// Copies elements of another rank's staging buffer.
     Get {
         /// The other rank.
         from: Rank,
-        /// The elements,
+        /// The elements in its staging buffer.
         src: Slice,
-        /// and their copy, of the same length and form.
+        /// The place of the copy, of the same length and form.
         dst: Slice,
-        /// How they are stored.
+        /// How the copy is stored.
         stores: Stores,
     },
-    /// Signals all other ranks at once: each sees what this rank did before.
+    /// Signals all other ranks at once. A rank that has seen the signal sees all earlier stores of
+    /// this rank.
     Signal,
     /// Waits for the next signal of a rank.
     Wait {
         /// The signalling rank.
         from: Rank,
     },
-    /// Of two ranks: each takes the other's staging buffer for its own from here on.
+    /// Swaps the staging buffers of two ranks: from here on each uses the other's as its own.
     Swap,
 }
 
@@ -134,20 +137,20 @@ pub struct Program {
     scratch_len: usize,
     overlay: Option<isize>,
     flips_staging: bool,
-    /// Binary logarithm of the bytes of an element,
+    /// Binary logarithm of the bytes of an element.
     element: u32,
-    /// and of an accumulator.
+    /// Binary logarithm of the bytes of an accumulator.
     accumulator: u32,
 }
 
 impl Program {
-    /// The call it performs.
+    /// The call that the program performs.
     #[must_use]
     pub const fn call(&self) -> &Call {
         &self.call
     }
 
-    /// The rank whose part it is.
+    /// The rank that performs it.
     #[must_use]
     pub const fn rank(&self) -> Rank {
         self.rank
@@ -188,19 +191,20 @@ impl Program {
         self.scratch_len
     }
 
-    /// Where `Output` begins in `Input`, in elements, if both are the same memory.
+    /// The offset of `Output` in `Input`, in elements, if both are the same memory.
     #[must_use]
     pub const fn overlay(&self) -> Option<isize> {
         self.overlay
     }
 
-    /// Whether the halves of the staging buffer change places after it.
+    /// Whether the halves of the staging buffer swap places after the call.
     #[must_use]
     pub const fn flips_staging(&self) -> bool {
         self.flips_staging
     }
 
-    /// The exchange that it begins with, if it does.
+    /// The exchange that the program begins with, if it does: the other rank, the input and the
+    /// result.
     #[must_use]
     #[inline]
     pub fn exchange(&self) -> Option<(Rank, Slice, Slice)> {
@@ -210,7 +214,7 @@ impl Program {
         }
     }
 
-    /// Whether two slices are partly the same memory.
+    /// Whether two slices have memory in common.
     pub(crate) fn overlap(&self, a: Slice, b: Slice) -> bool {
         let place = |slice: Slice| match (slice.buffer, self.overlay) {
             (Buffer::Output, Some(at)) => (Buffer::Input, slice.offset.cast_signed() + at),

@@ -1,4 +1,4 @@
-//! Which forms are picked, by schedules of the real algorithms.
+//! The fast paths that lowering picks for schedules of the real algorithms.
 
 use alloc::vec::Vec;
 
@@ -56,7 +56,7 @@ fn short_sums_are_in_lines() {
     };
     assert_eq!(in_lines((3, 16)), (1, 1));
     assert_eq!(in_lines((3, 17)), (0, 1));
-    // More sources than one sum takes go by way of scratch, in accumulators.
+    // Reductions with more sources than one step takes use scratch, in accumulators.
     assert!(in_lines((20, 16)).0 < in_lines((20, 16)).1);
 }
 

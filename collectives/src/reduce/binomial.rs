@@ -1,18 +1,18 @@
-//! Binomial tree: everyone combines its input with the sums of all its children in one pass and
-//! hands that to its parent.
+//! Binomial tree: each rank combines its input with the sums of all its children in one pass, and
+//! sends the sum to its parent. For messages so short that the number of steps counts.
 //!
-//! Inputs are combined in the order of the tree, from the root on: a rank's own, then those of its
-//! subtrees. Ranks wait only for their children to send and for their parent to take, never in a
-//! circle.
-//!
-//! Steps: floor(log2 n). Sent by all but the root: the buffer once; the root takes it ceil(log2 n)
-//! times. Pipelined in chunks; for messages so short that the number of steps counts.
+//! The order of combination is that of the tree, from the root on: a rank's own input, then the
+//! sums of its subtrees. A rank waits only for its children to send and for its parent to receive,
+//! so no ranks wait in a circle.
 //!
 //! Where the fabric is known, the tree is one of hosts, with a tree of ranks below each. Steps, and
-//! what the root takes, are then those of both trees together.
+//! the number of buffers that the root receives, are then those of both trees together.
 //!
-//! Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
-//! 2005.
+//! Steps: floor(log2 n). Each rank but the root sends: the buffer once. The root receives it
+//! ceil(log2 n) times. Pipelined in chunks.
+//!
+//! Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
+//! MPICH", 2005.
 
 use alloc::vec::Vec;
 
@@ -37,7 +37,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     messages,
 };
 
-/// Partial sums that a rank keeps: some leave while the next is made.
+/// Partial sums that a rank keeps: it makes the next while earlier ones leave.
 const SUMS: usize = 4;
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
@@ -55,12 +55,12 @@ fn messages(messages: &mut Messages<'_>) {
     }
 }
 
-/// The form in which a child sends its sums up: a leaf has only its input.
+/// The form in which a child sends its sums up: a leaf sends its bare input.
 const fn form_of(child: &Child) -> Form {
     if child.is_leaf { Form::Element } else { Form::Accumulator }
 }
 
-/// The root takes more than any rank sends.
+/// The root receives more than any rank sends.
 fn moved(call: &Call, layout: &Layout, _: usize) -> Moved {
     let (_, children) = RootedTree::new(layout, call.root).extent();
     Moved::sums(call, layout, call.count * children)

@@ -1,4 +1,4 @@
-//! The root gets the reduction of all inputs.
+//! Reduce: the root gets the reduction of all inputs.
 
 mod binomial;
 mod ring;

@@ -1,12 +1,15 @@
-//! Ring: partial sums travel once around the ring, from the rank after the root to the root.
+//! Ring: partial sums travel once around the ring, from the rank after the root to the root. For
+//! long messages.
 //!
-//! Everyone adds its input to what it gets from the one before and hands it on, chunk by chunk.
-//! Everyone sends the buffer at most once and takes it at most once, so with many chunks under way
-//! the time does not depend on the number of ranks; to scatter the sums first and gather them at
-//! the root would send almost twice as much. Ranks wait only for the one before them to send and
-//! for the one after them to take, and the root takes all.
+//! Each rank adds its input to the sums that arrive from the previous rank and sends them on, chunk
+//! by chunk. It sends and receives the buffer at most once. With many chunks under way, the time
+//! does not depend on the number of ranks. A reduce-scatter and a gather to the root would send
+//! almost twice as much. A rank waits only for the rank before it to send and for the rank after it
+//! to receive, and the root receives all.
 //!
-//! Steps: n-1. Sent by all but the root: the buffer once. Pipelined in chunks; for long messages.
+//! Steps: n-1. Each rank but the root sends: the buffer once. Pipelined in chunks.
+//!
+//! Source: the pipelined chain of `broadcast`, in reverse.
 
 use alloc::vec::Vec;
 
@@ -30,8 +33,8 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     messages,
 };
 
-/// Partial sums that a rank keeps for a lane, whose chunks follow each other in such numbers: some
-/// leave while the next is made.
+/// Partial sums that a rank keeps for a lane, and chunks in a row that take the same lane. A rank
+/// makes the next sum while earlier ones leave.
 const SUMS: usize = 4;
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
@@ -68,7 +71,7 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
         let sum = sums[index % sums.len()];
         let sources = [Source::Wire(previous, form), Source::Local(own)];
         if rank == root {
-            // Alone, the root has nobody to wait for.
+            // Alone, the root has no other rank to wait for.
             let sources = if size > 1 { &sources[..] } else { &sources[1..] };
             steps.reduce(Slice { buffer: Buffer::Output, ..own }, sources);
         } else if inner {

@@ -1,13 +1,15 @@
 //! Direct: block b of every input goes straight to rank b, which combines all of them.
 //!
-//! A rank combines in rank order, in one pass: what is on the wire is never wider than the data
-//! type, and short floats are rounded once.
+//! A rank combines in rank order, in one pass. So elements on the wire are never wider than the
+//! data type, and short floats are rounded once.
 //!
-//! All sends of a piece are posted before anything is received. When the rank that is furthest
-//! behind posts them, the others have taken all of the piece before; so they find room, or, if they
-//! are too many to be posted, links that accept them by themselves.
+//! A rank posts all sends of a piece before it receives. When the slowest rank posts them, the
+//! others have taken all of its earlier pieces. So the sends fit the list of posted sends, or, if
+//! they are too many for it, links accept them ahead of the receivers.
 //!
-//! Steps: 1. Sent by each rank: n-1 blocks.
+//! Steps: 1. Each rank sends: n-1 blocks.
+//!
+//! Source: the first shot of `allreduce/two_shot`.
 
 use alloc::vec::Vec;
 
@@ -50,7 +52,7 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
             let offset = owner.index() * count + result.offset;
             Slice { buffer: Buffer::Input, offset, ..result }
         };
-        // Everyone begins with another receiver.
+        // Each rank begins with a different receiver.
         for distance in 1..size {
             let owner = ring::after(rank, distance, size);
             steps.send(owner, input(owner));

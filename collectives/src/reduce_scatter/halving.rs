@@ -1,21 +1,21 @@
-//! Recursive halving: everyone hands over the half of the blocks that is not on its side, and goes
-//! on with the other half of the ranks gone.
+//! Recursive halving: in each step a rank gives away the half of its blocks that is not on its
+//! side, and goes on with the other half.
 //!
-//! The ranks are halved; a rank gives its sums for the other half's blocks to its partner there and
-//! adds what it is given to its own half's, until only its own block is left. In a run of odd
-//! length the rank without a partner gives to the first of the other half, and is given nothing; it
-//! is the last of its half, so it is given something in the next step. Any number of ranks takes
-//! the logarithm of steps.
+//! The ranks are halved. A rank sends its sums for the other half's blocks to its partner there,
+//! and adds the sums that it receives to its own. It goes on until only its own block is left. In a
+//! run of odd length, the last rank of the larger half has no partner. It sends to the first rank
+//! of the other half and receives nothing. In the next step it always receives something. Any
+//! number of ranks takes a logarithmic number of steps.
 //!
-//! What a rank gives away is apart from what it goes on with, so no step waits for sends to leave;
-//! it waits only for what others send in the same step or before.
+//! The sums that a rank sends are apart from those that it keeps, so no step waits for sends to
+//! leave. A step waits only for messages of the same or an earlier step.
 //!
-//! Steps: ceil(log2 n), one less from just above a power of two to about 5/4 of it. Sent by each
-//! rank: n-1 blocks.
+//! Steps: ceil(log2 n), one less from just above a power of two to about 5/4 of it. Each rank
+//! sends: n-1 blocks.
 //!
-//! Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
-//! 2005; odd runs as in Traeff, "An improved algorithm for (non-commutative) reduce-scatter with an
-//! application", 2005.
+//! Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
+//! MPICH", 2005. Odd runs: Traeff, "An improved algorithm for (non-commutative) reduce-scatter with
+//! an application", 2005.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -91,8 +91,8 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
     steps.build()
 }
 
-/// What a rank has to give when that many halvings are behind it: its input, until it was given
-/// something.
+/// The form of the elements that a rank sends after these halvings: its bare input until it has
+/// received sums.
 fn form_after(halvings: &[Halving]) -> Form {
     let given = halvings.iter().any(|halving| halving.givers().next().is_some());
     if given { Form::Accumulator } else { Form::Element }

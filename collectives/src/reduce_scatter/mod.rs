@@ -1,4 +1,4 @@
-//! Every rank gets its block of the reduction of all inputs.
+//! Reduce-scatter: every rank gets its block of the reduction of all inputs.
 
 mod direct;
 mod halving;

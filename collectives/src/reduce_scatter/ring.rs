@@ -1,17 +1,17 @@
 //! Ring: partial sums travel once around the ring.
 //!
-//! Block b starts at rank b+1 and gathers every rank's input on its way around to rank b, which
-//! finishes it. Bandwidth-optimal, between neighbours only; a message chain as long as the ring.
-//! Each block is summed in the order of its way.
+//! Block b starts at rank b+1 and collects every rank's input on its way around to rank b, which
+//! finishes it. Every rank sends the least possible, and only to a neighbour. The chain of messages
+//! is as long as the ring. Each block is summed in the order of its way.
 //!
-//! A few chunks go around at a time. In each turn a rank waits only for what the one before posted
-//! in the turn before, and for sums of two turns ago to leave, which the next one takes in the turn
-//! before; so nobody waits in a circle.
+//! A few chunks go around at a time. In each turn a rank waits for the message that the previous
+//! rank posted in the turn before. It also waits for its sums of two turns ago to leave, which the
+//! next rank takes in the turn before. So no ranks wait in a circle.
 //!
-//! Steps: n-1. Sent by each rank: n-1 blocks. Pipelined in chunks.
+//! Steps: n-1. Each rank sends: n-1 blocks. Pipelined in chunks.
 //!
-//! Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
-//! 2009.
+//! Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
+//! workstations", 2009.
 
 use alloc::vec::Vec;
 
@@ -72,7 +72,7 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
     for index in 0..rounds {
         let scratch = scratch[index % lanes];
         steps.lane(index % lanes);
-        // The part of this rank's input that goes into the block with `turn` turns to go.
+        // The part of this rank's input for the block that has `turn` turns to go.
         let input = |turn| {
             let block = member.order.at(ring::before(place, turn, size).index()).index();
             part(Slice::new(Buffer::Input, block * count, count), index, round)
@@ -81,7 +81,7 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
             steps.send(next, own);
         }
         for turn in (2..size).chain([0]) {
-            // Only the first sender has nothing but its input.
+            // Only the first sender sends its bare input.
             let first = turn == 2 || size == 2;
             let form = if first { Form::Element } else { Form::Accumulator };
             let own = input(turn);

@@ -1,13 +1,15 @@
-//! Through stages: everyone copies the others' blocks to its stage, tells everyone so, and combines
-//! its own block straight from the stages.
+//! Reduce-scatter through staging buffers: each rank copies the others' blocks to its staging
+//! buffer and signals. It then combines its own block straight from the others' staging buffers.
 //!
-//! All ranks combine in rank order, in one pass: short floats are rounded once. Piece by piece, in
-//! turn in two halves of the stage: who tells that a piece is there has combined all before the
-//! piece before it, be it in another call, so that its place is free. Two ranks trade stages after
-//! each piece instead.
+//! All ranks combine in rank order, in one pass, so short floats are rounded once. The call works
+//! piece by piece. Pieces use the two halves of the staging buffer in turn. Signalling piece n
+//! means that the sender has finished with piece n-2, even across calls, so its place is free. Two
+//! ranks swap staging buffers after each piece instead.
 //!
-//! Steps: 1 for each piece, of one element. Sent by each rank: a tell for each piece; read from
-//! others' stages: n-1 blocks.
+//! Steps: 1 for each piece. Each rank sends one signal for each piece, counted as one element, and
+//! reads n-1 blocks from others' staging buffers.
+//!
+//! Source: `direct`, through staging buffers.
 
 use alloc::vec::Vec;
 
@@ -17,12 +19,12 @@ use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
 use crate::chunk::chunks;
 use crate::schedule::{Builder, Schedule, Source};
-use crate::stage::{CHUNKS, Stage, grain, input_room, whole_lines};
+use crate::staging::{CHUNKS, Staging, grain, input_room, whole_lines};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::ReduceScatter,
     name: "staged",
-    needs: Needs::Stage { piece_len },
+    needs: Needs::Staging { piece_len },
     way: Way::Direct,
     schedule,
     stated,
@@ -40,7 +42,7 @@ fn moved(call: &Call, layout: &Layout, _: usize) -> Moved {
     Moved { moved: call.count * (size - 1), summed: call.count * size }
 }
 
-/// Blocks of all ranks lie side by side, each from a line on.
+/// Elements of a piece: the blocks of all ranks are side by side, and each begins at a cache line.
 fn piece_len(call: &Call, size: usize, chunk: usize) -> usize {
     let wanted = chunk.saturating_mul((CHUNKS / size).max(1));
     let room = input_room(call) / (size * grain(call)) * grain(call);
@@ -58,23 +60,24 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
         steps.reduce(own, &[Source::Local(input(rank, own))]);
         return steps.build();
     }
-    let mut stage = Stage::new(plan, &mut steps);
+    let mut staging = Staging::new(plan, &mut steps);
     let each = piece_len(&call, size, plan.chunk);
     let pieces: Vec<Slice> = chunks(own, each).collect();
     for result in pieces {
-        // By how far the reader is from the writer: with two ranks always the same.
+        // The place depends on the distance from the writer to the reader. For two ranks it is
+        // always the same.
         let place = |of: Rank, reader: Rank| {
             let distance = (reader.index() + size - of.index()) % size;
-            stage.here((distance - 1) * each, result.len)
+            staging.here((distance - 1) * each, result.len)
         };
-        for other in stage.others() {
+        for other in staging.others() {
             steps.copy(input(other, result), place(rank, other));
         }
-        stage.tell_all(&mut steps);
-        stage.hear_all(&mut steps);
-        stage.combine(&mut steps, result, input(rank, result), |of| place(of, rank));
-        stage.turn(&mut steps);
+        staging.signal_all(&mut steps);
+        staging.wait_all(&mut steps);
+        staging.combine(&mut steps, result, input(rank, result), |of| place(of, rank));
+        staging.next_piece(&mut steps);
     }
-    stage.end_turned(&mut steps);
+    staging.end_pieces(&mut steps);
     steps.build()
 }

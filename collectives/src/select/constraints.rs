@@ -1,4 +1,4 @@
-//! What the user allows, and the text it is written in.
+//! The algorithms that the user allows, and the text form of that choice.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -9,13 +9,13 @@ use ringfold_types::Collective;
 
 use crate::algorithm::Algorithm;
 
-/// Which algorithms may be used. By default all.
+/// The algorithms that may be used. By default all.
 ///
-/// As text, the grammar of `NCCL_ALGO`: rules separated by `;`, each
-/// `[collective:][^]name[,name...]`. The names are the only ones to be used, or after `^` the ones
-/// not to be used. A rule without a collective is for all that have no rule of their own; a list of
-/// wanted names leaves those collectives free that have none of these algorithms, and calls for
-/// which all of them lack shared memory. Case does not matter.
+/// The text form has the grammar of `NCCL_ALGO`: rules separated by `;`, each
+/// `[collective:][^]name[,name...]`. A rule allows the named algorithms only, or, with `^`, all but
+/// them. A rule without a collective is for all collectives that have no rule of their own. A rule
+/// of allowed names leaves a collective free if it has none of these algorithms. It also leaves a
+/// call free if all of them need shared memory that the call lacks. Case does not matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Constraints {
     /// By collective, one bit for each of its algorithms.
@@ -37,7 +37,8 @@ impl Constraints {
     }
 }
 
-/// As text that means the same, in one way: a collective that is free is not mentioned.
+/// The text form. It leaves out collectives without a restriction, and equal constraints have equal
+/// text.
 impl fmt::Display for Constraints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut semicolon = "";
@@ -47,7 +48,7 @@ impl fmt::Display for Constraints {
             if refused == 0 {
                 continue;
             }
-            // The shorter list.
+            // Writes the shorter of the two lists.
             let excludes = 2 * refused < Algorithm::of(collective).len();
             write!(f, "{semicolon}{collective}:{}", if excludes { "^" } else { "" })?;
             let named = known.filter(|(it, bit)| self.refuses(it, *bit) == excludes);
@@ -60,30 +61,30 @@ impl fmt::Display for Constraints {
     }
 }
 
-/// Why a text is no `Constraints`.
+/// Why a text is not a valid `Constraints`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidConstraints {
-    /// What stands before a colon is no collective.
+    /// The name before a colon is not that of a collective.
     UnknownCollective {
-        /// As written.
+        /// The name, as written.
         name: String,
     },
-    /// A name is that of no algorithm.
+    /// A name is not that of an algorithm.
     UnknownAlgorithm {
-        /// As written.
+        /// The name, as written.
         name: String,
-        /// Whose algorithms were meant; of any if `None`.
+        /// The collective of the rule; `None` for a rule without one.
         collective: Option<Collective>,
     },
-    /// There are two rules for one collective, or two for all.
+    /// Two rules are for one collective, or two for all collectives.
     Repeated {
-        /// For which; for all if `None`.
+        /// The collective; `None` if both rules are for all.
         collective: Option<Collective>,
     },
-    /// A collective would have no algorithm left.
+    /// The rules leave a collective without an algorithm.
     NothingLeft {
-        /// Which.
+        /// The collective.
         collective: Collective,
     },
 }
@@ -92,27 +93,27 @@ impl fmt::Display for InvalidConstraints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownCollective { name } => {
-                write!(f, "'{name}' is no collective; known are")?;
+                write!(f, "'{name}' is not a collective; use one of")?;
                 Collective::ALL.iter().try_for_each(|collective| write!(f, " {collective}"))
             }
             Self::UnknownAlgorithm { name, collective: Some(collective) } => {
-                write!(f, "'{name}' is no algorithm of {collective}; known are")?;
+                write!(f, "{collective} has no algorithm '{name}'; use one of")?;
                 Algorithm::of(*collective).iter().try_for_each(|known| write!(f, " {}", known.name))
             }
             Self::UnknownAlgorithm { name, collective: None } => {
-                write!(f, "'{name}' is no algorithm; known are")?;
+                write!(f, "'{name}' is not an algorithm; use one of")?;
                 let mut all =
                     Collective::ALL.iter().flat_map(|collective| Algorithm::of(*collective));
                 all.try_for_each(|known| write!(f, " {known}"))
             }
             Self::Repeated { collective: Some(collective) } => {
-                write!(f, "there are two rules for {collective}: write all names in one")
+                write!(f, "there are two rules for {collective}: name all algorithms in one")
             }
             Self::Repeated { collective: None } => {
-                write!(f, "there are two rules for all collectives: write all names in one")
+                write!(f, "there are two rules for all collectives: name all algorithms in one")
             }
             Self::NothingLeft { collective } => {
-                write!(f, "no algorithm is left for {collective}: refuse fewer")
+                write!(f, "the rules leave no algorithm for {collective}: forbid fewer")
             }
         }
     }
@@ -174,13 +175,14 @@ fn collective(name: &str) -> Result<Collective, InvalidConstraints> {
 /// The names of a rule.
 #[derive(Clone, Copy)]
 struct List<'t> {
-    /// Whether they are those not to be used.
+    /// Whether the rule forbids these names.
     inverted: bool,
     names: &'t str,
 }
 
 impl<'t> List<'t> {
-    /// A list for `collective`, or for all: each name must be known to one.
+    /// A list for `collective`, or for all. Each name must be that of an algorithm for it, or for
+    /// any.
     fn parse(text: &'t str, collective: Option<Collective>) -> Result<Self, InvalidConstraints> {
         let meant = |c: &Collective| collective.is_none_or(|collective| collective == *c);
         let known = |name: &&str| {
@@ -211,7 +213,8 @@ impl<'t> List<'t> {
             .fold(0, |refused, (_, bit)| refused | 1 << bit)
     }
 
-    /// Nothing if a list of wanted names has none of this collective's.
+    /// Like `refused`, but empty if a list of allowed names has none of this collective's
+    /// algorithms.
     fn refused_if_any(&self, collective: Collective) -> u64 {
         let refused = self.refused(collective);
         let none_wanted = refused.trailing_ones() as usize >= Algorithm::of(collective).len();

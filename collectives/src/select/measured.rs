@@ -1,5 +1,5 @@
-//! What calls took on a machine, and the text it is written in: `ringfold tune` writes it,
-//! `RINGFOLD_PLAN` names the file.
+//! The times that calls took on a machine, and their text form. `ringfold tune` writes the text,
+//! and `RINGFOLD_PLAN` names the file.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -16,7 +16,7 @@ use crate::algorithm::Algorithm;
 
 /// Times of calls by several algorithms, for some numbers of ranks and hosts and some sizes.
 ///
-/// As text a line each, in any order, `#` begins a comment:
+/// The text form has one measurement per line, in any order. `#` begins a comment:
 ///
 /// ```text
 /// collective ranks hosts bytes algorithm nanoseconds
@@ -25,38 +25,37 @@ use crate::algorithm::Algorithm;
 /// `bytes` are those of the larger of a rank's two buffers, as in nccl-tests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Measurements {
-    /// In order.
     rows: Vec<Row>,
 }
 
 /// One measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Row {
-    /// What was called,
+    /// The collective.
     pub collective: Collective,
-    /// by how many ranks,
+    /// Number of ranks.
     pub ranks: usize,
-    /// on how many hosts,
+    /// Number of hosts.
     pub hosts: usize,
-    /// with how large a buffer.
+    /// Bytes of the larger of a rank's two buffers.
     pub bytes: usize,
     /// The name of the algorithm.
     pub algorithm: &'static str,
-    /// How long one call took.
+    /// Nanoseconds that one call took.
     pub nanos: u64,
 }
 
-/// A line that is no measurement.
+/// A line that is not a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidMeasurements {
-    /// Counted from 1.
+    /// The number of the line, counted from 1.
     pub line: usize,
-    /// What was expected there.
+    /// The expected content of the line.
     pub wanted: &'static str,
 }
 
 impl Measurements {
-    /// Adds a measurement; it takes the place of one of the same kind.
+    /// Adds a measurement. It replaces an earlier one of the same call and algorithm.
     pub fn add(&mut self, row: Row) {
         let kind = |row: &Row| (row.collective, row.ranks, row.hosts, row.bytes, row.algorithm);
         match self.rows.binary_search_by_key(&kind(&row), kind) {
@@ -65,19 +64,20 @@ impl Measurements {
         }
     }
 
-    /// Forgets what was measured with so many ranks on so many hosts.
+    /// Drops all measurements with this number of ranks and hosts.
     pub fn drop_shape(&mut self, ranks: usize, hosts: usize) {
         self.rows.retain(|row| (row.ranks, row.hosts) != (ranks, hosts));
     }
 
-    /// All of them, by collective, ranks, hosts, bytes and algorithm.
+    /// All measurements, sorted by collective, ranks, hosts, bytes and algorithm.
     #[must_use]
     pub fn rows(&self) -> &[Row] {
         &self.rows
     }
 
-    /// What was measured closest to `call`: with as many ranks on as many hosts, at the nearest
-    /// size. Nothing for short floats, which travel in other forms than what is measured (f32).
+    /// The measurements closest to `call`: with the same number of ranks and hosts, at the nearest
+    /// size. Empty for reductions of short floats, which travel in other forms than the measured
+    /// f32.
     #[must_use]
     pub fn closest(&self, call: &Call, layout: &Layout) -> &[Row] {
         let (ranks, hosts) = (layout.size(), layout.hosts());
@@ -88,7 +88,7 @@ impl Measurements {
         let group = self.rows.iter().filter(|row| {
             (row.collective, row.ranks, row.hosts) == (call.collective, ranks, hosts)
         });
-        // Sizes are as far apart as their quotient says.
+        // The distance of two sizes is their quotient.
         let distance = |row: &&Row| {
             let (a, b) = (row.bytes.max(1) as u128, bytes.max(1) as u128);
             (a.max(b) << 32) / a.min(b)
@@ -103,7 +103,7 @@ impl Measurements {
         &self.rows[start..start + len]
     }
 
-    /// The fastest algorithm that was measured for such a call, on ordinary memory, and is allowed.
+    /// The fastest measured algorithm for such a call that works on ordinary memory and is allowed.
     pub(super) fn fastest(
         &self,
         call: &Call,
@@ -128,7 +128,7 @@ pub fn buffer_bytes(call: &Call, ranks: usize) -> usize {
 }
 
 impl Row {
-    /// How long one call took.
+    /// The time that one call took.
     #[must_use]
     pub const fn time(&self) -> Duration {
         Duration::from_nanos(self.nanos)
@@ -148,7 +148,7 @@ impl FromStr for Measurements {
                 continue;
             }
             if all.rows.len() == PLAN_ROWS_MAX {
-                return Err(wanted("no more lines; limits::PLAN_ROWS_MAX are enough"));
+                return Err(wanted("no more measurements than limits::PLAN_ROWS_MAX"));
             }
             all.add(row(data).map_err(wanted)?);
         }
@@ -161,19 +161,24 @@ fn row(data: &str) -> Result<Row, &'static str> {
     let [collective, ranks, hosts, bytes, algorithm, nanos] = words[..] else {
         return Err("collective ranks hosts bytes algorithm nanoseconds");
     };
-    let collective: Collective = collective.parse().map_err(|_| "a collective, first")?;
+    let collective: Collective =
+        collective.parse().map_err(|_| "a collective as the first word")?;
     let count = |word: &str| {
-        word.parse().ok().filter(|count| (1..=RANKS_MAX).contains(count)).ok_or("a count of ranks")
+        word.parse()
+            .ok()
+            .filter(|count| (1..=RANKS_MAX).contains(count))
+            .ok_or("a number of ranks and one of hosts, in range")
     };
     let (ranks, hosts) = (count(ranks)?, count(hosts)?);
-    let algorithm = Algorithm::named(collective, algorithm).ok_or("an algorithm of it, fifth")?;
+    let algorithm = Algorithm::named(collective, algorithm)
+        .ok_or("an algorithm of the collective as the fifth word")?;
     Ok(Row {
         collective,
         ranks,
         hosts,
-        bytes: bytes.parse().map_err(|_| "a number of bytes, fourth")?,
+        bytes: bytes.parse().map_err(|_| "a number of bytes as the fourth word")?,
         algorithm: algorithm.name,
-        nanos: nanos.parse().map_err(|_| "a number of nanoseconds, last")?,
+        nanos: nanos.parse().map_err(|_| "a number of nanoseconds as the last word")?,
     })
 }
 
@@ -189,7 +194,7 @@ impl fmt::Display for Measurements {
 
 impl fmt::Display for InvalidMeasurements {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: wanted {}", self.line, self.wanted)
+        write!(f, "line {}: expected {}", self.line, self.wanted)
     }
 }
 
@@ -259,7 +264,7 @@ mod tests {
         for (text, wanted) in [
             ("allreduce 4 1 8 ring", "collective ranks"),
             ("scatter 4 1 8 ring 5", "a collective"),
-            ("allreduce 0 1 8 ring 5", "a count"),
+            ("allreduce 0 1 8 ring 5", "a number of ranks"),
             ("allreduce 4 1 8 bruck 5", "an algorithm"),
             ("allreduce 4 1 8K ring 5", "bytes"),
             ("allreduce 4 1 8 ring -5", "nanoseconds"),

@@ -1,6 +1,5 @@
-//! The choice of an algorithm and of its chunks. Of the algorithms that the user allows, `select`
-//! takes the one that was measured to be the fastest. Where nothing was measured, it takes the
-//! cheapest by `cost`.
+//! Chooses an algorithm and its chunks. Of the algorithms that the user allows, `select` takes the
+//! fastest by measurement. Without a measurement it takes the cheapest by `cost`.
 
 mod constraints;
 mod measured;
@@ -18,11 +17,11 @@ pub use constraints::{Constraints, InvalidConstraints};
 pub use measured::{InvalidMeasurements, Measurements, Row, buffer_bytes};
 pub use possible::{chunk_len, is_possible};
 
-/// Ranks up to which each may have links to all others. Each link takes memory and descriptors of
-/// both ends, so that those of all pairs would soon take more than the call is worth.
+/// Ranks up to which each may have links to all others. A link takes memory and descriptors at both
+/// ends, and the links of all pairs would soon cost more than the call.
 const DIRECT_RANKS_MAX: usize = 64;
 
-/// The algorithm that is likely to finish `call` first. All ranks choose the same.
+/// Chooses the algorithm that is likely to finish `call` first. All ranks choose the same.
 ///
 /// # Panics
 /// If `layout` has no ranks.
@@ -38,14 +37,14 @@ pub fn select(
     }
     let possible = |algorithm: &Algorithm| is_possible(algorithm, call, layout);
     let allowed = |algorithm: &Algorithm| possible(algorithm) && constraints.allow(algorithm);
-    if let Some(attached) = attached(call, layout).filter(|it| constraints.allow(it)) {
-        return attached;
+    if let Some(algorithm) = single_copy(call, layout).filter(|it| constraints.allow(it)) {
+        return algorithm;
     }
     let estimated = |algorithm: &Algorithm| {
         let has_few_links = has_few_links(algorithm, layout.size());
         allowed(algorithm) && has_few_links && !algorithm.is_attached()
     };
-    // Where only algorithms for shared memory are wanted, other calls are free.
+    // Where the user allows only algorithms for shared memory, calls without it are free.
     cheapest_on_rails(call, layout, estimated)
         .or_else(|| cheapest(call, layout, estimated))
         .or_else(|| cheapest(call, layout, allowed))
@@ -53,9 +52,9 @@ pub fn select(
         .unwrap_or_else(|| &Algorithm::of(call.collective)[0])
 }
 
-/// As `select`, for a call whose buffers are windows: memory that every rank has mapped.
-/// Measurements without windows say nothing of algorithms for them. If `layout` shares memory, a
-/// call may go through stages all the same.
+/// Like `select`, for a call whose buffers are windows: memory that every rank has mapped.
+/// Measurements without windows do not apply to algorithms for windows. If `layout` shares memory,
+/// the choice may still be an algorithm that uses staging buffers.
 ///
 /// # Panics
 /// If `layout` has no ranks.
@@ -84,7 +83,8 @@ fn cheapest(
     known.min_by_key(|algorithm| price(algorithm, call, layout, chunk_len(call, layout)))
 }
 
-/// The cheapest that leaves no rail; nothing where rails are not known to be apart.
+/// The cheapest algorithm whose messages stay on their rails. `None` where rails are not known to
+/// be apart.
 fn cheapest_on_rails(
     call: &Call,
     layout: &Layout,
@@ -99,22 +99,22 @@ fn cheapest_on_rails(
     known.into_iter().find(|it| it.crossing(call, layout).off_rail.messages == 0)
 }
 
-/// The shortest messages that ranks copy from each other's own memory: others fit the cache so well
-/// that to copy them twice is faster than a call of the kernel.
-const ATTACHED_BYTES_MIN: usize = 64 * 1024;
+/// Bytes of the shortest messages that ranks copy from each other's memory. Shorter ones fit the
+/// cache so well that two copies are faster than a call of the kernel.
+const SINGLE_COPY_BYTES_MIN: usize = 64 * 1024;
 
-/// The longest buffers: longer ones are passed through stages past the caches, where the kernel
-/// goes through them.
-const ATTACHED_BUFFER_BYTES_MAX: usize = 16 << 20;
+/// Bytes of the longest buffers of such calls. Longer ones go through staging buffers past the
+/// caches, while the kernel copies through the caches.
+const SINGLE_COPY_BUFFER_BYTES_MAX: usize = 16 << 20;
 
-/// The attached algorithm, where it takes less time than others without having been measured. That
-/// is so for two ranks with a core each. The kernel lets more readers of one memory wait for each
-/// other (Chakraborty, Subramoni and Panda, "Contention-aware kernel-assisted MPI collectives for
+/// The single-copy algorithm, where it needs no measurement to be faster than others: for two ranks
+/// with a core each. With more readers of one memory, the kernel makes them wait for each other
+/// (Chakraborty, Subramoni and Panda, "Contention-aware kernel-assisted MPI collectives for
 /// multi-/many-core systems", 2017).
-fn attached(call: &Call, layout: &Layout) -> Option<&'static Algorithm> {
+fn single_copy(call: &Call, layout: &Layout) -> Option<&'static Algorithm> {
     let message = call.count.saturating_mul(call.data_type.bytes());
     let bytes = buffer_bytes(call, layout.size());
-    let fits = message >= ATTACHED_BYTES_MIN && bytes <= ATTACHED_BUFFER_BYTES_MAX;
+    let fits = message >= SINGLE_COPY_BYTES_MIN && bytes <= SINGLE_COPY_BUFFER_BYTES_MAX;
     if !fits
         || layout.peer_memory() < PeerMemory::Fast
         || layout.size() != 2
@@ -125,7 +125,7 @@ fn attached(call: &Call, layout: &Layout) -> Option<&'static Algorithm> {
     Algorithm::of(call.collective).iter().find(|algorithm| algorithm.is_attached())
 }
 
-/// Whether no rank has links to more others than it should.
+/// Whether no rank needs links to more others than it should have.
 fn has_few_links(algorithm: &Algorithm, ranks: usize) -> bool {
     ranks <= DIRECT_RANKS_MAX || !algorithm.is_direct()
 }

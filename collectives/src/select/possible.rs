@@ -7,23 +7,22 @@ use ringfold_types::limits::FRAME_BYTES_MAX;
 use crate::algorithm::{Algorithm, Needs};
 use crate::schedule::Form;
 
-/// Bytes of accumulators in a chunk of a message of ordinary length: small enough to stay in the
-/// cache between arriving and being passed on, large enough for the cost of a message not to
-/// matter.
+/// Bytes of accumulators in a chunk of a message of ordinary length. A chunk stays in the cache
+/// between its arrival and the next send, and is long enough to hide the cost of a message.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// The same of ranks that reach each other by RDMA, where a message costs more: as measured over
-/// soft-RoCE.
+/// The same for ranks that use RDMA, where a message costs more.
 const RDMA_CHUNK_BYTES: usize = 256 * 1024;
 
-/// Steps of a lane that chunks grow for: a longer schedule would take longer to make and to read
+/// Steps of a lane beyond which chunks grow: making and reading a longer schedule would cost more
 /// than it saves.
 pub(super) const STEPS_WANTED: usize = 8192;
 
-/// Pieces of a staged call, times ranks: each takes about five steps for each rank.
+/// Pieces of a call through staging buffers, times ranks. Each piece takes about five steps for
+/// each rank.
 const PIECES_MOST: usize = STEPS_WANTED / 5;
 
-/// Elements that are passed on at a time. All ranks choose the same.
+/// Elements that pipelines pass on at a time. All ranks choose the same number.
 #[must_use]
 pub fn chunk_len(call: &Call, layout: &Layout) -> usize {
     let size = layout.size();
@@ -35,7 +34,7 @@ pub fn chunk_len(call: &Call, layout: &Layout) -> usize {
     let wanted = match (layout.has_rdma(), layout.hosts()) {
         (true, _) => RDMA_CHUNK_BYTES,
         (false, 0..=1) => CHUNK_BYTES,
-        // The receiver has so many at once when it wakes.
+        // The receiver gets a whole frame when it wakes.
         (false, _) => FRAME_BYTES_MAX,
     };
     (wanted / bytes).max(total.div_ceil(chunks).next_power_of_two())
@@ -47,7 +46,7 @@ pub fn is_possible(algorithm: &Algorithm, call: &Call, layout: &Layout) -> bool 
     match algorithm.needs {
         Needs::Links | Needs::Rendezvous => true,
         Needs::Windows => false,
-        Needs::Stage { .. } => {
+        Needs::Staging { .. } => {
             let size = layout.size();
             let pieces = || algorithm.pieces(call, size, chunk_len(call, layout));
             layout.shares_memory() && pieces() * size <= PIECES_MOST

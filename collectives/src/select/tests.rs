@@ -1,4 +1,4 @@
-//! What is allowed and what is chosen.
+//! The algorithms that constraints allow, and those that are chosen.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -25,7 +25,7 @@ fn hosts(hosts: usize, ranks_each: usize) -> Layout {
     Layout::from_host_names(&names).sharing_memory(hosts == 1)
 }
 
-/// The names that `text` allows of `collective`.
+/// The names of the algorithms for `collective` that `text` allows.
 fn allowed(text: &str, collective: Collective) -> Vec<&'static str> {
     let constraints: Constraints = text.parse().unwrap();
     let of = Algorithm::of(collective).iter();
@@ -53,7 +53,7 @@ fn rules_are_read_as_nccl_does() {
 }
 
 #[test]
-fn what_is_written_means_the_same() {
+fn text_forms_mean_the_same() {
     let written = |text: &str| text.parse::<Constraints>().unwrap().to_string();
     assert_eq!(written(""), "");
     assert_eq!(written("AllReduce: tree,ring"), "allreduce:ring,tree");
@@ -75,12 +75,12 @@ fn a_rule_for_all_leaves_others_free() {
 #[test]
 fn unknown_names_are_refused_with_the_known_ones() {
     let unknown = refused("allreduce:rign").to_string();
-    assert!(unknown.starts_with("'rign' is no algorithm of allreduce; known are "), "{unknown}");
+    assert!(unknown.starts_with("allreduce has no algorithm 'rign'; use one of "), "{unknown}");
     assert!(Algorithm::of(Collective::AllReduce).iter().all(|a| unknown.contains(a.name)));
     let unknown = refused("rign").to_string();
     assert!(unknown.contains(" allreduce/ring "), "{unknown}");
     let unknown = refused("alltoall:ring").to_string();
-    assert!(unknown.contains("'alltoall' is no collective") && unknown.contains("allreduce"));
+    assert!(unknown.contains("'alltoall' is not a collective") && unknown.contains("allreduce"));
     for text in ["ring,", "ring,,tree", "^", "allreduce:", "allreduce:^", "^ring,^tree", ":ring"] {
         let name = refused(text);
         let is_unknown = matches!(
@@ -109,7 +109,7 @@ fn a_collective_keeps_an_algorithm_and_has_one_rule() {
 }
 
 #[test]
-fn ordinary_calls_keep_an_algorithm_whatever_is_said_of_windows() {
+fn rules_for_windows_leave_ordinary_calls_an_algorithm() {
     let collective = Collective::AllReduce;
     let (call, layout) = (allreduce(DataType::F32, 1 << 20), Layout::one_host(2));
     let measured = Measurements::default();
@@ -128,7 +128,7 @@ fn ordinary_calls_keep_an_algorithm_whatever_is_said_of_windows() {
     }
 }
 
-/// As measured on two ranks: short messages are there sooner than tokens have gone both ways.
+/// On two ranks, short messages arrive before tokens have gone both ways.
 #[test]
 fn windows_are_for_all_but_the_shortest() {
     for (size, least) in [(2, 256), (4, 256)] {
@@ -142,9 +142,9 @@ fn windows_are_for_all_but_the_shortest() {
     }
 }
 
-/// As measured on 1 and 2 CPUs: one turn of all ranks and a copy are less than two turns.
+/// On 1 and 2 CPUs, one turn of all ranks and a copy take less time than two turns.
 #[test]
-fn short_calls_in_windows_of_a_crowd_may_go_through_stages() {
+fn short_calls_in_windows_may_use_staging_if_oversubscribed() {
     for (ranks, cpus, most) in
         [(2, 1, 8192), (3, 2, 4096), (4, 2, 2048), (6, 2, 2048), (8, 2, 2048)]
     {
@@ -161,7 +161,7 @@ fn short_calls_in_windows_of_a_crowd_may_go_through_stages() {
 }
 
 #[test]
-fn what_is_wanted_is_chosen() {
+fn an_allowed_algorithm_is_chosen() {
     for collective in Collective::ALL {
         for algorithm in Algorithm::of(collective) {
             let wanted = alloc::format!("{collective}:{}", algorithm.name).parse().unwrap();
@@ -180,8 +180,9 @@ fn what_is_wanted_is_chosen() {
     }
 }
 
-/// Two ranks with a core each copy from each other's memory what is neither short nor longer than
-/// caches. Others do so only if it was measured or nothing else is allowed.
+/// Two ranks with a core each read messages from each other's memory, if these are not short and
+/// not longer than the caches. Other ranks do so only if it was measured, or if nothing else is
+/// allowed.
 #[test]
 fn attached_algorithms_are_chosen_for_two_ranks_with_a_core_each() {
     let (free, nothing) = (Constraints::default(), Measurements::default());
@@ -208,7 +209,8 @@ fn attached_algorithms_are_chosen_for_two_ranks_with_a_core_each() {
     }
 }
 
-/// Each line: hosts x ranks on each and a type, then what is chosen from so many bytes on.
+/// Each line has hosts x ranks on each, and a type. Then follow numbers of bytes, each with the
+/// algorithm that is chosen from there on.
 const CHOICES: &str = "\
 1x2 f32: 4 recursive_doubling 64 staged_one_shot 536870912 ring
 1x2 bf16: 4 one_shot 64 staged_one_shot 536870912 two_shot
@@ -224,7 +226,7 @@ const CHOICES: &str = "\
 64x8 bf16: 4 hierarchical 16777216 ring
 ";
 
-/// The same for the others, by the bytes of their longer buffer.
+/// The same for the other collectives, by the bytes of their longer buffer.
 const CHOICES_OF_OTHERS: &str = "\
 allgather 1x2: 4 ring 512 staged 1073741824 ring
 allgather 1x8: 4 direct 16384 staged 1073741824 direct
@@ -248,7 +250,7 @@ barrier 8x1: 4 dissemination
 barrier 8x8: 4 dissemination
 ";
 
-/// What is chosen for `call` with so many bytes in its longer buffer, from 4 on.
+/// The choices for `call`, by the bytes in its longer buffer, from 4 on.
 fn choices(call: Call, layout: &Layout) -> String {
     let mut line = String::new();
     let mut before = "";
@@ -371,7 +373,8 @@ fn schedules_stay_short() {
             for algorithm in Algorithm::of(Collective::AllReduce) {
                 let chunk = chunk_len(&call, &layout);
                 assert!(chunk >= 1024);
-                // Never chosen for such lengths: what it overwrites must fit the links.
+                // Never chosen for such lengths, because the elements that it overwrites must fit
+                // the links.
                 if algorithm.name == "one_shot" && count > 1 << 10
                     || algorithm.name == "recursive_doubling" && size == 2
                     || ["two_shot", "hierarchical"].contains(&algorithm.name) && size > 32
@@ -389,7 +392,7 @@ fn schedules_stay_short() {
     }
 }
 
-/// Ranks that a rank sends to or hears from by links, in the call that is chosen.
+/// The most peers that a rank has over links, in the call that is chosen.
 #[test]
 fn many_ranks_do_not_all_link_to_each_other() {
     for ranks in [65, 256, 1024] {
@@ -408,5 +411,5 @@ fn many_ranks_do_not_all_link_to_each_other() {
     let wanted: Constraints = "allreduce:two_shot".parse().unwrap();
     let call = allreduce(DataType::F32, 64 << 10);
     let chosen = select(&call, &Layout::one_host(256), &wanted, &Measurements::default());
-    assert_eq!(chosen.name, "two_shot", "who asks for it gets it");
+    assert_eq!(chosen.name, "two_shot", "a constraint gets it");
 }

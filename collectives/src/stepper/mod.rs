@@ -1,13 +1,13 @@
-//! Runs one rank's program without I/O: a stepper decides which operation is next, and [`Ports`]
+//! Runs one rank's program without I/O. A stepper decides which operation is next, and [`Ports`]
 //! perform it. The facade implements them over transports and memory, `check` over symbols.
 //!
 //! A lane performs its operations in order, except that a send is only posted: the lane goes on
-//! while the elements leave, and stalls when a later operation would overwrite what has not left.
-//! Lanes are independent of each other.
+//! while the elements leave. It stalls if a later operation would overwrite elements that have not
+//! left. Lanes are independent of each other.
 //!
-//! All progress is in the stepper, and an operation that is done in part is resumed where it
-//! stopped. So any thread may call [`Stepper::advance`] next. One stepper serves call after call,
-//! and starting another call of as many lanes allocates nothing.
+//! The stepper keeps all progress, and resumes an operation that is partly done. So any thread may
+//! call [`Stepper::advance`] next. One stepper serves call after call, and starting another call
+//! with as many lanes allocates nothing.
 
 use alloc::vec::Vec;
 
@@ -19,19 +19,20 @@ use crate::schedule::Source;
 
 /// Performs the operations of one rank. No method waits: each does as much as is possible at once.
 pub trait Ports {
-    /// Why a call cannot go on.
+    /// The reason why a call cannot go on.
     type Error;
 
     /// Sends `src` to a rank, and combines it with as many elements of that rank into `dst`.
     ///
     /// # Errors
-    /// The call cannot go on.
+    /// The reason why the call cannot go on.
     fn exchange(&mut self, with: Rank, src: Slice, dst: Slice) -> Result<Exchanged, Self::Error>;
 
-    /// Offers `src` to the link of `lane` to a rank. Returns how many elements have left.
+    /// Passes `src` to the link of `lane` to a rank. Returns how many elements the link has
+    /// accepted.
     ///
     /// # Errors
-    /// The call cannot go on.
+    /// The reason why the call cannot go on.
     fn send(
         &mut self,
         lane: usize,
@@ -43,7 +44,7 @@ pub trait Ports {
     /// Moves elements that have arrived from a rank to the front of `dst`. Returns how many.
     ///
     /// # Errors
-    /// The call cannot go on.
+    /// The reason why the call cannot go on.
     fn receive(
         &mut self,
         lane: usize,
@@ -55,7 +56,7 @@ pub trait Ports {
     /// Copies all of `src`.
     ///
     /// # Errors
-    /// The call cannot go on.
+    /// The reason why the call cannot go on.
     fn copy(
         &mut self,
         lane: usize,
@@ -67,14 +68,14 @@ pub trait Ports {
     /// Combines as many elements as every source has. Returns how many.
     ///
     /// # Errors
-    /// The call cannot go on.
+    /// The reason why the call cannot go on.
     fn reduce(&mut self, lane: usize, reduction: Reduction<'_>) -> Result<usize, Self::Error>;
 
     /// Combines all elements of `sources`, which are inputs at the place of `dst`, into `dst` of
     /// every rank.
     ///
     /// # Errors
-    /// The call cannot go on.
+    /// The reason why the call cannot go on.
     fn reduce_to_all(
         &mut self,
         lane: usize,
@@ -86,13 +87,13 @@ pub trait Ports {
     /// Stores all of `src` at the same place of a rank's output.
     ///
     /// # Errors
-    /// The call cannot go on.
+    /// The reason why the call cannot go on.
     fn put(&mut self, lane: usize, to: Rank, src: Slice) -> Result<(), Self::Error>;
 
-    /// Copies all of `src` of a rank's staging buffer.
+    /// Copies all of `src`, which is in a rank's staging buffer, to `dst`.
     ///
     /// # Errors
-    /// The call cannot go on.
+    /// The reason why the call cannot go on.
     fn get(
         &mut self,
         lane: usize,
@@ -105,39 +106,39 @@ pub trait Ports {
     /// Signals all other ranks.
     ///
     /// # Errors
-    /// The call cannot go on.
+    /// The reason why the call cannot go on.
     fn signal(&mut self, lane: usize) -> Result<(), Self::Error>;
 
     /// Takes the next signal of a rank. Returns whether there was one.
     ///
     /// # Errors
-    /// The call cannot go on.
+    /// The reason why the call cannot go on.
     fn wait(&mut self, lane: usize, from: Rank) -> Result<bool, Self::Error>;
 
     /// Swaps staging buffers with the other rank.
     ///
     /// # Errors
-    /// The call cannot go on.
+    /// The reason why the call cannot go on.
     fn swap(&mut self) -> Result<(), Self::Error>;
 }
 
-/// How far an exchange got.
+/// The progress of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exchanged {
     /// Nothing was sent.
     Nothing,
-    /// The own elements have left.
+    /// This rank's elements have left.
     Sent,
-    /// They have, and the sum is there.
+    /// This rank's elements have left, and the sum is done.
     Both,
 }
 
-/// A reduction, of which some elements may be done.
+/// A reduction. Some of its elements may be done already.
 #[derive(Clone, Copy, Debug)]
 pub struct Reduction<'p> {
-    /// The results that are missing.
+    /// The results that are still missing.
     pub dst: Slice,
-    /// The sources of all results, those that are done included.
+    /// The sources of all results, finished ones included.
     pub sources: &'p [Source],
     /// Elements that are done.
     pub done: usize,
@@ -145,7 +146,7 @@ pub struct Reduction<'p> {
     pub in_lines: bool,
 }
 
-/// The achievement of a call to `advance`.
+/// The outcome of a call to `advance`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Something moved, and more may be possible at once.
@@ -159,25 +160,25 @@ pub enum Progress {
 /// The progress of one rank through one program.
 #[derive(Debug, Default)]
 pub struct Stepper {
-    /// Of the program's lanes, and maybe of earlier programs with more.
+    /// The program's lanes. Lanes of earlier, wider programs may follow them.
     lanes: Vec<Lane>,
-    /// The program's lanes,
+    /// Number of the program's lanes.
     active: usize,
-    /// and those of them that are not done.
+    /// Number of those lanes that are not done.
     unfinished: usize,
 }
 
 #[derive(Debug, Default)]
 struct Lane {
-    /// The current operation,
+    /// The index of the current operation.
     at: usize,
-    /// and how many elements of it are done.
+    /// Elements of the current operation that are done.
     done: usize,
-    /// Sends that the lane has left behind, oldest first.
+    /// Posted sends that have not left, oldest first.
     posted: Vec<Posted>,
 }
 
-/// The current operation of a lane that is done.
+/// The value of `Lane::at` when a lane is done.
 const DONE: usize = usize::MAX;
 
 #[derive(Clone, Copy, Debug)]
@@ -187,14 +188,14 @@ struct Posted {
     rendezvous: bool,
 }
 
-/// Where a lane stands that is not done.
+/// The position of a lane that is not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
     /// The lane.
     pub lane: usize,
-    /// Index of its current operation; beyond the last if only sends are left.
+    /// Index of its current operation. It is beyond the last if only sends are left.
     pub at: usize,
-    /// The rank that the oldest posted send goes to.
+    /// The receiver of the oldest posted send.
     pub sending_to: Option<Rank>,
 }
 
@@ -220,8 +221,8 @@ impl Stepper {
         }
     }
 
-    /// Reports, right after `start`, how far the caller got with the exchange that the program
-    /// begins with.
+    /// Records the progress of the exchange that the program begins with. The caller performed it
+    /// right after `start`.
     #[inline]
     pub fn exchanged(&mut self, exchanged: Exchanged) {
         self.lanes[0].at = after_exchange(0, exchanged);
@@ -233,10 +234,10 @@ impl Stepper {
         self.unfinished == 0
     }
 
-    /// Performs what is possible at once, but at most about `budget` operations. Returns at once.
+    /// Performs all operations that are possible at once, but at most about `budget`. Never waits.
     ///
     /// # Errors
-    /// Those of `ports`. The call cannot go on.
+    /// The error of `ports`. The call cannot go on.
     ///
     /// # Panics
     /// If the ports claim to have done more than was asked.
@@ -258,7 +259,7 @@ impl Stepper {
         })
     }
 
-    /// As `advance`, of one lane. Returns whether something moved.
+    /// Like `advance`, for one lane. Returns whether something moved.
     ///
     /// # Errors
     /// As `advance`.
@@ -299,7 +300,7 @@ impl Stepper {
         Ok(moved)
     }
 
-    /// Where each lane stands that is not done, for reports.
+    /// The positions of all lanes that are not done, for reports.
     pub fn waiting(&self) -> impl Iterator<Item = Waiting> + '_ {
         let lanes = self.lanes[..self.active].iter().enumerate();
         lanes.filter(|(_, state)| state.at != DONE).map(|(lane, state)| Waiting {
@@ -310,7 +311,7 @@ impl Stepper {
     }
 }
 
-/// The operation that is next when the exchange at `at` got so far.
+/// The index of the next operation after the exchange at `at`.
 const fn after_exchange(at: usize, exchanged: Exchanged) -> usize {
     at + match exchanged {
         Exchanged::Nothing => 1,
@@ -320,8 +321,8 @@ const fn after_exchange(at: usize, exchanged: Exchanged) -> usize {
 }
 
 impl Lane {
-    /// Tries each posted send once, in order. A send waits for those before it to the same rank,
-    /// since streams are ordered.
+    /// Tries each posted send once, in order. A send waits for earlier ones to the same rank,
+    /// because streams are ordered.
     fn send_posted<P: Ports>(&mut self, lane: usize, ports: &mut P) -> Result<bool, P::Error> {
         let (mut at, mut moved) = (0, false);
         while let Some(&Posted { to, src, rendezvous }) = self.posted.get(at) {
@@ -356,7 +357,7 @@ impl Lane {
         !self.posted.iter().any(|sent| program.overlap(sent.src, dst))
     }
 
-    /// Performs the current operation as far as that is possible; whether the lane can go on.
+    /// Performs the current operation as far as possible. Returns whether the lane can go on.
     #[inline]
     fn perform<P: Ports>(
         &mut self,
@@ -403,7 +404,7 @@ impl Lane {
         Ok(done > 0)
     }
 
-    /// Sends what leaves at once, and posts the rest.
+    /// Sends the elements that leave at once, and posts the rest.
     #[inline]
     fn send<P: Ports>(&mut self, lane: usize, send: Posted, ports: &mut P) -> Result<(), P::Error> {
         let Posted { to, src, rendezvous } = send;
@@ -424,7 +425,7 @@ fn is_whole(done: usize, wanted: usize) -> bool {
     done == wanted
 }
 
-/// An operation that is always done whole.
+/// An operation that is always done as a whole.
 fn all<E>(result: Result<(), E>) -> Result<usize, E> {
     result.map(|()| 0)
 }

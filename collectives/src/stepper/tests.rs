@@ -1,4 +1,4 @@
-//! One stepper at a time, its operations done by hand.
+//! One stepper at a time. The test performs its operations by hand.
 
 use alloc::vec::Vec;
 
@@ -13,7 +13,7 @@ use crate::schedule::{Builder, Form, Source};
 
 const ME: Rank = Rank(0);
 
-/// The program of steps written by hand, for an all-reduce.
+/// The program of an all-reduce whose steps are written by hand.
 fn written(lanes: usize, in_place: bool, write: impl Fn(&mut Builder)) -> Program {
     let layout = Layout::one_host(64);
     let (collective, data_type, op) = (Collective::AllReduce, DataType::F32, ReduceOp::Sum);
@@ -46,7 +46,7 @@ enum Asked {
     Swap,
 }
 
-/// Ports that note what is asked, and do as much of it as `answer` says.
+/// Ports that record requests, and perform as much of each as `answer` says.
 struct Hands<A> {
     asked: Vec<Asked>,
     answer: A,
@@ -326,7 +326,7 @@ fn only_so_many_sends_are_posted() {
     let mut stepper = started(&program);
     assert_eq!(advance(&mut stepper, &program, |_| 0).len(), POSTED_MAX);
     assert_eq!(advance(&mut stepper, &program, |_| 0).len(), POSTED_MAX);
-    // The first two leave, so two more can be posted, and then the lane goes on.
+    // The first two leave. So two more can be posted, and then the lane goes on.
     let asked = advance(&mut stepper, &program, |asked| {
         usize::from(matches!(asked, Asked::Send(Rank(..=2), _)))
     });
@@ -358,7 +358,11 @@ fn a_stepper_serves_call_after_call() {
     });
     let one = written(1, false, |steps| steps.send(Rank(1), input(0, 10)));
     let mut stepper = started(&two);
-    assert_eq!(advance(&mut stepper, &two, |_| 0).len(), 2, "left in the middle, as by an error");
+    assert_eq!(
+        advance(&mut stepper, &two, |_| 0).len(),
+        2,
+        "abandoned in the middle, as after an error"
+    );
     stepper.start(&one);
     assert_eq!(advance(&mut stepper, &one, |_| 10), [send(1, input(0, 10))]);
     assert!(stepper.is_done());
@@ -379,8 +383,8 @@ fn more_than_asked_is_refused() {
 #[test]
 fn a_signal_is_given_at_once_and_waited_for() {
     let program = written(1, false, |steps| {
-        steps.tell();
-        steps.hear(Rank(1));
+        steps.signal();
+        steps.wait(Rank(1));
         steps.copy(input(0, 1), output(0, 1));
     });
     let mut stepper = started(&program);

@@ -1,10 +1,10 @@
 //! Runs the schedules of all ranks on real numbers: two calls in a row, in a random order of
 //! events.
 //!
-//! It shares nothing with `check` but `lower` and the stepper. Chance decides all that may happen
-//! at any time: which lane of which rank moves next, how much of a message a link accepts and a
-//! receiver takes, whether a receiver reads an offer ahead, and how far one rank is in the second
-//! call while another is still in the first.
+//! It shares nothing with `check` but `lower` and the stepper. It decides everything by chance that
+//! may vary: the lane that moves next, how much of a message a link accepts and a receiver takes,
+//! and whether a receiver reads a rendezvous send ahead. One rank may also be in the second call
+//! while another is still in the first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -25,13 +25,13 @@ const CALLS: usize = 2;
 /// The numbers that are summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Numbers {
-    /// Small integers, whose sums are exact: they tell which inputs are in a result.
+    /// Small integers, whose sums are exact. They show which inputs a result contains.
     Exact,
     /// Floats of all sizes, whose sums depend on their order.
     Rounded,
 }
 
-/// Runs all ranks once. The bits of all outputs, if they are right: by call and rank.
+/// Runs all ranks once. Returns the bits of all outputs, by call and rank, if they are right.
 ///
 /// # Errors
 /// The failure, in words.
@@ -41,7 +41,7 @@ pub(crate) fn execute(
     numbers: Numbers,
     random: Random,
 ) -> Result<Vec<Vec<u32>>, String> {
-    assert_eq!(schedules[0].call().data_type, DataType::F32, "what is executed is f32");
+    assert_eq!(schedules[0].call().data_type, DataType::F32, "only f32 can be executed");
     Job::new(schedules, conditions, numbers, random).run()
 }
 
@@ -54,16 +54,17 @@ struct Job<'s> {
     ranks: Vec<Member>,
     /// By sender, receiver and lane.
     links: BTreeMap<(usize, usize, usize), Link>,
-    /// Whether something was offered since it was last asked: no element has moved yet.
+    /// Whether a rank has offered a rendezvous send since the last question. No element has moved
+    /// yet.
     has_offered: bool,
     outputs: Vec<Vec<u32>>,
 }
 
 struct Member {
     stepper: Stepper,
-    /// The call that it is in; `CALLS` after the last.
+    /// The call that the rank is in; `CALLS` after the last.
     call: usize,
-    /// Input, then output; in place both begin where they do in the one.
+    /// Input, then output. In place, both begin at their offsets in one memory.
     user: Vec<f32>,
     scratch: Vec<f32>,
     stage: BTreeMap<usize, f32>,
@@ -82,22 +83,22 @@ struct Link {
 struct Offer {
     /// The part that the receiver has not taken.
     left: Slice,
-    /// The values of that part when it was offered, if the receiver has read them then.
+    /// The values of that part at the time of the offer, if the receiver has read them then.
     ahead: Option<VecDeque<f32>>,
-    /// Elements that the receiver has taken since the sender asked.
+    /// Elements that the receiver has taken since the sender last asked.
     taken: usize,
 }
 
-/// A number that no sum hides. It stands for values that were never written, and for values of
-/// another form than was asked for.
+/// A number that no sum hides. It stands for unwritten values, and for values of another form than
+/// the reader expects.
 const GARBAGE: f32 = f32::NAN;
 
-/// Stands in for division and rounding: the result differs if this is done twice or never.
+/// Stands in for division and rounding. The result is wrong if a schedule does it twice or never.
 fn finish(sum: f32) -> f32 {
     2.0 * sum + 1.0
 }
 
-/// The ports of one rank, which do all that is possible, or a random part of that.
+/// The ports of one rank. They do all that is possible, or a random part of it.
 struct Hands<'j, 's> {
     job: &'j mut Job<'s>,
     rank: usize,
@@ -249,19 +250,19 @@ impl<'s> Job<'s> {
             if moved {
                 continue;
             }
-            // Chance may have been against all of them.
+            // By chance, no lane may have moved so far.
             for rank in 0..self.ranks.len() {
                 for lane in 0..self.schedules[rank].lanes().len() {
                     moved |= self.sweep(rank, lane, true)?;
                 }
             }
             if !moved {
-                return Err("all wait for ever".to_owned());
+                return Err("all ranks wait for ever".to_owned());
             }
         }
         let is_left = |link: &Link| !link.accepted.is_empty() || link.offer.is_some();
         if self.links.values().any(is_left) {
-            return Err("something was never received".to_owned());
+            return Err("an element was never received".to_owned());
         }
         Ok(self.outputs)
     }
@@ -283,14 +284,14 @@ impl<'s> Job<'s> {
         member.stepper.start(&self.programs[rank]);
     }
 
-    /// The user of a rank looks at its output.
+    /// The user of a rank checks its output.
     fn end(&mut self, rank: usize) -> Result<(), String> {
         let (schedule, size) = (&self.schedules[rank], self.ranks.len());
         let (call, number) = (*schedule.call(), self.ranks[rank].call);
         if call.collective == Collective::Barrier {
             let missing = self.ranks.iter().position(|other| other.call < number);
             if let Some(missing) = missing {
-                return Err(format!("rank {rank} left a barrier before rank {missing} came"));
+                return Err(format!("rank {rank} left a barrier before rank {missing} entered"));
             }
         }
         let len = match call.collective {
@@ -301,7 +302,7 @@ impl<'s> Job<'s> {
         let output = self.ranks[rank].user[begin..begin + len].to_vec();
         for (at, value) in output.iter().enumerate() {
             let right = match (self.numbers, self.expected(&call, number, rank, at)) {
-                // The order of the sum is nobody's but the schedule's.
+                // The schedule alone decides the order of the sum.
                 (Numbers::Rounded, _) if call.collective.reduces() => !value.is_nan(),
                 (_, expected) => *value == expected,
             };
@@ -317,9 +318,9 @@ impl<'s> Job<'s> {
             return Err(format!("call {number}: ranks have different bits"));
         }
         let member = &mut self.ranks[rank];
-        member.has_turned ^= schedule.turns_stage();
+        member.has_turned ^= schedule.flips_staging();
         member.call += 1;
-        // Until the next call the memory is the user's.
+        // Until the next call, the user may write to the memory.
         member.user.fill(GARBAGE);
         if member.call < CALLS {
             self.begin(rank);
@@ -350,7 +351,7 @@ impl<'s> Job<'s> {
         }
     }
 
-    /// Where a buffer begins in the user's memory.
+    /// The offset of a buffer in the user's memory.
     fn begin_of(&self, rank: usize, buffer: Buffer) -> usize {
         let schedule = &self.schedules[rank];
         let at = schedule.overlay();
@@ -401,14 +402,14 @@ impl<'s> Job<'s> {
         Ok(())
     }
 
-    /// Where elements of a stage lie, whose halves may have changed places.
+    /// The offsets of elements of a staging buffer, whose halves may have been swapped.
     fn stage_places(&self, by: usize, slice: Slice) -> Option<impl Iterator<Item = usize> + use<>> {
         let (all, half) = (STAGE_BYTES / 4, STAGE_HALF_BYTES / 4);
         let turn = if self.ranks[by].has_turned { half } else { 0 };
         (slice.end() <= all).then(|| (slice.offset..slice.end()).map(move |at| (at + turn) % all))
     }
 
-    /// Lets a lane do what it can, or, unless it is to do `all`, a random part of that.
+    /// Lets a lane do all that it can, or, unless `all` is set, a random part of it.
     fn sweep(&mut self, rank: usize, lane: usize, all: bool) -> Result<bool, String> {
         if self.ranks[rank].call == CALLS {
             return Ok(false);
@@ -427,18 +428,18 @@ impl<'s> Job<'s> {
         Ok(moved || is_done)
     }
 
-    /// How much of what is there is taken now.
+    /// How many of the present elements are taken now.
     fn some(&mut self, there: usize, all: bool) -> usize {
         if all || self.random.below(2) == 0 { there } else { self.random.below(there + 1) }
     }
 
-    /// Its number, if it is another rank.
+    /// The index of `other`, if it is another rank of the job.
     fn other(&self, rank: usize, other: Rank) -> Result<usize, String> {
         let is_there = other.index() < self.ranks.len() && other.index() != rank;
-        is_there.then_some(other.index()).ok_or_else(|| format!("rank {rank} talks to {other}"))
+        is_there.then_some(other.index()).ok_or_else(|| format!("rank {rank} has no peer {other}"))
     }
 
-    /// Where nothing is combined there is one form only.
+    /// Collectives that do not combine have one form only.
     fn form(&self, form: Form) -> Form {
         if self.schedules[0].call().collective.reduces() { form } else { Form::Element }
     }
@@ -467,7 +468,7 @@ impl<'s> Job<'s> {
             self.has_offered = true;
             return Ok(0);
         }
-        // A message that fits into an empty link is accepted whole: schedules may rely on it.
+        // A message that fits an empty link is accepted as a whole. Schedules may rely on it.
         let fits = room == src.len;
         let src = src.take(if fits { room } else { self.some(room, all) });
         let form = self.form(Form::of(src.buffer));

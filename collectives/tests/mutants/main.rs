@@ -1,12 +1,12 @@
-//! Every algorithm's schedules with something wrong in them: `check` refuses each that can fail.
+//! Every algorithm's schedules with one fault each: `check` refuses each one that can fail.
 //!
-//! A *mutant* is the schedules of all ranks with one random change to one step of one rank. A
-//! mutant that `check` accepts must be right after all, so it is executed on real numbers again and
-//! again, in random orders of events (`execute`). A mutant that `check` refuses is executed too, to
-//! learn in how many cases that alone would have found the fault.
+//! A *mutant* is the schedules of all ranks with one random change to one step of one rank. If
+//! `check` accepts a mutant, it must be right after all. So the test executes it on real numbers
+//! again and again, in random orders of events (`execute`). It executes a refused mutant too, and
+//! counts the cases in which execution alone would have found the fault.
 //!
-//! `RINGFOLD_MUTANTS_SEED=7` repeats the run with this seed. `RINGFOLD_MUTANTS=24` makes so many of
-//! each kind in each world.
+//! `RINGFOLD_MUTANTS_SEED=7` repeats the run with this seed. `RINGFOLD_MUTANTS=24` makes 24 mutants
+//! of each kind in each world.
 #![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
 mod execute;
@@ -27,11 +27,12 @@ use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 /// Mutants of each kind in each world.
 const MUTANTS: usize = 6;
 
-/// Executions under each condition: of a mutant that was accepted, and of one that was refused.
+/// Executions under each condition, of an accepted mutant and of a refused one.
 const RUNS: usize = 24;
 const RUNS_REFUSED: usize = 6;
 
-/// Elements that pass at a time, and bytes that a link accepts: few, so that messages take turns.
+/// Elements that pipelines pass on at a time, and bytes that a link accepts. Both are small, so
+/// that messages take turns.
 const CHUNK: usize = 4;
 const WINDOW: usize = 16;
 
@@ -54,7 +55,7 @@ impl World {
     }
 }
 
-/// Every algorithm, by one lane and by several, on few ranks.
+/// Every algorithm, with one lane and with several, on few ranks.
 fn worlds() -> Vec<World> {
     let mut worlds = Vec::new();
     for algorithm in Collective::ALL.into_iter().flat_map(Algorithm::of) {
@@ -81,10 +82,11 @@ fn worlds() -> Vec<World> {
     worlds
 }
 
-/// All conditions under which schedules run.
+/// All conditions under which the schedules may run.
 fn conditions(schedules: &[Schedule]) -> Vec<Conditions> {
-    let reaches = |it: &Schedule| it.needs_windows() || it.needs_stage();
-    let offers: &[bool] = if schedules.iter().any(reaches) { &[false] } else { &[false, true] };
+    let shares_memory = |it: &Schedule| it.needs_windows() || it.needs_stage();
+    let offers: &[bool] =
+        if schedules.iter().any(shares_memory) { &[false] } else { &[false, true] };
     let both = |offers: &bool| {
         [false, true].map(|in_place| Conditions { in_place, window_bytes: WINDOW, offers: *offers })
     };
@@ -95,7 +97,7 @@ fn refusal(schedules: &[Schedule]) -> Option<Flaw> {
     conditions(schedules).into_iter().find_map(|conditions| check(schedules, conditions).err())
 }
 
-/// The first failure in so many executions under each condition, if one fails.
+/// The first failure in `runs` executions under each condition, if one fails.
 fn failure(schedules: &[Schedule], runs: usize, random: &mut Random) -> Option<String> {
     for conditions in conditions(schedules) {
         for numbers in [Numbers::Exact, Numbers::Rounded] {
@@ -120,13 +122,13 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn what_algorithms_do_is_right_in_every_order() {
+fn algorithms_are_right_in_every_order() {
     worlds().par_iter().enumerate().for_each(|(index, world)| {
         let schedules = world.schedules();
         let failure = failure(&schedules, 2 * RUNS, &mut Random::new(index as u64));
         assert_eq!(failure, None, "{}, {}", world.algorithm, world.call);
         for (rank, schedule) in schedules.iter().enumerate() {
-            // To take a schedule apart and build it again, as mutants are made, changes nothing.
+            // Taking a schedule apart and building it again, as for mutants, changes nothing.
             let again = Parts::of(schedule).build(&world.plan(rank), schedule.scratch_len());
             assert!(again.lanes().iter().zip(schedule.lanes()).all(|(a, b)| a.len() == b.len()));
             assert!(Parts::of(&again) == Parts::of(schedule), "{schedule}{again}");
@@ -134,17 +136,17 @@ fn what_algorithms_do_is_right_in_every_order() {
     });
 }
 
-/// The fate of the mutants of a kind.
+/// The results for the mutants of a kind.
 #[derive(Clone, Copy, Default)]
 struct Tally {
     refused: usize,
-    /// Of those, the ones that failed when they were executed too.
+    /// The refused mutants that failed when they were executed too.
     failed: usize,
     accepted: usize,
 }
 
 #[test]
-fn what_is_accepted_never_fails() {
+fn accepted_mutants_never_fail() {
     let now = std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
     let seed = number("RINGFOLD_MUTANTS_SEED").unwrap_or_else(|| now.into());
     let each = number("RINGFOLD_MUTANTS").map_or(MUTANTS, |each| usize::try_from(each).unwrap());
@@ -181,7 +183,7 @@ fn what_is_accepted_never_fails() {
     assert!(never_refused.is_empty(), "nothing was refused of {never_refused:?}");
 }
 
-/// Makes `each` mutants of every kind of a world's schedules and judges them.
+/// Makes `each` mutants of every kind of a world's schedules, and checks and executes them.
 fn tally(world: &World, each: usize, random: &mut Random) -> BTreeMap<Kind, Tally> {
     let (schedules, size) = (world.schedules(), world.layout.size());
     let mut tallies: BTreeMap<Kind, Tally> = BTreeMap::new();

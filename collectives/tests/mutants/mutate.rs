@@ -13,7 +13,7 @@ use crate::random::Random;
 pub(crate) enum Kind {
     /// Two steps of a lane change places.
     Swap,
-    /// A step is left out: often one that waits.
+    /// A step is left out, often one that waits.
     Drop,
     /// A slice begins elsewhere.
     Offset,
@@ -21,14 +21,14 @@ pub(crate) enum Kind {
     Length,
     /// Two sources of a reduction change places.
     Sources,
-    /// A step is another lane's.
+    /// A step moves to another lane.
     Lane,
-    /// A step is with another peer.
+    /// A step gets another peer.
     Peer,
     /// A step is done twice.
     Again,
-    /// The halves of the stage stay where they are, or do not.
-    Turn,
+    /// The halves of the staging buffer are flipped where they should stay, or the other way round.
+    Flip,
 }
 
 impl Kind {
@@ -41,7 +41,7 @@ impl Kind {
         Self::Lane,
         Self::Peer,
         Self::Again,
-        Self::Turn,
+        Self::Flip,
     ];
 }
 
@@ -49,7 +49,7 @@ impl Kind {
 #[derive(Clone, PartialEq)]
 pub(crate) struct Parts {
     lanes: Vec<Vec<(Step, Vec<Source>)>>,
-    turns: bool,
+    flips: bool,
 }
 
 impl Parts {
@@ -62,7 +62,7 @@ impl Parts {
         };
         let lanes = schedule.lanes().iter();
         let lanes = lanes.map(|steps| steps.iter().map(with_sources).collect()).collect();
-        Self { lanes, turns: schedule.turns_stage() }
+        Self { lanes, flips: schedule.flips_staging() }
     }
 
     /// A schedule put together again.
@@ -79,28 +79,28 @@ impl Parts {
                     Step::Reduce { dst, .. } => steps.reduce(dst, sources),
                     Step::Put { to, src } => steps.put(to, src),
                     Step::Get { from, src, dst } => steps.get(from, src, dst),
-                    Step::Tell => steps.tell(),
-                    Step::Hear { from } => steps.hear(from),
-                    Step::Trade => steps.trade_stages(),
+                    Step::Tell => steps.signal(),
+                    Step::Hear { from } => steps.wait(from),
+                    Step::Trade => steps.swap_staging(),
                 }
             }
         }
-        if self.turns {
-            steps.turn_stage();
+        if self.flips {
+            steps.flip_staging();
         }
         steps.build()
     }
 
-    /// Changes something of that kind, if there is such a thing; what, in words.
+    /// Makes a change of this kind, if one is possible. Returns it in words.
     pub(crate) fn change(
         &mut self,
         kind: Kind,
         size: usize,
         random: &mut Random,
     ) -> Option<String> {
-        if kind == Kind::Turn {
-            self.turns ^= true;
-            return Some("turns otherwise".to_owned());
+        if kind == Kind::Flip {
+            self.flips ^= true;
+            return Some("flips staging otherwise".to_owned());
         }
         let lanes = self.lanes.len();
         let lane = random.below(lanes);
@@ -153,7 +153,7 @@ impl Parts {
                 let peer = pick(&mut peers, random)?;
                 **peer = Rank::at((peer.index() + 1 + random.below(size - 1)) % size);
             }
-            Kind::Turn => {}
+            Kind::Flip => {}
         }
         Some(what)
     }

@@ -1,4 +1,4 @@
-//! Numbers that look random, the same for the same seed (`SplitMix64`).
+//! Pseudo-random numbers, the same for the same seed (`SplitMix64`).
 
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
@@ -13,7 +13,7 @@ impl Random {
         usize::try_from(self.next() >> 32).unwrap() % end
     }
 
-    /// Another source of numbers.
+    /// Another generator.
     pub(crate) fn fork(&mut self) -> Self {
         Self(self.next())
     }

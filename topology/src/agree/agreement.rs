@@ -1,4 +1,4 @@
-//! The answer, and the parts of it that a layout takes.
+//! The agreed answer, and the parts of it that a layout takes.
 
 use super::known::{Known, RankEvidence};
 use crate::certainty::{Certainty, Finding};
@@ -9,36 +9,37 @@ use crate::{Path, RankReach, Reach};
 /// The answer that all ranks agree on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreement {
-    /// Hosts in fabric order. Where the order is unknown: by number, without groups.
+    /// Hosts in fabric order. If the order is unknown, they are sorted by number and have no
+    /// groups.
     pub hosts: Finding<Vec<AgreedHost>>,
-    /// Numbers of the rails, ascending; none if they are unknown.
+    /// Numbers of the rails, ascending. Empty if they are unknown.
     pub rails: Finding<Vec<u16>>,
     /// Numbers of the planes, ascending.
     pub planes: Vec<u8>,
-    /// By index of evidence and of its port: where the port is, if that is certain.
+    /// By index of evidence and of its port: the place of the port, if it is certain.
     pub labels: Vec<Vec<Option<Place>>>,
     /// Whether ports on different rails reach each other, if that is certain.
     pub crosses: Option<bool>,
-    /// Evidence that was ignored, and why, in sentences for people.
+    /// Sentences about evidence that was ignored, with the reason.
     pub ignored: Vec<String>,
 }
 
 /// A host, and the groups around it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AgreedHost {
-    /// Its number.
+    /// The number of the host.
     pub host: u32,
     /// The number of its machine.
     pub machine: u32,
-    /// The number of its leaf group; nothing if that is unknown.
+    /// The number of its leaf group; `None` if unknown.
     pub group: Option<u32>,
-    /// The number of its pod; nothing if that is unknown, or there are no pods.
+    /// The number of its pod; `None` if it is unknown or there are no pods.
     pub pod: Option<u32>,
 }
 
 impl Agreement {
-    /// By number of host: its path. Nothing if the order of hosts is not certain. A host whose
-    /// groups are unknown has groups of its own.
+    /// By number of host: its path. `None` if the order of hosts is not certain. A host whose
+    /// groups are unknown gets groups of its own.
     #[must_use]
     pub fn paths(&self) -> Option<Vec<Path>> {
         if self.hosts.certainty != Certainty::Certain {
@@ -65,8 +66,8 @@ impl Agreement {
         Some(paths)
     }
 
-    /// By rank: the rails and planes of its ports in `networks`. Nothing if no rank has any, or
-    /// there are more than a set holds.
+    /// By rank: the rails and planes of its ports in `networks`. `None` if no rank has any, or if a
+    /// set cannot hold them.
     #[must_use]
     pub fn reach(
         &self,
@@ -78,7 +79,7 @@ impl Agreement {
         reach.filter(|all| all.iter().any(|it| !it.reaches.is_empty()))
     }
 
-    /// Nothing if a set has no room for one of its rails or planes.
+    /// `None` if a set cannot hold one of the rails or planes of the rank.
     fn reach_of(
         &self,
         known: &Known,
@@ -99,8 +100,8 @@ impl Agreement {
         Some(reach)
     }
 
-    /// The place by numbers for which sets have room, if they have: its own numbers where all of
-    /// the job's are small, else the places in the lists of rails and planes.
+    /// The place by numbers that a set can hold. These are its own numbers if all numbers of the
+    /// job are small, and otherwise positions in the lists of rails and planes.
     fn small(&self, place: Place) -> Option<Place> {
         let Place { mut rail, mut plane } = place;
         if self.rails.value.last().is_some_and(|last| *last >= Reach::RAILS) {

@@ -1,9 +1,9 @@
-//! Labels from switches and subnets. They only say which ports are together.
+//! Labels from switches and subnets. These sources only show which ports are together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::notes::Notes;
 use super::ports::{Slot, Slots, because};
+use super::remarks::Remarks;
 use crate::evidence::Source;
 use crate::fabric::Place;
 
@@ -11,30 +11,31 @@ use crate::fabric::Place;
 #[derive(Debug)]
 struct Class {
     slots: Vec<usize>,
-    /// Hosts that they are on.
+    /// Number of hosts that the ports are on.
     hosts: usize,
-    /// The least index at which evidence lists one of them.
+    /// The lowest index of one of the ports in evidence.
     at: usize,
 }
 
-/// Adds labels to ports without one, if `source` leaves one answer; and says how many.
+/// Adds labels to ports without one, if `source` leaves only one answer. Returns a sentence with
+/// their number.
 ///
-/// Where no port has a label yet, each network becomes a rail: if every host has at most one port
-/// on each network, and hosts share at least two, each two of them with a common host. Else a
-/// network takes the label of its ports that have one, if networks tell labels apart: a single one
-/// may hold all rails.
+/// If no port has a label yet, each network becomes a rail. Each host may have at most one port on
+/// each network. Hosts must share at least two networks, and each pair of these must have a common
+/// host. Otherwise a network takes the label that its labelled ports have, if there are several
+/// such networks: a single network may carry all rails.
 pub(super) fn add(
     slots: &Slots<'_>,
     source: Source,
     is_tcp: bool,
     labels: &mut [Option<Place>],
-    notes: &mut Notes,
+    remarks: &mut Remarks,
 ) -> Option<String> {
-    let classes = classes(slots, source, is_tcp, notes);
+    let classes = classes(slots, source, is_tcp, remarks);
     let of_kind =
         |(slot, label): (&Slot<'_>, &Option<Place>)| slot.is_tcp == is_tcp && label.is_some();
     let added = if slots.all.iter().zip(labels.iter()).any(of_kind) {
-        spread(slots, &classes, labels, notes)
+        spread(slots, &classes, labels, remarks)
     } else {
         match number(slots, &classes) {
             Ok(places) => {
@@ -43,7 +44,7 @@ pub(super) fn add(
             }
             Err(Some(why)) => {
                 let ports = if is_tcp { "interfaces" } else { "RDMA ports" };
-                notes.add(format!("{source} of {ports} give no rails: {why}"));
+                remarks.add(format!("{source} do not determine the rails of {ports}: {why}"));
                 0
             }
             Err(None) => 0,
@@ -53,9 +54,9 @@ pub(super) fn add(
 }
 
 /// The leaf groups that a source shows: by host, the number of its group. Hosts that share a
-/// network are of one group.
+/// network are in one group.
 pub(super) fn groups(slots: &Slots<'_>, source: Source, hosts: usize) -> Vec<Option<u32>> {
-    let classes = classes(slots, source, false, &mut Notes::default());
+    let classes = classes(slots, source, false, &mut Remarks::default());
     let tcp = classes_of_interfaces(slots, source);
     let roots = joined(slots, classes.iter().chain(&tcp), hosts);
     let mut numbers = BTreeMap::new();
@@ -67,11 +68,12 @@ pub(super) fn groups(slots: &Slots<'_>, source: Source, hosts: usize) -> Vec<Opt
 }
 
 fn classes_of_interfaces(slots: &Slots<'_>, source: Source) -> Vec<Class> {
-    classes(slots, source, true, &mut Notes::default())
+    classes(slots, source, true, &mut Remarks::default())
 }
 
-/// The networks of a source that are what they seem: no two ports have one address there.
-fn classes(slots: &Slots<'_>, source: Source, is_tcp: bool, notes: &mut Notes) -> Vec<Class> {
+/// The networks of a source in which all addresses differ. Others are ignored, because equal
+/// addresses show that they are several networks.
+fn classes(slots: &Slots<'_>, source: Source, is_tcp: bool, remarks: &mut Remarks) -> Vec<Class> {
     let mut by_network: BTreeMap<u64, Vec<(Option<u64>, usize)>> = BTreeMap::new();
     for (index, slot) in slots.all.iter().enumerate().filter(|(_, slot)| slot.is_tcp == is_tcp) {
         if let Some((network, address)) = slot.network(source) {
@@ -84,7 +86,8 @@ fn classes(slots: &Slots<'_>, source: Source, is_tcp: bool, notes: &mut Notes) -
         let same = ports.windows(2).find(|two| two[0].0.is_some() && two[0].0 == two[1].0);
         if let Some(two) = same {
             let [one, other] = [two[0].1, two[1].1].map(|slot| slots.all[slot].title());
-            notes.add(format!("{one} and {other} have one address, so they share no network"));
+            remarks
+                .add(format!("{one} and {other} have the same address, so their networks differ"));
             continue;
         }
         let members: Vec<usize> = ports.into_iter().map(|(_, slot)| slot).collect();
@@ -95,13 +98,16 @@ fn classes(slots: &Slots<'_>, source: Source, is_tcp: bool, notes: &mut Notes) -
     classes
 }
 
-/// Each network that hosts share as a rail, numbered by the place of its ports; or why not, unless
-/// there is too little to say anything.
+/// Makes a rail of each network that hosts share, numbered by the position of its ports. The error
+/// is the reason against it, or `None` if there is too little evidence.
 fn number(slots: &Slots<'_>, classes: &[Class]) -> Result<Vec<(usize, Place)>, Option<String>> {
     let mut shared: Vec<&Class> = classes.iter().filter(|class| class.hosts > 1).collect();
     if let Some(class) = classes.iter().find(|class| class.hosts < class.slots.len()) {
         let slot = &slots.all[class.slots[0]];
-        return Err(Some(format!("{} shares its network with a port of its host", slot.title())));
+        return Err(Some(format!(
+            "{} is on the same network as another port of its host",
+            slot.title()
+        )));
     }
     if shared.len() < 2 {
         return Err(None);
@@ -121,13 +127,15 @@ fn number(slots: &Slots<'_>, classes: &[Class]) -> Result<Vec<(usize, Place)>, O
     shared.sort_by_key(|class| class.at);
     let mut places = Vec::new();
     for (rail, class) in shared.into_iter().enumerate() {
-        let Ok(rail) = u16::try_from(rail) else { return Err(Some("too many".to_owned())) };
+        let Ok(rail) = u16::try_from(rail) else {
+            return Err(Some("there are too many networks".to_owned()));
+        };
         places.extend(class.slots.iter().map(|slot| (*slot, Place { rail, plane: 0 })));
     }
     Ok(places)
 }
 
-/// Two networks without a common host, if there are such.
+/// Two networks without a common host, if there are any.
 fn apart<'a>(slots: &Slots<'_>, classes: &[&'a Class], hosts: usize) -> Option<[&'a Class; 2]> {
     let mut of_host: Vec<Vec<usize>> = vec![Vec::new(); hosts];
     for (index, class) in classes.iter().enumerate() {
@@ -143,12 +151,12 @@ fn apart<'a>(slots: &Slots<'_>, classes: &[&'a Class], hosts: usize) -> Option<[
     None
 }
 
-/// Gives ports without a label that of the others on their network; how many.
+/// Gives ports without a label the label of the other ports on their network. Returns their number.
 fn spread(
     slots: &Slots<'_>,
     classes: &[Class],
     labels: &mut [Option<Place>],
-    notes: &mut Notes,
+    remarks: &mut Remarks,
 ) -> usize {
     let mut taken: BTreeSet<(u32, Place)> = BTreeSet::new();
     for (slot, label) in slots.all.iter().zip(labels.iter()) {
@@ -176,7 +184,7 @@ fn spread(
         let key = (slots.all[slot].host, place);
         if taken.contains(&key) || times[&key] > 1 {
             let title = slots.all[slot].title();
-            notes.add(format!("{title}: its network would give two ports of the host one place"));
+            remarks.add(format!("{title}: its network would give two ports of the host one place"));
         } else {
             labels[slot] = Some(place);
             added += 1;
@@ -185,8 +193,8 @@ fn spread(
     added
 }
 
-/// By host: a host that stands for all that share networks with it, directly or by others; nothing
-/// for hosts without a network.
+/// By host: a host that stands for all hosts connected to it by networks, directly or through
+/// others; `None` for hosts without a network.
 fn joined<'a>(
     slots: &Slots<'_>,
     classes: impl Iterator<Item = &'a Class>,
@@ -206,7 +214,7 @@ fn joined<'a>(
     (0..hosts).map(|host| parent[host].map(|_| root(&mut parent, host))).collect()
 }
 
-/// The least host that `host` is joined to.
+/// The lowest host in the set of `host`.
 fn root(parent: &mut [Option<usize>], host: usize) -> usize {
     let mut at = host;
     loop {

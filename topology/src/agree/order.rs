@@ -6,19 +6,19 @@ use std::collections::BTreeMap;
 use super::agreement::AgreedHost;
 use super::known::Known;
 use super::networks;
-use super::notes::Notes;
 use super::ports::Slots;
+use super::remarks::Remarks;
 use crate::certainty::{Certainty, Finding};
 use crate::evidence::{HostPath, Source};
 
-/// Hosts in fabric order by the most trusted source that places any. Those that it does not place
+/// Hosts in fabric order by the most trusted source that places any. Hosts that it does not place
 /// follow the others.
 pub(super) fn order(
     known: &Known,
     slots: &Slots<'_>,
-    notes: &mut Notes,
+    remarks: &mut Remarks,
 ) -> Finding<Vec<AgreedHost>> {
-    let paths = paths(known, notes);
+    let paths = paths(known, remarks);
     let named = paths.iter().flatten().map(|path| path.source).max().unwrap_or_default();
     let groups = (named < Source::Lldp)
         .then(|| networks::groups(slots, Source::Lldp, known.machines.len()))
@@ -37,7 +37,7 @@ pub(super) fn order(
     let placed = value.iter().filter(|host| host.group.is_some()).count();
     if placed < value.len() {
         let bare = value.len() - placed;
-        notes.add(format!("{source} does not place {bare} of {} hosts", value.len()));
+        remarks.add(format!("{source} does not place {bare} of {} hosts", value.len()));
     }
     let because = format!("{source} places {placed} of {} hosts", value.len());
     Finding { value, certainty: Certainty::Certain, because }
@@ -47,9 +47,9 @@ const fn bare(host: u32, machine: u32) -> AgreedHost {
     AgreedHost { host, machine, group: None, pod: None }
 }
 
-/// By host: its path by the most trusted source that has one for it. Nothing where ranks of the
-/// host differ.
-fn paths<'a>(known: &'a Known, notes: &mut Notes) -> Vec<Option<&'a HostPath>> {
+/// By host: its path by the most trusted source that has one for it. `None` where ranks of the host
+/// disagree.
+fn paths<'a>(known: &'a Known, remarks: &mut Remarks) -> Vec<Option<&'a HostPath>> {
     let mut paths: Vec<Option<&HostPath>> = vec![None; known.machines.len()];
     let mut differ = vec![false; known.machines.len()];
     for word in &known.evidence {
@@ -63,7 +63,7 @@ fn paths<'a>(known: &'a Known, notes: &mut Notes) -> Vec<Option<&'a HostPath>> {
     }
     for (host, path) in paths.iter_mut().enumerate().filter(|(host, _)| differ[*host]) {
         if let Some(path) = path.take() {
-            notes.add(format!("ranks of host {host} differ in where {} places it", path.source));
+            remarks.add(format!("ranks of host {host} disagree where {} places it", path.source));
         }
     }
     paths
@@ -88,7 +88,7 @@ fn by_paths(known: &Known, paths: &[Option<&HostPath>], source: Source) -> Vec<A
         };
         by_path.then(a.cmp(b))
     });
-    // A name stands for a group only within the groups around it.
+    // A name identifies a group only within the groups around it.
     let (mut leaves, mut pods) = (BTreeMap::new(), BTreeMap::new());
     let mut agreed = Vec::with_capacity(hosts.len());
     for host in hosts {
@@ -108,7 +108,8 @@ fn number<'a>(numbers: &mut BTreeMap<&'a [String], u32>, groups: &'a [String]) -
     *numbers.entry(groups).or_insert(next)
 }
 
-/// By number in fabric order, then by the names of groups, in which numbers count as numbers.
+/// Compares by number in fabric order, and then by the names of groups. Numbers in names compare as
+/// numbers.
 fn compare(a: &HostPath, b: &HostPath) -> Ordering {
     let numbers = (a.order.is_none(), a.order).cmp(&(b.order.is_none(), b.order));
     let mut groups = a.groups.iter().zip(&b.groups).map(|(a, b)| natural(a, b));
@@ -116,7 +117,7 @@ fn compare(a: &HostPath, b: &HostPath) -> Ordering {
     numbers.then(groups).then(a.groups.len().cmp(&b.groups.len()))
 }
 
-/// The order of names that people expect: `leaf9` before `leaf10`.
+/// The natural order of names: `leaf9` before `leaf10`.
 fn natural(a: &str, b: &str) -> Ordering {
     let (mut left, mut right) = (a, b);
     loop {

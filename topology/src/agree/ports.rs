@@ -1,9 +1,9 @@
-//! What was said of each port of each host, and the labels that sources give by name.
+//! The statements about each port of each host, and the labels that sources give by name.
 
 use std::collections::BTreeMap;
 
 use super::known::Known;
-use super::notes::Notes;
+use super::remarks::Remarks;
 use crate::evidence::{Attached, Source};
 use crate::fabric::Place;
 use crate::machine::Network;
@@ -12,15 +12,15 @@ use crate::machine::Network;
 pub(super) const TRUST: [Source; 6] =
     [Source::Declared, Source::Site, Source::Fabric, Source::Lldp, Source::Slurm, Source::Subnets];
 
-/// What one source says of one port.
+/// The statement of one source about one port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Claim<T> {
-    /// Nothing.
+    /// No statement.
     #[default]
     Nothing,
-    /// This.
+    /// One value.
     One(T),
-    /// Several things that exclude each other.
+    /// Several values that exclude each other.
     Several,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Slot<'a> {
     pub(super) host: u32,
     pub(super) name: &'a str,
     pub(super) is_tcp: bool,
-    /// The least index at which evidence lists it.
+    /// The lowest index of the port in evidence.
     pub(super) at: usize,
     /// By index of `TRUST`.
     named: [Claim<Place>; TRUST.len()],
@@ -61,7 +61,7 @@ impl<T: PartialEq> Claim<T> {
 }
 
 impl<'a> Slots<'a> {
-    pub(super) fn new(known: &'a Known, notes: &mut Notes) -> Self {
+    pub(super) fn new(known: &'a Known, remarks: &mut Remarks) -> Self {
         let mut all: Vec<Slot<'a>> = Vec::new();
         let mut of = vec![Vec::new(); known.evidence.len()];
         let mut by_host: Vec<usize> = (0..known.evidence.len()).collect();
@@ -86,21 +86,22 @@ impl<'a> Slots<'a> {
             let is_unclear = slot.switch == Claim::Several || slot.subnet == Claim::Several;
             if is_unclear || slot.named.contains(&Claim::Several) {
                 let what = "the evidence of one source contradicts itself";
-                notes.add(format!("{}: {what}", slot.title()));
+                remarks.add(format!("{}: {what}", slot.title()));
             }
         }
         Self { all, of }
     }
 
-    /// By index of slot: the label by the most trusted source that names it; and what gave labels.
-    pub(super) fn named(&self, notes: &mut Notes) -> (Vec<Option<Place>>, Vec<String>) {
+    /// By index of slot: the label by the most trusted source that names it. Also a sentence for
+    /// each source that gave labels.
+    pub(super) fn named(&self, remarks: &mut Remarks) -> (Vec<Option<Place>>, Vec<String>) {
         let mut given = [0_usize; TRUST.len()];
-        let labels = self.all.iter().map(|slot| slot.named(&mut given, notes)).collect();
+        let labels = self.all.iter().map(|slot| slot.named(&mut given, remarks)).collect();
         let said = TRUST.into_iter().zip(given).filter(|(_, ports)| *ports > 0);
         (labels, said.map(|(source, ports)| because(source, ports)).collect())
     }
 
-    /// Labels of slots, as `Agreement::labels` has them.
+    /// The labels of slots, by index of evidence and of its port.
     pub(super) fn by_evidence(
         &self,
         known: &Known,
@@ -112,7 +113,7 @@ impl<'a> Slots<'a> {
     }
 }
 
-/// How many labels a source gave, for people.
+/// A sentence about the number of labels that a source gave.
 pub(super) fn because(source: Source, ports: usize) -> String {
     let plural = if ports == 1 { "" } else { "s" };
     format!("{ports} port{plural} by {source}")
@@ -124,12 +125,12 @@ impl<'a> Slot<'a> {
         Self { host, name, is_tcp, at, named, switch: Claim::Nothing, subnet: Claim::Nothing }
     }
 
-    /// For people.
+    /// The name of the port for messages.
     pub(super) fn title(&self) -> String {
         format!("{} of host {}", self.name, self.host)
     }
 
-    /// The network that `source` puts it in, with its address there, if it has one.
+    /// The network of the port according to `source`, with the port's address there, if it has one.
     pub(super) fn network(&self, source: Source) -> Option<(u64, Option<u64>)> {
         match source {
             Source::Lldp => self.switch.one().map(|switch| (switch, None)),
@@ -150,14 +151,14 @@ impl<'a> Slot<'a> {
         }
     }
 
-    fn named(&self, given: &mut [usize; TRUST.len()], notes: &mut Notes) -> Option<Place> {
+    fn named(&self, given: &mut [usize; TRUST.len()], remarks: &mut Remarks) -> Option<Place> {
         let first = self.named.iter().position(|claim| *claim != Claim::Nothing)?;
         let place = self.named[first].one()?;
         given[first] += 1;
         for (source, claim) in TRUST.iter().zip(&self.named).skip(first + 1) {
             if claim.one().is_some_and(|other| other != place) {
                 let winner = TRUST[first];
-                notes.add(format!("{}: {winner} overrules {source}", self.title()));
+                remarks.add(format!("{}: {winner} overrules {source}", self.title()));
             }
         }
         Some(place)

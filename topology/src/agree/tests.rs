@@ -48,7 +48,7 @@ const fn site(rail: u16) -> Attached {
     Attached::Rail(place(rail), Source::Site)
 }
 
-/// A host with ports that are attached so, and a rank.
+/// A host for each list of ports with these attachments, and a rank on each host.
 fn known(hosts: &[&[&[Attached]]]) -> Known {
     let port = |(at, attached): (usize, &&[Attached])| PortEvidence {
         name: format!("mlx5_{at}:1"),
@@ -103,14 +103,14 @@ fn the_most_trusted_source_wins_and_says_so() {
 }
 
 #[test]
-fn nothing_is_certain_of_what_contradicts_itself() {
+fn contradictory_evidence_makes_nothing_certain() {
     let twice = known(&[&[&[declared(1), declared(0), site(0)]], &[&[site(0)]]]);
     assert_eq!(rails(&twice), [[None], [Some(0)]]);
     assert!(agree(&twice).ignored[0].starts_with("mlx5_0:1 of host 0: "));
     // A bridge of containers has the same address on every host.
     let bridge = known(&[&[&[subnet(7, 1)], &[subnet(8, 1)]], &[&[subnet(7, 1)], &[subnet(8, 2)]]]);
     assert_eq!(rails(&bridge), [[None, None], [None, None]]);
-    assert!(agree(&bridge).ignored[0].contains("have one address"));
+    assert!(agree(&bridge).ignored[0].contains("have the same address"));
     let mut differ = known(&[&[], &[]]);
     differ.evidence[0].evidence.crosses = Some(true);
     assert_eq!(agree(&differ).crosses, Some(true));
@@ -127,7 +127,7 @@ fn subnets_are_rails_where_each_host_has_one_port_in_each() {
     assert_eq!(
         rails(&known(&[two, other])),
         [[Some(1), Some(0)], [Some(1), Some(0)]].map(|it| {
-            // Numbers follow the ports' places, not the subnets' digests.
+            // Numbers follow the ports' positions, not the subnets' digests.
             [it[1], it[0]]
         })
     );
@@ -156,7 +156,7 @@ fn switches_are_rails_within_one_group_of_hosts() {
         order,
         [(0, Some(0), None), (2, Some(0), None), (1, Some(1), None), (3, Some(1), None)]
     );
-    // One declared host in each group names all of it.
+    // One declared host in each group names the whole group.
     let named: &[&[Attached]] = &[&[Switch(1), declared(5)], &[Switch(2), declared(4)]];
     let also: &[&[Attached]] = &[&[Switch(3), declared(5)], &[Switch(4), declared(4)]];
     let found = rails(&known(&[a, b, named, also]));
@@ -224,7 +224,7 @@ fn hosts_are_in_the_order_of_the_most_trusted_source() {
     let places = [(3, Some(0), None), (0, Some(0), None), (1, None, None), (2, None, None)];
     assert_eq!(order_of(&agreed), places);
     assert_eq!(agreed.ignored, ["the site file does not place 2 of 4 hosts"]);
-    // Ranks of one host differ, so nothing is certain of it.
+    // Ranks of one host disagree, so its place is not certain.
     let mut differ = at_paths(&paths);
     let mut other = differ.evidence[3].clone();
     other.evidence.path = differ.evidence[0].evidence.path.clone();
@@ -259,13 +259,13 @@ fn ranks_reach_the_rails_of_their_ports() {
     };
     assert_eq!(sets(&hosts), ["3,7|3", "7|", "|"]);
     assert_eq!(agree(&hosts).reach(&hosts, |network| network == Network::Tcp), None);
-    // Numbers that a set has no room for make way for the places in the list of rails.
+    // If a set cannot hold the numbers of rails, it uses their positions in the list of rails.
     hosts.evidence[0].evidence.ports[0].attached = vec![declared(900)];
     assert_eq!(sets(&hosts), ["0,2|0", "1|", "|"]);
 }
 
 #[test]
-fn paths_tell_unknown_hosts_apart() {
+fn unknown_hosts_get_groups_of_their_own() {
     let at = |group| Some((group, None, Source::Site));
     let known = at_paths(&[None, at(&["p", "b"][..]), at(&["p", "a"]), None]);
     let paths = agree(&known).paths().unwrap();
@@ -279,7 +279,7 @@ fn paths_tell_unknown_hosts_apart() {
     assert_eq!(flat[0].pod, flat[1].pod, "without pods all hosts are in one");
 }
 
-/// A fabric with rails, and what hosts say of it, all of it true, with the true rail of each port.
+/// A fabric with rails, true evidence of its hosts, and the true rail of each port.
 fn world(random: &mut Random) -> (Known, Vec<Vec<u16>>) {
     let [hosts, count, groups] = [1 + random.below(9), 1 + random.below(4), 1 + random.below(3)];
     let [named, switched, netted] = [0, 1, 2].map(|_| [0, 30, 70, 100][random.below(4)]);
@@ -331,7 +331,7 @@ fn assert_true(known: &Known, truth: &[Vec<u16>]) {
 }
 
 #[test]
-fn what_is_certain_is_true() {
+fn certain_labels_are_true() {
     let mut labelled = 0;
     for seed in 0..4000 {
         let (known, truth) = world(&mut Random(seed));
@@ -372,7 +372,7 @@ fn the_order_of_evidence_makes_no_difference() {
     }
 }
 
-/// Adds a second evidence of a host that says something else of one of its ports.
+/// Adds a second evidence of a host that contradicts the first about one port.
 fn contradict(known: &mut Known, random: &mut Random) -> Option<(usize, usize)> {
     let at = random.below(known.evidence.len());
     let mut word = known.evidence[at].clone();
@@ -441,7 +441,7 @@ fn large() -> Known {
 }
 
 #[test]
-fn as_many_ranks_as_there_may_be_agree() {
+fn the_largest_job_agrees() {
     let known = large();
     let began = Instant::now();
     let agreed = agree(&known);

@@ -9,7 +9,7 @@ use crate::machine::Core;
 const CPU: &str = "sys/devices/system/cpu";
 const NODE: &str = "sys/devices/system/node";
 
-/// The cores, by NUMA node and number; and the numbers of all NUMA nodes.
+/// The cores, by NUMA node and number, and the numbers of all NUMA nodes.
 pub(super) fn read(root: &Root) -> (Vec<Core>, Vec<u16>) {
     let nodes = nodes(root);
     let cpus = online(root);
@@ -61,14 +61,14 @@ fn nodes(root: &Root) -> BTreeMap<u16, Cpus> {
     nodes.filter_map(|(node, name)| Some((node, cpus(&name)?))).collect()
 }
 
-/// The CPUs of a core; none where the kernel does not say.
+/// The CPUs of a core; none if the kernel does not show them.
 fn siblings(root: &Root, cpu: u16) -> Cpus {
     let read = |name: &str| root.text(&format!("{CPU}/cpu{cpu}/topology/{name}"))?.parse().ok();
-    // The second is the name in older kernels.
+    // Older kernels have the second name.
     read("core_cpus_list").or_else(|| read("thread_siblings_list")).unwrap_or_default()
 }
 
-/// The CPUs of a socket with its number; none where the kernel does not say.
+/// The CPUs of a socket with its number; none if the kernel does not show them.
 fn socket(root: &Root, cpu: u16) -> Vec<(u16, u16)> {
     let read = |name: &str| root.text(&format!("{CPU}/cpu{cpu}/topology/{name}"));
     let number = read("physical_package_id").and_then(|id| id.parse().ok());
@@ -79,7 +79,7 @@ fn socket(root: &Root, cpu: u16) -> Vec<(u16, u16)> {
     number.map_or_else(Vec::new, |number| cpus.iter().map(|cpu| (cpu, number)).collect())
 }
 
-/// The CPUs that share the last-level cache of one; none where the kernel does not say.
+/// The CPUs that share the last-level cache of `cpu`; none if the kernel does not show them.
 fn last_cache(root: &Root, cpu: u16) -> Cpus {
     let folder = format!("{CPU}/cpu{cpu}/cache");
     let number = |name: &str| name.strip_prefix("index")?.parse::<u8>().ok();

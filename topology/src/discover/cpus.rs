@@ -1,23 +1,23 @@
-//! Which CPUs a process may run on.
+//! The CPUs that a process may run on.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::str::FromStr;
 
-/// A set of CPUs. As text, the kernel's lists: `0-3,8`.
+/// A set of CPUs. Its text form is that of the kernel's lists: `0-3,8`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cpus(BTreeSet<u16>);
 
-/// A text that is no list of CPUs, or one with numbers beyond those that Linux can have.
+/// A text that is not a list of CPUs, or one with numbers beyond those of Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidCpus;
 
-/// Linux is built for no more.
+/// Linux supports no more CPUs.
 const CPUS_MAX: u16 = 8192;
 
 impl Cpus {
-    /// Those that the calling thread may run on; none where the system does not say.
+    /// The CPUs that the calling thread may run on. Empty if the system does not show them.
     #[must_use]
     pub fn allowed() -> Self {
         let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
@@ -25,13 +25,13 @@ impl Cpus {
         list.and_then(|list| list.trim().parse().ok()).unwrap_or_default()
     }
 
-    /// How many there are.
+    /// Number of CPUs in the set.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -64,7 +64,7 @@ impl Cpus {
         self.0.retain(|cpu| is_kept(*cpu));
     }
 
-    /// Adds those of `other`.
+    /// Adds the CPUs of `other`.
     pub fn join(&mut self, other: &Self) {
         self.0.extend(&other.0);
     }

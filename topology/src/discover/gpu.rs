@@ -6,7 +6,7 @@ use super::pci::{Kind, Pci};
 use super::root::Root;
 use crate::machine::{Gpu, PciDevice};
 
-/// The GPUs, in PCI order. A virtual function is none where its physical function is there.
+/// The GPUs, in PCI order. A virtual function is left out if its physical function is present.
 pub(super) fn read(root: &Root, pci: &Pci) -> Vec<Gpu> {
     let kind = |device: &PciDevice| Kind::of(device.class, device.ids.0);
     let has_fabric = pci.iter().any(|device| kind(device) == Kind::Fabric);
@@ -17,7 +17,7 @@ pub(super) fn read(root: &Root, pci: &Pci) -> Vec<Gpu> {
         if physical.is_some_and(|it| pci.find(it).is_some()) {
             continue;
         }
-        // Switches between GPUs join all of their vendor. AMD's driver numbers its groups.
+        // NVIDIA's switches join all GPUs of that vendor. AMD's driver numbers its groups.
         let is_nvidia = Kind::of(0x06_8000, device.ids.0) == Kind::Fabric;
         let name = match hive(root, pci, device) {
             None if has_fabric && is_nvidia => Some("NVSwitch".to_owned()),
@@ -30,7 +30,7 @@ pub(super) fn read(root: &Root, pci: &Pci) -> Vec<Gpu> {
     gpus
 }
 
-/// The group of GPUs that xGMI joins to this one, by the driver's identifier.
+/// The group of GPUs that xGMI connects to this one, by the driver's identifier.
 fn hive(root: &Root, pci: &Pci, device: &PciDevice) -> Option<String> {
     let path = pci.path(device.address)?;
     let group = root.resolved(&format!("{path}/xgmi_hive_info"));

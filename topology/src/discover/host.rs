@@ -1,21 +1,21 @@
-//! Which host this process is on, and how much of it it may use.
+//! The host of this process, and the cores that it may use.
 
 use std::fs;
 use std::thread;
 
-/// The host as far as sharing memory is concerned: two processes with equal `id` can reach each
-/// other's memory and abstract sockets. Containers of one machine that have networks of their own
-/// are different hosts.
+/// A host, in the sense of shared memory: two processes with equal `id` can map each other's memory
+/// and connect to each other's abstract sockets. Containers of one machine with networks of their
+/// own are different hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// Distinguishes this boot of this machine, and the network namespace in it.
+    /// Identifies this boot of this machine, and the network namespace.
     pub id: String,
-    /// The name that people know it by; not necessarily unique.
+    /// The name for people, not necessarily unique.
     pub name: String,
 }
 
 impl Host {
-    /// The host of this process. Reads `/proc`; what it does not find is empty.
+    /// The host of this process. Reads `/proc`. A value that is missing there is empty.
     #[must_use]
     pub fn this() -> Self {
         let line = |path| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
@@ -28,7 +28,7 @@ impl Host {
     }
 }
 
-/// Cores that this process may run on; at least 1.
+/// Number of cores that this process may run on; at least 1.
 #[must_use]
 pub fn cores() -> usize {
     thread::available_parallelism().map_or(1, usize::from)

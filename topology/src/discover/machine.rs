@@ -9,14 +9,15 @@ use super::{cores, gpu, net, nic};
 use crate::machine::{Core, Machine, PciAddress};
 
 /// Reads the host below `root`: `/` is the live system, another folder a recording of one. It never
-/// fails. What a file does not tell, because it is missing, hidden or nonsense, is nothing or 0 in
-/// the result; `Machine::remarks` says what is odd. Takes some thousand short reads.
+/// fails. A value that is missing, hidden or nonsense is `None` or 0 in the result, and
+/// `Machine::remarks` lists such facts. Takes some thousand short reads.
 #[must_use]
 pub fn machine(root: &Path) -> Machine {
     read(&Root::new(root))
 }
 
-/// Reads only the cores of the host below `root`, as `machine` does. Takes some short reads a core.
+/// Reads only the cores of the host below `root`, like `machine`. Takes some short reads for each
+/// core.
 #[must_use]
 pub fn machine_cores(root: &Path) -> Vec<Core> {
     cores::read(&Root::new(root)).0
@@ -42,7 +43,7 @@ pub(super) fn read(root: &Root) -> Machine {
     machine
 }
 
-/// What is odd about a machine, a sentence each.
+/// Remarkable facts about a machine, a sentence each.
 fn remarks(machine: &Machine, pci: &Pci, addresses: &Addresses, has_nodes: bool) -> Vec<String> {
     let mut remarks = Vec::new();
     let mut say = |is_so: bool, remark: String| {
@@ -52,13 +53,13 @@ fn remarks(machine: &Machine, pci: &Pci, addresses: &Addresses, has_nodes: bool)
     };
     say(
         machine.cores.is_empty(),
-        "The kernel hides its CPUs, so ranks cannot be near them.".into(),
+        "The kernel hides its CPUs, so ranks cannot be placed near them.".into(),
     );
     let nics = machine.nics.iter().filter_map(|nic| nic.pci);
     let ends: Vec<PciAddress> = nics.chain(machine.gpus.iter().map(|gpu| gpu.pci)).collect();
     say(
         !pci.misplaced.is_empty(),
-        format!("NUMA nodes that do not exist are given for {}.", list(&pci.misplaced)),
+        format!("The kernel gives NUMA nodes that do not exist for {}.", list(&pci.misplaced)),
     );
     let nowhere = |end: &&PciAddress| pci.find(**end).is_some_and(|device| device.node.is_none());
     let nowhere: Vec<PciAddress> = ends.iter().filter(nowhere).copied().collect();
@@ -70,7 +71,7 @@ fn remarks(machine: &Machine, pci: &Pci, addresses: &Addresses, has_nodes: bool)
         ends.len() > 1 && pci.iter().all(|device| device.parent.is_none()),
         format!(
             "The PCI tree is flat: no bridge is above {} NICs and GPUs, as in virtual machines. \
-             It does not tell which are near each other.",
+             It does not show which are near each other.",
             ends.len()
         ),
     );
@@ -87,12 +88,15 @@ fn remarks(machine: &Machine, pci: &Pci, addresses: &Addresses, has_nodes: bool)
     let unclear = addresses.unclear();
     say(
         !unclear.is_empty(),
-        format!("Several interfaces are on the network of {}.", list(&unclear)),
+        format!(
+            "Several interfaces share a network, so these addresses have no known interface: {}.",
+            list(&unclear)
+        ),
     );
     remarks
 }
 
-/// The first of them, and how many more there are.
+/// The first few values, and the number of the others.
 fn list<T: ToString>(all: &[T]) -> String {
     const SHOWN: usize = 4;
     let shown: Vec<String> = all.iter().take(SHOWN).map(T::to_string).collect();

@@ -1,9 +1,9 @@
-//! Readers of the operating system and of files. Nothing else in this crate asks it.
+//! Readers of the operating system and of files. No other module of this crate accesses them.
 //!
 //! * `machine`: one host, from `/sys` and `/proc`, live or recorded; `record` makes recordings;
 //! * `root` reads their files; `cores`, `pci`, `nic`, `net` and `gpu` read a part each;
 //! * `nccl_xml`: one host in NCCL's XML format;
-//! * `cpus`, `host`: the process that asks.
+//! * `cpus`, `host`: the calling process.
 
 mod cores;
 mod cpus;
@@ -24,7 +24,7 @@ pub use machine::{machine, machine_cores};
 pub use nccl_xml::{NcclXmlError, from_nccl_xml, to_nccl_xml};
 pub use record::{RecordError, record};
 
-/// A key by which names sort as people count: `mlx5_2` before `mlx5_10`.
+/// A key by which names sort naturally: `mlx5_2` before `mlx5_10`.
 fn natural(name: &str) -> Vec<(u64, String)> {
     let mut key = Vec::new();
     let mut rest = name;

@@ -34,7 +34,8 @@ fn interface(root: &Root, pci: &mut Pci, name: String, addresses: &Addresses) ->
     }
 }
 
-/// The port of its device that an interface is on, from 1; nothing where the kernel does not say.
+/// The number of the device port that an interface is on, from 1. `None` if the kernel does not
+/// show it.
 pub(super) fn port_of(root: &Root, interface: &str) -> Option<u8> {
     let path = root.resolved(&format!("{CLASS}/{interface}"));
     root.number::<u8>(&format!("{path}/dev_port"))?.checked_add(1)
@@ -46,7 +47,7 @@ fn mac(text: &str) -> Option<u64> {
     (parts.len() == 6 && text.len() == 17).then(number).flatten()
 }
 
-/// The addresses of this host, with what is known of their networks.
+/// The addresses of this host, and the networks of its interfaces.
 #[derive(Debug, Default)]
 pub(super) struct Addresses {
     networks: Vec<Network>,
@@ -60,7 +61,7 @@ pub(super) struct Addresses {
 struct Network {
     interface: String,
     network: u32,
-    /// Of 32.
+    /// Length of the prefix, of 32.
     bits: u8,
 }
 
@@ -69,7 +70,7 @@ struct Network {
 struct V6 {
     interface: String,
     address: [u8; 16],
-    /// Of its network, of 128.
+    /// Length of the network's prefix, of 128.
     bits: u8,
 }
 
@@ -90,7 +91,7 @@ impl Addresses {
     }
 
     /// The addresses of an interface. An IPv4 address that several interfaces could have is left
-    /// out: the kernel's files do not say which one has it.
+    /// out, because the kernel's files do not show its interface.
     fn of(&self, interface: &str) -> Vec<([u8; 16], u8)> {
         let is_own = |address: &&u32| {
             let owners = self.owners(**address);
@@ -110,7 +111,8 @@ impl Addresses {
         self.local.iter().filter(is_unclear).map(|address| Ipv4Addr::from(*address)).collect()
     }
 
-    /// The interfaces whose network an IPv4 address is in, with the bits: those with most bits.
+    /// The interfaces whose network contains an IPv4 address, with the prefix length. Only those
+    /// with the longest prefix count.
     fn owners(&self, address: u32) -> Vec<(&str, u8)> {
         let fits: Vec<_> = self.networks.iter().filter(|it| it.has(address)).collect();
         let most = fits.iter().map(|it| it.bits).max();
@@ -121,8 +123,8 @@ impl Addresses {
         owners
     }
 
-    /// Bits, of 128, of the network that a GID's address is in, on the interface that the GID
-    /// names. Nothing for link-local addresses, which are in no network of their own.
+    /// The prefix length, of 128, of the network that contains a GID's address, on the interface of
+    /// the GID. `None` for link-local addresses, which have no network of their own.
     pub(super) fn prefix(&self, gid: [u8; 16], interface: &str) -> Option<u8> {
         let is_mapped = gid[..10] == [0; 10] && gid[10..12] == [0xff; 2];
         if is_mapped {
@@ -148,8 +150,8 @@ fn mapped(address: u32) -> [u8; 16] {
     Ipv4Addr::from(address).to_ipv6_mapped().octets()
 }
 
-/// A line of `/proc/net/route` that says what network an interface is on. Numbers are those that
-/// the bytes of an address make in the machine's own order.
+/// A line of `/proc/net/route` that gives the network of an interface. Its numbers are the bytes of
+/// addresses in the machine's byte order.
 fn network(line: &str) -> Option<Network> {
     const GATEWAY: u32 = 2;
     let words: Vec<&str> = line.split_whitespace().collect();

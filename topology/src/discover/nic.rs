@@ -54,7 +54,7 @@ fn port(root: &Root, device: &str, number: u8, is_iwarp: bool, addresses: &Addre
         (_, true) => Network::Iwarp,
         ("Ethernet", _) => Network::Roce,
         ("InfiniBand", _) => Network::InfiniBand,
-        // The file is hidden. Only subnet managers of InfiniBand give LIDs.
+        // The file is hidden. Only InfiniBand's subnet managers assign LIDs.
         ("", _) if lid.is_some_and(|lid| lid > 0) => Network::InfiniBand,
         ("", _) => Network::Roce,
         _ => Network::Tcp,
@@ -79,7 +79,7 @@ fn port(root: &Root, device: &str, number: u8, is_iwarp: bool, addresses: &Addre
     }
 }
 
-/// The interfaces on the same PCI function and port, where no GID names one.
+/// The interfaces on the same PCI function and port, for ports whose GIDs name none.
 fn own_interfaces(
     root: &Root,
     pci: &Option<crate::machine::PciAddress>,
@@ -125,8 +125,8 @@ fn lower(bytes: [u8; 16]) -> u64 {
     bytes[8..].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// Gigabits per second from text such as `800 Gb/sec (4X XDR)`, without fractions; 0 if there are
-/// none.
+/// Gigabits per second from text such as `800 Gb/sec (4X XDR)`, without fractions; 0 if the text
+/// has none.
 fn gigabits(text: &str) -> u32 {
     let (number, unit) = text.split_once(' ').unwrap_or((text, ""));
     let whole = number.split('.').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The PCI devices that matter: NICs, accelerators, and the bridges above them.
+//! The relevant PCI devices: NICs, accelerators, and the bridges above them.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use crate::machine::{PciAddress, PciDevice};
 
 const DEVICES: &str = "sys/bus/pci/devices";
 
-/// The kind of a PCI device, as far as it matters here.
+/// The kind of a PCI device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Network,
     Accelerator,
-    /// A switch between accelerators, as NVSwitch.
+    /// A switch between accelerators, such as NVSwitch.
     Fabric,
     Other,
 }
@@ -22,7 +22,7 @@ const AMD: u16 = 0x1002;
 
 impl Kind {
     /// The kind of a device with this class and vendor. Display devices count as accelerators only
-    /// where a vendor makes some; servers have others for consoles.
+    /// if their vendor makes some. Servers have others for consoles.
     pub(super) fn of(class: u32, vendor: u16) -> Self {
         match (class >> 8, vendor) {
             (0x0200..=0x02ff | 0x0c06, _) => Self::Network,
@@ -37,16 +37,16 @@ impl Kind {
 #[derive(Debug, Default)]
 pub(super) struct Pci {
     devices: BTreeMap<PciAddress, (PciDevice, String)>,
-    /// NUMA nodes that the machine has.
+    /// The NUMA nodes of the machine.
     nodes: Vec<u16>,
-    /// Devices that name a NUMA node that the machine does not have.
+    /// Devices with a NUMA node that the machine does not have.
     pub(super) misplaced: Vec<PciAddress>,
-    /// The kernel shows its list of PCI devices.
+    /// Whether the kernel shows its list of PCI devices.
     pub(super) is_shown: bool,
 }
 
 impl Pci {
-    /// Reads the devices that matter. `nodes` are the NUMA nodes of the machine.
+    /// Reads the relevant devices. `nodes` are the NUMA nodes of the machine.
     pub(super) fn read(root: &Root, nodes: Vec<u16>) -> Self {
         let mut pci = Self { nodes, ..Self::default() };
         for (_, name) in root.list(DEVICES, |name| name.parse::<PciAddress>().ok()) {
@@ -65,7 +65,7 @@ impl Pci {
     }
 
     /// Adds the device that a path in `sys/devices` belongs to, with the bridges above it. Returns
-    /// its address; nothing if no part of the path is one.
+    /// its address, or `None` if no part of the path is one.
     pub(super) fn add(&mut self, root: &Root, path: &str) -> Option<PciAddress> {
         let mut parent = None;
         let mut end = 0;
@@ -82,7 +82,7 @@ impl Pci {
         parent
     }
 
-    /// As `add`, for an entry of a class. Where it is a folder and not a link to one in
+    /// Like `add`, for an entry of a class. If the entry is a folder and not a link to one in
     /// `sys/devices`, its own link `device` leads there.
     pub(super) fn add_named(&mut self, root: &Root, path: &str) -> Option<PciAddress> {
         let is_folder = path.starts_with("sys/class/");
@@ -138,7 +138,7 @@ impl Pci {
         self.devices.get(&address).map(|(_, path)| path.as_str())
     }
 
-    /// The physical function of which the device is a virtual function.
+    /// The physical function of a virtual function.
     pub(super) fn physical(&self, root: &Root, address: PciAddress) -> Option<PciAddress> {
         let target = root.link(&format!("{}/physfn", self.path(address)?))?;
         target.rsplit('/').next()?.parse().ok()
@@ -157,11 +157,11 @@ fn id(root: &Root, path: &str, name: &str) -> u16 {
 /// Speeds of a lane in tenths of gigatransfers per second.
 pub(super) const SPEEDS: [u32; 6] = [25, 50, 80, 160, 320, 640];
 
-/// Lanes of a slot.
+/// Numbers of lanes of a slot.
 pub(super) const WIDTHS: [u32; 7] = [1, 2, 4, 8, 12, 16, 32];
 
-/// The speed of a lane in tenths of gigatransfers per second, from text such as `16.0 GT/s PCIe`;
-/// 0 if the text has none.
+/// The speed of a lane in tenths of gigatransfers per second, from text such as `16.0 GT/s PCIe`; 0
+/// if the text has none.
 pub(super) fn tenths(text: &str) -> u32 {
     let number = text.split_whitespace().next().unwrap_or_default();
     let (whole, tenth) = number.split_once('.').unwrap_or((number, "0"));
@@ -169,7 +169,7 @@ pub(super) fn tenths(text: &str) -> u32 {
     value().filter(|speed| SPEEDS.contains(speed)).unwrap_or_default()
 }
 
-/// Megabytes per second of a slot with lanes of this speed; 0 if either number cannot be.
+/// Megabytes per second of a slot with lanes of this speed; 0 if either number is impossible.
 pub(super) fn megabytes(tenths: u32, lanes: u32) -> u32 {
     if !WIDTHS.contains(&lanes) {
         return 0;

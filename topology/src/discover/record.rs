@@ -27,12 +27,12 @@ impl std::fmt::Display for RecordError {
 
 impl std::error::Error for RecordError {}
 
-/// Reads the machine below `root`, and writes what was read to `folder`, which must be empty or
-/// not exist. `machine(folder)` then gives an equal value. The recording has only the files that
-/// the reader looked at, with their texts, and links among them.
+/// Reads the machine below `root`, and writes the files that it read to `folder`, which must be
+/// empty or not exist. `machine(folder)` then gives an equal value. The recording has only the
+/// files that the reader accessed, with their texts, and links among them.
 ///
 /// # Errors
-/// `folder` has something in it, or cannot be written.
+/// `folder` is not empty, or cannot be written.
 pub fn record(root: &Path, folder: &Path) -> Result<Machine, RecordError> {
     let at = |path: &Path| {
         let path = path.to_owned();
@@ -67,7 +67,8 @@ fn parent(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), fs::create_dir_all)
 }
 
-/// The way from the folder of `from` to `to`, both paths from the root of a recording.
+/// The relative path from the folder of `from` to `to`. Both are paths from the root of a
+/// recording.
 fn relative(from: &str, to: &str) -> String {
     "../".repeat(from.matches('/').count()) + to
 }

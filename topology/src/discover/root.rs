@@ -8,22 +8,22 @@ use std::path::{Path, PathBuf};
 
 use ringfold_types::limits::{MACHINE_ENTRIES_MAX, MACHINE_FILE_BYTES_MAX};
 
-/// The folder. Paths are relative to it and begin with `sys` or `proc`. Nothing here fails: a file
-/// that is missing, unreadable or not a file is nothing.
+/// The folder. Paths are relative to it and begin with `sys` or `proc`. Its methods never fail: a
+/// path that is missing, unreadable or not a file gives `None`.
 #[derive(Debug)]
 pub(super) struct Root {
     path: PathBuf,
     seen: RefCell<BTreeMap<String, Seen>>,
 }
 
-/// An answer that the reader got, for recordings.
+/// A result of the reader, for recordings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// The text of a file, at its path.
+    /// The text of a file.
     Text(String),
     /// The path that a symbolic link leads to.
     Link(String),
-    /// An entry of a folder that was listed.
+    /// An entry of a listed folder.
     Entry,
 }
 
@@ -46,19 +46,19 @@ impl Root {
         Some(text)
     }
 
-    /// A number that is all of a file's text.
+    /// The number that is the whole text of a file.
     pub(super) fn number<N: std::str::FromStr>(&self, path: &str) -> Option<N> {
         self.text(path)?.parse().ok()
     }
 
-    /// A number in base 16 that is all of a file's text, with or without `0x`.
+    /// The number in base 16, with or without `0x`, that is the whole text of a file.
     pub(super) fn hex(&self, path: &str) -> Option<u32> {
         let text = self.text(path)?;
         u32::from_str_radix(text.strip_prefix("0x").unwrap_or(&text), 16).ok()
     }
 
-    /// The entries of a folder from whose name `wanted` makes a value, by that value. Entries
-    /// beyond the limit are left out.
+    /// The entries of a folder from whose names `wanted` makes a value, sorted by that value.
+    /// Entries beyond the limit are left out.
     pub(super) fn list<T: Ord>(
         &self,
         path: &str,
@@ -75,7 +75,7 @@ impl Root {
         found
     }
 
-    /// The path to which a symbolic link leads. Nothing if there is no such link.
+    /// The path that a symbolic link leads to. `None` if there is no such link.
     pub(super) fn link(&self, path: &str) -> Option<String> {
         let target =
             fs::read_link(self.path.join(path)).ok()?.into_os_string().into_string().ok()?;
@@ -94,12 +94,12 @@ impl Root {
         Some(to)
     }
 
-    /// The path to which a symbolic link leads, or the path itself where it is a folder.
+    /// The path that a symbolic link leads to, or the path itself if it is a folder.
     pub(super) fn resolved(&self, path: &str) -> String {
         self.link(path).unwrap_or_else(|| path.to_owned())
     }
 
-    /// Every answer so far, by path.
+    /// Every result so far, by path.
     pub(super) fn into_seen(self) -> BTreeMap<String, Seen> {
         self.seen.into_inner()
     }

@@ -1,4 +1,4 @@
-//! A fabric made ready: what cannot be is taken out and named, cables between the same two
+//! A fabric as a graph. Impossible parts are removed and reported, cables between the same two
 //! switches are counted, and ports are sorted by host and by switch.
 
 use std::collections::BTreeMap;
@@ -6,17 +6,17 @@ use std::collections::BTreeMap;
 use super::sets::natural;
 use super::{EndPort, Fabric, Oddity};
 
-/// More ports than this are not one host's: many hosts share a name.
+/// The most ports of a host. With more, many hosts share a name.
 const PORTS_PER_HOST_MAX: usize = 256;
 
-/// The cables between a switch and another.
+/// The cables from one switch to another.
 #[derive(Clone, Copy)]
 pub(super) struct Link {
     /// The other switch.
     pub(super) to: usize,
-    /// How many cables there are.
+    /// Number of cables.
     pub(super) cables: u32,
-    /// Their rates together; a rate that is unknown counts as 1.
+    /// Sum of their rates. An unknown rate counts as 1.
     pub(super) gbps: u64,
 }
 
@@ -26,10 +26,10 @@ pub(super) struct Host<'a> {
     pub(super) ports: Vec<usize>,
 }
 
-/// A fabric made ready.
+/// A fabric as a graph.
 pub(super) struct Graph<'a> {
     pub(super) fabric: &'a Fabric,
-    /// By switch: other switches that it has cables to, in order. Routers have none.
+    /// By switch: the other switches that it has cables to, in order. Routers have none.
     pub(super) links: Vec<Vec<Link>>,
     /// By switch: the ports of hosts on it.
     pub(super) ports_of: Vec<Vec<usize>>,
@@ -41,12 +41,12 @@ pub(super) struct Graph<'a> {
     pub(super) key_of: Vec<u32>,
     /// Hosts in the order of their names.
     pub(super) hosts: Vec<Host<'a>>,
-    /// Nothing can be told: two switches have one identifier.
+    /// Whether two switches have one identifier, so that the graph cannot be classified.
     pub(super) is_broken: bool,
 }
 
 impl<'a> Graph<'a> {
-    /// Makes `fabric` ready, and names what is wrong with it.
+    /// Makes the graph of `fabric`, and reports its faults.
     pub(super) fn of(fabric: &'a Fabric, oddities: &mut Vec<Oddity>) -> Self {
         let is_usable = usable(fabric, oddities);
         let is_router = |switch: usize| fabric.switches[switch].is_router;
@@ -77,13 +77,13 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// The name of a switch for people.
+    /// The name of a switch for messages.
     pub(super) fn switch(&self, switch: usize) -> String {
         let it = &self.fabric.switches[switch];
         if it.name.is_empty() { format!("{:#x}", it.id) } else { it.name.clone() }
     }
 
-    /// The name of a port for people.
+    /// The name of a port for messages.
     pub(super) fn port(&self, port: usize) -> String {
         let EndPort { host, device, number, .. } = &self.fabric.ports[port];
         let host = if host.is_empty() { "unnamed host" } else { host };
@@ -99,8 +99,8 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// By port: whether it can be used. A port that another has the identifier of, one on a switch
-/// that does not exist and an aggregation node cannot.
+/// By port: whether it is usable. A port is not usable if its identifier is not unique, if its
+/// switch does not exist, or if it is that of an aggregation node.
 fn usable(fabric: &Fabric, oddities: &mut Vec<Oddity>) -> Vec<bool> {
     let mut by_id: Vec<usize> = (0..fabric.ports.len()).collect();
     by_id.sort_unstable_by_key(|port| fabric.ports[*port].id);
@@ -144,7 +144,7 @@ fn has_twins(fabric: &Fabric, oddities: &mut Vec<Oddity>) -> bool {
     twin.is_some()
 }
 
-/// By switch: its neighbours. Routers are no part of a subnet, so their cables are left out.
+/// By switch: its neighbours. Routers do not belong to a subnet, so their cables are left out.
 fn links(fabric: &Fabric, oddities: &mut Vec<Oddity>) -> Vec<Vec<Link>> {
     let mut links: Vec<Vec<Link>> = vec![Vec::new(); fabric.switches.len()];
     for cable in &fabric.cables {
@@ -177,7 +177,7 @@ fn links(fabric: &Fabric, oddities: &mut Vec<Oddity>) -> Vec<Vec<Link>> {
     links
 }
 
-/// Hosts in the order of their names, with the ports that can be used.
+/// Hosts in the order of their names, with their usable ports.
 fn hosts<'a>(fabric: &'a Fabric, usable: &[bool], oddities: &mut Vec<Oddity>) -> Vec<Host<'a>> {
     let mut by_name: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (index, port) in fabric.ports.iter().enumerate() {

@@ -1,49 +1,52 @@
-//! Grids of switches: torus (rings along each dimension), and HyperX (Ahn et al., 2009), in which
-//! each switch is joined to all others along each dimension; a hypercube is one with 2 along each.
+//! Grids of switches: torus (rings along each dimension), and HyperX (Ahn et al., 2009). In a
+//! HyperX each switch is connected to all others along each dimension. A hypercube is a HyperX with
+//! 2 switches along each dimension.
 //!
-//! The search takes one switch as the origin, gives places to its neighbours, and lets the
-//! switches that have places vote for those of their neighbours. Then it counts the cables that
-//! the grid has. A result in which too many are missing or do not fit is no grid, so a wrong turn
-//! of the search finds nothing, but never a wrong grid.
+//! The search takes one switch as the origin and gives places to its neighbours. Then switches with
+//! places vote for the places of their neighbours. Finally it counts the cables that the grid has.
+//! If too many are missing or do not fit, the result is no grid. So a wrong turn of the search may
+//! find nothing, but never a wrong grid.
 //!
-//! A ring of 3 is a complete graph, and a ring of 4 a square of two dimensions with 2 each. Grids
-//! with such dimensions may have two names; those with 2 along each dimension are called HyperX.
+//! A ring of 3 is a complete graph, and a ring of 4 is a square of two dimensions with 2 each.
+//! Grids with such dimensions may have two names. Those with 2 along each dimension are called
+//! HyperX.
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use super::graph::Graph;
 use super::sets::{Sets, mode};
 
-/// So many switches are tried as the origin.
+/// Number of switches that are tried as the origin.
 const ORIGINS_TRIED: usize = 24;
 
-/// So often, for each switch, is a switch looked at that no two neighbours agree on.
+/// How often, for each switch, the search examines a switch without an agreed place.
 const DOUBTS_PER_SWITCH: usize = 64;
 
-/// Swaps are tried so often.
+/// Number of passes that try swaps.
 const PASSES: usize = 3;
 
-/// A grid has at least so many of a hundred cables right.
+/// The percentage of right cables that a grid needs at least.
 const PERCENT_MIN: usize = 85;
 
-/// A grid with so many cables may lack one of them.
+/// Number of cables from which a grid may lack one.
 const CABLES_SMALL: usize = 6;
 
-/// Lines with more switches than this are not looked for.
+/// The most switches of a line.
 const LINE_MAX: usize = 1 << 12;
 
 /// A grid of switches.
 pub(super) struct Grid {
-    /// Lines close to rings; otherwise all switches of a line are joined.
+    /// Whether lines close to rings. Otherwise all switches of a line are connected.
     pub(super) is_torus: bool,
     /// Switches along each dimension, ascending.
     pub(super) dims: Vec<u32>,
-    /// Each switch with its place in an order that winds through the grid, so that neighbours in
+    /// Each switch with its position in an order that winds through the grid, so that neighbours in
     /// the order are neighbours in the grid.
     pub(super) order: Vec<(usize, usize)>,
-    /// How many of a hundred cables are those of the grid, and of those of the grid are there.
+    /// The percentage of cables that belong to the grid, or of the grid's cables that exist, if
+    /// that is less.
     pub(super) percent: usize,
-    /// No grid with other dimensions looks the same.
+    /// Whether no grid with other dimensions looks the same.
     pub(super) is_unlike_others: bool,
 }
 
@@ -59,12 +62,12 @@ impl Frame {
         self.dims.iter().product()
     }
 
-    /// Neighbours of each place.
+    /// Number of neighbours of each place.
     fn degree(&self) -> usize {
         self.dims.iter().map(|dim| if self.is_torus { (dim - 1).min(2) } else { dim - 1 }).sum()
     }
 
-    /// The places next to one.
+    /// The places next to `place`.
     fn near(&self, place: usize) -> impl Iterator<Item = usize> + '_ {
         let mut stride = self.size();
         self.dims.iter().flat_map(move |dim| {
@@ -82,12 +85,12 @@ impl Frame {
         self.near(a).any(|near| near == b)
     }
 
-    /// The place at the end of one step from place 0.
+    /// The place `distance` steps from place 0 along a dimension.
     fn step(&self, dim: usize, distance: usize) -> usize {
         distance * self.dims[dim + 1..].iter().product::<usize>()
     }
 
-    /// Where a place comes in an order that winds through the grid.
+    /// The position of a place in an order that winds through the grid.
     fn winding(&self, place: usize) -> usize {
         let mut stride = self.size();
         self.dims.iter().fold(0, |before, dim| {
@@ -105,7 +108,7 @@ impl Frame {
     }
 }
 
-/// A network by numbers of its own: the neighbours of each switch, in order.
+/// The neighbours of each switch, in order. Switches have numbers of their own here.
 struct Network {
     near: Vec<Vec<usize>>,
     cables: usize,
@@ -131,7 +134,7 @@ impl Network {
         self.near[a].binary_search(&b).is_ok()
     }
 
-    /// Whether two switches have a neighbour in common beside `but`.
+    /// Whether two switches have a common neighbour other than `but`.
     fn share_beside(&self, a: usize, b: usize, but: usize) -> bool {
         self.near[a].iter().any(|near| *near != but && self.are_joined(*near, b))
     }
@@ -169,8 +172,8 @@ pub(super) fn find(graph: &Graph<'_>, switches: &[usize]) -> Option<Grid> {
     })
 }
 
-/// The grids that have so many switches with about so many neighbours, in the order in which they
-/// are preferred.
+/// The grids of this size in which switches have about this many neighbours, in order of
+/// preference.
 fn frames(size: usize, degree: usize) -> Vec<Frame> {
     let mut dims = Vec::new();
     factors(size, 2, &mut Vec::new(), &mut dims);
@@ -209,7 +212,7 @@ fn factors(size: usize, least: usize, before: &mut Vec<usize>, found: &mut Vec<V
     }
 }
 
-/// First places to try: those of a switch and of its neighbours, each with its place.
+/// First places to try: those of a switch and of its neighbours.
 fn seeds(network: &Network, frame: &Frame) -> Vec<Vec<(usize, usize)>> {
     if frame.dims.len() == 1 && !frame.is_torus {
         return vec![(0..network.near.len()).map(|switch| (switch, switch)).collect()];
@@ -230,7 +233,8 @@ fn seeds(network: &Network, frame: &Frame) -> Vec<Vec<(usize, usize)>> {
     seeds.take(ORIGINS_TRIED).collect()
 }
 
-/// Neighbours of a switch of a HyperX: those of one line are joined to each other.
+/// Places for the neighbours of a switch of a HyperX. Neighbours on one line are connected to each
+/// other.
 fn line_seed(network: &Network, frame: &Frame, origin: usize) -> Option<Vec<(usize, usize)>> {
     let near = &network.near[origin];
     let mut sets = Sets::new(near.len());
@@ -253,8 +257,8 @@ fn line_seed(network: &Network, frame: &Frame, origin: usize) -> Option<Vec<(usi
     fits.then(|| lines.into_iter().enumerate().flat_map(place).collect())
 }
 
-/// Neighbours of a switch of a torus in every way that they may be opposite to each other. Those on
-/// one ring of 3 are joined; those on one ring of at least 5 share no other neighbour.
+/// Places for the neighbours of a switch of a torus, in every possible pairing of opposite ones.
+/// The two on a ring of 3 are connected. The two on a ring of at least 5 share no other neighbour.
 fn ring_seeds(network: &Network, frame: &Frame, origin: usize) -> Vec<Vec<(usize, usize)>> {
     let mut left = network.near[origin].clone();
     let (mut short, mut long) = (Vec::new(), Vec::new());
@@ -306,7 +310,7 @@ fn ring(frame: &Frame, (a, b): (usize, usize), dim: usize) -> [(usize, usize); 2
     [(a, frame.step(dim, 1)), (b, frame.step(dim, frame.dims[dim] - 1))]
 }
 
-/// The orders of up to four values; of more, only those that rotation makes.
+/// All orders of up to four values; of more, only rotations and their like.
 fn orders(values: &[usize]) -> Vec<Vec<usize>> {
     if values.len() < 2 {
         return vec![values.to_vec()];
@@ -320,8 +324,8 @@ fn orders(values: &[usize]) -> Vec<Vec<usize>> {
     rotated.collect()
 }
 
-/// Gives every switch a place, beginning with those of `seed`: again and again, the switch with
-/// most neighbours that have places takes the place that most of them are next to.
+/// Gives every switch a place, beginning with those of `seed`. Again and again, the switch with the
+/// most placed neighbours takes the place that is next to most of them.
 fn grow(network: &Network, frame: &Frame, seed: &[(usize, usize)]) -> Vec<usize> {
     let size = network.near.len();
     let mut growth = Growth {
@@ -362,25 +366,25 @@ fn grow(network: &Network, frame: &Frame, seed: &[(usize, usize)]) -> Vec<usize>
     place_of.map(|place| place.or_else(|| free.next()).unwrap_or(0)).collect()
 }
 
-/// Places given so far.
+/// The places given so far.
 struct Growth<'a> {
     network: &'a Network,
     frame: &'a Frame,
     place_of: Vec<Option<usize>>,
     is_taken: Vec<bool>,
-    /// By switch: how many of its neighbours have places.
+    /// By switch: number of its neighbours that have places.
     placed_near: Vec<usize>,
     heap: BinaryHeap<(usize, std::cmp::Reverse<usize>)>,
-    /// By place, empty between calls: votes for it.
+    /// By place: votes for it. All 0 between calls.
     votes: Vec<usize>,
 }
 
-/// A free place for a switch, near most of its neighbours.
+/// A free place for a switch, next to most of its neighbours.
 struct Best {
     place: usize,
-    /// Neighbours of the switch that are next to it.
+    /// Number of the switch's neighbours that are next to it.
     votes: usize,
-    /// No other place has as many.
+    /// Whether no other place has as many votes.
     is_only: bool,
 }
 
@@ -399,7 +403,7 @@ impl Growth<'_> {
         }
     }
 
-    /// The free place that most neighbours are next to, if there is one.
+    /// The free place that is next to most neighbours of a switch, if there is one.
     fn best(&mut self, switch: usize) -> Option<Best> {
         let placed = self.network.near[switch].iter().filter_map(|near| self.place_of[*near]);
         let frame = self.frame;
@@ -417,7 +421,7 @@ impl Growth<'_> {
     }
 }
 
-/// Swaps switches that fit badly where they are, as long as that helps.
+/// Swaps switches that fit badly at their places, as long as that helps.
 fn improve(network: &Network, frame: &Frame, place_of: &mut [usize]) {
     let mut switch_at = vec![0; place_of.len()];
     place_of.iter().enumerate().for_each(|(switch, place)| switch_at[*place] = switch);
@@ -446,8 +450,8 @@ fn improve(network: &Network, frame: &Frame, place_of: &mut [usize]) {
     }
 }
 
-/// How many of a hundred cables are those of the grid, and of those of the grid are there: the
-/// smaller number.
+/// The percentage of cables that belong to the grid, or of the grid's cables that exist, if that is
+/// less.
 fn percent(network: &Network, frame: &Frame, place_of: &[usize]) -> usize {
     let fits = |a: usize| {
         let near = network.near[a].iter();

@@ -1,27 +1,27 @@
 //! Leaf groups: leaf switches that share their hosts.
 //!
-//! Two leaf switches are of one group if three fifths of the ports on either belong to hosts with a
-//! port on the other too, or half where there are few. So a cable in the wrong leaf joins no
-//! groups, and a missing one splits none.
+//! Two leaf switches are in one group if most of the ports on either belong to hosts with a port on
+//! the other too. The threshold is three fifths, or half if there are few ports. So a cable in the
+//! wrong leaf does not join groups, and a missing one does not split them.
 
 use super::graph::Graph;
 use super::sets::{Sets, mode};
 
-/// A host with ports on more leaf switches than this says nothing of groups.
+/// A host with ports on more leaf switches than this is ignored for groups.
 const LEAVES_PER_HOST_MAX: usize = 128;
 
-/// Half of so few ports are enough.
+/// Number of ports up to which half of them are enough.
 const PORTS_FEW: usize = 4;
 
-/// Leaf groups.
+/// The leaf groups.
 pub(super) struct Groups {
-    /// By switch: its group; nothing without ports of hosts.
+    /// By switch: its group; `None` if it has no ports of hosts.
     pub(super) of: Vec<Option<usize>>,
-    /// By host: the group that most of its ports are in.
+    /// By host: the group that has most of its ports.
     pub(super) home: Vec<Option<usize>>,
-    /// By host: whether it has about as many ports as most, so that it tells of the fabric.
+    /// By host: whether it has about as many ports as most, so that it represents the fabric.
     pub(super) is_typical: Vec<bool>,
-    /// How many groups there are.
+    /// Number of groups.
     pub(super) count: usize,
 }
 
@@ -52,7 +52,7 @@ impl Groups {
     }
 }
 
-/// By host: whether it has at least half of the ports that are usual, and more than one.
+/// By host: whether it has at least half of the usual number of ports, and more than one.
 fn typical(leaves: &[Vec<(usize, usize)>]) -> Vec<bool> {
     let ports = |leaves: &Vec<(usize, usize)>| leaves.iter().map(|(_, ports)| ports).sum();
     let counts: Vec<usize> = leaves.iter().map(ports).collect();
@@ -68,8 +68,8 @@ fn alike(
 ) -> Vec<(usize, usize)> {
     let mut ports = vec![0; switches];
     let mut shared: Vec<((usize, usize), usize)> = Vec::new();
-    let told = leaves.iter().zip(is_typical).filter(|(_, is_typical)| **is_typical);
-    for (leaves, _) in told.filter(|(leaves, _)| leaves.len() <= LEAVES_PER_HOST_MAX) {
+    let used = leaves.iter().zip(is_typical).filter(|(_, is_typical)| **is_typical);
+    for (leaves, _) in used.filter(|(leaves, _)| leaves.len() <= LEAVES_PER_HOST_MAX) {
         for (index, (a, in_a)) in leaves.iter().enumerate() {
             ports[*a] += in_a;
             let later = leaves[index + 1..].iter();

@@ -1,32 +1,34 @@
-//! How far switches are from hosts, and which cables fit the rest.
+//! Levels: the distances of switches from hosts, and the cables that do not fit them.
 //!
-//! Switches with hosts are leaf switches, on level 1. A switch with at least a quarter of its
-//! cables into a level, or as many as others, is on the next. So a misplaced cable pulls no core
-//! switch down.
+//! Switches with hosts are leaf switches, on level 1. A switch is on the level above another if at
+//! least a quarter of its cables lead into that level, or about as many as for other switches. So a
+//! misplaced cable does not pull a core switch down.
 //!
-//! A cable between levels fits if its ends share neighbours: in the trees of Leiserson (1985), of
+//! A cable between levels fits if its ends share neighbours. In the trees of Leiserson (1985), of
 //! Petrini and Vanneschi (k-ary n-trees, 1997) and of Oehring et al. (XGFT, 1995), the switches
-//! below one switch have the same switches above. So most paths along a leaf, a spine, another
-//! leaf and another spine close. Around a misplaced cable they do not.
+//! below one switch have the same switches above. So most paths along a leaf, a spine, another leaf
+//! and another spine close. Around a misplaced cable they do not.
 //!
-//! Where most switches have leaf switches of one device name below them, each rail or plane has
-//! switches of its own, and a cable to a leaf switch of another name does not fit.
+//! If the leaf switches below most switches have one device name, each rail or plane has switches
+//! of its own. Then a cable to a leaf switch with another device name does not fit.
 
 use super::graph::Graph;
 use super::sets::{Sets, mode, usual};
 
-/// A cable fits beyond doubt if so many of a hundred paths around it close,
+/// The percentage of closed paths from which a cable certainly fits.
 const FIRM: usize = 50;
 
-/// and does not fit if fewer close than this, and both its ends have other cables that do.
+/// The percentage of closed paths below which a cable does not fit, if both its ends have others
+/// that do.
 const LOOSE: usize = 25;
 
-/// Paths are looked at up to so many.
+/// The most paths that are examined.
 const CLOSURES_MAX: usize = 1 << 26;
 
 /// Levels of switches, and cables that do not fit.
 pub(super) struct Levels {
-    /// By switch: its level from 1; 0 for routers and switches that carry nothing between hosts.
+    /// By switch: its level from 1; 0 for routers and for switches that carry no traffic between
+    /// hosts.
     pub(super) of: Vec<u32>,
     /// Pairs of switches whose cable does not fit, the smaller number first; sorted.
     pub(super) misfits: Vec<(usize, usize)>,
@@ -47,7 +49,7 @@ impl Levels {
         self.misfits.binary_search(&(a.min(b), a.max(b))).is_err()
     }
 
-    /// Joins switches by cables that `admit` lets pass, and gives the set of each.
+    /// Connects switches by the cables that `admit` accepts. Returns the set of each switch.
     pub(super) fn parts(
         &self,
         graph: &Graph<'_>,
@@ -65,8 +67,8 @@ impl Levels {
     }
 }
 
-/// By switch: whether it can carry something between hosts. A switch without hosts that has
-/// cables to one switch only cannot.
+/// By switch: whether it can carry traffic between hosts. A switch without hosts and with cables to
+/// only one switch cannot.
 fn carrying(graph: &Graph<'_>) -> Vec<bool> {
     let mut carries: Vec<bool> =
         graph.fabric.switches.iter().map(|switch| !switch.is_router).collect();
@@ -89,9 +91,10 @@ fn carrying(graph: &Graph<'_>) -> Vec<bool> {
     carries
 }
 
-/// By switch: 1 for leaf switches. Unless most cables are between switches with many hosts, some
-/// are spine or core switches with a host in the wrong place: those with most cables to switches
-/// with twice as many hosts, and those with few hosts that share few neighbours with any leaf.
+/// By switch: 1 for leaf switches. If few cables connect switches with many hosts, some switches
+/// with hosts are spine or core switches with a misplaced host. These are switches whose cables
+/// lead mostly to switches with twice as many hosts. They are also switches with few hosts that
+/// share few neighbours with any leaf.
 fn leaves(graph: &Graph<'_>, carries: &[bool]) -> Vec<u32> {
     let hosts = |switch: usize| if carries[switch] { graph.ports_of[switch].len() } else { 0 };
     let mut counts: Vec<usize> = (0..carries.len()).map(hosts).filter(|hosts| *hosts > 0).collect();
@@ -166,8 +169,8 @@ fn climb(graph: &Graph<'_>, carries: &[bool], of: &mut [u32]) {
 /// those within a level or across one, if they are few.
 fn misfits(graph: &Graph<'_>, of: &[u32]) -> Vec<(usize, usize)> {
     let mut misfits = astray(graph, of);
-    misfits.extend(strangers(graph, of, |port| graph.key_of[port]));
-    misfits.extend(strangers(graph, of, |port| graph.fabric.ports[port].number.into()));
+    misfits.extend(unlike_cables(graph, of, |port| graph.key_of[port]));
+    misfits.extend(unlike_cables(graph, of, |port| graph.fabric.ports[port].number.into()));
     let closed = closures(graph, of);
     let mut is_firm = vec![false; of.len()];
     for (low, ups) in closed.iter().enumerate() {
@@ -188,8 +191,8 @@ fn misfits(graph: &Graph<'_>, of: &[u32]) -> Vec<(usize, usize)> {
     misfits
 }
 
-/// Switches above that a switch has far fewer cables to than to others, and which have far more to
-/// others.
+/// The switches above `low` that it has far fewer cables to than to others, if these also have far
+/// more cables to other switches.
 fn thin(graph: &Graph<'_>, of: &[u32], low: usize) -> Vec<usize> {
     let most = |at: usize, level: u32| {
         let links = graph.links[at].iter().filter(|link| of[link.to] == level);
@@ -201,15 +204,19 @@ fn thin(graph: &Graph<'_>, of: &[u32], low: usize) -> Vec<usize> {
     thin.filter(|link| link.cables * 3 <= most(link.to, of[low])).map(|link| link.to).collect()
 }
 
-/// Cables from switches with leaf switches of one label below to those with others, if nearly all
-/// switches have leaf switches of one label below them. `label` gives that of a port.
-fn strangers(graph: &Graph<'_>, of: &[u32], label: impl Fn(usize) -> u32) -> Vec<(usize, usize)> {
+/// Cables from switches above leaf switches of one label to switches of another label. Only if
+/// nearly all switches are above leaf switches of one label. `label` gives the label of a port.
+fn unlike_cables(
+    graph: &Graph<'_>,
+    of: &[u32],
+    label: impl Fn(usize) -> u32,
+) -> Vec<(usize, usize)> {
     let of_leaf = |switch: usize| {
         let ports = graph.ports_of[switch].iter().filter(|_| of[switch] == 1);
         usual(ports.map(|port| label(*port)))
     };
     let mut labels: Vec<Option<u32>> = (0..of.len()).map(of_leaf).collect();
-    let mut strangers = beside(graph, &mut labels);
+    let mut misfits = leaf_misfits(graph, &mut labels);
     let top = of.iter().max().copied().unwrap_or(0);
     for level in 2..=top {
         let mut labelled = labels.clone();
@@ -221,16 +228,16 @@ fn strangers(graph: &Graph<'_>, of: &[u32], label: impl Fn(usize) -> u32) -> Vec
         labels = labelled;
         let is_below = |low: usize, high: usize| of[low] + 1 == level && of[high] == level;
         let Some(found) = unlike(graph, &labels, is_below) else { break };
-        strangers.extend(found);
+        misfits.extend(found);
         let is_within = |a: usize, b: usize| of[a] == level && of[b] == level;
-        strangers.extend(unlike(graph, &labels, is_within).unwrap_or_default());
+        misfits.extend(unlike(graph, &labels, is_within).unwrap_or_default());
     }
-    strangers
+    misfits
 }
 
-/// Cables between leaf switches of different labels. Of a switch and its neighbours, most tell its
-/// label.
-fn beside(graph: &Graph<'_>, labels: &mut Vec<Option<u32>>) -> Vec<(usize, usize)> {
+/// Cables between leaf switches of different labels. A switch gets the label that most of its
+/// neighbours and itself have.
+fn leaf_misfits(graph: &Graph<'_>, labels: &mut Vec<Option<u32>>) -> Vec<(usize, usize)> {
     let label = |switch: usize| {
         let own = labels[switch]?;
         let near = graph.links[switch].iter();
@@ -241,8 +248,9 @@ fn beside(graph: &Graph<'_>, labels: &mut Vec<Option<u32>>) -> Vec<(usize, usize
     unlike(graph, labels, |_, _| true).unwrap_or_default()
 }
 
-/// Cables that `admit` lets pass between switches of different labels; nothing if they are many, or
-/// all labels are one. A switch most of whose cables these are has the wrong label instead.
+/// Cables between switches of different labels that `admit` accepts. `None` if they are many, or if
+/// all labels are equal. If most cables of a switch are such, the label of the switch is wrong
+/// instead.
 fn unlike(
     graph: &Graph<'_>,
     labels: &[Option<u32>],
@@ -282,9 +290,9 @@ fn astray(graph: &Graph<'_>, of: &[u32]) -> Vec<(usize, usize)> {
     if count * 8 <= all { astray } else { Vec::new() }
 }
 
-/// By switch and switch above it: how many of a hundred paths around their cable close, from the
-/// lower up to another switch above, down to another below the higher, and up to that. 100 without
-/// such paths, and where there are too many cables to look at.
+/// By switch and switch above it: the percentage of paths around their cable that close. A path
+/// goes from the lower switch up to another one above, down to another below the higher switch, and
+/// up to that. It is 100 without such paths, and if there are too many cables to examine.
 fn closures(graph: &Graph<'_>, of: &[u32]) -> Vec<Vec<(usize, usize)>> {
     let on = |at: usize, level: u32| {
         graph.links[at].iter().map(|link| link.to).filter(move |to| of[*to] == level)

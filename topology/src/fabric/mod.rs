@@ -1,9 +1,10 @@
 //! The network between hosts as a graph: switches, the cables between them, and the ports of hosts.
 //!
-//! Readers of `ibnetdiscover`, `iblinkinfo`, LLDP and the like make a `Fabric`. `classify` says
-//! what kind it is and which ports share a rail.
+//! Readers of `ibnetdiscover`, `iblinkinfo`, LLDP and the like make a `Fabric`. `classify`
+//! determines its kind, and the ports that share a rail.
 
 mod classification;
+mod classify;
 mod graph;
 mod grid;
 mod groups;
@@ -18,14 +19,13 @@ mod sets;
 mod shape;
 #[cfg(test)]
 mod tests;
-mod verdict;
 
 use crate::digest::Digest;
 
 pub use classification::{Classification, HostPlace, Kind, Oddity, Place, Ratio};
-pub use verdict::classify;
+pub use classify::classify;
 
-/// A fabric as one reader saw it. Indices into `switches` and `ports` name its parts.
+/// A fabric as one reader saw it. Its switches and ports are referred to by index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fabric {
     /// Switches and routers.
@@ -34,8 +34,8 @@ pub struct Fabric {
     pub ports: Vec<EndPort>,
     /// Cables between switches, each once.
     pub cables: Vec<Cable>,
-    /// The reader saw the switches of hosts, but not the cables between switches, as LLDP on
-    /// hosts does. A cable that is absent then proves nothing.
+    /// Whether the reader saw the switches of hosts, but not the cables between switches, as LLDP
+    /// on hosts does. Then an absent cable proves nothing.
     pub is_partial: bool,
 }
 
@@ -44,13 +44,13 @@ pub struct Fabric {
 pub struct Switch {
     /// GUID, or the digest of an LLDP chassis identifier. Unique within a fabric.
     pub id: u64,
-    /// The name that people gave it; empty if none.
+    /// Its name for people; empty if none.
     pub name: String,
-    /// It joins subnets (an InfiniBand router).
+    /// Whether it connects subnets (an InfiniBand router).
     pub is_router: bool,
 }
 
-/// What a port of a host is known by in its network.
+/// The identifier of a host's port in its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PortId {
     /// An InfiniBand port GUID.
@@ -59,7 +59,7 @@ pub enum PortId {
     Mac(u64),
     /// An IP address; IPv4 as a mapped IPv6 address.
     Address(u128),
-    /// The digest of the host's and the device's name, where a reader knows nothing better.
+    /// The digest of the host's and the device's name, for readers without a better identifier.
     Named(u64),
 }
 
@@ -74,18 +74,18 @@ impl PortId {
 /// A port of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndPort {
-    /// Unique within a fabric.
+    /// Its identifier, unique within a fabric.
     pub id: PortId,
     /// The host's name; empty if unknown.
     pub host: String,
-    /// The device, as in `mlx5_0`, or the interface, as in `eth0`.
+    /// The device, such as `mlx5_0`, or the interface, such as `eth0`.
     pub device: String,
     /// The port's number on its device, from 1; 1 for interfaces.
     pub number: u8,
     /// Gigabits per second; 0 if unknown.
     pub gbps: u32,
-    /// The switch at the other end of the cable, and its port; nothing if the port is down, or
-    /// joined to another host directly.
+    /// The switch at the other end of the cable, and its port. `None` if the port is down, or
+    /// connected directly to another host.
     pub attached: Option<(usize, u16)>,
 }
 

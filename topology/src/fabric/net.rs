@@ -1,4 +1,4 @@
-//! A network, and networks that carry the same hosts.
+//! Networks, and stacks of networks that carry the same hosts.
 
 /// The purpose of a network.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -7,11 +7,11 @@ pub(super) enum Role {
     Plane(u8),
     /// Leaf switches that lost their cables to the rest.
     Fragment,
-    /// Something else, as storage.
+    /// Another purpose, such as storage.
     Outside,
 }
 
-/// A network: switches that cables join.
+/// A network: switches that cables connect.
 pub(super) struct Net {
     /// Its purpose.
     pub(super) role: Role,
@@ -19,33 +19,33 @@ pub(super) struct Net {
     pub(super) leaves: Vec<usize>,
     /// Its hosts, ascending.
     pub(super) hosts: Vec<usize>,
-    /// The rate that most ports in it have, the fastest of several; 0 if unknown.
+    /// The rate that most of its ports have, or the fastest of several such; 0 if unknown.
     pub(super) gbps: u32,
-    /// The number of ports of hosts in it.
+    /// Number of ports of hosts in it.
     pub(super) ports: usize,
-    /// How many ports in it a host usually has.
+    /// Number of ports in it that a host usually has.
     pub(super) ports_per_host: usize,
-    /// The number of ports that it would have if none were missing.
+    /// Number of ports that it would have if none were missing.
     pub(super) ports_whole: usize,
-    /// How many leaf switches of it a leaf group usually has.
+    /// Number of its leaf switches that a leaf group usually has.
     pub(super) width: usize,
-    /// The stack that it is in; the largest is 0.
+    /// The stack that it is in; the largest stack is 0.
     pub(super) stack: usize,
 }
 
-/// Networks that are beside each other on the same hosts.
+/// Networks beside each other on the same hosts.
 #[derive(Clone)]
 pub(super) struct Stack {
     /// Their numbers.
     pub(super) nets: Vec<usize>,
-    /// How many planes they are.
+    /// Number of planes that they form.
     pub(super) planes: usize,
-    /// Each is a rail of its plane.
+    /// Whether each of them is a rail of its plane.
     pub(super) is_rail_only: bool,
-    /// Devices with several ports tell planes, or there is nothing to tell.
-    pub(super) is_told: bool,
-    /// Networks beside it may be part of it.
+    /// Whether devices with several ports identify the planes, or there is only one network.
+    pub(super) is_evident: bool,
+    /// Whether networks beside it may belong to it.
     pub(super) has_others: bool,
-    /// It is part of the fabric.
+    /// Whether it belongs to the fabric.
     pub(super) is_main: bool,
 }

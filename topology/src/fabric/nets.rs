@@ -1,11 +1,12 @@
 //! Networks beside each other: planes, the rails of a rail-only fabric, several subnets, and
 //! networks for storage or management.
 //!
-//! A network is what cables join. Networks with the same hosts and as many ports of each form a
-//! stack. A stack of several is either planes of one fabric, or the rails of "Rail-only" (Wang et
-//! al., 2023), in which ports of different rank meet only within a host. A device with ports in
-//! several networks tells planes. So do networks with rails of their own. Stacks with other hosts
-//! are subnets; a smaller stack on the same hosts is a network for something else.
+//! A network consists of switches that cables connect. Networks with the same hosts and equally
+//! many ports of each form a stack. A stack of several networks is either planes of one fabric, or
+//! the rails of "Rail-only" (Wang et al., 2023), in which ports of different rank meet only within
+//! a host. If one device has ports in several networks, these are planes. The same holds for
+//! networks that have rails of their own. A stack with other hosts is a subnet. A smaller stack on
+//! the same hosts is a network for another purpose.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -20,19 +21,19 @@ use super::shape::are_groups;
 
 /// All networks.
 pub(super) struct Nets {
-    /// By switch: its network; nothing for switches that carry nothing.
+    /// By switch: its network; `None` for switches that carry no traffic.
     pub(super) of: Vec<Option<usize>>,
     /// The networks.
     pub(super) list: Vec<Net>,
     /// The stacks, the largest first.
     pub(super) stacks: Vec<Stack>,
-    /// Another stack on the same hosts is about as large as that taken for the fabric.
-    pub(super) is_contested: bool,
-    /// Cables that do not fit join some of them.
+    /// Whether another stack on the same hosts is about as large as the main one.
+    pub(super) is_ambiguous: bool,
+    /// Whether cables that do not fit connect some of the networks.
     pub(super) are_bridged: bool,
-    /// By switch: its subnet, bridged or not; nothing for switches without hosts near.
+    /// By switch: its subnet, including bridged ones; `None` for switches without hosts near.
     pub(super) subnet_of: Vec<Option<usize>>,
-    /// How many subnets there are.
+    /// Number of subnets.
     pub(super) subnets: usize,
 }
 
@@ -47,7 +48,7 @@ impl Nets {
             of: subnet_of.clone(),
             list: Vec::new(),
             stacks: Vec::new(),
-            is_contested: false,
+            is_ambiguous: false,
             are_bridged: false,
             subnet_of,
             subnets,
@@ -57,7 +58,7 @@ impl Nets {
         }
         nets.list = list(graph, groups, &nets.of);
         nets.stacks = stacks(graph, &nets.of, &mut nets.list);
-        nets.contest(graph);
+        nets.order_equal_stacks(graph);
         for stack in &mut nets.stacks {
             set_planes(graph, &nets.of, &mut nets.list, stack);
             add_missing(&mut nets.list, stack);
@@ -67,7 +68,7 @@ impl Nets {
         nets
     }
 
-    /// Takes networks apart that misplaced cables join. `firm_of` numbers their pieces.
+    /// Separates networks that misplaced cables connect. `firm_of` numbers their pieces.
     fn split(
         &mut self,
         graph: &Graph<'_>,
@@ -103,38 +104,38 @@ impl Nets {
         }
     }
 
-    /// Takes planes for likely where a network beside the fabric has ports of the same devices, so
-    /// that it may be another plane.
+    /// Makes planes likely at most if a network beside the fabric has ports of the same devices: it
+    /// may be another plane.
     fn doubt_planes(&mut self, graph: &Graph<'_>) {
         for ((a, b), hosts) in linked(graph, &self.of, 0..graph.hosts.len()) {
             for (one, other) in [(a, b), (b, a)] {
                 let is_beside = self.list[other].role == Role::Outside
                     && hosts * 4 >= self.list[other].hosts.len();
                 if is_beside && self.plane(one).is_some() {
-                    self.stacks[self.list[one].stack].is_told = false;
+                    self.stacks[self.list[one].stack].is_evident = false;
                 }
             }
         }
     }
 
-    /// The stacks that are part of the fabric.
+    /// The stacks that belong to the fabric.
     pub(super) fn main(&self) -> impl Iterator<Item = &Stack> {
         self.stacks.iter().filter(|stack| stack.is_main)
     }
 
-    /// Of two stacks on the same hosts that are about equally large, puts that first whose ports
-    /// are faster, or whose devices have the first names.
-    fn contest(&mut self, graph: &Graph<'_>) {
+    /// Decides which of two stacks of about equal size on the same hosts comes first: the one with
+    /// faster ports, else the one whose devices have the first names.
+    fn order_equal_stacks(&mut self, graph: &Graph<'_>) {
         let [first, second, ..] = &self.stacks[..] else { return };
         let ports = |stack: &Stack| stack.nets.iter().map(|net| self.list[*net].ports).sum();
         let (many, few): (usize, usize) = (ports(first), ports(second));
         let is_first = |host: &&usize| self.list[first.nets[0]].hosts.binary_search(*host).is_ok();
         let hosts = &self.list[second.nets[0]].hosts;
         let shared = hosts.iter().filter(is_first).count();
-        self.is_contested = shared * 2 > hosts.len() && few * 5 >= many * 3;
+        self.is_ambiguous = shared * 2 > hosts.len() && few * 5 >= many * 3;
         let name =
             |stack: &Stack| stack.nets.iter().map(|net| usual_port(graph, &self.list[*net])).min();
-        let is_close = self.is_contested && few * 10 >= many * 9;
+        let is_close = self.is_ambiguous && few * 10 >= many * 9;
         let rate = |stack: &Stack| self.list[stack.nets[0]].gbps;
         let key = |stack: &Stack| (Reverse(rate(stack)), Reverse(stack.nets.len()), name(stack));
         if is_close && key(second) < key(first) {
@@ -145,12 +146,12 @@ impl Nets {
         }
     }
 
-    /// Whether a network is leaf switches that lost their cables to the rest.
+    /// Whether a network consists of leaf switches that lost their cables to the rest.
     pub(super) fn is_fragment(&self, net: &Net) -> bool {
         net.role == Role::Fragment
     }
 
-    /// Whether hosts have ports in networks that are no part of the fabric.
+    /// Whether hosts have ports in networks outside of the fabric.
     pub(super) fn has_outside(&self) -> bool {
         self.list.iter().any(|net| net.role == Role::Outside)
     }
@@ -160,7 +161,7 @@ impl Nets {
         (0..self.list.len()).any(|net| self.plane(net).is_none())
     }
 
-    /// Makes planes of the rails of stacks if most of the networks cannot be rails.
+    /// Turns the rails of stacks into planes if most of the networks cannot be rails.
     pub(super) fn keep_rail_only(&mut self, can_be_rail: impl Fn(usize) -> bool) {
         for stack in self.stacks.iter_mut().filter(|stack| stack.is_rail_only && stack.is_main) {
             let rails = stack.nets.iter().filter(|net| can_be_rail(**net)).count();
@@ -169,7 +170,7 @@ impl Nets {
             }
             stack.is_rail_only = false;
             stack.planes = stack.nets.len();
-            stack.is_told = false;
+            stack.is_evident = false;
             for (plane, net) in (0..=u8::MAX).zip(&stack.nets) {
                 self.list[*net].role = Role::Plane(plane);
             }
@@ -185,7 +186,7 @@ impl Nets {
     }
 }
 
-/// Numbers the parts that have hosts, and gives that of each switch, with how many there are.
+/// Numbers the parts that have hosts. Returns the number of each switch's part, and their count.
 fn numbered(graph: &Graph<'_>, levels: &Levels, part: &[usize]) -> (Vec<Option<usize>>, usize) {
     let mut number = vec![None; part.len()];
     let mut count = 0;
@@ -199,7 +200,7 @@ fn numbered(graph: &Graph<'_>, levels: &Levels, part: &[usize]) -> (Vec<Option<u
     (of.collect(), count)
 }
 
-/// The networks, by the number of each switch's.
+/// The networks, by the number of each switch's network.
 fn list(graph: &Graph<'_>, groups: &Groups, of: &[Option<usize>]) -> Vec<Net> {
     let count = of.iter().flatten().max().map_or(0, |last| last + 1);
     let mut leaves = vec![Vec::new(); count];
@@ -247,7 +248,7 @@ fn list(graph: &Graph<'_>, groups: &Groups, of: &[Option<usize>]) -> Vec<Net> {
     leaves.into_iter().enumerate().map(net).collect()
 }
 
-/// The networks that a host has ports in, each with how many.
+/// The networks that a host has ports in, each with the number of ports.
 fn in_nets(graph: &Graph<'_>, of: &[Option<usize>], host: usize) -> Vec<(usize, usize)> {
     let leaves = graph.leaves(host).into_iter();
     let mut nets: Vec<(usize, usize)> =
@@ -257,20 +258,20 @@ fn in_nets(graph: &Graph<'_>, of: &[Option<usize>], host: usize) -> Vec<(usize, 
     runs.map(|run| (run[0].0, run.iter().map(|(_, ports)| ports).sum())).collect()
 }
 
-/// Whether most ports of these networks are in networks that others are equal to.
+/// Whether most ports of these networks are in networks that equal others.
 fn are_beside(nets: &[Net], is_alone: &[bool], these: &[usize]) -> bool {
     let all: usize = these.iter().map(|net| nets[*net].ports).sum();
     let alone = these.iter().filter(|net| is_alone[**net]);
     alone.map(|net| nets[*net].ports).sum::<usize>() * 10 <= all
 }
 
-/// Whether a network is groups of a Dragonfly+, which few cables may join.
+/// Whether a network consists of groups of a Dragonfly+, which few cables may connect.
 fn is_grouped(graph: &Graph<'_>, levels: &Levels, of: &[Option<usize>], net: usize) -> bool {
     let switches: Vec<usize> = (0..of.len()).filter(|switch| of[*switch] == Some(net)).collect();
     are_groups(graph, levels, &switches)
 }
 
-/// Whether nearly all ports of these networks are in some of about one size.
+/// Whether nearly all ports of these networks are in some of about equal size.
 fn are_large(nets: &[Net], these: &[usize]) -> bool {
     let these = || these.iter().map(|net| &nets[*net]);
     let most = these().map(|net| net.ports).max().unwrap_or(0);
@@ -306,14 +307,14 @@ fn stacks(graph: &Graph<'_>, of: &[Option<usize>], nets: &mut [Net]) -> Vec<Stac
         nets,
         planes: 1,
         is_rail_only: false,
-        is_told: true,
+        is_evident: true,
         has_others: false,
         is_main: false,
     };
     members.into_iter().map(stack).collect()
 }
 
-/// Tells planes from rails in a stack, and numbers the planes.
+/// Distinguishes planes from rails in a stack, and numbers the planes.
 fn set_planes(graph: &Graph<'_>, of: &[Option<usize>], nets: &mut [Net], stack: &mut Stack) {
     let many = stack.nets.len();
     let one = &nets[stack.nets[0]];
@@ -321,7 +322,8 @@ fn set_planes(graph: &Graph<'_>, of: &[Option<usize>], nets: &mut [Net], stack: 
     let mut linked = by_device(graph, of, nets, stack);
     let size = mode(linked.iter().map(|nets| (nets.len(), nets.len()))).unwrap_or(1);
     let is_even = linked.iter().all(|nets| nets.len() == size);
-    // A few networks without the others of their devices are something else, as storage.
+    // If a few networks lack the others of their devices, they have another purpose, such as
+    // storage.
     let paired = linked.iter().filter(|nets| nets.len() == size).count() * size;
     if !has_rails_each && size > 1 && !is_even && paired * 2 > many {
         linked.retain(|nets| nets.len() == size);
@@ -336,7 +338,7 @@ fn set_planes(graph: &Graph<'_>, of: &[Option<usize>], nets: &mut [Net], stack: 
         (false, false) => 1,
     };
     stack.is_rail_only = stack.planes < many;
-    stack.is_told = !stack.has_others && (many == 1 || (size > 1 && is_even));
+    stack.is_evident = !stack.has_others && (many == 1 || (size > 1 && is_even));
     let sets = if has_rails_each { vec![linked.concat()] } else { linked };
     for mut set in sets {
         set.sort_by_cached_key(|net| usual_port(graph, &nets[*net]));
@@ -348,7 +350,7 @@ fn set_planes(graph: &Graph<'_>, of: &[Option<usize>], nets: &mut [Net], stack: 
     }
 }
 
-/// Adds the ports of hosts that have none in one network of a stack, but in most others.
+/// Adds the ports of hosts that have none in one network of a stack, but ports in most others.
 fn add_missing(nets: &mut [Net], stack: &Stack) {
     let many = stack.nets.len();
     let mut hosts: Vec<usize> =
@@ -360,7 +362,7 @@ fn add_missing(nets: &mut [Net], stack: &Stack) {
     first.ports_whole += missing * first.ports_per_host;
 }
 
-/// The networks of a stack in sets of those that have ports of the same devices.
+/// The networks of a stack, in sets that have ports of the same devices.
 fn by_device(
     graph: &Graph<'_>,
     of: &[Option<usize>],
@@ -388,7 +390,7 @@ fn by_device(
     linked
 }
 
-/// The number that most ports in a network have, and the first of their devices.
+/// The port number of most ports in a network, and the first of their usual devices.
 fn usual_port(graph: &Graph<'_>, net: &Net) -> (u8, u32) {
     let ports = || net.leaves.iter().flat_map(|leaf| &graph.ports_of[*leaf]);
     let number = mode(ports().map(|port| (graph.fabric.ports[*port].number, 1)));
@@ -396,8 +398,8 @@ fn usual_port(graph: &Graph<'_>, net: &Net) -> (u8, u32) {
     (number.unwrap_or(0), key.unwrap_or(0))
 }
 
-/// Tells which stacks are part of the fabric: the largest, and those with other hosts that are
-/// like it.
+/// Decides which stacks belong to the fabric: the largest, and those with other hosts that are like
+/// it.
 fn set_roles(graph: &Graph<'_>, groups: &Groups, nets: &mut Nets) {
     let mut is_taken = vec![false; graph.hosts.len()];
     let ports = |nets: &[Net], stack: &Stack| stack.nets.iter().map(|net| nets[*net].ports).sum();
@@ -422,8 +424,9 @@ fn set_roles(graph: &Graph<'_>, groups: &Groups, nets: &mut Nets) {
     }
 }
 
-/// Whether a stack is leaf switches that lost their cables to a larger network: on their own, but
-/// with hosts of their own, or hosts that the larger network has in a group that lacks them.
+/// Whether a stack consists of leaf switches that lost their cables to a larger network. They are
+/// single, and have hosts of their own, or hosts of a leaf group in which the larger network lacks
+/// switches.
 fn is_fragment(groups: &Groups, nets: &Nets, stack: &Stack, has_own_hosts: bool) -> bool {
     let leaves = || stack.nets.iter().flat_map(|net| &nets.list[*net].leaves);
     let hosts = || stack.nets.iter().flat_map(|net| &nets.list[*net].hosts);

@@ -1,4 +1,4 @@
-//! What does not fit the rest of a fabric, against what the majority has.
+//! Exceptions from the rest of a fabric, compared with the majority.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use super::nets::Nets;
 use super::rails::Rails;
 use super::sets::mode;
 
-/// An InfiniBand subnet has no more identifiers for its ports and switches.
+/// The most identifiers for ports and switches in an InfiniBand subnet.
 const UNICAST_LIDS: usize = 49_151;
 
-/// Parts of a fabric, as far as they are found.
+/// The parts of a fabric, as found so far.
 pub(super) struct Parts<'a> {
     pub(super) graph: &'a Graph<'a>,
     pub(super) levels: &'a Levels,
@@ -23,7 +23,7 @@ pub(super) struct Parts<'a> {
     pub(super) rails: &'a Rails,
 }
 
-/// Names what does not fit.
+/// Finds exceptions.
 pub(super) fn find(parts: &Parts<'_>) -> Vec<Oddity> {
     let mut found = switches(parts);
     found.extend(unattached(parts.graph));
@@ -33,7 +33,7 @@ pub(super) fn find(parts: &Parts<'_>) -> Vec<Oddity> {
     found
 }
 
-/// Subnets with more ports and switches than one can have.
+/// Subnets with more ports and switches than possible.
 pub(super) fn too_large(graph: &Graph<'_>, nets: &Nets) -> Vec<Oddity> {
     let mut counts = vec![0; nets.subnets];
     let members = nets.subnet_of.iter().enumerate();
@@ -58,7 +58,7 @@ pub(super) fn too_large(graph: &Graph<'_>, nets: &Nets) -> Vec<Oddity> {
         .collect()
 }
 
-/// Switches without use, switches cut off, and cables between switches that do not fit.
+/// Switches without use, separated switches, and cables between switches that do not fit.
 fn switches(parts: &Parts<'_>) -> Vec<Oddity> {
     let Parts { graph, levels, nets, .. } = parts;
     let mut found = Vec::new();
@@ -79,7 +79,7 @@ fn switches(parts: &Parts<'_>) -> Vec<Oddity> {
     found
 }
 
-/// Ports without a switch, where most ports of that name have one.
+/// Ports without a switch, if most ports with their name have one.
 fn unattached(graph: &Graph<'_>) -> Vec<Oddity> {
     let count = graph.key_of.iter().max().map_or(0, |last| *last as usize + 1);
     let mut attached = vec![(0_usize, 0_usize); count];
@@ -100,7 +100,7 @@ fn unattached(graph: &Graph<'_>) -> Vec<Oddity> {
     .collect()
 }
 
-/// Ports slower than most in the same role.
+/// Ports that are slower than most in the same role.
 fn slower(parts: &Parts<'_>) -> Vec<Oddity> {
     let Parts { graph, nets, .. } = parts;
     let stack = |port: usize| Some(nets.list[nets.of[graph.leaf_of[port]?]?].stack);
@@ -126,7 +126,7 @@ fn slower(parts: &Parts<'_>) -> Vec<Oddity> {
     .collect()
 }
 
-/// By leaf switch: how many ports a host of its group usually has there.
+/// By leaf switch: the number of ports there that a host of its group usually has.
 fn usual_ports(parts: &Parts<'_>) -> Vec<usize> {
     let mut counts = vec![Vec::new(); parts.graph.links.len()];
     for host in (0..parts.graph.hosts.len()).filter(|host| parts.groups.is_typical[*host]) {
@@ -139,11 +139,11 @@ fn usual_ports(parts: &Parts<'_>) -> Vec<usize> {
     counts.into_iter().map(|counts| mode(counts).unwrap_or(0)).collect()
 }
 
-/// Ports on a leaf switch of another group, and ports on one that has enough of their host's.
+/// Ports on a leaf switch of another group, and surplus ports of a host on its leaf switch.
 fn misplaced(parts: &Parts<'_>) -> Vec<Oddity> {
     let Parts { graph, groups, rails, .. } = parts;
     let usual = usual_ports(parts);
-    // By leaf switch and device name, how many ports there are.
+    // By leaf switch and device name, number of ports.
     let mut named: BTreeMap<(usize, u32), usize> = BTreeMap::new();
     for (port, leaf) in graph.leaf_of.iter().enumerate() {
         leaf.iter().for_each(|leaf| *named.entry((*leaf, graph.key_of[port])).or_default() += 1);
@@ -178,7 +178,7 @@ fn misplaced(parts: &Parts<'_>) -> Vec<Oddity> {
     found
 }
 
-/// Whether a leaf switch is part of the fabric.
+/// Whether a leaf switch belongs to the fabric.
 fn is_main(parts: &Parts<'_>, leaf: usize) -> bool {
     parts.nets.of[leaf].is_some_and(|net| parts.nets.plane(net).is_some())
 }

@@ -8,8 +8,9 @@ use super::nets::Nets;
 use super::sets::Sets;
 use super::shape::{Shape, groups as near_leaves};
 
-/// Places the hosts: those of a pod beside each other, in it those of a leaf group, and in that by
-/// name. On a grid, leaf groups come in an order that winds through it.
+/// The places of the hosts. Hosts of a pod are together, within it those of a leaf group, and
+/// within that they are sorted by name. On a grid, leaf groups follow an order that winds through
+/// it.
 pub(super) fn hosts(
     graph: &Graph<'_>,
     levels: &Levels,
@@ -25,7 +26,7 @@ pub(super) fn hosts(
         let main = nets_of.filter(|net| nets.plane(*net).is_some());
         main.map(|net| nets.list[net].stack).min()
     };
-    // Hosts have the order of their names: so the first host of a pod or group orders it.
+    // Hosts are sorted by name, so a pod or group is sorted by its first host.
     let homes = || groups.home.iter().enumerate().filter_map(|(host, home)| Some((host, (*home)?)));
     let mut first_of_group = vec![usize::MAX; groups.count];
     let mut first_of_pod = vec![usize::MAX; groups.count];
@@ -71,7 +72,7 @@ impl Numbers {
     }
 }
 
-/// By leaf group: its place on the grid of its network, if that is one.
+/// By leaf group: its position on the grid of its network, if that is one.
 fn winding(groups: &Groups, shapes: &[Option<Shape>]) -> Vec<Option<usize>> {
     let mut winding = vec![None; groups.count];
     let grids = shapes.iter().flatten().filter_map(|shape| shape.grid.as_ref());
@@ -83,7 +84,7 @@ fn winding(groups: &Groups, shapes: &[Option<Shape>]) -> Vec<Option<usize>> {
     winding
 }
 
-/// By leaf group: its pod, as the first of the groups that spines join.
+/// By leaf group: its pod, named by the first of the groups that spines connect.
 fn pods(graph: &Graph<'_>, levels: &Levels, groups: &Groups, nets: &Nets) -> Vec<usize> {
     let near = near_leaves(graph, levels);
     let mut first: Vec<Option<usize>> = vec![None; near.len()];

@@ -4,10 +4,10 @@ use super::graph::Graph;
 use super::net::Net;
 use super::sets::Sets;
 
-/// Half of so few hosts are enough to be the same hosts.
+/// Number of hosts up to which half of them are enough.
 const HOSTS_FEW: usize = 4;
 
-/// How many hosts two networks share, for each two that share any.
+/// For each two networks that share hosts, the number of these.
 pub(super) fn shared(graph: &Graph<'_>, nets: &[Net]) -> Vec<((usize, usize), usize)> {
     let mut nets_of = vec![Vec::new(); graph.hosts.len()];
     for (number, net) in nets.iter().enumerate() {
@@ -28,7 +28,7 @@ pub(super) fn are_near(a: usize, b: usize) -> bool {
     a.abs_diff(b) * 6 <= a.max(b)
 }
 
-/// Whether two networks with so many hosts in common carry the same hosts in about the same way.
+/// Whether two networks with `shared` common hosts carry the same hosts in about the same way.
 pub(super) fn are_equal(a: &Net, b: &Net, shared: usize) -> bool {
     let most = a.hosts.len().max(b.hosts.len());
     (a.gbps == b.gbps || a.gbps.min(b.gbps) == 0)
@@ -38,7 +38,7 @@ pub(super) fn are_equal(a: &Net, b: &Net, shared: usize) -> bool {
         && (shared * 5 >= most * 3 || most <= HOSTS_FEW)
 }
 
-/// By network: whether none is equal to it.
+/// By network: whether no other network equals it.
 pub(super) fn alone(graph: &Graph<'_>, nets: &[Net]) -> Vec<bool> {
     let mut sets = Sets::new(nets.len());
     for ((a, b), shared) in shared(graph, nets) {
@@ -51,7 +51,7 @@ pub(super) fn alone(graph: &Graph<'_>, nets: &[Net]) -> Vec<bool> {
     (0..nets.len()).map(|net| size[sets.find(net)] == 1).collect()
 }
 
-/// How many of these hosts have a device with ports in two networks, for each two.
+/// For each two networks, the number of these hosts that have a device with ports in both.
 pub(super) fn linked(
     graph: &Graph<'_>,
     of: &[Option<usize>],

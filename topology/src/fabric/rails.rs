@@ -1,16 +1,16 @@
-//! Which leaf switches carry the same rail.
+//! The leaf switches that carry the same rail.
 //!
 //! Within a leaf group each leaf switch is a rail of its own, as in NVIDIA's reference architecture
 //! of the DGX SuperPOD: port i of every host of the group is on leaf switch i.
 //!
-//! Leaf switches of several groups carry the same rail where switches above join them and no
-//! other leaf switch of their groups. Where spines join all leaf switches, the graph does not
-//! tell: it looks the same however the leaf switches of a group are renumbered. Every numbering
-//! of them is then as good for the network, and the device names of the hosts say which one
-//! people meant. One rail is called by one device name in each group, so this answer is certain
-//! only where three hosts of a group agree on each leaf switch and a third of them at most has
-//! another name there; a few renamed devices and misplaced cables do not outvote them. A group in
-//! which fewer agree, or whose names are others, is likely at most.
+//! Leaf switches of several groups carry the same rail if switches above connect them and no other
+//! leaf switches of their groups. If spines connect all leaf switches, the graph does not show the
+//! rails: it looks the same for every numbering of a group's leaf switches. Every numbering is then
+//! equally good for the network, and the device names of the hosts show the intended one. One rail
+//! has one device name in each group. The answer is certain only if enough hosts agree: at least
+//! three of a group on each leaf switch. At most a third of the hosts may have another name there.
+//! A few renamed devices and misplaced cables do not outvote them. A group with less agreement or
+//! other names is likely at most.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -23,49 +23,49 @@ use super::nets::Nets;
 use super::sets::{Sets, mode, natural};
 use crate::certainty::Certainty;
 
-/// Of so few hosts of a leaf group, none may lack a port if its rails are to be certain.
+/// Number of hosts of a leaf group up to which no host may lack a port if rails are to be certain.
 const HOSTS_FEW: usize = 4;
 
-/// Leaf switches that surely carry one rail.
+/// Leaf switches that certainly carry one rail.
 #[derive(Default)]
 struct Block {
     leaves: Vec<usize>,
-    /// The number of the device name that stands for the rail here.
+    /// The number of the device name that represents the rail here.
     name: Option<u32>,
-    /// How many ports have each device name here.
+    /// For each device name, the number of ports here.
     votes: Vec<(u32, usize)>,
 }
 
-/// Blocks whose rails differ from each other: those of leaf groups that blocks join.
+/// Blocks with different rails: those of leaf groups that blocks connect.
 struct Unit {
     plane: u8,
     blocks: Vec<Block>,
-    /// The number of ports on its leaf switches.
+    /// Number of ports on its leaf switches.
     ports: usize,
-    /// Hosts have equally many ports on each of its leaf switches.
+    /// Whether hosts have equally many ports on each of its leaf switches.
     is_even: bool,
-    /// Hosts have their ports on its leaf switches as rails have it.
+    /// Whether hosts have their ports on its leaf switches in the pattern of rails.
     is_regular: bool,
-    /// Enough hosts agree on the device name of every rail.
+    /// Whether enough hosts agree on the device name of every rail.
     is_named: bool,
 }
 
 /// The rails of a fabric.
 pub(super) struct Rails {
-    /// By switch: the rail that it carries, and how sure that is.
+    /// By switch: the rail that it carries, and its certainty.
     pub(super) of: Vec<Option<(u16, Certainty)>>,
-    /// How many rails there are; 0 if none.
+    /// Number of rails; 0 if there are none.
     pub(super) count: usize,
-    /// Hosts have their ports as rails have it, in every leaf group.
+    /// Whether hosts have their ports in the pattern of rails, in every leaf group.
     pub(super) is_regular: bool,
-    /// Switches, and not names, tell which leaf switches of all groups carry the same rail.
-    pub(super) is_told_by_switches: bool,
-    /// Every rail has its number in every group beyond doubt.
+    /// Whether switches, and not names, show which leaf switches of all groups carry the same rail.
+    pub(super) is_evident_from_switches: bool,
+    /// Whether every rail certainly has its number in every group.
     pub(super) is_sure: bool,
 }
 
 impl Rails {
-    /// Finds the rails of the networks that are part of the fabric.
+    /// Finds the rails of the networks that belong to the fabric.
     pub(super) fn of(graph: &Graph<'_>, levels: &Levels, groups: &Groups, nets: &Nets) -> Self {
         let (mut units, mut parts) = (Vec::new(), Vec::new());
         for stack in nets.main() {
@@ -76,7 +76,7 @@ impl Rails {
                 units.map(|unit| unit.ports).sum::<usize>()
             };
             if ports(false) > ports(true) && !stack.is_rail_only {
-                // Ports are spread at will.
+                // Ports are spread arbitrarily.
                 let whole = whole(graph, levels, nets);
                 units.extend(units_of(graph, levels, groups, nets, stack, &whole));
                 parts.push(whole);
@@ -90,19 +90,19 @@ impl Rails {
             of: vec![None; graph.links.len()],
             count: if count > 1 { count } else { 0 },
             is_regular: units.iter().all(|unit| unit.is_regular && unit.blocks.len() == count),
-            is_told_by_switches: true,
+            is_evident_from_switches: true,
             is_sure: true,
         };
         units.sort_by_key(|unit| unit.plane);
         for beside in units.chunk_by(|a, b| a.plane == b.plane) {
-            rails.is_told_by_switches &= beside.len() == 1;
+            rails.is_evident_from_switches &= beside.len() == 1;
             rails.number(graph, beside);
         }
         parts.iter().for_each(|part| rails.spread(graph, part));
         rails
     }
 
-    /// Gives switches with hosts in the wrong place the rail of the part that they are in.
+    /// Gives switches with misplaced hosts the rail of their part.
     fn spread(&mut self, graph: &Graph<'_>, part: &[usize]) {
         let mut rail_of = vec![None; part.len()];
         for (switch, rail) in self.of.iter().enumerate() {
@@ -114,7 +114,7 @@ impl Rails {
         }
     }
 
-    /// Numbers the rails of the units of one plane, as those of the largest are.
+    /// Numbers the rails of the units of one plane like those of the largest.
     fn number(&mut self, graph: &Graph<'_>, units: &[Unit]) {
         let count = self.count.max(1);
         let full = units.iter().filter(|unit| unit.blocks.len() == count);
@@ -125,7 +125,7 @@ impl Rails {
         } else {
             frequent(units, count)
         };
-        // A unit with few blocks is something else that looks like a rail, as a storage network.
+        // A unit with few blocks is another network that looks like a rail, such as storage.
         for unit in units.iter().filter(|unit| unit.blocks.len() * 2 > count || count < 3) {
             let numbers = numbers(graph, unit, &names, count);
             let is_named_alike = unit.is_named
@@ -143,8 +143,8 @@ impl Rails {
     }
 }
 
-/// The blocks of a unit in the order of their device names, and where there are none, of the names
-/// of their switches.
+/// The blocks of a unit in the order of their device names, or, without these, of the names of
+/// their switches.
 fn in_order(graph: &Graph<'_>, blocks: &[Block]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..blocks.len()).collect();
     let name = |block: usize| {
@@ -171,9 +171,9 @@ fn frequent(units: &[Unit], count: usize) -> Vec<u32> {
     names
 }
 
-/// By block of a unit: its rail, if rails have these device names in this order. Blocks take the
-/// names that most of their ports have, those with the most such ports first. Blocks of other
-/// names take the numbers that are left, in order.
+/// By block of a unit: its rail, if rails have these device names in this order. A block takes the
+/// name of most of its ports. Blocks with the most such ports choose first. Other blocks take the
+/// remaining numbers, in order.
 fn numbers(graph: &Graph<'_>, unit: &Unit, names: &[u32], count: usize) -> Vec<Option<u16>> {
     let mut numbers = vec![None; unit.blocks.len()];
     let mut is_taken = vec![false; count.max(names.len())];
@@ -212,7 +212,7 @@ fn units_of(
         leaves.filter(|leaf| levels.of[*leaf] == 1)
     };
     let plane = |leaf: usize| nets.of[leaf].and_then(|net| nets.plane(net)).unwrap_or(0);
-    // Two leaf switches of one part, or of one group and plane, are of one unit.
+    // Two leaf switches of one part, or of one group and plane, belong to one unit.
     let mut sets = Sets::new(graph.links.len());
     let mut first: BTreeMap<(usize, u8), usize> = BTreeMap::new();
     for leaf in leaves() {
@@ -276,7 +276,7 @@ fn whole(graph: &Graph<'_>, levels: &Levels, nets: &Nets) -> Vec<usize> {
     levels.parts(graph, |a, b| nets.of[a].is_some() && nets.of[a] == nets.of[b])
 }
 
-/// Looks at the hosts of a unit.
+/// Examines the hosts of a unit.
 fn unit(
     graph: &Graph<'_>,
     groups: &Groups,
@@ -293,7 +293,7 @@ fn unit(
     };
     let leaves = blocks.iter().flat_map(|block| &block.leaves);
     let homes = leaves.map(|leaf| (groups.of[*leaf], at_home(*leaf).collect()));
-    let Spread { is_even, is_told, ports_each } = Spread::of(graph, homes);
+    let Spread { is_even, is_evident, ports_each } = Spread::of(graph, homes);
     let mut votes: Vec<((usize, u32), usize)> = Vec::new();
     for (number, block) in blocks.iter().enumerate() {
         let ports = block.leaves.iter().flat_map(|leaf| at_home(*leaf));
@@ -302,7 +302,8 @@ fn unit(
     votes.sort_unstable();
     let votes: Vec<(usize, u32, usize)> =
         votes.chunk_by(|a, b| a.0 == b.0).map(|run| (run[0].0.0, run[0].0.1, run.len())).collect();
-    // Several ports on each of two leaf switches may be spread at will, and about even by chance.
+    // Several ports on each of two leaf switches may be spread arbitrarily, and be about even by
+    // chance.
     let is_even = is_even && (ports_each < 2 || are_clear(&votes));
     for (block, name, ports) in &votes {
         blocks[*block].votes.push((*name, *ports));
@@ -311,23 +312,25 @@ fn unit(
     let is_whole = is_rail_only || gather(groups, &mut blocks);
     let leaves = blocks.iter().flat_map(|block| &block.leaves);
     let ports = leaves.map(|leaf| graph.ports_of[*leaf].len()).sum();
-    let is_regular =
-        is_even && is_told && is_whole && (is_rail_only || blocks.len() < 2 || are_clear(&votes));
+    let is_regular = is_even
+        && is_evident
+        && is_whole
+        && (is_rail_only || blocks.len() < 2 || are_clear(&votes));
     Unit { plane, blocks, ports, is_even, is_regular, is_named }
 }
 
-/// How hosts are spread over leaf switches.
+/// The distribution of hosts over leaf switches.
 struct Spread {
-    /// Hosts have about equally many of their ports on each leaf switch.
+    /// Whether hosts have about equally many of their ports on each leaf switch.
     is_even: bool,
-    /// Each leaf switch has about as many hosts as others of its group.
-    is_told: bool,
-    /// Ports that a host has on one leaf switch at most.
+    /// Whether each leaf switch has about as many hosts as the others of its group.
+    is_evident: bool,
+    /// The most ports that a host has on one leaf switch.
     ports_each: usize,
 }
 
 impl Spread {
-    /// The spread over leaf switches, each with its group and the ports on it.
+    /// The distribution over leaf switches, each given with its group and its ports.
     fn of(graph: &Graph<'_>, leaves: impl Iterator<Item = (Option<usize>, Vec<usize>)>) -> Self {
         let (mut all, mut odd, mut most, mut ports_each) = (0, 0, 0, 0);
         let mut hosts_of: BTreeMap<Option<usize>, (usize, usize)> = BTreeMap::new();
@@ -347,11 +350,11 @@ impl Spread {
         let are_full = hosts_of
             .values()
             .all(|(least, most)| least == most || (*most > HOSTS_FEW && least * 3 >= most * 2));
-        Self { is_even: odd * 4 <= all, is_told: most > 1 && are_full, ports_each }
+        Self { is_even: odd * 4 <= all, is_evident: most > 1 && are_full, ports_each }
     }
 }
 
-/// Whether most device names are on one block each, so that ports are not spread at will.
+/// Whether most device names are on one block each, so that ports are not spread arbitrarily.
 fn are_clear(votes: &[(usize, u32, usize)]) -> bool {
     let mut most: BTreeMap<u32, usize> = BTreeMap::new();
     for (_, name, votes) in votes {
@@ -362,9 +365,9 @@ fn are_clear(votes: &[(usize, u32, usize)]) -> bool {
     most.values().sum::<usize>() * 3 >= all * 2
 }
 
-/// Puts leaf switches that lost their cables to those of their rail back to them by their names.
-/// They are blocks beyond the number of leaf switches that a group usually has. Says whether there
-/// were none.
+/// Finds leaf switches that lost their cables to those of their rail: blocks beyond the usual
+/// number of leaf switches of a group. Joins them to their rail by their names. Returns whether
+/// there were none.
 fn gather(groups: &Groups, blocks: &mut Vec<Block>) -> bool {
     let leaves = blocks.iter().flat_map(|block| &block.leaves);
     let mut in_group: Vec<usize> = leaves.filter_map(|leaf| groups.of[*leaf]).collect();
@@ -387,8 +390,8 @@ fn gather(groups: &Groups, blocks: &mut Vec<Block>) -> bool {
     false
 }
 
-/// Names every block by the first of the device names that are usual in it, and says whether the
-/// names are beyond doubt.
+/// Names every block by the first of its usual device names. Returns whether the names are beyond
+/// doubt.
 fn name(blocks: &mut [Block], votes: &[(usize, u32, usize)]) -> bool {
     let mut all: BTreeMap<u32, usize> = BTreeMap::new();
     votes.iter().for_each(|(_, name, votes)| *all.entry(*name).or_default() += votes);

@@ -1,4 +1,4 @@
-//! Disjoint sets of small numbers, and the order of names that people write.
+//! Disjoint sets of small numbers, the natural order of names, and majorities.
 
 use std::cmp::Ordering;
 
@@ -13,7 +13,7 @@ impl Sets {
         Self { parent: (0..size).collect() }
     }
 
-    /// The number that stands for the set of `of`.
+    /// The number that represents the set of `of`.
     pub(super) fn find(&mut self, mut of: usize) -> usize {
         while self.parent[of] != of {
             self.parent[of] = self.parent[self.parent[of]];
@@ -22,14 +22,14 @@ impl Sets {
         of
     }
 
-    /// Joins the sets of `a` and `b`. The smaller number stands for both.
+    /// Joins the sets of `a` and `b`. The smaller number represents both.
     pub(super) fn join(&mut self, a: usize, b: usize) {
         let (a, b) = (self.find(a), self.find(b));
         self.parent[a.max(b)] = a.min(b);
     }
 }
 
-/// Compares names with their numbers by value: `mlx5_2` comes before `mlx5_10`.
+/// Compares names, with their numbers by value: `mlx5_2` comes before `mlx5_10`.
 pub(super) fn natural(a: &str, b: &str) -> Ordering {
     let (mut a, mut b) = (a.as_bytes(), b.as_bytes());
     loop {
@@ -48,7 +48,7 @@ pub(super) fn natural(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// The digits at the beginning, without zeros before them, and the rest.
+/// The digits at the beginning, without leading zeros, and the rest.
 fn number(text: &[u8]) -> (&[u8], &[u8]) {
     let end = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);
@@ -56,8 +56,8 @@ fn number(text: &[u8]) -> (&[u8], &[u8]) {
     (&digits[start..], rest)
 }
 
-/// The smallest value that occurs at least half as often as the most frequent one. So a few values
-/// that are missing do not change it.
+/// The smallest value that occurs at least half as often as the most frequent one. So a few missing
+/// values do not change it.
 pub(super) fn usual<T: Ord + Copy>(values: impl IntoIterator<Item = T>) -> Option<T> {
     let mut values: Vec<T> = values.into_iter().collect();
     values.sort_unstable();
@@ -66,7 +66,7 @@ pub(super) fn usual<T: Ord + Copy>(values: impl IntoIterator<Item = T>) -> Optio
     runs().find(|run| run.len() * 2 >= most).map(|run| run[0])
 }
 
-/// The value that occurs with the most weight; the smallest of several. Nothing without values.
+/// The value with the most weight; the smallest of several. `None` without values.
 pub(super) fn mode<T: Ord + Copy>(values: impl IntoIterator<Item = (T, usize)>) -> Option<T> {
     let mut values: Vec<(T, usize)> = values.into_iter().collect();
     values.sort_unstable_by_key(|(value, _)| *value);

@@ -1,10 +1,10 @@
-//! The kind of one network, by its switches and the cables between them.
+//! The kind of one network, derived from its switches and the cables between them.
 //!
 //! * A fat tree has cables between neighbouring levels only, and each of its topmost switches
 //!   reaches all leaf switches downwards: Leiserson (1985); k-ary n-trees, Petrini and Vanneschi
 //!   (1997); XGFT, Oehring et al. (1995).
-//! * Dragonfly+ is groups of leaf and spine switches, and spine switches that join each group to
-//!   every other: Shpiner et al. (2017).
+//! * A Dragonfly+ has groups of leaf and spine switches, and its spine switches connect each group
+//!   to every other: Shpiner et al. (2017).
 //! * Torus and HyperX are in `grid`.
 
 use std::cmp::Reverse;
@@ -18,20 +18,20 @@ use super::sets::mode;
 use super::{Kind, Ratio};
 use crate::certainty::Certainty;
 
-/// So many of the topmost switches are tried.
+/// Number of topmost switches that are tried.
 const TOPS_TRIED: usize = 8;
 
-/// What a network looks like.
+/// The shape of a network.
 pub(super) struct Shape {
     /// Its kind, as if it had no rails.
     pub(super) kind: Kind,
-    /// How sure that is.
+    /// The certainty of the kind.
     pub(super) certainty: Certainty,
-    /// Why.
+    /// The reason.
     pub(super) because: String,
     /// The capacity of its leaf switches, if it is a tree.
     pub(super) capacity: Capacity,
-    /// Its places on a grid, if it is one.
+    /// The grid, if it is one.
     pub(super) grid: Option<Grid>,
 }
 
@@ -53,8 +53,8 @@ pub(super) fn shape(graph: &Graph<'_>, levels: &Levels, net: &Net, switches: &[u
     if let Some(shape) = is_grouped.then(|| dragonfly(graph, levels, switches, 2)).flatten() {
         return shape;
     }
-    // A leaf switch without hosts, or one that lost its cables downwards, may seem to be above the
-    // top.
+    // A leaf switch without hosts, or one that lost its cables downwards, may appear to be above
+    // the top level.
     let reaches = |level: &u32, tenths| reaches(graph, levels, switches, *level, leaves * tenths);
     let reached = (2..=top).find(|level| reaches(level, 9));
     let reached = reached.or_else(|| (2..=top).rev().find(|level| reaches(level, 6)));
@@ -106,11 +106,11 @@ fn direct(graph: &Graph<'_>, switches: &[usize]) -> Shape {
 /// Cables between switches, by their direction.
 #[derive(Default)]
 struct Cables {
-    /// From one level to the next.
+    /// Cables from one level to the next.
     upright: u32,
-    /// All others.
+    /// All other cables.
     sideways: u32,
-    /// Those of `sideways` that are between switches of level 2.
+    /// The sideways cables between switches of level 2.
     spines: u32,
 }
 
@@ -132,7 +132,8 @@ impl Cables {
     }
 }
 
-/// Whether most switches of a level reach so many tenths of leaf switches by going down only.
+/// Whether most switches of a level reach at least `tenths` tenths of the leaf switches by going
+/// down only.
 fn reaches(
     graph: &Graph<'_>,
     levels: &Levels,
@@ -165,15 +166,15 @@ pub(super) struct Capacity {
     pub(super) up: u64,
 }
 
-/// Capacity from hosts over that upwards.
+/// Capacity from hosts over capacity upwards.
 pub(super) fn ratio(capacity: Capacity) -> Ratio {
     let Capacity { into, up } = capacity;
     let divisor = common_divisor(into, up).max(1);
     Ratio(into / divisor, up / divisor)
 }
 
-/// Capacity at the rates that most ports and cables have, as it is if nothing is missing: hosts
-/// have as many ports, and leaf switches as many cables upwards, as most have.
+/// The capacity if no part were missing, at the rates of most ports and cables. Each host counts
+/// with the usual number of ports, and each leaf switch with the usual number of cables upwards.
 fn capacity(graph: &Graph<'_>, levels: &Levels, switches: &[usize], net: &Net) -> Capacity {
     let leaves = || switches.iter().filter(|switch| levels.of[**switch] == 1);
     let ports = leaves().flat_map(|leaf| &graph.ports_of[*leaf]);
@@ -182,8 +183,8 @@ fn capacity(graph: &Graph<'_>, levels: &Levels, switches: &[usize], net: &Net) -
         || leaves().flat_map(|leaf| &graph.links[*leaf]).filter(|link| levels.of[link.to] == 2);
     let cables = up().map(|link| (link.gbps / u64::from(link.cables), link.cables as usize));
     let up_rate = mode(cables).unwrap_or(0).max(1);
-    // Of several numbers that are equally frequent, the largest: cables go missing. They may be
-    // missed at leaf switches or at those above.
+    // Of several equally frequent numbers, the largest counts, because cables go missing. They may
+    // be missing at leaf switches or at those above.
     let has_cores = switches.iter().any(|switch| levels.of[*switch] > 2);
     let between = |level: u32, other: u32| {
         let cables = |switch: &usize| {
@@ -200,7 +201,7 @@ fn capacity(graph: &Graph<'_>, levels: &Levels, switches: &[usize], net: &Net) -
     }
 }
 
-/// Whether no cable seems to be missing or misplaced: leaf switches have equally many upwards.
+/// Whether no cable appears to be missing or misplaced: leaf switches have equally many upwards.
 fn is_whole(graph: &Graph<'_>, levels: &Levels, switches: &[usize]) -> bool {
     let up = |leaf: &usize| {
         let up = graph.links[*leaf].iter().filter(|link| levels.of[link.to] == 2);
@@ -231,8 +232,8 @@ pub(super) fn are_groups(graph: &Graph<'_>, levels: &Levels, switches: &[usize])
     dragonfly(graph, levels, switches, 3).is_some()
 }
 
-/// Dragonfly+, if leaf and spine switches form so many groups at least, each joined to nearly every
-/// other.
+/// The shape of a Dragonfly+, if leaf and spine switches form at least `least` groups, each
+/// connected to nearly every other.
 fn dragonfly(
     graph: &Graph<'_>,
     levels: &Levels,

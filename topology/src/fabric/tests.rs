@@ -18,7 +18,7 @@ impl Random {
     }
 }
 
-/// A fabric that grows.
+/// A fabric under construction.
 #[derive(Default)]
 struct Build {
     fabric: Fabric,
@@ -56,7 +56,7 @@ impl Build {
         });
     }
 
-    /// Hosts with a port on each of these leaf switches.
+    /// Adds hosts with a port on each of these leaf switches.
     fn hosts(&mut self, hosts: std::ops::Range<usize>, leaves: &[usize]) {
         for host in hosts {
             for (device, leaf) in leaves.iter().enumerate() {
@@ -66,7 +66,7 @@ impl Build {
     }
 }
 
-/// Leaf groups of rail switches with spines above all.
+/// Leaf groups of rail switches, with spines above all of them.
 fn rail_optimized(groups: usize, hosts: usize, rails: usize, spines: usize) -> Build {
     let mut build = Build::default();
     let spines = build.switches("spine", spines);
@@ -78,7 +78,7 @@ fn rail_optimized(groups: usize, hosts: usize, rails: usize, spines: usize) -> B
     build
 }
 
-/// One leaf switch a group, with all ports of its hosts.
+/// One leaf switch for each group, with all ports of its hosts.
 fn fat_tree(leaves: usize, hosts: usize, ports: usize, spines: usize) -> Build {
     let mut build = Build::default();
     let spines = build.switches("spine", spines);
@@ -90,7 +90,7 @@ fn fat_tree(leaves: usize, hosts: usize, ports: usize, spines: usize) -> Build {
     build
 }
 
-/// A network for each rail, with leaf and spine switches, or one switch.
+/// A network for each rail, with leaf and spine switches, or with one switch.
 fn rail_only(groups: usize, hosts: usize, rails: usize, spines: usize) -> Build {
     let mut build = Build::default();
     let leaves: Vec<Vec<usize>> =
@@ -128,7 +128,7 @@ fn grid(dims: &[usize], is_torus: bool, hosts: usize) -> Build {
     build
 }
 
-/// Groups of leaf and spine switches, with a cable between each two groups for every spine.
+/// Groups of leaf and spine switches. Every spine has a cable between each two groups.
 fn dragonfly(groups: usize, leaves: usize, spines: usize, hosts: usize) -> Build {
     let mut build = Build::default();
     let mut all = Vec::new();
@@ -150,7 +150,7 @@ fn dragonfly(groups: usize, leaves: usize, spines: usize, hosts: usize) -> Build
     build
 }
 
-/// Takes `percent` of all cables out or plugs one end elsewhere.
+/// Removes `percent` of all cables, or plugs one end in elsewhere.
 fn harm(fabric: &mut Fabric, percent: usize, random: &mut Random) {
     let switches = fabric.switches.len();
     let leaves: Vec<usize> =
@@ -172,7 +172,7 @@ fn harm(fabric: &mut Fabric, percent: usize, random: &mut Random) {
     fabric.cables = cables;
 }
 
-/// Which ports have one label, as the least port with it.
+/// By port: the lowest port with the same label.
 fn labels(classes: &[Option<Place>]) -> Vec<Option<usize>> {
     let mut first = BTreeMap::new();
     let label = |(port, place): (usize, &Option<Place>)| {
@@ -239,8 +239,8 @@ fn any(random: &mut Random) -> (&'static str, Build) {
     }
 }
 
-/// Whether harm left a fabric's kind, rail count and rail membership as they were, and whether
-/// anything else is called certain.
+/// Whether a harmed fabric keeps its kind, number of rails and rail membership. Also whether a
+/// wrong answer is called certain.
 fn compare(seed: u64, percent: usize) -> (bool, bool) {
     let (name, mut build) = any(&mut Random(seed));
     let whole = classify(&build.fabric);
@@ -275,7 +275,7 @@ fn harmed_fabrics_are_recognised() {
     let mut right = 0;
     for seed in 0..300 {
         let (is_right, is_lie) = compare(seed, usize::try_from(seed % 6).expect("fits"));
-        assert!(!is_lie, "seed {seed}: something wrong is called certain");
+        assert!(!is_lie, "seed {seed}: a wrong answer is called certain");
         right += usize::from(is_right);
     }
     assert!(right >= 288, "{right} of 300 harmed fabrics are recognised");

@@ -1,4 +1,4 @@
-//! Which ranks share a host.
+//! The ranks of each host.
 
 use ringfold_types::Rank;
 
@@ -7,14 +7,14 @@ use ringfold_types::Rank;
 pub(super) struct Hosts {
     /// By rank.
     pub(super) host_of: Vec<u32>,
-    /// The ranks of host 0, those of host 1 and so on.
+    /// The ranks of host 0, then those of host 1 and so on.
     ranks: Vec<Rank>,
-    /// Where each host's ranks begin in `ranks`, and where the last one's end.
+    /// By host: the index of its first rank in `ranks`. The last entry is the number of ranks.
     starts: Vec<u32>,
 }
 
 impl Hosts {
-    /// `host_of` names every host from 0 to the last.
+    /// `host_of` must name every host from 0 to the last.
     pub(super) fn new(host_of: Vec<u32>) -> Self {
         let count = host_of.iter().max().map_or(0, |last| *last as usize + 1);
         let mut starts = vec![0; count + 1];
@@ -43,7 +43,7 @@ impl Hosts {
         size_of_val(&*self.host_of) + size_of_val(&*self.ranks) + size_of_val(&*self.starts)
     }
 
-    /// The ranks of a host in rank order; none if there is no such host.
+    /// The ranks of a host in rank order. Empty if there is no such host.
     pub(super) fn ranks(&self, host: usize) -> &[Rank] {
         match self.starts.get(host..host + 2) {
             Some([start, end]) => &self.ranks[*start as usize..*end as usize],

@@ -1,4 +1,4 @@
-//! How far apart two ranks are.
+//! The distance between two ranks.
 
 use std::fmt;
 
@@ -6,21 +6,21 @@ use ringfold_types::Rank;
 
 use super::{Layout, Reach};
 
-/// What a message between two ranks crosses, from the least to the most.
+/// The highest level of the network that a message between two ranks crosses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// Nothing: it stays on a host, or on the machine of several.
+    /// None: the message stays on a host, or on the machine of several containers.
     Host,
     /// Leaf switches of one group.
     Group,
-    /// Spine switches of a pod: other leaf groups, and other rails of the same group.
+    /// Spine switches of a pod: to other leaf groups, and to other rails of the same group.
     Pod,
-    /// What joins pods.
+    /// The switches that connect pods.
     Fabric,
 }
 
 impl Level {
-    /// All levels, from the least to the most.
+    /// All levels, from the lowest to the highest.
     pub const ALL: [Self; 4] = [Self::Host, Self::Group, Self::Pod, Self::Fabric];
 }
 
@@ -36,7 +36,8 @@ impl fmt::Display for Level {
 }
 
 impl Layout {
-    /// What a message from one rank to another crosses. Hosts without paths are in one leaf group.
+    /// The level that a message from one rank to another crosses. Hosts without paths count as one
+    /// leaf group.
     ///
     /// # Panics
     /// If there is no such rank.
@@ -54,10 +55,11 @@ impl Layout {
         }
     }
 
-    /// Whether a message between ranks of two machines has to change rails: both have known rails,
-    /// and none in common.
+    /// Whether a message between ranks of two machines has to change rails: both ranks have known
+    /// rails, and none in common.
     ///
     /// # Panics
+    /// If there is no such rank.
     /// If there is no such rank.
     #[must_use]
     pub fn leaves_rail(&self, from: Rank, to: Rank) -> bool {
@@ -75,8 +77,7 @@ impl Layout {
         !self.same_machine(from, to) && !a.is_empty() && !b.is_empty() && !a.meets(b)
     }
 
-    /// Whether messages between some ranks have nowhere to go but by rails that are not known to
-    /// reach each other.
+    /// Whether some messages must change rails although rails are not known to reach each other.
     #[must_use]
     pub fn keeps_rails_apart(&self) -> bool {
         let all = self.reach.iter().map(|it| it.reaches).filter(|it| !it.is_empty());

@@ -1,5 +1,5 @@
-//! Where the ranks are: which of them share a host, where the hosts are in the fabric, and which
-//! rails the ranks reach. A value: compared, cached, and the same on every rank.
+//! The places of the ranks: the host of each rank, the places of hosts in the fabric, and the rails
+//! of each rank. A layout is a value: it is compared, cached, and the same on every rank.
 
 mod hosts;
 mod level;
@@ -18,9 +18,9 @@ use hosts::Hosts;
 pub use level::Level;
 pub use reach::{RankReach, Reach};
 
-/// Where the ranks of a communicator are.
+/// The places of the ranks of a communicator.
 ///
-/// Hosts, paths and reach are shared between clones.
+/// Clones share hosts, paths and reach.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
     hosts: Arc<Hosts>,
@@ -37,7 +37,7 @@ pub struct Layout {
     channels: usize,
 }
 
-/// What follows from paths and reach, made when they are given.
+/// Values that follow from paths and reach.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Ways {
     ring: Order,
@@ -46,49 +46,49 @@ struct Ways {
     carriers: Arc<[Box<[Rank]>]>,
 }
 
-/// How a rank can copy, by the kernel, from memory that is another rank's own.
+/// Whether the kernel lets a rank copy from another rank's own memory, and how fast.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PeerMemory {
-    /// Not at all.
+    /// It does not.
     #[default]
     Closed,
-    /// Two copies by the ranks themselves, through memory that both have mapped, are faster.
+    /// It does, but two copies by the ranks themselves, through shared memory, are faster.
     Slow,
-    /// One such copy is about as fast as two copies by the ranks, or faster.
+    /// It does, and one such copy is at least about as fast as two copies by the ranks.
     Fast,
 }
 
-/// Where a host is in the fabric. Equal numbers mean the same pod, group or machine.
+/// The place of a host in the fabric. Equal numbers mean the same pod, group or machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Path {
-    /// Its number in fabric order, where neighbours are near each other. Hosts of equal `order`
-    /// stand by pod, group and machine.
+    /// Its number in fabric order, where neighbours are near each other. Hosts with equal numbers
+    /// are sorted by pod, group and machine.
     pub order: u32,
-    /// Leaf groups that share spines.
+    /// The pod: leaf groups that share spines.
     pub pod: u32,
-    /// The hosts that share leaf switches. Unique over all pods.
+    /// The leaf group: hosts that share leaf switches. Unique over all pods.
     pub group: u32,
-    /// The machine, unique over all groups. Hosts share one where they are containers of it.
+    /// The machine, unique over all groups. Containers of one machine are hosts that share it.
     pub machine: u32,
 }
 
 /// Ranks that share CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Crowd {
-    /// So many ranks
+    /// Number of ranks.
     pub ranks: usize,
-    /// have so many CPUs; at least 1.
+    /// Number of CPUs that these ranks share; at least 1.
     pub cpus: usize,
 }
 
 impl Crowd {
-    /// Whether ranks have to wait for each other's CPUs.
+    /// Whether there are more ranks than CPUs, so that ranks wait for each other's CPUs.
     #[must_use]
     pub const fn is_dense(&self) -> bool {
         self.ranks > self.cpus
     }
 
-    /// The one of two that has fewer CPUs for each rank.
+    /// The value with fewer CPUs for each rank.
     #[must_use]
     pub const fn denser(self, other: Self) -> Self {
         if self.ranks * other.cpus >= other.ranks * self.cpus { self } else { other }
@@ -108,7 +108,7 @@ impl Layout {
         Self::hosts_of(1, size)
     }
 
-    /// `size` ranks, so many on each host, one host after the other; maybe fewer on the last.
+    /// `size` ranks on consecutive hosts with `ranks` ranks each. The last host may have fewer.
     ///
     /// # Panics
     /// If `ranks` is 0.
@@ -117,8 +117,8 @@ impl Layout {
         Self::on((0..size).map(|rank| Rank::at(rank / ranks).0).collect())
     }
 
-    /// Every rank on the host whose name stands at its place, with a CPU of its own; equal names
-    /// are one host. Hosts are numbered in order of first appearance.
+    /// Ranks with CPUs of their own, each on the host whose name is at its index. Equal names are
+    /// one host. Hosts are numbered in order of first appearance.
     #[must_use]
     pub fn from_host_names<N: Ord>(names: &[N]) -> Self {
         let mut numbers = BTreeMap::new();
@@ -129,7 +129,7 @@ impl Layout {
         Self::on(names.iter().map(&mut number).collect())
     }
 
-    /// Every rank on the host whose number stands at its place.
+    /// Ranks, each on the host whose number is at its index.
     fn on(host_of: Vec<u32>) -> Self {
         Self {
             hosts: Arc::new(Hosts::new(host_of)),
@@ -145,10 +145,10 @@ impl Layout {
         }
     }
 
-    /// The same ranks on hosts whose paths are known. `paths` are by host number.
+    /// The same ranks on hosts with known paths. `paths` are by host number.
     ///
     /// # Panics
-    /// If there is not one path for each host.
+    /// If the number of paths is not that of the hosts.
     #[must_use]
     pub fn with_paths(self, paths: &[Path]) -> Self {
         assert_eq!(paths.len(), self.hosts(), "one path for each host");
@@ -158,12 +158,12 @@ impl Layout {
     /// The same ranks with known rails. `reach` is by rank.
     ///
     /// # Panics
-    /// If there is not one for each rank, or one prefers what it does not reach.
+    /// If its length is not the number of ranks, or a rank prefers rails that it does not reach.
     #[must_use]
     pub fn with_reach(self, reach: &[RankReach]) -> Self {
         assert_eq!(reach.len(), self.size(), "one reach for each rank");
         let is_part = |it: &RankReach| it.prefers.and(it.reaches) == it.prefers;
-        assert!(reach.iter().all(is_part), "a rank prefers what it reaches");
+        assert!(reach.iter().all(is_part), "a rank may prefer only rails that it reaches");
         Self { reach: reach.into(), ..self }.with_ways()
     }
 
@@ -178,54 +178,54 @@ impl Layout {
         Self { ways, ..self }
     }
 
-    /// The same ranks, where a port reaches ports of other rails, or not. A layout starts without.
+    /// The same ranks, with or without ports that reach other rails. By default, ports do not.
     #[must_use]
     pub fn with_crossing_rails(self, rails_cross: bool) -> Self {
         Self { rails_cross, ..self }
     }
 
-    /// The same ranks where `crowd` has the fewest CPUs for each.
+    /// The same ranks. `crowd` are those with the fewest CPUs for each rank.
     #[must_use]
     pub fn with_crowd(self, crowd: Crowd) -> Self {
         Self { crowd, ..self }
     }
 
-    /// The same ranks, all of which can map each other's memory, or not.
+    /// The same ranks. The argument says whether all of them can map each other's memory.
     #[must_use]
     pub fn sharing_memory(self, shares_memory: bool) -> Self {
         Self { shares_memory, ..self }
     }
 
-    /// The same ranks, which can copy so from each other's own memory.
+    /// The same ranks, with this access to each other's own memory.
     #[must_use]
     pub fn with_peer_memory(self, peer_memory: PeerMemory) -> Self {
         Self { peer_memory, ..self }
     }
 
-    /// The same ranks, which reach each other by RDMA where they share no memory, or not.
+    /// The same ranks. The argument says whether they use RDMA where they share no memory.
     #[must_use]
     pub fn with_rdma(self, has_rdma: bool) -> Self {
         Self { has_rdma, ..self }
     }
 
-    /// The same ranks, with so many channels.
+    /// The same ranks, with this number of channels.
     ///
     /// # Panics
-    /// If there are none.
+    /// If it is 0.
     #[must_use]
     pub fn with_channels(self, channels: usize) -> Self {
-        assert!(channels > 0, "no channel");
+        assert!(channels > 0, "a layout needs at least one channel");
         Self { channels, ..self }
     }
 
-    /// How many parts of a long call may go from rank to rank side by side: between hosts, each by
-    /// a connection of its own.
+    /// Number of parts of a long call that may go from rank to rank side by side. Between hosts
+    /// each has a connection of its own.
     #[must_use]
     pub fn channels(&self) -> usize {
         self.channels
     }
 
-    /// Whether all ranks can map each other's memory, so that calls can pass through stages.
+    /// Whether all ranks can map each other's memory, so that calls can use staging buffers.
     #[must_use]
     pub fn shares_memory(&self) -> bool {
         self.shares_memory
@@ -237,13 +237,13 @@ impl Layout {
         self.peer_memory
     }
 
-    /// Whether ranks that share no memory reach each other by RDMA.
+    /// Whether ranks that share no memory use RDMA.
     #[must_use]
     pub fn has_rdma(&self) -> bool {
         self.has_rdma
     }
 
-    /// Those ranks that have the fewest CPUs for each. They may be on several hosts: containers
+    /// The ranks with the fewest CPUs for each. They may be on several hosts, because containers
     /// share the CPUs of their machine.
     #[must_use]
     pub fn crowd(&self) -> Crowd {
@@ -271,44 +271,44 @@ impl Layout {
         self.hosts.host_of[rank.index()]
     }
 
-    /// The ranks of a host, in rank order; none if there is no such host.
+    /// The ranks of a host, in rank order. Empty if there is no such host.
     #[must_use]
     pub fn ranks_on(&self, host: u32) -> &[Rank] {
         self.hosts.ranks(host as usize)
     }
 
-    /// How many ranks the hosts have that have fewest and most. Nothing and nothing without ranks.
+    /// Numbers of ranks on the emptiest and on the fullest host. Both are 0 without ranks.
     #[must_use]
     pub fn ranks_per_host(&self) -> (usize, usize) {
         let ranks = || (0..self.hosts()).map(|host| self.hosts.ranks(host).len());
         (ranks().min().unwrap_or(0), ranks().max().unwrap_or(0))
     }
 
-    /// Where a host is; nothing if that is unknown.
+    /// The place of a host; `None` if unknown.
     #[must_use]
     pub fn path(&self, host: u32) -> Option<Path> {
         self.paths.get(host as usize).copied()
     }
 
-    /// The rails of a rank: none if they are unknown.
+    /// The rails of a rank. Empty if they are unknown.
     #[must_use]
     pub fn reach(&self, rank: Rank) -> RankReach {
         self.reach.get(rank.index()).copied().unwrap_or_default()
     }
 
-    /// Whether a port is known to reach ports of other rails.
+    /// Whether ports are known to reach ports of other rails.
     #[must_use]
     pub fn rails_cross(&self) -> bool {
         self.rails_cross
     }
 
-    /// Whether the place of hosts or the rails of ranks are known.
+    /// Whether the places of hosts or the rails of ranks are known.
     #[must_use]
     pub fn has_fabric(&self) -> bool {
         !self.paths.is_empty() || !self.reach.is_empty()
     }
 
-    /// The numbers of the hosts in fabric order; in order of their numbers if paths are unknown.
+    /// The numbers of the hosts in fabric order, or in ascending order if paths are unknown.
     #[must_use]
     pub fn hosts_in_order(&self) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.hosts()).map(|host| Rank::at(host).0).collect();
@@ -317,7 +317,7 @@ impl Layout {
         order
     }
 
-    /// By leaf group, the places of its hosts in fabric order. No groups if paths are unknown.
+    /// By leaf group, the positions of its hosts in fabric order. Empty if paths are unknown.
     #[must_use]
     pub fn leaf_groups(&self) -> Vec<Vec<usize>> {
         let mut groups: Vec<Vec<usize>> = Vec::new();
@@ -333,23 +333,24 @@ impl Layout {
         groups
     }
 
-    /// The order for rings and chains: hosts in fabric order, and the last rank of a host shares a
-    /// rail with the first of the next host where there are such ranks. Rank order if nothing is
-    /// known of the fabric.
+    /// The order for rings and chains. Hosts are in fabric order. The last rank of a host shares a
+    /// rail with the first rank of the next host, if there are such ranks. It is the rank order if
+    /// the fabric is unknown.
     #[must_use]
     pub fn ring(&self) -> &Order {
         &self.ways.ring
     }
 
-    /// The order for cubes: hosts in fabric order, and ranks at equal places of their hosts prefer
-    /// equal rails where hosts are alike. Rank order if nothing is known of the fabric.
+    /// The order for cubes. Hosts are in fabric order. Where hosts are alike, ranks at equal
+    /// positions of their hosts prefer equal rails. It is the rank order if the fabric is unknown.
     #[must_use]
     pub fn aligned(&self) -> &Order {
         &self.ways.aligned
     }
 
-    /// The order for chains that begin at `root`: the hosts of its leaf group first, from its own
-    /// on, and hosts are joined as in `ring`. Rank order if nothing is known of the fabric.
+    /// The order for chains that begin at `root`. The hosts of its leaf group come first, beginning
+    /// with its own, and hosts are joined as in `ring`. It is the rank order if the fabric is
+    /// unknown.
     ///
     /// # Panics
     /// If there is no such rank.
@@ -363,7 +364,7 @@ impl Layout {
         Order::new(chain(&hosts, &self.reach, root))
     }
 
-    /// The order for chains that end at `root`: that of `chain_from` backwards.
+    /// The order for chains that end at `root`: the reverse of `chain_from`.
     ///
     /// # Panics
     /// If there is no such rank.
@@ -376,8 +377,8 @@ impl Layout {
         }
     }
 
-    /// The numbers of the hosts in fabric order, in a circle from the leaf group of `root` on, with
-    /// the host of `root` first.
+    /// The numbers of the hosts in fabric order, rotated to begin with the leaf group of `root`.
+    /// The host of `root` comes first.
     ///
     /// # Panics
     /// If there is no such rank.
@@ -396,11 +397,11 @@ impl Layout {
     }
 
     /// By shard, the ranks that carry it: one of each host, in fabric order, with a rail that all
-    /// of them reach. No rank carries two. Shards are as many as such ranks allow.
+    /// of them reach. No rank carries two shards. There are as many shards as such ranks allow.
     ///
-    /// Hosts whose rails are unknown carry any shard. If no rail reaches all hosts, each shard is
-    /// on one that most of them have. Without known rails, the ranks of a shard have as many ranks
-    /// of their hosts before them.
+    /// Hosts with unknown rails carry any shard. If no rail reaches all hosts, each shard is on a
+    /// rail that most hosts have. Without known rails, the ranks of a shard have equal positions on
+    /// their hosts.
     #[must_use]
     pub fn carriers(&self) -> Cow<'_, [Box<[Rank]>]> {
         if !self.ways.carriers.is_empty() {
@@ -410,7 +411,7 @@ impl Layout {
         carriers(&hosts, &[]).into_iter().map(Vec::into).collect()
     }
 
-    /// Whether two ranks can share memory.
+    /// Whether two ranks are on one host, so that they can share memory.
     ///
     /// # Panics
     /// If there is no such rank.

@@ -1,4 +1,4 @@
-//! Sets of rails and planes, as one word, and the sets of a rank.
+//! Sets of rails and planes, in one word, and the sets of a rank.
 
 use std::fmt;
 
@@ -6,31 +6,32 @@ use crate::fabric::Place;
 
 /// A set of rails and planes. Two ranks whose sets overlap have a network in common.
 ///
-/// Rails are below `Reach::RAILS` and planes below `Reach::PLANES`. Larger fabrics number the rails
-/// and planes that their job uses.
+/// Rails are below `Reach::RAILS` and planes below `Reach::PLANES`. In larger fabrics, a job
+/// numbers the rails and planes that it uses.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reach(u64);
 
 /// The rails and planes of one rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RankReach {
-    /// Those that it reaches by some port of its host.
+    /// Rails and planes that it reaches by some port of its host.
     pub reaches: Reach,
-    /// Those of ports near it that no other rank of its host prefers. A part of `reaches`.
+    /// Rails and planes of the ports near it that no other rank of its host prefers. A subset of
+    /// `reaches`.
     pub prefers: Reach,
 }
 
 impl Reach {
-    /// Rails that a set can hold.
+    /// Number of rails that a set can hold.
     pub const RAILS: u16 = 16;
 
-    /// Planes of a rail that a set can hold.
+    /// Number of planes of a rail that a set can hold.
     pub const PLANES: u8 = 4;
 
     /// The empty set.
     pub const NONE: Self = Self(0);
 
-    /// The set of one rail and plane; nothing if the numbers are too large.
+    /// The set of one rail and plane; `None` if the numbers are too large.
     #[must_use]
     pub const fn of(place: Place) -> Option<Self> {
         if place.rail < Self::RAILS && place.plane < Self::PLANES {
@@ -58,23 +59,23 @@ impl Reach {
         self.0 & other.0 != 0
     }
 
-    /// Whether nothing is in it.
+    /// Whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether bit `at` is in it. Plane 0 of all rails has the first bits.
+    /// Whether bit `at` is in the set. Plane 0 of all rails has the first bits.
     pub(crate) const fn has_bit(self, at: u32) -> bool {
         self.0 >> at & 1 == 1
     }
 
-    /// How far its first bit is from bit `at`, onwards in a circle; 64 for the empty set.
+    /// The distance from bit `at` onwards to the next set bit, in a circle; 64 for the empty set.
     pub(crate) const fn first_bit_from(self, at: u32) -> u32 {
         self.0.rotate_right(at).trailing_zeros()
     }
 
-    /// Its rails and planes: plane 0 of all rails first.
+    /// The rails and planes in the set: plane 0 of all rails first.
     pub fn places(self) -> impl Iterator<Item = Place> {
         let rails = move |plane| (0..Self::RAILS).map(move |rail| Place { rail, plane });
         let all = (0..Self::PLANES).flat_map(rails);
@@ -89,7 +90,7 @@ impl FromIterator<Self> for Reach {
 }
 
 impl fmt::Display for Reach {
-    /// As in `0,1,2:1`: rails, with their plane where it is not plane 0.
+    /// Writes rails as in `0,1,2:1`. A rail has its plane if that is not 0.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.places().enumerate().try_for_each(|(index, Place { rail, plane })| {
             let comma = if index == 0 { "" } else { "," };

@@ -18,12 +18,12 @@ fn only(rail: u16) -> RankReach {
     RankReach { reaches: rails([rail]), prefers: rails([rail]) }
 }
 
-/// The rank's place in its host, as the number of its rail.
+/// The rank's position on its host, as the number of its rail.
 fn place(rank: usize, ranks: usize) -> u16 {
     u16::try_from(rank % ranks).unwrap_or(0)
 }
 
-/// Paths of hosts in order, so many in a group and in a pod.
+/// Paths of hosts in order, with `group` hosts in a group and `pod` hosts in a pod.
 fn paths(hosts: u32, group: u32, pod: u32) -> Vec<Path> {
     let path = |host| Path { order: host, pod: host / pod, group: host / group, machine: host };
     (0..hosts).map(path).collect()
@@ -110,7 +110,7 @@ fn rings_leave_no_rail() {
         let layout = Layout::hosts_of(ranks, size).with_reach(&any.collect::<Vec<_>>());
         assert_eq!(leave_rails(&layout), 0, "{hosts} hosts of {ranks}");
     }
-    // Two rails cannot be taken in turn around an odd number of hosts.
+    // Two rails cannot alternate around an odd number of hosts.
     let each: Vec<RankReach> = (0..10).map(|rank| only(place(rank, 2))).collect();
     assert_eq!(leave_rails(&Layout::hosts_of(2, 10).with_reach(&each)), 1);
 }
@@ -144,7 +144,7 @@ fn trees_join_hosts_by_the_commonest_rail() {
 
 #[test]
 fn a_missing_rail_costs_one_shard() {
-    // Rank 7 of the second host uses rail 6 since rail 7 is down there.
+    // Rank 7 of the second host uses rail 6, because rail 7 is down there.
     let mut each: Vec<RankReach> = (0..24).map(|rank| only(place(rank, 8))).collect();
     each[15] = only(6);
     let layout = Layout::hosts_of(8, 24).with_reach(&each);
@@ -153,7 +153,7 @@ fn a_missing_rail_costs_one_shard() {
     for (rail, ranks) in (0..).zip(carriers.iter()) {
         assert!(ranks.iter().all(|rank| layout.reach(*rank) == only(rail)), "{rail}: {ranks:?}");
     }
-    // Where ranks reach all rails that are up, another rank carries one in its place.
+    // If ranks reach all rails that are up, another rank carries one in its place.
     each.iter_mut().enumerate().for_each(|(rank, it)| *it = all_but_prefers(8, place(rank, 8)));
     for it in &mut each[8..16] {
         it.reaches = rails(0..7);
@@ -172,7 +172,7 @@ fn no_common_rail_leaves_places() {
     assert_eq!(*layout.carriers(), [[0, 2], [1, 3]].map(|it| it.map(Rank).into()));
 }
 
-/// How many hosts carry a shard by a rank that prefers its rail, which most carriers do.
+/// Number of hosts that carry a shard by a rank which prefers its rail. Most carriers do.
 fn on_their_rail(layout: &Layout, ranks: &[Rank]) -> usize {
     let prefers = |rank: &Rank, rail| layout.reach(*rank).prefers == rails([rail]);
     let count = |rail| ranks.iter().filter(|rank| prefers(rank, rail)).count();
@@ -181,7 +181,7 @@ fn on_their_rail(layout: &Layout, ranks: &[Rank]) -> usize {
 
 #[test]
 fn a_host_without_evidence_costs_the_others_nothing() {
-    // Ranks stand by rail in an order of their own on every host.
+    // Ranks are sorted by rail, in another order on every host.
     let rail = |rank: usize| place(rank + rank / 8, 8);
     for each in [only as fn(u16) -> RankReach, |rail| all_but_prefers(8, rail)] {
         let mut each: Vec<RankReach> = (0..512).map(|rank| each(rail(rank))).collect();
@@ -197,7 +197,7 @@ fn a_host_without_evidence_costs_the_others_nothing() {
 
 #[test]
 fn missing_ports_cost_only_their_own_hosts() {
-    // 26 of 512, and every rail has some of them.
+    // 26 of 512 are missing, and every rail lacks some of them.
     let missing: Vec<usize> = (0..26).map(|at| at * 16 + (8 - at % 8) % 8).collect();
     let rail = |rank: usize| place(rank + rank / 8, 8);
     let up = |host: usize| {
@@ -219,7 +219,7 @@ fn missing_ports_cost_only_their_own_hosts() {
     }
 }
 
-/// Whatever ranks reach: orders have every rank once and hosts together, and carriers differ.
+/// For any reach, orders have every rank once and hosts together, and carriers differ.
 #[test]
 fn orders_and_carriers_are_sound_for_any_reach() {
     let mut seed = std::time::UNIX_EPOCH.elapsed().map_or(1, |it| u64::from(it.subsec_nanos()));
@@ -258,7 +258,7 @@ fn orders_and_carriers_are_sound_for_any_reach() {
     }
 }
 
-/// Carriers are one of each host, differ, and have a rail in common unless none has.
+/// Checks that carriers are one of each host, differ, and have a common rail unless none exists.
 fn assert_sound(layout: &Layout) {
     let carriers = layout.carriers();
     let mut all: Vec<Rank> = carriers.iter().flatten().copied().collect();

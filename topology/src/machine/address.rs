@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// A PCI address: domain, bus, device and function. As text `0000:c1:00.0`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PciAddress {
-    /// Usually 0.
+    /// The domain, usually 0.
     pub domain: u32,
     /// The bus.
     pub bus: u8,
@@ -16,7 +16,7 @@ pub struct PciAddress {
     pub function: u8,
 }
 
-/// The text is not a PCI address.
+/// A text that is not a PCI address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidPciAddress;
 

@@ -1,11 +1,12 @@
 //! An even assignment at the least cost, by the Hungarian method.
 
 /// Assigns each of `takers` at least one of `givers` and each giver at least one taker, as evenly
-/// as possible, and among such assignments at the least sum of `cost(taker, giver)`. The result
-/// has the givers of each taker, ascending. Equal input gives equal output. Without takers or
-/// givers, nobody gets anything.
+/// as possible. Among such assignments, it finds one with the least sum of `cost(taker, giver)`.
+/// The result has the givers of each taker, ascending. Equal input gives equal output. Without
+/// takers or givers the result is empty.
 ///
-/// Costs are at least 0 and small against `EVEN`. The time grows with the cube of the larger side.
+/// Costs must be at least 0 and small compared with `EVEN`. The time grows with the cube of the
+/// larger side.
 pub(super) fn assign(
     takers: usize,
     givers: usize,
@@ -16,7 +17,7 @@ pub(super) fn assign(
     if few == 0 {
         return got;
     }
-    // Each of the many gets one place with one of the few. Last places are to be left empty.
+    // Each of the many gets one place with one of the few. The last places should stay empty.
     let places = many.div_ceil(few);
     let is_last = |place: usize| places * few > many && place / few + 1 == places;
     let chosen = choose(many, places * few, |one, place| {
@@ -31,13 +32,13 @@ pub(super) fn assign(
     got
 }
 
-/// The cost of a place beyond those that all of the few have: evenness comes first.
+/// The cost of a place beyond those that all of the few have: evenness is more important than cost.
 const EVEN: i128 = 1 << 100;
 
-/// Chooses a place for each row, all different, at the least sum of costs. There are at least as
+/// Chooses a different place for each row, at the least sum of costs. There must be at least as
 /// many places as rows.
 fn choose(rows: usize, places: usize, cost: impl Fn(usize, usize) -> i128) -> Vec<usize> {
-    // Index `places` stands for no place: a path begins there, at the row that has none yet.
+    // Index `places` means no place: a path begins there, at the row that has none yet.
     let mut row_of: Vec<Option<usize>> = vec![None; places + 1];
     let (mut row_price, mut price) = (vec![0i128; rows], vec![0i128; places + 1]);
     for row in 0..rows {
@@ -110,7 +111,7 @@ mod tests {
     fn the_sum_is_least_and_not_the_first_choice() {
         let costs: [[i128; 2]; 2] = [[0, 1], [0, 9]];
         assert_eq!(assign(2, 2, |t, g| costs[t][g]), [[1], [0]]);
-        // All 4! orders tried: none is cheaper.
+        // No order of all 4! is cheaper.
         let costs: [[i128; 4]; 4] = [[4, 1, 3, 7], [2, 0, 5, 3], [3, 2, 2, 9], [9, 4, 6, 8]];
         let got = assign(4, 4, |t, g| costs[t][g]);
         let sum: i128 = got.iter().enumerate().map(|(t, of)| costs[t][of[0]]).sum();

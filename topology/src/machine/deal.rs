@@ -1,4 +1,4 @@
-//! Which cores each rank of a host gets, so that it is near its GPU or its NIC.
+//! The cores that each rank of a host gets, near its GPU or its NIC.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,8 +6,8 @@ use super::distance::Spot;
 use super::near::{in_order, share};
 use super::{Core, Machine, PciAddress, Seat};
 
-/// The cores of a machine as far as these CPUs go, by NUMA node and number. A CPU that the machine
-/// does not know counts as a core.
+/// The cores of a machine that have some of these CPUs, by NUMA node and number. A CPU that the
+/// machine does not know counts as a core.
 #[must_use]
 pub fn cores_within(machine: &Machine, cpus: &[u16]) -> Vec<Core> {
     let mut rest: BTreeSet<u16> = cpus.iter().copied().collect();
@@ -26,10 +26,10 @@ pub fn cores_within(machine: &Machine, cpus: &[u16]) -> Vec<Core> {
 /// Deals cores to the ranks of a host. `gpus` has the GPU of each rank, if it has one. `ports` is
 /// as for `share`. The result has the CPUs of each rank.
 ///
-/// Every rank gets as many neighbouring cores, of one NUMA node where that is possible. Where there
-/// are more ranks than cores, each core gets as many ranks. A rank gets cores near its GPU, or
-/// else near the first of its ports; where neither has a known place, ranks and cores go in order.
-/// Nobody gets a core if ranks cannot be dealt evenly. Equal arguments give equal results.
+/// Every rank gets equally many neighbouring cores, of one NUMA node if possible. If there are more
+/// ranks than cores, each core gets equally many ranks. A rank gets cores near its GPU, or else
+/// near the first of its ports. If neither has a known place, ranks and cores are dealt in order.
+/// If ranks cannot be dealt evenly, no rank gets a core. Equal arguments give equal results.
 #[must_use]
 pub fn deal(
     machine: &Machine,
@@ -38,7 +38,7 @@ pub fn deal(
     ports: &[&str],
 ) -> Vec<Vec<u16>> {
     let ranks = gpus.len();
-    // So many ranks have the same cores: 1, or more where there are more ranks than cores.
+    // Number of ranks that get the same cores: 1, or more if there are more ranks than cores.
     let crowd = ranks.checked_div(cores.len()).unwrap_or_default().max(1);
     let runs = runs(cores, ranks / crowd);
     if runs.is_empty() || !ranks.is_multiple_of(crowd) || crowd * runs.len() < ranks {
@@ -46,7 +46,7 @@ pub fn deal(
     }
     let nodes: Vec<Vec<u16>> = runs.iter().map(|run| nodes(run)).collect();
     let spots = spots(machine, gpus, ports);
-    // Most runs are at a node with others: there are few sums to make.
+    // Most runs are at a node with others, so there are few different sums.
     let distinct: BTreeSet<&Vec<u16>> = nodes.iter().collect();
     let costs: Vec<BTreeMap<&Vec<u16>, i64>> = spots
         .chunks(crowd)
@@ -55,15 +55,15 @@ pub fn deal(
             distinct.iter().map(|nodes| (*nodes, sum(nodes))).collect()
         })
         .collect();
-    // Those that get the runs that are left over are nowhere, so no run is far from them.
+    // Surplus runs go to groups that do not exist, at no cost.
     let cost = |group: usize, run: usize| costs.get(group).map_or(0, |of| of[&nodes[run]]);
     let dealt = in_order(runs.len(), runs.len(), cost);
     let cpus = |run: &usize| runs[*run].iter().flat_map(|core| core.cpus.clone());
     (0..ranks).map(|rank| dealt[rank / crowd].iter().flat_map(cpus).collect()).collect()
 }
 
-/// So many runs of neighbouring cores, all of one length, or more; each within a NUMA node if that
-/// gives enough of them. None if there are too few cores.
+/// At least `count` runs of neighbouring cores, all of one length. Each is within a NUMA node if
+/// that gives enough runs. Empty if there are too few cores.
 fn runs(cores: &[Core], count: usize) -> Vec<&[Core]> {
     let each = cores.len().checked_div(count).unwrap_or_default();
     if each == 0 {
@@ -97,8 +97,8 @@ mod tests {
     use super::*;
     use crate::machine::Nic;
 
-    /// So many NUMA nodes with so many cores each. CPUs go round the nodes, as some firmware
-    /// numbers them. There is a NIC at each of `nics`.
+    /// A machine of `nodes` NUMA nodes with `cores` cores each. CPUs go round the nodes, as some
+    /// firmware numbers them. There is a NIC at each of `nics`.
     fn host(nodes: u16, cores: u16, nics: &[u16]) -> Machine {
         let core = |cpu| {
             let node = Some(cpu % nodes);
@@ -116,7 +116,7 @@ mod tests {
         }
     }
 
-    /// The nodes of the CPUs that each rank gets, and how many CPUs these are.
+    /// For each rank, the nodes of its CPUs and their number.
     fn dealt(machine: &Machine, ranks: usize) -> Vec<(Vec<u16>, usize)> {
         let all: Vec<u16> = machine.cores.iter().flat_map(|core| core.cpus.clone()).collect();
         let cores = cores_within(machine, &all);
@@ -137,9 +137,9 @@ mod tests {
         assert_eq!(nodes(&host(2, 4, &[0, 1]), 4), [[0], [0], [1], [1]]);
         assert_eq!(nodes(&host(2, 4, &[1, 0]), 4), [[1], [1], [0], [0]]);
         assert_eq!(nodes(&host(4, 2, &[2, 0, 3, 1]), 4), [[2], [0], [3], [1]]);
-        // All NICs at one node: half of the ranks are there, the rest where there is room.
+        // All NICs are at one node: half of the ranks are there, the others where there is room.
         assert_eq!(nodes(&host(2, 4, &[1, 1]), 8).iter().filter(|nodes| **nodes == [1]).count(), 4);
-        // Without NICs, in order, and each at one node though CPUs go round the nodes.
+        // Without NICs, ranks are in order, and each is at one node though CPUs go round the nodes.
         assert_eq!(nodes(&host(2, 4, &[]), 4), [[0], [0], [1], [1]]);
         assert_eq!(nodes(&host(2, 4, &[]), 1), [[0, 1]]);
     }
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(dealt(&host(2, 4, &[1, 0]), 3), [(vec![1], 4), (vec![1], 4), (vec![0], 4)]);
         // Three ranks of ten cores: three each, and only two would fit within nodes.
         assert!(dealt(&host(2, 5, &[]), 3).iter().all(|(_, cpus)| *cpus == 6));
-        // Two ranks a core, near their NICs, too; five are not dealt to four cores.
+        // Two ranks for each core are near their NICs, too. Five are not dealt to four cores.
         assert_eq!(nodes(&host(2, 2, &[1, 0]), 8), [[1], [1], [1], [1], [0], [0], [0], [0]]);
         assert!(dealt(&host(2, 2, &[0]), 5).iter().all(|(_, cpus)| *cpus == 0));
         assert_eq!(deal(&Machine::default(), &[], &[None; 2], &[]), vec![Vec::<u16>::new(); 2]);

@@ -1,13 +1,13 @@
-//! How far a NIC is from a GPU or from CPUs.
+//! The distance of a NIC from a GPU or from CPUs.
 
 use std::collections::BTreeMap;
 
 use super::{Machine, PciAddress};
 
-/// How far two devices, or a device and CPUs, are from each other. Less is nearer.
+/// The distance between two devices, or between a device and CPUs. Less is nearer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Distance {
-    /// They are below the same PCI bridge, with so many bridges between them.
+    /// They are below the same PCI bridge, with this number of bridges between them.
     Switch(u8),
     /// They are below the same PCI root.
     Root,
@@ -15,12 +15,12 @@ pub enum Distance {
     Node,
     /// They are at the same socket.
     Socket,
-    /// They are further apart, or the machine does not say how far.
+    /// They are further apart, or the machine does not show their distance.
     Elsewhere,
 }
 
 impl Distance {
-    /// The distance as a cost: one device elsewhere costs more than several at the node.
+    /// The distance as a cost. One device elsewhere costs more than several at the node.
     pub(super) fn cost(self) -> i64 {
         match self {
             Self::Switch(bridges) => i64::from(bridges.min(63)),
@@ -32,7 +32,7 @@ impl Distance {
     }
 }
 
-/// Where a device is: the bridges above it, and its NUMA node.
+/// The place of a device: the bridges above it, and its NUMA node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Spot {
     /// The bridges above the device, the nearest first.
@@ -43,18 +43,19 @@ pub(super) struct Spot {
 }
 
 impl Spot {
-    /// The NUMA node is known.
+    /// Whether the NUMA node is known.
     pub(super) const fn has_node(&self) -> bool {
         self.node.is_some()
     }
 
-    /// The PCI device is known, and so are the bridges above it.
+    /// Whether the PCI device is known, and so the bridges above it.
     pub(super) const fn is_placed(&self) -> bool {
         self.root.is_some()
     }
 }
 
-/// Bridges above one device that are followed. No machine has more. It ends cycles, too.
+/// The most bridges that are followed above one device. No machine has more. The limit also ends
+/// cycles.
 const BRIDGES_MAX: usize = 64;
 
 impl Machine {
@@ -64,7 +65,7 @@ impl Machine {
         self.between(&self.spot(Some(a), None), &self.spot(Some(b), None))
     }
 
-    /// The NUMA nodes of these CPUs, ascending, as far as the machine knows them.
+    /// The known NUMA nodes of these CPUs, ascending.
     #[must_use]
     pub fn nodes_of(&self, cpus: &[u16]) -> Vec<u16> {
         let is_one = |cpu: &u16| cpus.contains(cpu);
@@ -75,7 +76,7 @@ impl Machine {
         nodes
     }
 
-    /// The place of a device. Where its PCI address is hidden, its NUMA node may be known.
+    /// The place of a device. If its PCI address is hidden, its NUMA node may still be known.
     pub(super) fn spot(&self, address: Option<PciAddress>, node: Option<u16>) -> Spot {
         let find = |address| self.devices.iter().find(|device| device.address == address);
         let Some(device) = address.and_then(find) else {
@@ -93,7 +94,7 @@ impl Machine {
         Spot { bridges, root, node: device.node.or(node) }
     }
 
-    /// The place of a NIC or of a network interface with this name; nowhere if there is neither.
+    /// The place of a NIC or of a network interface with this name. Unknown if there is neither.
     pub(super) fn spot_named(&self, name: &str) -> Spot {
         let nic = self.nics.iter().find(|nic| nic.name == name);
         if let Some(nic) = nic {
@@ -101,7 +102,7 @@ impl Machine {
         }
         let interface = self.interfaces.iter().find(|interface| interface.name == name);
         let Some(interface) = interface else { return Spot::default() };
-        // A bond is where its first part is.
+        // A bond is at the place of its first part.
         let is_part = |part: &&super::Interface| part.master.as_deref() == Some(name);
         let below = || self.interfaces.iter().filter(is_part).find_map(|part| part.pci);
         self.spot(interface.pci.or_else(below), None)
@@ -109,8 +110,8 @@ impl Machine {
 
     /// The distance between two places.
     pub(super) fn between(&self, a: &Spot, b: &Spot) -> Distance {
-        // A tree that joins different NUMA nodes is no PCI tree: machines that are described by
-        // files have such roots.
+        // A tree that joins different NUMA nodes is not a real PCI tree. Machines that are
+        // described by files have such roots.
         let is_apart = a.node.zip(b.node).is_some_and(|(a, b)| a != b);
         let shared = a.bridges.iter().enumerate().find_map(|(up, bridge)| {
             let down = b.bridges.iter().position(|other| other == bridge)?;
@@ -143,8 +144,8 @@ impl Machine {
         self.cores.iter().filter_map(|core| core.node.zip(core.socket)).collect()
     }
 
-    /// Some device is below a bridge. If none is, all are below one root because a virtual
-    /// machine shows them so, and the root says nothing.
+    /// Whether some device is below a bridge. If none is, a virtual machine shows all devices below
+    /// one root, and the root has no meaning.
     pub(super) fn has_bridges(&self) -> bool {
         self.devices.iter().any(|device| device.parent.is_some())
     }

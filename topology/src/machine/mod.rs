@@ -1,5 +1,5 @@
 //! One host as its kernel shows it: CPUs, NUMA nodes, PCI devices, NICs, GPUs and interfaces. A
-//! value; `discover` reads it from the live system, from a recording, or from NCCL's XML.
+//! value: `discover` reads it from the live system, from a recording, or from NCCL's XML.
 
 mod address;
 mod assign;
@@ -27,20 +27,20 @@ pub struct Machine {
     pub gpus: Vec<Gpu>,
     /// Network interfaces.
     pub interfaces: Vec<Interface>,
-    /// Facts that the kernel hides, or states and cannot be true: a sentence each, for people.
+    /// Facts that the kernel hides, or states and that cannot be true. A sentence each, for people.
     pub remarks: Vec<String>,
 }
 
-/// A core, with the CPUs (hardware threads) on it.
+/// A core, with its CPUs (hardware threads).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Core {
     /// Numbers of its CPUs, ascending.
     pub cpus: Vec<u16>,
-    /// Its NUMA node; nothing if the kernel does not say.
+    /// Its NUMA node; `None` if the kernel does not show it.
     pub node: Option<u16>,
     /// Its socket.
     pub socket: Option<u16>,
-    /// Cores with equal numbers share the last-level cache.
+    /// Its last-level cache. Cores with equal numbers share it.
     pub cache: Option<u16>,
 }
 
@@ -49,13 +49,13 @@ pub struct Core {
 pub struct PciDevice {
     /// Its address.
     pub address: PciAddress,
-    /// The bridge above it; nothing at a root port.
+    /// The bridge above it; `None` at a root port.
     pub parent: Option<PciAddress>,
     /// Class, subclass and interface, as in `0x020700`.
     pub class: u32,
     /// Vendor and device identifier.
     pub ids: (u16, u16),
-    /// Its NUMA node; nothing if the kernel does not say, or says what cannot be.
+    /// Its NUMA node; `None` if the kernel does not show it, or shows an impossible one.
     pub node: Option<u16>,
     /// Megabytes per second of its slot; 0 if unknown.
     pub megabytes: u32,
@@ -64,17 +64,17 @@ pub struct PciDevice {
 /// An RDMA device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Nic {
-    /// As in `mlx5_0`.
+    /// Its name, such as `mlx5_0`.
     pub name: String,
-    /// Its PCI address; nothing for software devices and where a container hides it.
+    /// Its PCI address; `None` for software devices, and where a container hides it.
     pub pci: Option<PciAddress>,
     /// Its NUMA node.
     pub node: Option<u16>,
-    /// It is a virtual function of this one.
+    /// The physical function, if this is a virtual function.
     pub virtual_of: Option<PciAddress>,
-    /// The system image GUID: equal for all devices of one card.
+    /// The system image GUID, which is equal for all devices of one card.
     pub card: u64,
-    /// Ports, from 1.
+    /// Its ports, from 1.
     pub ports: Vec<NicPort>,
 }
 
@@ -95,11 +95,11 @@ pub enum Network {
 /// A port of an RDMA device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NicPort {
-    /// From 1.
+    /// Its number, from 1.
     pub number: u8,
     /// Its network.
     pub network: Network,
-    /// It can carry data now.
+    /// Whether it can carry data now.
     pub is_active: bool,
     /// Gigabits per second; 0 if unknown.
     pub gbps: u32,
@@ -116,15 +116,15 @@ pub struct NicPort {
 /// An entry of a port's GID table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gid {
-    /// Its place in the table.
+    /// Its index in the table.
     pub index: u16,
     /// The GID.
     pub bytes: [u8; 16],
-    /// The kernel's word for its type, as in `RoCE v2`.
+    /// The kernel's name for its type, such as `RoCE v2`.
     pub kind: String,
     /// Its interface; empty on InfiniBand.
     pub interface: String,
-    /// Bits of its network, of 128, if it is an IP address of its interface.
+    /// The prefix length of its network, of 128, if it is an IP address of its interface.
     pub prefix: Option<u8>,
 }
 
@@ -135,29 +135,29 @@ pub struct Gpu {
     pub pci: PciAddress,
     /// Its NUMA node.
     pub node: Option<u16>,
-    /// GPUs with equal numbers reach each other by NVLink, xGMI or the like.
+    /// Its group. GPUs with equal numbers reach each other by NVLink, xGMI or the like.
     pub domain: Option<u32>,
 }
 
 /// A network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
-    /// As in `eth0`.
+    /// Its name, such as `eth0`.
     pub name: String,
     /// The MAC address; 0 if none.
     pub mac: u64,
-    /// It is up and has a carrier.
+    /// Whether it is up and has a carrier.
     pub is_up: bool,
     /// Gigabits per second; 0 if unknown.
     pub gbps: u32,
-    /// Bytes.
+    /// The largest packet, in bytes.
     pub mtu: u32,
     /// The PCI device below it.
     pub pci: Option<PciAddress>,
     /// The bond or bridge that it is part of.
     pub master: Option<String>,
-    /// Interfaces that it is stacked on, as a VLAN or a bond is.
+    /// Interfaces that it is stacked on, as for a VLAN or a bond.
     pub below: Vec<String>,
-    /// Addresses (IPv4 as mapped IPv6), each with the bits of its network, of 128.
+    /// Addresses (IPv4 as mapped IPv6), each with the prefix length of its network, of 128.
     pub addresses: Vec<([u8; 16], u8)>,
 }

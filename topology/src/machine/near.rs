@@ -1,14 +1,14 @@
-//! Which ports each rank of a host prefers: those near its GPU or its CPUs, shared out evenly.
+//! The ports that each rank of a host prefers: those near its GPU or its CPUs, shared out evenly.
 
 use super::distance::Spot;
 use super::{Distance, Machine, PciAddress, assign::assign};
 
-/// Where a rank works, as far as that decides which ports are near.
+/// The GPU and CPUs of a rank, which decide the ports that are near it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seat {
     /// Its GPU.
     pub gpu: Option<PciAddress>,
-    /// The NUMA nodes of the CPUs that it may run on. They decide where no GPU is known.
+    /// The NUMA nodes of the CPUs that it may run on. They decide if no GPU is known.
     pub nodes: Vec<u16>,
 }
 
@@ -20,13 +20,13 @@ impl Seat {
     }
 }
 
-/// The GPU of the rank with number `local_rank` among `local_size` of its host.
+/// The GPU of the rank with number `local_rank` among `local_size` ranks of its host.
 ///
 /// `visible` is the value of `CUDA_VISIBLE_DEVICES` of that rank, if it is set. The rank takes the
-/// first GPU of the list. But if the list has at least as many GPUs as the host has ranks, all
-/// ranks are taken to have that list, and the rank takes the entry with its own number. Without a
-/// list, or with names in place of numbers, ranks take GPUs in turn, in PCI order. The result is
-/// nothing if the list is empty, or if there is no such GPU.
+/// first GPU of the list. A list with at least as many GPUs as the host has ranks counts as common
+/// to all ranks. Then the rank takes the entry with its own number. Without a list, or with names
+/// in place of numbers, ranks take GPUs in turn, in PCI order. The result is `None` if the list is
+/// empty, or if there is no such GPU.
 #[must_use]
 pub fn gpu_of(
     machine: &Machine,
@@ -47,7 +47,7 @@ pub fn gpu_of(
     }
 }
 
-/// The GPUs that `CUDA_VISIBLE_DEVICES` counts: those of NVIDIA, or all where there is none.
+/// The GPUs that `CUDA_VISIBLE_DEVICES` counts: those of NVIDIA, or all if there is none.
 fn countable(machine: &Machine) -> Vec<PciAddress> {
     const NVIDIA: u16 = 0x10de;
     let is_nvidia = |address: &PciAddress| {
@@ -59,13 +59,14 @@ fn countable(machine: &Machine) -> Vec<PciAddress> {
 }
 
 /// Shares the ports of a host among its ranks. `seats` has the seat of each local rank. `ports` has
-/// the name of the RDMA device or network interface of each usable port; a name may occur again,
+/// the name of the RDMA device or network interface of each usable port. A name may occur again,
 /// for a second port. The result has indices into `ports` for each local rank, the nearest first.
 ///
 /// Every rank gets at least one port and every port at least one rank, and both as evenly as
-/// possible: 8 ranks and 4 ports are two ranks a port, 4 ranks and 8 ports are two ports a rank.
-/// Among such ways, this one has the least distance in total. Where distances are equal or unknown,
-/// ranks and ports go in order. All ranks of a host get the same result from the same arguments.
+/// possible. With 8 ranks and 4 ports, a port has two ranks. With 4 ranks and 8 ports, a rank has
+/// two ports. Of such results, this one has the least distance in total. If distances are equal or
+/// unknown, ranks and ports are assigned in order. All ranks of a host get the same result from the
+/// same arguments.
 #[must_use]
 pub fn share(machine: &Machine, seats: &[Seat], ports: &[&str]) -> Vec<Vec<usize>> {
     let spots: Vec<Spot> = ports.iter().map(|name| machine.spot_named(name)).collect();
@@ -81,7 +82,8 @@ pub fn share(machine: &Machine, seats: &[Seat], ports: &[&str]) -> Vec<Vec<usize
     shares
 }
 
-/// Assigns as `assign` does. Among assignments of equal cost, that in which both go in order.
+/// Assigns like `assign`. Among assignments of equal cost, it chooses the one that keeps both in
+/// order.
 pub(super) fn in_order(
     takers: usize,
     givers: usize,
@@ -97,11 +99,11 @@ pub(super) fn in_order(
     assign(takers, givers, |taker, giver| costs[taker][giver])
 }
 
-/// The ports that are there for storage: indices into `ports`, which is as for `share`. None unless
-/// that is certain: every GPU shares a PCI switch with one of the other ports, these ports are no
-/// GPU's, and they are fewer.
+/// The ports that are meant for storage: indices into `ports`, which is as for `share`. Empty
+/// unless that is certain. Every GPU must share a PCI switch with one of the other ports, and none
+/// with these ports. These ports must also be fewer.
 ///
-/// Users who name devices mean them all: the caller asks only where the user named none.
+/// Users who name devices want all of them, so the caller asks only if the user named none.
 #[must_use]
 pub fn storage(machine: &Machine, ports: &[&str]) -> Vec<usize> {
     let spots: Vec<Spot> = ports.iter().map(|name| machine.spot_named(name)).collect();
@@ -136,8 +138,8 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Two sockets with four PCI switches each. A switch has a GPU and a NIC. Each socket has
-    /// another NIC at a root port of its own.
+    /// A machine of two sockets with four PCI switches each. A switch has a GPU and a NIC. Each
+    /// socket has another NIC at a root port of its own.
     fn eight_and_two() -> Machine {
         let mut machine = Machine::default();
         for node in 0..2u16 {
@@ -156,7 +158,7 @@ mod tests {
                 let device = PciDevice { address, parent, class, node, ..PciDevice::default() };
                 machine.devices.push(device);
             };
-            // Root port, switch, two ports of it, and the device below each of them.
+            // Root port, switch, its two ports, and the device below each of them.
             for (bridge, above) in [(0, None), (1, Some(0)), (2, Some(1)), (3, Some(1))] {
                 add(bridge, above, 0x06_0400);
             }
@@ -210,7 +212,8 @@ mod tests {
     fn ports_are_shared_out_evenly_and_near() {
         let machine = eight_and_two();
         let names = names(&machine);
-        // 16 ranks, two a GPU; 4 ranks, each with its own NIC first and another of its socket.
+        // 16 ranks, two for each GPU; 4 ranks, each with its own NIC first and another of its
+        // socket.
         let shares = share(&machine, &seats(&machine, 16, None), &names[..8]);
         assert!(shares.iter().enumerate().all(|(rank, ports)| ports == &[rank % 8]));
         let shares = share(&machine, &seats(&machine, 4, Some("0,1,4,5")), &names[..8]);
@@ -222,7 +225,7 @@ mod tests {
         let got: Vec<&str> = shares.iter().map(|ports| without[ports[0]]).collect();
         assert!(["mlx5_0", "mlx5_2", "mlx5_3"].contains(&got[1]), "{got:?}");
         assert_eq!([got[0], got[2], got[7]], ["mlx5_0", "mlx5_2", "mlx5_7"]);
-        // One rank has them all, its own first.
+        // A single rank has all ports, its own first.
         let shares = share(&machine, &seats(&machine, 1, Some("6")), &names[..8]);
         assert_eq!((shares[0].len(), shares[0][0]), (8, 6));
     }
@@ -235,7 +238,7 @@ mod tests {
         assert_eq!(seats[0].nodes, [1]);
         let shares = share(&machine, &seats, &["mlx5_2", "mlx5_6"]);
         assert_eq!(shares, [[1], [0]]);
-        // Software devices, bonds and unknown names are anywhere, so order decides.
+        // Software devices, bonds and unknown names have no place, so order decides.
         let shares = share(&machine, &seats, &["rxe0", "rxe1", "rxe2", "rxe3"]);
         assert_eq!(shares, [[0, 1], [2, 3]]);
         let part = |name: &str, nic: &str, master: Option<&str>| Interface {
@@ -267,7 +270,7 @@ mod tests {
         assert_eq!(storage(&machine, &names), Vec::<usize>::new());
         machine.gpus.clear();
         assert_eq!(storage(&machine, &names), Vec::<usize>::new());
-        // A flat tree says nothing.
+        // A flat tree has no meaning.
         let mut flat = eight_and_two();
         flat.devices.iter_mut().for_each(|device| device.parent = None);
         assert_eq!(storage(&flat, &names), Vec::<usize>::new());
@@ -292,7 +295,7 @@ mod tests {
         let mut machine = machine;
         machine.cores.iter_mut().for_each(|core| core.socket = Some(0));
         assert_eq!(machine.distance(at(gpu), at("0000:55:00.0")), Distance::Socket);
-        // A bridge that is below itself ends nothing.
+        // A bridge that is below itself does not break the search.
         machine.devices[0].parent = Some(machine.devices[3].address);
         assert_eq!(machine.distance(at(gpu), at(nic)), Switch(2));
     }

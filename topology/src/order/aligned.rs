@@ -1,13 +1,13 @@
-//! An order in which ranks at equal places of their hosts prefer equal rails.
+//! An order in which ranks at equal positions of their hosts prefer equal rails.
 
 use ringfold_types::Rank;
 
 use crate::layout::{RankReach, Reach};
 
-/// The order of `hosts`, each with its ranks, in fabric order.
+/// The order of the ranks of `hosts`, which are in fabric order.
 ///
-/// At equal places of hosts that are alike, ranks prefer equal rails. The rail that most hosts have
-/// comes first, so that at least the first places are alike.
+/// At equal positions of hosts that are alike, ranks prefer equal rails. The rail that most hosts
+/// have comes first, so that at least the first positions are alike.
 pub(crate) fn aligned(hosts: &[&[Rank]], reach: &[RankReach]) -> Vec<Rank> {
     let preferred = |rank: &Rank| reach.get(rank.index()).map_or(Reach::NONE, |it| it.prefers);
     let mut counts = [0_usize; u64::BITS as usize];

@@ -1,17 +1,19 @@
-//! Which rank of each host carries which rail.
+//! The rank of each host that carries each shard.
 
 use ringfold_types::Rank;
 
 use crate::layout::{RankReach, Reach};
 
-/// Per shard, the rank of each host that carries it, as long as every host has a rank for one more.
+/// Per shard, the rank of each host that carries it. There are as many shards as every host has
+/// ranks for.
 ///
-/// Ranks of a shard have a rail and plane in common that all of them reach. No rank carries two
-/// shards, the first shards are on different rails, and ranks carry rails that they prefer as far
-/// as this takes no shard away. A host whose rails are unknown takes any shard.
+/// Ranks of a shard have a common rail and plane that all of them reach. No rank carries two
+/// shards, and the first shards are on different rails. Ranks carry rails that they prefer as far
+/// as this does not reduce the number of shards. A host with unknown rails takes any shard.
 ///
-/// Where no rail is common to all hosts, shards are on the rails that most hosts have. A host
-/// without the rail of a shard gives it the first of its free ranks, as all do if no rail is known.
+/// If no rail is common to all hosts, shards are on the rails that most hosts have. A host without
+/// the rail of a shard gives it the first of its free ranks. If no rails are known, all hosts do
+/// so.
 pub(crate) fn carriers(hosts: &[&[Rank]], reach: &[RankReach]) -> Vec<Vec<Rank>> {
     let fewest = hosts.iter().map(|ranks| ranks.len()).min().unwrap_or(0);
     let mut crews: Vec<Crew> = hosts.iter().map(|ranks| Crew::new(ranks, reach)).collect();
@@ -41,7 +43,8 @@ fn give_to_all(crews: &mut [Crew], all: Reach, fewest: usize) -> usize {
     rails.len()
 }
 
-/// Gives `fewest` shards, on the rails that most hosts have in turn, and to any rank of the others.
+/// Gives `fewest` shards on the rails that most hosts have, in turn. Other hosts give them any
+/// rank.
 fn give_to_most(crews: &mut [Crew], all: Reach, fewest: usize) {
     let mut rails: Vec<Reach> = all.places().filter_map(Reach::of).collect();
     let lacks = |crew: &&Crew, rail| !crew.reach.iter().any(|it| it.reaches.meets(rail));
@@ -64,7 +67,7 @@ fn give_to_most(crews: &mut [Crew], all: Reach, fewest: usize) {
     }
 }
 
-/// Which rails a rank may be given.
+/// The rails that a rank may be given.
 #[derive(Clone, Copy)]
 enum Wishes {
     Prefers,
@@ -94,7 +97,7 @@ struct Crew {
     is_unknown: bool,
     /// By rank of the host.
     takes: Vec<Option<usize>>,
-    /// The same before the shard that is being given.
+    /// The value of `takes` before the current shard.
     before: Vec<Option<usize>>,
 }
 
@@ -107,7 +110,7 @@ impl Crew {
         Self { ranks: ranks.to_vec(), reach, is_unknown, takes, before: Vec::new() }
     }
 
-    /// The rank that carries `shard`, which one does.
+    /// The rank that carries `shard`. There is one.
     fn carrier(&self, shard: usize) -> Rank {
         let at = self.takes.iter().position(|it| *it == Some(shard));
         self.ranks[at.unwrap_or(0)]

@@ -1,22 +1,22 @@
-//! A ring through all hosts, where the last rank of a host and the first of the next one share a
+//! A ring through all hosts. The last rank of a host and the first rank of the next host share a
 //! rail.
 //!
-//! A host is so left by another rail than it was entered by, where each rank prefers a rail of its
-//! own: hosts with two rails take them in turn. A chain of hosts is found by dynamic programming
-//! over the rank by which each host is left, and closed for some ranks of the last host.
+//! If each rank prefers a rail of its own, the ring leaves a host by another rail than it enters
+//! it: with two rails, hosts take them in turn. Dynamic programming finds a chain of hosts, over
+//! the rank by which it leaves each host. The chain is closed for some ranks of the last host.
 
 use ringfold_types::Rank;
 
 use crate::layout::RankReach;
 
-/// Ranks of the last host for which the ring is closed, until one closes without cost.
+/// Number of ranks of the last host for which the ring is closed, until one closes without cost.
 const CLOSED_MAX: usize = 16;
 
 /// More than any chain costs.
 const FORBIDDEN: u64 = 1 << 40;
 
-/// The ring through `hosts`, each with its ranks, in fabric order. Unknown rails keep rank order
-/// within hosts.
+/// The ring through `hosts`, which are in fabric order. Where rails are unknown, ranks of a host
+/// keep rank order.
 pub(crate) fn ring(hosts: &[&[Rank]], reach: &[RankReach]) -> Vec<Rank> {
     if hosts.len() < 2 || reach.is_empty() {
         return hosts.concat();
@@ -66,7 +66,7 @@ fn ranks_along(hosts: &[&[Rank]], ways: &Ways) -> Vec<Rank> {
     all
 }
 
-/// Ranks by which a host may be entered and left: of those with equal rails, the first two.
+/// Ranks by which a chain may enter and leave a host: of those with equal rails, the first two.
 fn doors(ranks: &[Rank], reach: &[RankReach]) -> Vec<Rank> {
     let mut sorted: Vec<(RankReach, Rank)> =
         ranks.iter().map(|rank| (reach[rank.index()], *rank)).collect();
@@ -78,33 +78,33 @@ fn doors(ranks: &[Rank], reach: &[RankReach]) -> Vec<Rank> {
     doors
 }
 
-/// How far two ranks are from sharing a rail that both prefer.
+/// A measure of how far two ranks are from sharing a rail that both prefer.
 fn distance(from: RankReach, to: RankReach) -> u64 {
     let is_near = |a: RankReach, b: RankReach| a.prefers.meets(b.reaches);
     match (from, to) {
         _ if from.prefers.meets(to.prefers) => 0,
         _ if is_near(from, to) || is_near(to, from) => 1,
         _ if from.reaches.meets(to.reaches) => 2,
-        // It leaves its rail, which two that are merely not preferred do not outweigh.
+        // The message leaves its rail. That is worse than two rails that are merely not preferred.
         _ => 5,
     }
 }
 
-/// Where a chain begins.
+/// The beginning of a chain.
 #[derive(Clone, Copy)]
 enum Begin {
-    /// By any rank, but this one stands before it.
+    /// Any rank of the first host, reached from this rank.
     After(Rank),
-    /// By this one.
+    /// This rank.
     With(Rank),
 }
 
-/// The cheapest chains through all hosts, one for each rank by which the last host may be left.
+/// The cheapest chains through all hosts, one for each rank by which they may leave the last host.
 struct Chain {
-    /// By host, for each rank by which it is left: the rank by which it is entered, and the number
-    /// of the one by which the host before is left.
+    /// By host, for each rank by which the chain leaves it: the rank by which the chain enters it,
+    /// and the index of the exit of the host before.
     steps: Vec<Vec<(Rank, usize)>>,
-    /// Each rank by which the last host is left, with the cost of the chain up to it.
+    /// Each rank by which a chain leaves the last host, with the cost of the chain up to it.
     left: Vec<(u64, Rank)>,
 }
 
@@ -143,7 +143,7 @@ impl Chain {
         Self { steps, left }
     }
 
-    /// The way of the chain that leaves the last host by exit number `exit`.
+    /// The chain that leaves the last host by exit number `exit`.
     fn ways(&self, doors: &[Vec<Rank>], mut exit: usize) -> Ways {
         let mut ways = Ways::new();
         for (step, doors) in self.steps.iter().zip(doors).rev() {

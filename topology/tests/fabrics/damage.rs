@@ -1,10 +1,10 @@
-//! Takes cables away, moves them, and disturbs hosts, as in real machine rooms.
+//! Removes and moves cables, and disturbs hosts, as happens in real machine rooms.
 
 use crate::design::Design;
 use crate::random::Random;
 use crate::wiring::{HostPlan, Naming, Outlet, Role, Seat, Wiring};
 
-/// The largest part of cables that is missing or misplaced, in thousandths.
+/// The largest part of missing or misplaced cables, in thousandths.
 const WORST: usize = 50;
 
 /// The damage of a fabric.
@@ -12,7 +12,7 @@ const WORST: usize = 50;
 pub(crate) struct Damage {
     /// Cables that are missing or misplaced.
     pub(crate) cables: usize,
-    /// Hosts whose NICs lack, or carry other names.
+    /// Hosts with missing or renamed NICs.
     pub(crate) hosts: usize,
     /// Ports at half their rate.
     pub(crate) slow: usize,
@@ -41,7 +41,7 @@ pub(crate) fn damage(design: &Design, wiring: &mut Wiring, random: &mut Random) 
     damage
 }
 
-/// Hosts for logins and management, with one port on any leaf.
+/// Adds hosts for logins and management, with one port on any leaf.
 fn add_management(wiring: &mut Wiring, random: &mut Random) {
     for number in 0..random.between(1, 2) {
         let host = wiring.hosts.len();
@@ -53,8 +53,8 @@ fn add_management(wiring: &mut Wiring, random: &mut Random) {
     }
 }
 
-/// Removes NICs of some hosts and renames devices of others: at most 5 % of the hosts, and fewer
-/// than half of a group, since the majority of a group says what names mean.
+/// Removes NICs of some hosts and renames devices of others. That is at most 5 % of the hosts, and
+/// less than half of a group, because the majority of a group defines the meaning of names.
 fn disturb_hosts(design: &Design, wiring: &mut Wiring, random: &mut Random) -> usize {
     let groups = design.shape.groups() * design.subnets;
     let mut disturbed = vec![0; groups];
@@ -130,7 +130,7 @@ fn disturb_cables(wiring: &mut Wiring, count: usize, random: &mut Random) {
     }
 }
 
-/// Moves a host's cable to another leaf, mostly of the same group, seldom to any switch.
+/// Moves a host's cable to another leaf, mostly of the same group, and rarely to any switch.
 fn move_outlet(wiring: &mut Wiring, cable: usize, random: &mut Random) {
     let from = wiring.outlets[cable].designed;
     let group_of = |switch: usize| match wiring.seats[switch] {
@@ -149,8 +149,8 @@ fn move_outlet(wiring: &mut Wiring, cable: usize, random: &mut Random) {
     }
 }
 
-/// Moves one end of a cable between switches to another switch: mostly of the same part, since
-/// cables between parts that the design keeps apart are laid on purpose, not by mistake.
+/// Moves one end of a cable between switches to another switch, mostly of the same part. A design
+/// that keeps parts apart has cables between them only on purpose, not by mistake.
 fn move_trunk(wiring: &mut Wiring, trunk: usize, parts: &[usize], random: &mut Random) -> bool {
     let [stays, moves] = wiring.trunks[trunk].ends;
     let is_router = |switch: usize| wiring.seats[switch] == Seat::Router;

@@ -1,4 +1,4 @@
-//! Proves that shapes are what their papers define, by counting switches and cables.
+//! Proves that shapes follow the definitions of their papers, by counting switches and cables.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ fn build(shape: &Shape) -> Wiring {
     wiring
 }
 
-/// How many leaves, and how many other switches, have each number of cables.
+/// Numbers of leaves, and of other switches, by their number of cables.
 fn degrees(wiring: &Wiring) -> [BTreeMap<usize, usize>; 2] {
     let mut degree = vec![0; wiring.seats.len()];
     for end in wiring.trunks.iter().flat_map(|trunk| trunk.ends) {
@@ -30,7 +30,7 @@ fn degrees(wiring: &Wiring) -> [BTreeMap<usize, usize>; 2] {
     counts
 }
 
-/// How many parts nothing joins.
+/// Number of separate parts.
 fn parts(wiring: &Wiring) -> usize {
     let parts = wiring.parts(false);
     (0..parts.len()).filter(|switch| parts[*switch] == *switch).count()
@@ -44,12 +44,12 @@ fn shapes_have_the_switches_and_cables_of_their_definitions() {
         is_spread: false,
     };
     let plus = Shape::DragonflyPlus { groups: 5, leaves: 3, spines: 2, links: 2 };
-    // A shape, the cables and number of its leaves, of its other switches, and its parts.
+    // A shape; the cables and number of its leaves, the same of its other switches, and its parts.
     type Count = (usize, usize);
     let cases: Vec<(Shape, Count, Vec<Count>, usize)> = vec![
         (Shape::Single, (0, 1), vec![], 1),
         (Shape::RailOptimized { units: 3, spines: 5, cores: 0 }, (5, 12), vec![(12, 5)], 1),
-        // Each rail has its 5 spines, each joined to 3 leaves and to 2 cores.
+        // Each rail has its 5 spines, each connected to 3 leaves and to 2 cores.
         (
             Shape::RailOptimized { units: 3, spines: 5, cores: 2 },
             (5, 12),

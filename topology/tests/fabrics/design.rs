@@ -38,15 +38,15 @@ pub(crate) const ROWS: [Row; 11] = [
 pub(crate) struct Design {
     pub(crate) shape: Shape,
     pub(crate) hosts: usize,
-    /// NICs of a host, storage NICs left out.
+    /// NICs of a host, without storage NICs.
     pub(crate) nics: usize,
-    /// Ports of a NIC; port p is in plane p.
+    /// Ports of a NIC. Port p is in plane p.
     pub(crate) planes: usize,
     /// 2 if the hosts are in two networks of this shape.
     pub(crate) subnets: usize,
     pub(crate) routers: usize,
     pub(crate) storage_nics: usize,
-    /// Cables between two switches that are joined.
+    /// Cables between two switches that are connected.
     pub(crate) times: usize,
     pub(crate) gbps: u32,
     pub(crate) trunk_gbps: u32,
@@ -90,7 +90,7 @@ fn shape(row: Row, random: &mut Random) -> Shape {
         Row::DragonflyPlus => {
             let (groups, spines) = (random.between(3, 9), random.between(2, 6));
             let leaves = random.between(2, 6);
-            // Every spine has as many cables to other groups as the next, as the paper asks.
+            // Every spine has as many cables to other groups as the next, as the paper requires.
             let fair = (1..=spines).find(|links| links * (groups - 1) % spines == 0);
             let links = fair.unwrap_or(spines) * random.between(1, 2);
             Shape::DragonflyPlus { groups, leaves, spines, links }
@@ -121,7 +121,7 @@ impl Design {
     pub(crate) fn draw(row: Row, random: &mut Random) -> Self {
         let shape = shape(row, random);
         let subnets = if row == Row::TwoSubnets { 2 } else { 1 };
-        // Three hosts a unit: of two, one that is renamed leaves nobody to say which name is right.
+        // Three hosts in each unit: if one of two is renamed, no majority shows the right name.
         let a_group = if shape.has_rails() && shape.groups() * subnets > 1 { 3 } else { 1 };
         let fewest = (shape.groups() * subnets * a_group).max(2);
         let fewest = if is_spread(&shape) { fewest.max(16) } else { fewest };
@@ -159,7 +159,7 @@ impl Design {
                         first_group: subnet * self.shape.groups(),
                         times: self.times,
                     };
-                    // Planes are alike, also those of random graphs.
+                    // Planes are alike, even those of random graphs.
                     self.shape.build(&mut wiring, site, &mut Random::new(subnet as u64))
                 })
                 .collect();
@@ -179,7 +179,7 @@ impl Design {
     }
 
     fn host_plans(&self, random: &mut Random) -> Vec<HostPlan> {
-        // Half of the sites number hosts by where they are.
+        // Half of the sites number hosts by their position.
         let mut numbers: Vec<usize> = (0..self.hosts).collect();
         if random.chance(50) {
             random.shuffle(&mut numbers);
@@ -188,7 +188,7 @@ impl Design {
         numbers.iter().map(|n| HostPlan { name: name(n), names: Naming::Slots }).collect()
     }
 
-    /// The group of a host; groups have equal numbers of hosts, or differ by one.
+    /// The group of a host. The numbers of hosts in groups differ by at most one.
     pub(crate) fn group_of(&self, host: usize) -> usize {
         host * self.shape.groups() * self.subnets / self.hosts
     }
@@ -213,7 +213,7 @@ impl Design {
         }
     }
 
-    /// A storage network of its own, at half the rate, with servers that have no other port.
+    /// A separate storage network at half the rate, with servers that have no other port.
     fn attach_storage(&self, wiring: &mut Wiring, random: &mut Random) {
         if self.storage_nics == 0 {
             return;

@@ -1,4 +1,4 @@
-//! Makes a `Fabric` of a wiring, with parts in random order and identifiers that say nothing.
+//! Makes a `Fabric` of a wiring, with parts in random order and meaningless identifiers.
 
 use ringfold_topology::fabric::{Cable, EndPort, Fabric, PortId, Switch};
 
@@ -7,7 +7,7 @@ use crate::random::Random;
 use crate::shapes::Shape;
 use crate::wiring::{Naming, Outlet, Role, Seat, Wiring};
 
-/// The fabric, and by index of its ports the outlet that each is.
+/// The fabric, and the outlet of each of its ports by index.
 pub(crate) fn emit(design: &Design, wiring: &Wiring, random: &mut Random) -> (Fabric, Vec<usize>) {
     let mut numbers = Numbers::new(wiring, random);
     let order = random.order(wiring.seats.len());
@@ -76,7 +76,7 @@ impl Numbers {
     }
 }
 
-/// How a site's devices are called.
+/// The names of a site's devices.
 struct Devices {
     is_ethernet: bool,
     is_storage_first: bool,
@@ -90,8 +90,8 @@ impl Devices {
     fn draw(design: &Design, random: &mut Random) -> Self {
         let has_rails = matches!(design.shape, Shape::RailOptimized { .. });
         Self {
-            // The name of an Ethernet interface does not say which ports a NIC has, so that only
-            // planes with rails of their own can be told from rails.
+            // The name of an Ethernet interface does not show the NIC of the port. So planes are
+            // distinguishable from rails only if they have rails of their own.
             is_ethernet: (design.planes == 1 || has_rails) && random.chance(25),
             is_storage_first: random.chance(50),
             storage: design.storage_nics,
@@ -103,12 +103,12 @@ impl Devices {
 
     fn id(&mut self, random: &mut Random) -> PortId {
         self.next += 1;
-        // Unique by the lower bits, in no order by the upper ones.
+        // Unique by the lower bits, in random order by the upper ones.
         let bits = (random.bits() & 0xffff) << 32 | self.next & 0xffff_ffff;
         if self.is_ethernet { PortId::Mac(bits) } else { PortId::Guid(bits) }
     }
 
-    /// The device's place among those of a host that lacks none. Each Ethernet port is a device.
+    /// The device's index on a host that lacks none. Each Ethernet port is a device.
     fn slot(&self, outlet: &Outlet) -> usize {
         let planes = if self.is_ethernet { self.planes } else { 1 };
         let (first, planes) = match outlet.role {

@@ -1,16 +1,16 @@
 //! Kinds that fit a design, where definitions overlap.
 //!
 //! * A torus and a `HyperX` are products of rings and of full meshes. A product has one set of
-//!   prime factors, so that only three factors have two readings: a ring of three is a full mesh
-//!   of three, a ring of four is the product of two full meshes of two, and a ring of two is a
-//!   full mesh of two. A hypercube of four dimensions is thus a torus of 4 x 4.
-//! * NICs with one port in each of several planes: if a host has one such NIC, "port i of every
-//!   host is on leaf i and no path joins the leaves" is true of it too, so rail-only fits.
-//! * The oversubscription of a tree whose leaves are unevenly filled is that of all leaves, or that
-//!   of a typical one: any that lies between those of its leaves.
-//! * A rail-optimized fabric that lost every path between rails is rail-only by definition; a
-//!   rail-only fabric in which a stray cable joins rails is rail-optimized by definition, or as
-//!   designed but for that cable.
+//!   prime factors, so only three factors have two interpretations. A ring of three is a full mesh
+//!   of three. A ring of four is the product of two full meshes of two. A ring of two is a full
+//!   mesh of two. So a hypercube of four dimensions is a torus of 4 x 4.
+//! * NICs with one port in each of several planes: a host with one such NIC also fits "port i of
+//!   every host is on leaf i and no path connects the leaves", so rail-only fits.
+//! * A tree with unevenly filled leaves may have the oversubscription of all leaves, or of a
+//!   typical one: any value between those of its leaves.
+//! * A rail-optimized fabric that lost every path between rails is rail-only by definition. A
+//!   rail-only fabric in which a stray cable connects rails is rail-optimized by definition, or as
+//!   designed except for that cable.
 
 use ringfold_topology::fabric::{Kind, Ratio};
 
@@ -26,7 +26,7 @@ pub(crate) enum Accepted {
     RailOnly,
     FatTree {
         levels: u32,
-        /// The least and the largest oversubscription that counts as right.
+        /// The least and the largest oversubscription that count as right.
         ratio: [f64; 2],
     },
     DragonflyPlus,
@@ -84,7 +84,7 @@ impl Accepted {
     }
 }
 
-/// `crosses`: a path joins ports on different rails.
+/// The right kinds. `crosses` says whether a path connects ports on different rails.
 pub(crate) fn accepted(
     design: &Design,
     built: &Wiring,
@@ -113,8 +113,8 @@ pub(crate) fn accepted(
     [first].into_iter().chain(also).collect()
 }
 
-/// Every ratio between those of the emptiest and the fullest leaf, as designed or as cabled; with
-/// 5 % more or less for ratios that are rounded to small numbers.
+/// The range of ratios between the emptiest and the fullest leaf, as designed and as cabled. It has
+/// a margin of 5 % for ratios that are rounded to small numbers.
 fn ratios(built: &Wiring, wiring: &Wiring) -> [f64; 2] {
     let of_leaves = [leaf_ratios(built), leaf_ratios(wiring)].concat();
     let ratios = of_leaves.iter().copied().filter(|ratio| ratio.is_finite());

@@ -1,22 +1,22 @@
-//! Damaged fabrics of every kind, and how well the classifier recognises them.
+//! Damaged fabrics of every kind, and the accuracy of the classifier on them.
 //!
 //! The generator follows the definitions of the papers (`shapes`) and shares no code with the
 //! classifier. A seed gives one fabric: 2 to 512 hosts, 1 to 16 NICs, 1 to 4 planes, and up to 5 %
-//! of its cables missing or misplaced. `truth` says what is true of it, `equivalent` which kinds
-//! have overlapping definitions.
+//! of its cables missing or misplaced. `truth` has its true properties, and `equivalent` the kinds
+//! with overlapping definitions.
 //!
 //! All 2,000 with their table: `cargo test --release -p ringfold-topology --test fabrics --
 //! --ignored --nocapture`.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "all of this is a test")]
 
+mod accuracy;
 mod damage;
 mod definitions;
 mod design;
 mod emit;
 mod equivalent;
-mod gate;
-mod judge;
+mod grade;
 mod oracle;
 mod random;
 mod shapes;

@@ -1,14 +1,14 @@
-//! Proves that the judge accepts the truth and notices each kind of error: answers are made from
-//! the truth itself, then spoilt in one place.
+//! Proves that `grade` accepts the truth and notices each kind of error. The answers are made from
+//! the truth, and then spoilt in one place.
 
 use std::collections::BTreeMap;
 
 use ringfold_topology::certainty::{Certainty, Finding};
 use ringfold_topology::fabric::{Classification, HostPlace, Kind, Place, Ratio};
 
+use crate::accuracy::run;
 use crate::equivalent::{Accepted, Factor};
-use crate::gate::run;
-use crate::judge::{Mark, judge};
+use crate::grade::{Mark, grade};
 use crate::truth::{Case, PortTruth};
 
 fn certain<T>(value: T) -> Finding<T> {
@@ -45,7 +45,7 @@ fn kind(accepted: &Accepted) -> Kind {
     }
 }
 
-/// The truth in the words of a classifier that knows all.
+/// The truth as the answer of a perfect classifier.
 fn oracle(case: &Case) -> Classification {
     let truth = &case.truth;
     let place = |port: &PortTruth| match port {
@@ -112,11 +112,11 @@ fn a_port_on_the_wrong_rail_is_noticed() {
         // A label with one port has no majority.
         let Some([a, b]) = two_labels(&case).filter(|_| case.design.hosts >= 8) else { continue };
         answer.places[a].0 = answer.places[b].0;
-        assert_eq!(judge(&case, &answer).members, Mark::WrongCertain, "seed {}", case.seed);
+        assert_eq!(grade(&case, &answer).members, Mark::WrongCertain, "seed {}", case.seed);
         answer.places[a].1 = Certainty::Likely;
-        assert_eq!(judge(&case, &answer).members, Mark::WrongUnsure, "seed {}", case.seed);
+        assert_eq!(grade(&case, &answer).members, Mark::WrongUnsure, "seed {}", case.seed);
         answer.places[a] = (None, Certainty::Unknown);
-        assert_eq!(judge(&case, &answer).members, Mark::Unknown, "seed {}", case.seed);
+        assert_eq!(grade(&case, &answer).members, Mark::Unknown, "seed {}", case.seed);
     }
 }
 
@@ -127,7 +127,7 @@ fn merged_rails_are_noticed() {
         for (place, _) in &mut answer.places {
             *place = place.map(|place| Place { rail: place.rail / 2, ..place });
         }
-        assert_eq!(judge(&case, &answer).members, Mark::WrongCertain, "seed {}", case.seed);
+        assert_eq!(grade(&case, &answer).members, Mark::WrongCertain, "seed {}", case.seed);
     }
 }
 
@@ -137,9 +137,9 @@ fn a_wrong_kind_is_noticed() {
         let mut answer = oracle(&case);
         let is_other = case.truth.kinds.contains(&Accepted::Other);
         answer.kind.value = if is_other { Kind::SingleSwitch } else { Kind::Other { levels: 2 } };
-        assert_eq!(judge(&case, &answer).kind, Mark::WrongCertain, "seed {}", case.seed);
+        assert_eq!(grade(&case, &answer).kind, Mark::WrongCertain, "seed {}", case.seed);
         answer.kind.certainty = Certainty::Unknown;
-        assert_eq!(judge(&case, &answer).kind, Mark::Unknown, "seed {}", case.seed);
+        assert_eq!(grade(&case, &answer).kind, Mark::Unknown, "seed {}", case.seed);
     }
 }
 
@@ -155,11 +155,11 @@ fn wrong_numbers_are_noticed() {
         for spoil in spoil {
             let mut answer = oracle(&case);
             spoil(&mut answer);
-            assert!(judge(&case, &answer).is_lie(), "seed {}", case.seed);
+            assert!(grade(&case, &answer).is_lie(), "seed {}", case.seed);
         }
         let mut answer = oracle(&case);
         answer.crosses.value = !answer.crosses.value;
-        assert_eq!(judge(&case, &answer).is_lie(), case.truth.has_rails, "seed {}", case.seed);
+        assert_eq!(grade(&case, &answer).is_lie(), case.truth.has_rails, "seed {}", case.seed);
     }
 }
 
@@ -172,7 +172,7 @@ fn hosts_in_the_wrong_group_are_noticed() {
             Some(other) => answer.hosts[other].group = group,
             None => answer.hosts[0].group += 1,
         }
-        assert_eq!(judge(&case, &answer).groups, Some(false), "seed {}", case.seed);
+        assert_eq!(grade(&case, &answer).groups, Some(false), "seed {}", case.seed);
     }
 }
 

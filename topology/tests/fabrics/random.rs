@@ -1,4 +1,4 @@
-//! Numbers that look random, the same for the same seed (`SplitMix64`).
+//! Pseudo-random numbers, the same for the same seed (`SplitMix64`).
 
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
@@ -32,7 +32,7 @@ impl Random {
         self.between(top, 2 * top - 1).clamp(low, high.max(low))
     }
 
-    /// True in so many of a hundred cases.
+    /// True in `percent` of a hundred cases.
     pub(crate) fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::design::Row;
-use crate::judge::{Mark, Verdict};
+use crate::grade::{Grade, Mark};
 use crate::truth::Case;
 
 #[derive(Debug, Default)]
@@ -13,7 +13,7 @@ struct Line {
     right: usize,
     kind: BTreeMap<Mark, usize>,
     members: BTreeMap<Mark, usize>,
-    /// Cases in which hosts are grouped as they should be, of those that have groups.
+    /// Cases in which hosts are grouped correctly, of those that have groups.
     groups: [usize; 2],
     lies: usize,
 }
@@ -21,25 +21,25 @@ struct Line {
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     lines: BTreeMap<Row, Line>,
-    /// Cases that were not right, in words.
+    /// Descriptions of the cases that were not right.
     wrong: Vec<String>,
 }
 
 impl Table {
-    pub(crate) fn add(&mut self, case: &Case, verdict: &Verdict, answer: &str) {
+    pub(crate) fn add(&mut self, case: &Case, grade: &Grade, answer: &str) {
         let line = self.lines.entry(case.row).or_default();
         line.cases += 1;
-        line.right += usize::from(verdict.is_right());
-        *line.kind.entry(verdict.kind).or_default() += 1;
-        *line.members.entry(verdict.members).or_default() += 1;
-        line.lies += usize::from(verdict.is_lie());
-        if let Some(is_right) = verdict.groups {
+        line.right += usize::from(grade.is_right());
+        *line.kind.entry(grade.kind).or_default() += 1;
+        *line.members.entry(grade.members).or_default() += 1;
+        line.lies += usize::from(grade.is_lie());
+        if let Some(is_right) = grade.groups {
             line.groups[0] += usize::from(is_right);
             line.groups[1] += 1;
         }
-        let has_wrong_groups = case.is_intact() && verdict.groups == Some(false);
-        if !verdict.is_right() || verdict.is_lie() || has_wrong_groups {
-            let Verdict { kind, members, groups, lies } = verdict;
+        let has_wrong_groups = case.is_intact() && grade.groups == Some(false);
+        if !grade.is_right() || grade.is_lie() || has_wrong_groups {
+            let Grade { kind, members, groups, lies } = grade;
             let marks = format!("kind {kind:?}, members {members:?}, groups {groups:?}");
             let (design, damage) = (&case.design, &case.damage);
             let kinds = &case.truth.kinds;
@@ -60,7 +60,7 @@ impl Table {
         self.lines.values().map(|line| line.right).sum()
     }
 
-    /// Cases in which anything wrong is called certain.
+    /// Cases in which a wrong answer is called certain.
     pub(crate) fn lies(&self) -> usize {
         self.lines.values().map(|line| line.lies).sum()
     }

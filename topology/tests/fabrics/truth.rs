@@ -1,9 +1,9 @@
-//! The truth about a fabric, from its design and from the cables that are really there.
+//! The truth about a fabric, from its design and its actual cables.
 //!
-//! A port belongs to the leaf switch that its cable really ends in, also where the design says
-//! otherwise. The kind is that of the design, and every kind whose definition fits as well
-//! (`equivalent`). Hosts in networks that nothing joins have no rail in common, so that rails are
-//! compared within a cluster: hosts that share a network, directly or by others.
+//! A port belongs to the leaf switch at the end of its cable, even if the design differs. The right
+//! kinds are that of the design, and every other kind whose definition fits (`equivalent`). Hosts
+//! in separate networks have no rail in common. So rails are compared within a cluster: hosts that
+//! share a network, directly or through others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -20,16 +20,16 @@ use crate::wiring::{Label, Role, Seat, Wiring, root, unite};
 /// The purpose of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PortTruth {
-    /// It belongs with others of the same cluster and label.
+    /// It belongs to the ports with the same cluster and label.
     In(usize, Label),
     /// It belongs to no compute rail.
     Storage,
-    /// Its cable is missing; no graph tells its rail.
+    /// Its cable is missing, so no graph shows its rail.
     Down,
-    /// Its cable ends above leaf switches. It may count as part of the rail or plane that the
-    /// switch serves alone, or of none.
+    /// Its cable ends above leaf switches. It may count as part of the rail or plane that only this
+    /// switch serves, or of none.
     Above(usize, Option<Label>),
-    /// Its cable ends in a network for others.
+    /// Its cable ends in a network for another purpose.
     Astray,
 }
 
@@ -42,11 +42,11 @@ pub(crate) struct Truth {
     pub(crate) rails: Vec<usize>,
     pub(crate) planes: Vec<usize>,
     pub(crate) subnets: RangeInclusive<usize>,
-    /// By index of `Fabric::ports`: the part that the port is in, routers left out.
+    /// By index of `Fabric::ports`: the part that contains the port, without routers.
     pub(crate) subnet_of: Vec<Option<usize>>,
-    /// Ports on different rails reach each other; nothing where there are no rails.
+    /// Whether ports on different rails reach each other; `None` without rails.
     pub(crate) crosses: Option<bool>,
-    /// The groups of hosts whose cables all end where they should; empty without groups.
+    /// The groups of hosts whose cables all end in the right place; empty without groups.
     pub(crate) groups: BTreeMap<String, usize>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// The case of a seed. Rows take turns.
+    /// The case of a seed. Rows alternate.
     pub(crate) fn draw(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let row = ROWS[usize::try_from(seed).unwrap() % ROWS.len()];
@@ -101,7 +101,7 @@ fn truth(design: &Design, built: &Wiring, wiring: &Wiring, outlets: &[usize]) ->
         kinds: accepted(design, built, wiring, crosses),
         has_rails,
         ports: outlets.iter().map(|outlet| of_outlet[*outlet]).collect(),
-        // A storage network is no rail, or one or two more.
+        // A storage network is no rail, or it adds one or two.
         rails: (rails..=rails + design.storage_nics).collect(),
         planes: vec![design.planes],
         subnets: subnets(built, wiring),
@@ -110,11 +110,11 @@ fn truth(design: &Design, built: &Wiring, wiring: &Wiring, outlets: &[usize]) ->
         groups: groups(design, wiring),
     };
     if !has_rails {
-        // All ports on one rail, or none on any.
+        // All ports are on one rail, or none is on any.
         truth.rails.push(1);
     }
     if design.nics == 1 && design.planes > 1 {
-        // The reading as rail-only, see `equivalent`.
+        // The interpretation as rail-only, see `equivalent`.
         truth.rails.push(design.planes);
         truth.planes.push(1);
     }
@@ -133,7 +133,7 @@ fn clusters(wiring: &Wiring) -> Vec<usize> {
     (0..cluster.len()).map(|switch| root(&cluster, switch)).collect()
 }
 
-/// Whether a cable path joins two ports on different rails.
+/// Whether a cable path connects two ports on different rails.
 fn crosses(wiring: &Wiring) -> bool {
     let parts = wiring.parts(true);
     let mut rails: BTreeMap<usize, BTreeSet<Option<usize>>> = BTreeMap::new();
@@ -145,8 +145,8 @@ fn crosses(wiring: &Wiring) -> bool {
     rails.values().any(|rails| rails.len() > 1)
 }
 
-/// From the fewest parts by any way of counting to the most: parts with compute ports, with any
-/// ports, or all, in the design or as cabled.
+/// The range of possible counts: parts with compute ports, with any ports, or all, in the design or
+/// as cabled.
 fn subnets(built: &Wiring, wiring: &Wiring) -> RangeInclusive<usize> {
     let mut counts = Vec::new();
     for wiring in [built, wiring] {

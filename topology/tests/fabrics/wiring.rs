@@ -1,6 +1,6 @@
-//! A fabric while it is built and damaged. Every part knows its purpose in the design.
+//! A fabric while it is built and damaged. Every part has its purpose in the design.
 
-/// A label of ports that belong together; no rail in designs without rails.
+/// A label that ports share. Designs without rails have no rail in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Label {
     pub(crate) rail: Option<usize>,
@@ -12,9 +12,9 @@ pub(crate) struct Label {
 pub(crate) enum Seat {
     /// Hosts of `group` are attached to it.
     Leaf { label: Label, group: usize },
-    /// It joins other switches: those of a label, or with none, of all.
+    /// It connects other switches: those of a label, or, without one, all.
     Upper { label: Option<Label> },
-    /// It joins subnets.
+    /// It connects subnets.
     Router,
     /// Storage servers and the storage NICs of hosts are attached to it.
     Storage,
@@ -33,7 +33,7 @@ pub(crate) enum Role {
 pub(crate) struct Outlet {
     pub(crate) host: usize,
     pub(crate) role: Role,
-    /// The NIC's place among those of its role in a host that lacks none.
+    /// The NIC's index among those with its role, on a host that lacks none.
     pub(crate) nic: usize,
     pub(crate) plane: usize,
     pub(crate) gbps: u32,
@@ -59,11 +59,11 @@ pub(crate) struct HostPlan {
 /// The order of a host's device names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Naming {
-    /// Device i carries number i; a missing NIC leaves a gap.
+    /// Device i has number i, and a missing NIC leaves a gap.
     Slots,
-    /// Devices that are present are numbered from 0, as the kernel does.
+    /// Present devices are numbered from 0, as the kernel does.
     Packed,
-    /// Device i carries another number.
+    /// Device i has another number.
     Permuted(Vec<usize>),
 }
 
@@ -103,7 +103,8 @@ impl Wiring {
         }
     }
 
-    /// For each switch the number of its part: switches that cables join, routers left out or not.
+    /// For each switch the number of its part: the switches that cables connect, with or without
+    /// routers.
     pub(crate) fn parts(&self, through_routers: bool) -> Vec<usize> {
         let mut part: Vec<usize> = (0..self.seats.len()).collect();
         for trunk in &self.trunks {

@@ -1,7 +1,6 @@
-//! The machine reader over generated trees of `/sys` and `/proc`, over recordings, and over this
-//! machine.
+//! The machine reader on generated trees of `/sys` and `/proc`, on recordings, and on this machine.
 //!
-//! * `shapes`: machines of the shapes that clusters have; `nccl`: files in NCCL's XML format;
+//! * `shapes`: machines with the shapes of cluster nodes; `nccl`: files in NCCL's XML format;
 //! * `sysfs`: writes a host as its kernel would show it.
 #![cfg(feature = "discover")]
 #![expect(clippy::unwrap_used, reason = "all of this is a test")]

@@ -9,7 +9,7 @@ use ringfold_topology::discover::{from_nccl_xml, to_nccl_xml};
 use ringfold_topology::machine::{Core, Machine, Network, Seat, gpu_of, share, storage};
 use ringfold_types::limits::{MACHINE_XML_BYTES_MAX, MACHINE_XML_NODES_MAX};
 
-/// Real files by name; none where the folder is missing, which is said.
+/// Real files by name. If their folder is missing, a message says so and there are none.
 fn real() -> Vec<(String, String)> {
     #[expect(clippy::disallowed_methods, reason = "a test asks where its data are")]
     let [folder, required] =
@@ -27,7 +27,7 @@ fn real() -> Vec<(String, String)> {
     if files.is_empty() {
         let is_required = required.is_ok_and(|all| all.split(',').any(|it| it == "topologies"));
         assert!(!is_required, "topologies cannot run here: no XML file in {}", folder.display());
-        // Past the harness, which keeps what is printed to itself.
+        // Written directly, because the test harness captures printed output.
         let line = format!("SKIPPED: topologies (no XML file in {})\n", folder.display());
         std::io::stderr().write_all(line.as_bytes()).unwrap();
     }
@@ -121,9 +121,9 @@ fn elements_become_values() {
     assert_eq!(from_nccl_xml(&to_nccl_xml(&machine)), Ok(machine));
 }
 
-/// A machine of sysfs keeps what the format has.
+/// A machine from sysfs keeps everything that the format has.
 #[test]
-fn what_the_format_has_stays() {
+fn everything_in_the_format_stays() {
     let mut machine = crate::shapes::eight_and_two().machine();
     machine.nics[0].name = "a<\"b\">&amp;".to_owned();
     let again = from_nccl_xml(&to_nccl_xml(&machine)).unwrap();
@@ -151,20 +151,20 @@ fn mistakes_are_refused_with_their_line() {
         assert!(SMALL.contains(from), "{from}");
         from_nccl_xml(&SMALL.replacen(from, to, 1)).unwrap_err().to_string()
     };
-    assert_eq!(refused("0000:12:00.0", "12:0"), "line 5: `busid=\"12:0\"` of <pci> makes no sense");
+    assert_eq!(refused("0000:12:00.0", "12:0"), "line 5: `busid=\"12:0\"` of <pci> is not valid");
     assert_eq!(
         refused("0000:12:00.0", "0000:10:00.0"),
-        "line 5: the PCI device 0000:10:00.0 is there twice"
+        "line 5: the PCI device 0000:10:00.0 occurs twice"
     );
     assert_eq!(refused("busid=\"0000:13:00.0\" ", ""), "line 8: <pci> has no `busid`");
     assert_eq!(
         refused("0000000f", "00000000f"),
-        "line 3: `affinity=\"00000001,00000000f\"` of <cpu> makes no sense"
+        "line 3: `affinity=\"00000001,00000000f\"` of <cpu> is not valid"
     );
-    assert_eq!(refused("port=\"2\"", "port=\"1\""), "line 13: port 1 of mlx5_0 is there twice");
+    assert_eq!(refused("port=\"2\"", "port=\"1\""), "line 13: port 1 of mlx5_0 occurs twice");
     assert_eq!(
         refused("port=\"2\"", "port=\"256\""),
-        "line 13: `port=\"256\"` of <net> makes no sense"
+        "line 13: `port=\"256\"` of <net> is not valid"
     );
     assert_eq!(refused("name=\"eth0\"", ""), "line 17: <net> has no `name`");
     let unknown = "line 2: version 9 of the format is unknown; versions 1 and 2 are known";
@@ -176,7 +176,7 @@ fn mistakes_are_refused_with_their_line() {
     );
 }
 
-/// Wherever the file is cut off, it is refused. Where any byte is another, nothing panics.
+/// A file that is cut off is refused. A changed byte never causes a panic.
 #[test]
 fn files_that_were_cut_or_changed() {
     let end = SMALL.trim_end().len();
@@ -202,7 +202,7 @@ fn size_is_bounded() {
     let refused = |text: String| from_nccl_xml(&text).unwrap_err().to_string();
     assert!(refused(" ".repeat(bytes + 1)).contains("more than the 4194304 allowed"));
     assert!(refused(format!("<system>{}</system>", "<a/>".repeat(nodes))).contains("nodes limit"));
-    // As deep as it gets, and with as many attributes.
+    // The limits allow texts of this depth and with this number of attributes.
     let deep = format!("<system>{}{}</system>", "<pci>".repeat(100), "</pci>".repeat(100));
     assert!(refused(deep).contains("has no `busid`"));
     let deep = "<a>".repeat(nodes / 2) + &"</a>".repeat(nodes / 2);

@@ -1,4 +1,4 @@
-//! Machines of the shapes that clusters have.
+//! Machines with the shapes of cluster nodes.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ const NVIDIA: u16 = 0x10de;
 const MELLANOX: u16 = 0x15b3;
 
 /// Two sockets with two NUMA nodes each. Eight PCI switches have a GPU and a NIC each. Two more
-/// NICs, one a socket, are at root ports of their own. There is a console and a disk.
+/// NICs, one for each socket, are at root ports of their own. There are a console and a disk.
 pub(crate) fn eight_and_two() -> Sysfs {
     let sysfs = Sysfs::new("n17");
     sysfs.cpus(2, 2, 4);
@@ -31,7 +31,7 @@ pub(crate) fn eight_and_two() -> Sysfs {
         sysfs.pci(&gpu, &format!("0000:{:02x}:00.0", bus + 3), GPU, NVIDIA, node);
         let nic =
             sysfs.pci(&nic, &format!("0000:{:02x}:00.0", bus + 4), INFINIBAND, MELLANOX, node);
-        // Names in another order than addresses, and one of two digits.
+        // Names are in another order than addresses, and one has two digits.
         let port =
             sysfs.nic(&nic, &format!("mlx5_{}", 10 - group), "InfiniBand", "400 Gb/sec (4X NDR)");
         sysfs.file(&format!("{port}/lid"), &format!("0x{:x}", 26 + group));
@@ -136,11 +136,11 @@ fn no_nic_and_nothing_at_all() {
     let machine = sysfs.machine();
     assert_eq!((machine.cores.len(), machine.nics.len(), machine.remarks.len()), (2, 0, 0));
     let machine = discover::machine(Path::new("/there/is/none"));
-    let hidden = "The kernel hides its CPUs, so ranks cannot be near them.".to_owned();
+    let hidden = "The kernel hides its CPUs, so ranks cannot be placed near them.".to_owned();
     assert_eq!(machine, Machine { remarks: vec![hidden], ..Machine::default() });
 }
 
-/// Everything is at the root bus, and NUMA nodes are given that are not there.
+/// All devices are at the root bus, and some have NUMA nodes that do not exist.
 #[test]
 fn a_virtual_machine_with_a_flat_lying_tree() {
     let sysfs = Sysfs::new("vm");
@@ -158,10 +158,13 @@ fn a_virtual_machine_with_a_flat_lying_tree() {
     assert_eq!(nodes, [None, Some(0), None, Some(1)]);
     assert!(machine.nics.iter().all(|nic| nic.node.is_none() && nic.ports[0].gbps == 800));
     let said = machine.remarks.join(" ");
-    assert!(said.contains("NUMA nodes that do not exist are given for 0000:00:06.0."), "{said}");
+    assert!(
+        said.contains("The kernel gives NUMA nodes that do not exist for 0000:00:06.0."),
+        "{said}"
+    );
     assert!(said.contains("no usable NUMA node for 0000:00:08.0"), "{said}");
     assert!(said.contains("no bridge is above 8 NICs and GPUs"), "{said}");
-    // Nothing is known to be near, so nothing is chosen by nearness.
+    // No device is known to be near, so distance does not affect the choice.
     let (gpu, nic) = (machine.gpus[0].pci, machine.nics[0].pci.unwrap());
     assert_eq!(machine.distance(gpu, nic), Distance::Elsewhere);
     assert_eq!(storage(&machine, &names(&machine)), Vec::<usize>::new());
@@ -175,7 +178,7 @@ fn a_container_that_hides_parts() {
     let sysfs = eight_and_two();
     sysfs.remove("sys/bus");
     let machine = sysfs.machine();
-    // NICs still lead to their PCI devices, with the bridges above. GPUs are not seen.
+    // NICs still lead to their PCI devices, with the bridges above. GPUs are not visible.
     assert_eq!((machine.devices.len(), machine.gpus.len()), (8 * 4 + 2 * 2, 0));
     assert_eq!(machine.nics[9].node, Some(0));
     assert_eq!(
@@ -259,13 +262,10 @@ fn an_address_that_two_interfaces_could_have_is_neithers() {
     let counts = machine.interfaces.iter().map(|it| it.addresses.len()).collect::<Vec<_>>();
     assert_eq!(counts, [0, 1]);
     let said = machine.remarks.join(" ");
-    assert!(
-        said.contains("Several interfaces are on the network of 10.0.0.1, 10.0.0.2."),
-        "{said}"
-    );
+    assert!(said.contains("no known interface: 10.0.0.1, 10.0.0.2."), "{said}");
 }
 
-/// Nonsense in every file, one at a time: the reader comes back with something.
+/// Nonsense in every file, one at a time: the reader still returns a machine.
 #[test]
 fn nonsense_in_any_file_is_survived() {
     let sysfs = eight_and_two();
@@ -283,7 +283,8 @@ fn nonsense_in_any_file_is_survived() {
         std::fs::write(file, text).unwrap();
     }
     assert_eq!(sysfs.machine(), before);
-    // A pipe in place of a file has no text, and nobody waits for one. A link to itself ends.
+    // A pipe in place of a file has no text, and the reader does not wait for one. A link to itself
+    // ends.
     let state = sysfs.root.join("sys/devices/system/cpu/online");
     std::fs::remove_file(&state).unwrap();
     make_pipe(&state);
@@ -311,10 +312,10 @@ fn walk(folder: &Path, files: &mut Vec<std::path::PathBuf>) {
 fn this_machine_is_recorded() {
     let machine = discover::machine(Path::new("/"));
     assert!(!machine.cores.is_empty() && !machine.interfaces.is_empty());
-    // `recorded` compares what was read live with the recording. Interfaces may come and go between
-    // that and another look.
+    // `recorded` compares the values that were read live with the recording. Interfaces may come
+    // and go between that and another reading.
     assert_eq!(recorded(Path::new("/")).cores, machine.cores);
-    // A recording takes an empty folder only.
+    // A recording needs an empty folder.
     let folder = new_folder();
     discover::record(Path::new("/"), &folder).unwrap();
     let refused = discover::record(Path::new("/"), &folder).unwrap_err().to_string();

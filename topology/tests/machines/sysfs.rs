@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use ringfold_topology::discover;
 use ringfold_topology::machine::Machine;
 
-/// A root folder with `sys` and `proc`. It goes when this value goes.
+/// A root folder with `sys` and `proc`. Dropping the value deletes it.
 pub(crate) struct Sysfs {
     pub(crate) root: PathBuf,
     routes: String,
@@ -22,7 +22,7 @@ impl Drop for Sysfs {
     }
 }
 
-/// A folder that nothing has yet.
+/// A new folder.
 pub(crate) fn new_folder() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -42,7 +42,7 @@ impl Sysfs {
         sysfs
     }
 
-    /// The machine that the reader sees.
+    /// The machine according to the reader.
     pub(crate) fn machine(&self) -> Machine {
         discover::machine(&self.root)
     }
@@ -57,7 +57,8 @@ impl Sysfs {
         files.iter().for_each(|(name, text)| self.file(&format!("{folder}/{name}"), text));
     }
 
-    /// A link at `path` to `target`, both from the root, relative as the kernel writes them.
+    /// A link at `path` to `target`. Both are from the root; the link is relative, as the kernel
+    /// writes it.
     pub(crate) fn link(&self, path: &str, target: &str) {
         let up = "../".repeat(path.matches('/').count());
         let path = self.root.join(path);
@@ -74,8 +75,9 @@ impl Sysfs {
         }
     }
 
-    /// Sockets with so many NUMA nodes each, cores per node, and two CPUs a core. CPUs of all
-    /// cores come first, then the second ones, as on x86. A NUMA node has one last-level cache.
+    /// Sockets with `nodes` NUMA nodes each, cores for each node, and two CPUs for each core. The
+    /// first CPUs of all cores come first, then the second ones, as on x86. A NUMA node has one
+    /// last-level cache.
     pub(crate) fn cpus(&self, sockets: usize, nodes: usize, cores: usize) {
         let all = sockets * nodes * cores;
         let range = |first: usize, count: usize| format!("{first}-{}", first + count - 1);

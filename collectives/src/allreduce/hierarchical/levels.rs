@@ -1,4 +1,4 @@
-//! The levels over which a call is spread, and the flat algorithm of the last one.
+//! The levels over which a call is spread, and the flat algorithm of the highest level.
 
 use alloc::vec::Vec;
 
@@ -8,46 +8,46 @@ use ringfold_types::Call;
 use crate::allreduce::{halving_doubling, recursive_doubling, ring};
 use crate::flat::Flat;
 
-/// Bytes that a shard has at least: below that, the messages of one more rank cost a host more than
-/// it spares the others.
+/// Bytes that a shard has at least. With less, the messages of one more carrier cost its host more
+/// than they save the other carriers.
 const SHARD_BYTES: usize = 4 * 1024;
 
-/// Hosts of a leaf group up to which carriers send to all others there.
+/// Hosts of a leaf group up to which each carrier sends to all others of the group.
 const GROUP_MAX: usize = 64;
 
-/// The flat algorithms by which the carriers of a part may reduce it. Of two that cost the same,
-/// the first one is chosen.
+/// The flat algorithms by which the carriers of a part may reduce it. The first of equally cheap
+/// ones is used.
 pub(super) const RAILS: [&Flat; 3] =
     [&recursive_doubling::FLAT, &halving_doubling::FLAT, &ring::FLAT];
 
-/// How a call is spread.
+/// The way in which a call is spread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Levels {
     pub(super) hosts: usize,
-    /// Ranks of the host that has most.
+    /// Ranks on the fullest host.
     pub(super) most: usize,
-    /// Shards, and so carriers of a host.
+    /// Number of shards, and so of carriers on each host.
     pub(super) shards: usize,
-    /// Leaf groups, if they are a level.
+    /// The leaf groups, if they are a level.
     pub(super) groups: Option<Groups>,
     /// The algorithm by which the carriers of a part reduce it.
     pub(super) rail: &'static Flat,
-    /// The call of the carriers of a part.
+    /// The call that the carriers of a part perform.
     pub(super) rail_call: Call,
 }
 
-/// The sizes of leaf groups that are a level.
+/// The sizes of leaf groups, where these are a level.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Groups {
     pub(super) count: usize,
-    /// Hosts of the group that has most,
+    /// Hosts of the largest group.
     pub(super) most: usize,
-    /// and of the one that has fewest: parts of a shard.
+    /// Hosts of the smallest group: the number of parts of a shard.
     pub(super) parts: usize,
 }
 
 impl Groups {
-    /// The groups, if there are several of several hosts.
+    /// The groups, if there are several and the largest has several hosts.
     fn of(groups: &[Vec<usize>]) -> Option<Self> {
         let sizes = || groups.iter().map(Vec::len);
         let (most, parts) = (sizes().max()?, sizes().min()?);
@@ -57,7 +57,7 @@ impl Groups {
 }
 
 impl Levels {
-    /// All ways to spread `call`: between hosts at once, or between leaf groups if there are any.
+    /// All ways to spread `call`: without a level of leaf groups, and with one if there are groups.
     pub(super) fn all<'a>(
         call: &'a Call,
         layout: &'a Layout,
@@ -81,17 +81,17 @@ impl Levels {
         Self { hosts, most, shards, groups, rail, rail_call: Call { count, ..*call } }
     }
 
-    /// Ranks that reduce a part of a shard among each other.
+    /// Number of ranks that reduce a part of a shard together.
     pub(super) fn units(&self) -> usize {
         self.groups.map_or(self.hosts, |groups| groups.count)
     }
 
-    /// Parts of a shard.
+    /// Number of parts of a shard.
     pub(super) fn parts(&self) -> usize {
         self.groups.map_or(1, |groups| groups.parts)
     }
 
-    /// Elements of each shard that are reduced together, where pipelines pass on `chunk`.
+    /// Elements of each shard that are reduced together, if pipelines pass on `chunk` at a time.
     pub(super) fn section(&self, chunk: usize) -> usize {
         self.parts() * (self.rail.section)(self.units(), chunk)
     }

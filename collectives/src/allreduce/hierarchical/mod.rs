@@ -1,31 +1,32 @@
-//! Hierarchical: within every host first, then within leaf groups, then between these, and back.
+//! Hierarchical: reduce within every host, then within leaf groups, then between these, and send
+//! the results back.
 //!
-//! 1. The buffer is cut into shards. A shard's carrier on each host combines what all ranks of its
-//!    host have there. Carriers of a shard reach one rail (`Layout::carriers`), so that nothing
-//!    leaves its rail; where rails are unknown, carrier i is rank i of its host.
-//! 2. The carriers of a shard within a leaf group do the same again: they cut the shard into parts,
-//!    one for each host of the smallest group. Where leaf groups are unknown, or this takes longer,
-//!    there is no such level.
-//! 3. The carriers of a part, one in each group, or those of a shard, one on each host, reduce it
-//!    among each other, in fabric order: by a ring, by halving and doubling or by recursive
-//!    doubling, whichever is cheapest there.
-//! 4. Every carrier sends the result of its part to its group, and of its shard to its host.
+//! 1. The buffer is cut into shards. On each host a shard has a carrier, which combines the inputs
+//!    of all ranks there. The carriers of a shard reach one rail (`Layout::carriers`), so no
+//!    message leaves its rail. Where rails are unknown, carrier i is rank i of its host.
+//! 2. The carriers of a shard within a leaf group do the same again. They cut the shard into parts,
+//!    one for each host of the smallest group. This level is missing where leaf groups are unknown,
+//!    or where it would take longer.
+//! 3. The carriers of a part, one in each group, reduce it together, in fabric order. Without
+//!    groups, the carriers of a shard do, one on each host. They use a ring, halving and doubling,
+//!    or recursive doubling, whichever is cheapest.
+//! 4. Every carrier sends the result of its part to its group, and the result of its shard to its
+//!    host.
 //!
-//! Every host so sends what a single rank would, however many it has. A rank that carries no shard
-//! hands in its input and gets the result: others forward for it. These are ranks whose rail some
-//! host lacks, ranks beyond those of the smallest host and, since no shard is very short, in a
-//! short call most ranks.
+//! So every host sends only as much as a single rank would, however many ranks it has. A rank that
+//! carries no shard sends its input to carriers and gets the result from them. Such ranks are those
+//! on a rail that some host lacks, and those in excess of the smallest host's. In a short call they
+//! are most ranks, because a shard has a least length.
 //!
-//! Long shards do so piece by piece. To let two pieces take turns, one within the hosts while the
-//! other is between them, gained a quarter at best and lost as much elsewhere, as measured.
+//! Long shards pass through these steps piece by piece, one piece after the other.
 //!
 //! The costs are those of h hosts of k ranks each, with g hosts in each group if groups are a
-//! level. Steps: those of step 3 on h ranks, or on h/g and 2 more; and 2 more. Sent by each rank:
-//! 2(k-1)/k of the buffer to ranks of its host, and 2(g-1)/g of 1/k to ranks of its group. Step 3
-//! sends its share of 1/k of the buffer, or of 1/gk.
+//! level. Steps: those of step 3 on h ranks, plus 2; with groups those on h/g ranks, plus 4. Each
+//! rank sends 2(k-1)/k of the buffer to ranks of its host, and 2(g-1)/g of 1/k of it to ranks of
+//! its group. Step 3 sends its share of 1/k of the buffer, or of 1/gk.
 //!
-//! Cho, Finkler and Kung, "BlueConnect: Novel hierarchical all-reduce on multi-tired network for
-//! deep learning", 2019.
+//! Source: Cho, Finkler and Kung, "BlueConnect: Novel hierarchical all-reduce on multi-tired
+//! network for deep learning", 2019.
 
 mod levels;
 mod price;
@@ -57,8 +58,8 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     messages,
 };
 
-/// The busiest rank is a carrier of a shard and of a part, where most ranks and hosts are. An upper
-/// bound where hosts or groups have different sizes.
+/// The cost of a carrier of a shard and of a part: the busiest rank, on the fullest host of the
+/// largest group. It is an upper bound where hosts or groups differ in size.
 fn stated(call: &Call, layout: &Layout) -> Stated {
     stated_by(call, &price::cheapest(call, layout))
 }
@@ -105,7 +106,8 @@ fn by_levels(messages: &mut Messages<'_>, levels: &Levels) {
     }
 }
 
-/// States both shots of `carrier`, to which its team sends `count` elements in `own` form.
+/// States both shots between `carrier` and its team: each member sends it `count` elements in `own`
+/// form, and it sends each the result.
 fn shots(messages: &mut Messages<'_>, carrier: Rank, team: &[Rank], own: Form, count: usize) {
     for other in team.iter().filter(|other| **other != carrier) {
         messages.send(*other, carrier, own, count);
@@ -128,22 +130,22 @@ fn schedule_by(plan: &Plan<'_>, levels: Levels) -> Schedule {
     steps.build()
 }
 
-/// A rank at its place.
+/// One rank, with the teams that it works in.
 struct Member<'a> {
     plan: &'a Plan<'a>,
     levels: Levels,
-    /// The ranks of its host: carriers by shard, then the others.
+    /// The ranks of this host: first its carriers by shard, then the others.
     host: Team,
-    /// The carriers of its shard in its leaf group; none if it carries no shard, or groups are no
-    /// level.
+    /// The carriers of this rank's shard in its leaf group. Empty if it carries no shard, or if
+    /// groups are no level.
     group: Team,
-    /// The carriers of its part, or of its shard; none if it carries none.
+    /// The carriers of this rank's part, or of its shard without groups. Empty if it carries none.
     rail: Team,
     /// Elements of each shard that are reduced together.
     section: usize,
 }
 
-/// Some ranks, and which of them this one is.
+/// Some ranks, and the place of this one among them.
 #[derive(Default)]
 struct Team {
     ranks: Vec<Rank>,
@@ -160,7 +162,7 @@ impl Team {
         self.ranks.len()
     }
 
-    /// This rank, as the others call it.
+    /// This rank's number within the team.
     fn me(&self) -> Rank {
         Rank::at(self.place)
     }
@@ -181,7 +183,7 @@ impl<'a> Member<'a> {
         let carried = shards.get(host.place);
         let (group, rail) =
             carried.map(|ranks| teams(&levels, layout, ranks, rank)).unwrap_or_default();
-        // Without sums of its host, in place, it sends what results overwrite.
+        // Without sums of its host, in place, the rank sends elements that results overwrite.
         let is_narrow = levels.most == 1 && levels.groups.is_none() && levels.rail.overwrites;
         let chunk = if is_narrow { chunk.min(plan.eager()) } else { chunk };
         let mut member = Self { plan, levels, host, group, rail, section: 1 };
@@ -189,7 +191,7 @@ impl<'a> Member<'a> {
         member
     }
 
-    /// Which elements are of a shard: nothing for those that there are not.
+    /// The elements of a shard. An index beyond the last shard gives an empty slice.
     fn shard(&self, at: usize) -> Slice {
         let (count, shards) = (self.plan.call.count, self.levels.shards);
         if at < shards {
@@ -230,7 +232,7 @@ impl<'a> Member<'a> {
         });
     }
 
-    /// Reduces `own` of all carriers of this rank's shard to `result` of all.
+    /// Reduces `own` of all carriers of this rank's shard to `result` on all of them.
     fn between(&self, steps: &mut Builder, scratch: &Scratch, own: Slice, result: Slice) {
         if self.levels.groups.is_none() {
             return steps.among(&self.rail.ranks, |steps| scratch.rail.piece(steps, own, result));
@@ -261,8 +263,8 @@ impl<'a> Member<'a> {
     }
 }
 
-/// The carriers of a shard in the leaf group of `rank`, and those of its part. `ranks` carry the
-/// shard on all hosts.
+/// The carriers of a shard in the leaf group of `rank`, and the carriers of its part. `ranks` are
+/// the carriers of the shard on all hosts.
 fn teams(levels: &Levels, layout: &Layout, ranks: &[Rank], rank: Rank) -> (Team, Team) {
     if levels.groups.is_none() {
         return (Team::default(), Team::new(ranks.to_vec(), rank));
@@ -281,11 +283,11 @@ fn teams(levels: &Levels, layout: &Layout, ranks: &[Rank], rank: Rank) -> (Team,
 
 /// The memory that all pieces use, one after the other.
 struct Scratch {
-    /// Sums of this rank's host,
+    /// Sums of this rank's host.
     sums: Slice,
-    /// and of its leaf group.
+    /// Sums of this rank's leaf group.
     of_group: Slice,
-    /// This rank among the carriers of a part.
+    /// This rank as one of the carriers of a part.
     rail: Box<dyn Reducer>,
 }
 

@@ -1,4 +1,4 @@
-//! The price of levels, and the cheapest ones.
+//! The prices of the ways to spread a call, and the cheapest way.
 
 use ringfold_topology::Layout;
 use ringfold_types::Call;
@@ -6,25 +6,30 @@ use ringfold_types::Call;
 use super::levels::{Groups, Levels, RAILS};
 use crate::cost::bill::{Bill, Site};
 use crate::cost::rates::{
-    ACROSS_HOSTS, COMBINED_BYTE_PS, SAME_HOST, TURN_PS, WOKEN_PS, crowded_quarters, longer_ps,
+    ACROSS_HOSTS, COMBINED_BYTE_PS, SAME_HOST, TURN_PS, WOKEN_PS, congested_quarters, longer_ps,
 };
 use crate::schedule::Form;
 
-/// The cheapest way to spread `call`. Levels differ only between the hosts.
+/// The cheapest way to spread `call`. The ways differ only between the hosts.
 pub(super) fn cheapest(call: &Call, layout: &Layout) -> Levels {
     let price = |levels: &Levels| between(levels, call, layout, usize::MAX).total(layout);
     let cheapest = Levels::all(call, layout).min_by_key(price);
     cheapest.unwrap_or_else(|| Levels::new(call, layout, None, RAILS[0]))
 }
 
-/// The bill between leaf groups, or between hosts, by `levels.rail`, and within groups of two
-/// shots. Only the carriers of shards take part.
+/// The bill of `levels.rail` between leaf groups, or between hosts, and of the two shots within
+/// groups. Only the carriers of shards take part.
 fn between(levels: &Levels, call: &Call, layout: &Layout, chunk: usize) -> Bill {
     let Levels { shards, rail, rail_call, .. } = levels;
-    let (is_dense, size) = (layout.crowd().is_dense(), levels.units());
+    let (oversubscribed, size) = (layout.crowd().is_dense(), levels.units());
     let layout_of_rail = Layout::apart(size);
-    let site =
-        Site { layout: &layout_of_rail, hosts: size, crowd: *shards, borders: size, is_dense };
+    let site = Site {
+        layout: &layout_of_rail,
+        hosts: size,
+        ranks_per_host: *shards,
+        borders: size,
+        oversubscribed,
+    };
     let bill = Bill::of(rail.algorithm, rail_call, &site, chunk);
     let work = bill.work * (size * levels.parts() * shards) as u128 / layout.size() as u128;
     let bill = Bill { work, ..bill };
@@ -36,20 +41,20 @@ fn between(levels: &Levels, call: &Call, layout: &Layout, chunk: usize) -> Bill 
 
 /// The bill of two shots within each leaf group.
 ///
-/// They take longer for each byte than a ring does, since many send to one. A level of groups saves
-/// steps, and so wins for shorter messages. For longer ones the ring between all hosts remains: in
-/// fabric order a rank sends as many bytes there, and each group sends hardly more across spines:
-/// twice the buffer, of which groups as a level spare the part of one group.
+/// They take longer for each byte than a ring does, since many ranks send to one. A level of groups
+/// saves steps, and so it wins for shorter messages. For longer ones the ring between all hosts
+/// wins. In fabric order a rank of it sends as many bytes, and each group sends hardly more across
+/// spines: twice the buffer, of which a level of groups saves one group's part.
 fn in_group(levels: &Levels, groups: Groups, call: &Call, layout: &Layout) -> Bill {
     let bytes = |form: Form| form.data_type(call).bytes() as u128;
-    // Carriers hand on sums of their hosts, if these have several ranks.
+    // Carriers send sums of their hosts, if these have several ranks.
     let form = if levels.most > 1 { Form::Accumulator } else { Form::Element };
     let [handed_on, results] = [groups.parts - 1, groups.most - 1].map(|others| others as u128);
     let part = levels.rail_call.count as u128;
     let combined = results * part * bytes(Form::Accumulator) * COMBINED_BYTE_PS;
     let moved = part * (handed_on * bytes(form) + results * bytes(Form::Element));
-    let crowded = crowded_quarters(layout.crowd().is_dense());
-    let all_moved = moved * levels.shards as u128 * crowded / 4;
+    let congested = congested_quarters(layout.crowd().is_dense());
+    let all_moved = moved * levels.shards as u128 * congested / 4;
     let messages = handed_on + results;
     let [message_ps, byte_ps] = ACROSS_HOSTS.work_ps;
     let work = messages * message_ps + moved * byte_ps + combined;
@@ -73,7 +78,8 @@ pub(super) fn price(call: &Call, layout: &Layout, chunk: usize) -> u128 {
     bill.total(layout)
 }
 
-/// The bill of two shots within each host, where ranks take turns as between hosts.
+/// The bill of two shots within each host. Ranks that share a CPU take turns as they do between
+/// hosts.
 fn within(levels: &Levels, call: &Call, layout: &Layout, switch_ps: u128, chunk: usize) -> Bill {
     let Levels { most, shards, .. } = *levels;
     let bytes = |form: Form| form.data_type(call).bytes() as u128;
@@ -82,7 +88,7 @@ fn within(levels: &Levels, call: &Call, layout: &Layout, switch_ps: u128, chunk:
     let moved = others * shard * bytes(Form::Element);
     let within = others * SAME_HOST.message_ps + moved * SAME_HOST.byte_ps + combined;
     let woken = if layout.crowd().is_dense() { 2 * WOKEN_PS } else { 0 };
-    // Each rank gives away its input and takes the result, but for its own shard.
+    // Each rank sends its input and receives the result, except for its own shard.
     let [message_ps, byte_ps] = SAME_HOST.work_ps;
     let message_ps = message_ps + longer_ps(others, moved);
     let average = 2 * (most - 1) as u128 * shards as u128 * shard / most as u128;

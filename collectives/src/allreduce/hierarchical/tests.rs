@@ -1,4 +1,4 @@
-//! Every way to spread a call, whether or not it is the cheapest.
+//! Every way to spread a call, including those that are not the cheapest.
 
 use alloc::vec::Vec;
 
@@ -12,16 +12,16 @@ use crate::check::{Conditions, check};
 use crate::crossing::{Messages, measured};
 use crate::schedule::Schedule;
 
-/// Hosts by group, each with its ranks by the rails that they reach.
+/// Hosts by group. A host is the list of the rails of its ranks.
 type Groups<'a> = &'a [&'a [&'a [u16]]];
 
-/// One group after the other, with the ranks of all hosts dealt in turn.
+/// A layout of one group after the other. Ranks are dealt to the hosts in turn.
 fn layout(groups: Groups<'_>) -> Layout {
     let mut hosts = Vec::new();
     for (group, members) in (0..).zip(groups) {
         for rails in *members {
             let number = u32::try_from(hosts.len()).unwrap();
-            // Against the order of their numbers.
+            // The fabric order is against the order of the hosts' numbers.
             let path = Path { order: 100 - number, pod: group / 2, group, machine: number };
             hosts.push((path, *rails));
         }
@@ -46,7 +46,7 @@ fn schedules(plan: &Plan<'_>, levels: Levels) -> Vec<Schedule> {
     ranks.map(|rank| schedule_by(&Plan { rank, ..*plan }, levels)).collect()
 }
 
-/// Proves all ways to spread `count` elements, and returns how many there are.
+/// Proves all ways to spread `count` elements, and returns their number.
 fn prove(layout: &Layout, count: usize, data_type: DataType, pieces: usize) -> usize {
     let (collective, op) = (Collective::AllReduce, ReduceOp::Sum);
     let call = Call { collective, count, data_type, op, root: Rank(0) };
@@ -78,7 +78,7 @@ fn every_way_is_right() {
         (&[&four[..], &four[..2], mixed, &four[..1]], 6),
         (&[mixed, mixed, &four[..3], mixed, &four[..2]], 6),
         (&[&single[..], &single[..2], &single[..]], 6),
-        // No level: one group, or groups of one host.
+        // These have no level of groups: there is one group, or groups have one host.
         (&[&four[..]], 3),
         (&[&four[..1], &four[..1], &four[..1]], 3),
     ] {
@@ -120,7 +120,7 @@ fn every_way_costs_and_crosses_as_stated() {
     }
 }
 
-/// No message leaves its rail, and with leaf groups as a level the fewest cross spines.
+/// No message leaves its rail, and a level of leaf groups sends the least across spines.
 #[test]
 fn groups_spare_spines() {
     let host: &[u16] = &[0, 1, 2, 3];

@@ -1,15 +1,15 @@
-//! Why a file is refused.
+//! The reason why a file is refused.
 
 use std::fmt;
 
-/// Why a file is refused: which line, and the reason with the value in question.
+/// The reason why a file is refused, with its line and the value in question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     /// The file's name, as the caller gave it.
     pub file: String,
-    /// The line, from 1.
+    /// The line, counted from 1.
     pub line: usize,
-    /// The reason, and what to do.
+    /// The reason, and the remedy.
     pub reason: String,
 }
 
@@ -21,7 +21,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A line and a reason; a reader does not know the file's name.
+/// A line and a reason. A reader does not know the file's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reason {
     pub(super) line: usize,
@@ -44,10 +44,10 @@ impl From<Error> for Reason {
     }
 }
 
-/// An error of the parser of JSON in a text that begins on line `first`.
+/// An error of the JSON parser in a text that begins on line `first`.
 pub(super) fn syntax(first: usize, error: &serde_json::Error) -> Reason {
     let text = error.to_string();
-    // The place stands at the end of the text, and before it here.
+    // The parser puts the place at the end of the text. Here it comes first.
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
     let cut = if error.is_eof() { ": the file is cut off" } else { "" };
     let column = error.column();

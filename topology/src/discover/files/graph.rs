@@ -1,8 +1,8 @@
-//! Puts a fabric together from what tools print: each link twice, once at either end.
+//! Builds a fabric from the output of tools, which list each link twice, once at either end.
 //!
-//! This is what proves a file complete. A tool walks a subnet from one port, so all that it prints
-//! hangs together. In a file that was cut off between two nodes, some link has lost one end.
-//! For a cut within a node, each reader says what shows it.
+//! This proves a file complete. A tool walks a subnet from one port, so its whole output is
+//! connected. If a file is cut off between two nodes, some link has lost one end. A reader detects
+//! a cut within a node itself.
 
 use std::collections::HashMap;
 
@@ -11,19 +11,19 @@ use ringfold_types::limits::{FABRIC_NAME_BYTES_MAX, FABRIC_NODES_MAX, FABRIC_POR
 use super::error::Reason;
 use crate::fabric::{Cable, EndPort, Fabric, PortId, Switch};
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NodeKind {
     Switch,
     Router,
-    /// An adapter, or one port of it where a tool prints ports without their adapter.
+    /// An adapter, or a port of one where a tool lists ports without their adapter.
     Adapter,
 }
 
 /// A node, or one port of an adapter.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    /// What ends of links call it; unique within a graph.
+    /// The key by which the ends of links refer to it. Unique within a graph.
     pub(super) key: u64,
     pub(super) kind: NodeKind,
     /// The identifier of a switch or router.
@@ -33,10 +33,10 @@ pub(super) struct Node {
     pub(super) line: usize,
 }
 
-/// A port by its node's key and its number.
+/// A port, by its node's key and its number.
 pub(super) type PortKey = (u64, u16);
 
-/// One end of a link, as the line of its port has it.
+/// One end of a link, as the line of its port describes it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
     /// The node of this port, as an index into `Graph::nodes`.
@@ -44,7 +44,7 @@ pub(super) struct End {
     pub(super) number: u16,
     /// The port's GUID; 0 on switches.
     pub(super) guid: u64,
-    /// The port at the other end; nothing if the port is down.
+    /// The port at the other end; `None` if the port is down.
     pub(super) far: Option<PortKey>,
     pub(super) gbps: u32,
     pub(super) line: usize,
@@ -70,7 +70,7 @@ impl Graph {
         self.by_key.get(&key).copied()
     }
 
-    /// The node that was added last, and its last end.
+    /// The last added end, and its node.
     pub(super) fn last(&self) -> Option<(&Node, &End)> {
         let end = self.ends.last()?;
         Some((&self.nodes[end.node], end))
@@ -86,20 +86,22 @@ impl Graph {
         self.nodes[index].guid
     }
 
-    /// Adds a node whose key must be new, and returns its index.
+    /// Adds a node with a new key, and returns its index.
     pub(super) fn add_node(&mut self, node: Node) -> Result<usize, Reason> {
         let (line, index) = (node.line, self.nodes.len());
         if index == FABRIC_NODES_MAX {
-            let text = format!("is the node after {FABRIC_NODES_MAX}, which is the most");
+            let text = format!("the file has more than {FABRIC_NODES_MAX} nodes, the limit");
             return Err(Reason::new(line, text));
         }
         if node.name.len() > FABRIC_NAME_BYTES_MAX {
-            let text = format!("has a name of more than {FABRIC_NAME_BYTES_MAX} bytes");
+            let text =
+                format!("the node's name has more than {FABRIC_NAME_BYTES_MAX} bytes, the limit");
             return Err(Reason::new(line, text));
         }
         if let Some(other) = self.by_key.insert(node.key, index) {
             let first = &self.nodes[other];
-            let text = format!("has {} a second time, after line {}", describe(&node), first.line);
+            let text =
+                format!("{} occurs a second time, after line {}", describe(&node), first.line);
             return Err(Reason::new(line, text));
         }
         if node.kind != NodeKind::Adapter {
@@ -111,21 +113,21 @@ impl Graph {
 
     fn add_guid(&mut self, guid: u64, line: usize) -> Result<(), Reason> {
         let Some(first) = self.guids.insert(guid, line) else { return Ok(()) };
-        Err(Reason::new(line, format!("has GUID {guid:#x} a second time, after line {first}")))
+        Err(Reason::new(line, format!("GUID {guid:#x} occurs a second time, after line {first}")))
     }
 
-    /// Adds an end whose port must be new.
+    /// Adds an end with a new port.
     pub(super) fn add_end(&mut self, end: End) -> Result<(), Reason> {
         let index = self.ends.len();
         if index == FABRIC_PORTS_MAX {
-            let text = format!("is the port after {FABRIC_PORTS_MAX}, which is the most");
+            let text = format!("the file has more than {FABRIC_PORTS_MAX} ports, the limit");
             return Err(Reason::new(end.line, text));
         }
         let node = &self.nodes[end.node];
         if let Some(other) = self.by_port.insert((node.key, end.number), index) {
             let (number, first) = (end.number, self.ends[other].line);
             let node = describe(node);
-            let text = format!("has port {number} of {node} a second time, after line {first}");
+            let text = format!("port {number} of {node} occurs a second time, after line {first}");
             return Err(Reason::new(end.line, text));
         }
         if node.kind == NodeKind::Adapter {
@@ -135,14 +137,14 @@ impl Graph {
         Ok(())
     }
 
-    /// The fabric, once each link has been found at both ends.
+    /// The fabric, after a check that each link has both ends.
     pub(super) fn fabric(self) -> Result<Fabric, Reason> {
         let line = self.ends.last().map_or(1, |end| end.line);
         if self.ends.iter().all(|end| end.far.is_none()) {
-            return Err(Reason::new(line, "has no link up to here: the file is cut off"));
+            return Err(Reason::new(line, "the file has no link up to here: it is cut off"));
         }
         if self.nodes.iter().all(|node| node.kind != NodeKind::Adapter) {
-            return Err(Reason::new(line, "has no adapter up to here: the file is cut off"));
+            return Err(Reason::new(line, "the file has no adapter up to here: it is cut off"));
         }
         let mut fabric = Fabric::default();
         let switches = self.switches(&mut fabric)?;
@@ -175,7 +177,7 @@ impl Graph {
         Ok(fabric)
     }
 
-    /// Adds all switches to `fabric`; each node's index among them.
+    /// Adds all switches to `fabric`. Returns the index of each node among them.
     fn switches(&self, fabric: &mut Fabric) -> Result<Vec<Option<usize>>, Reason> {
         let mut has_link = vec![false; self.nodes.len()];
         for end in self.ends.iter().filter(|end| end.far.is_some()) {
@@ -188,7 +190,7 @@ impl Graph {
             }
             if !has_link[index] {
                 let node_line = node.line;
-                let text = format!("has {} without a link: the file is cut off", describe(node));
+                let text = format!("{} has no link: the file is cut off", describe(node));
                 return Err(Reason::new(node_line, text));
             }
             switches[index] = Some(fabric.switches.len());
@@ -201,7 +203,7 @@ impl Graph {
         Ok(switches)
     }
 
-    /// The end at the other side of a link.
+    /// The other end of a link.
     fn other(&self, end: &End, far: PortKey) -> Result<&End, Reason> {
         let near = (self.nodes[end.node].key, end.number);
         let Some(other) = self.by_port.get(&far).map(|other| &self.ends[*other]) else {
@@ -209,16 +211,16 @@ impl Graph {
             let node = self.node(key).map(|node| describe(&self.nodes[node]));
             let node = node.unwrap_or_else(|| format!("{key:#x}"));
             let text = format!(
-                "has a link to port {number} of {node}, which the file does not have: it is cut \
-                 off, or lists only nodes of one kind; write it again, whole"
+                "the link leads to port {number} of {node}, which the file lacks: it is cut \
+                 off, or lists only nodes of one kind; write the whole file again"
             );
             return Err(Reason::new(end.line, text));
         };
         if other.far != Some(near) || far == near {
             let (node, number) = (describe(&self.nodes[other.node]), other.number);
             let text = format!(
-                "has a link to port {number} of {node}, which line {} contradicts: write the file \
-                 again",
+                "the link leads to port {number} of {node}, and line {} contradicts it: write \
+                 the file again",
                 other.line
             );
             return Err(Reason::new(end.line, text));
@@ -238,11 +240,11 @@ impl Graph {
     }
 }
 
-/// Tells hosts by node descriptions: how many ports have the same description and number.
+/// Finds hosts in node descriptions. Counts the ports that share a description and a number.
 struct Hosts<'a>(HashMap<(&'a str, u16), usize>);
 
 impl<'a> Hosts<'a> {
-    /// Host and device; empty where the description does not tell them.
+    /// Host and device. Empty where the description does not contain them.
     fn names(&self, node: &'a Node, number: u16) -> (&'a str, &'a str) {
         let name = node.name.as_str();
         // The factory's description, or that of a host without a name.
@@ -259,7 +261,7 @@ impl<'a> Hosts<'a> {
     }
 }
 
-/// The adapters within switches that reduce for SHARP are nobody's host.
+/// SHARP aggregation nodes are adapters within switches, not hosts.
 fn is_aggregator(node: &Node) -> bool {
     node.name.ends_with("Aggregation Node")
 }

@@ -1,25 +1,26 @@
-//! Slurm's lists of names, as in `node[01-16,20],login`: bounded before they are expanded.
+//! Slurm's lists of names, such as `node[01-16,20],login`. Their size is checked before they are
+//! expanded.
 
 use ringfold_types::limits::{FABRIC_NAME_BYTES_MAX, FABRIC_NODES_MAX};
 
 /// The names of a list, in its order.
 ///
 /// # Errors
-/// Why it is no list, or that it has too many names.
+/// The text is not a list, or the list has too many names.
 pub(super) fn expand(list: &str) -> Result<Vec<String>, String> {
     let mut names = Vec::new();
     for item in items(list)? {
         if item.is_empty() {
-            return Err(format!("has an empty name in {}", super::scan::shown(list)));
+            return Err(format!("{} contains an empty name", super::scan::shown(list)));
         }
         if item.split(['[', ']']).step_by(2).map(str::len).sum::<usize>() > FABRIC_NAME_BYTES_MAX {
-            return Err(format!("has a name of more than {FABRIC_NAME_BYTES_MAX} bytes"));
+            return Err(format!("a name has more than {FABRIC_NAME_BYTES_MAX} bytes, the limit"));
         }
         let mut heads = vec![String::new()];
         let mut rest = item;
         while let Some((fixed, after)) = rest.split_once('[') {
             let Some((ranges, after)) = after.split_once(']') else {
-                return Err(format!("lacks `]` in {}", super::scan::shown(item)));
+                return Err(format!("`]` is missing in {}", super::scan::shown(item)));
             };
             let numbers = numbers(ranges)?;
             bounded(heads.len().saturating_mul(numbers.len()).saturating_add(names.len()))?;
@@ -30,7 +31,7 @@ pub(super) fn expand(list: &str) -> Result<Vec<String>, String> {
             rest = after;
         }
         if rest.contains(']') {
-            return Err(format!("lacks `[` in {}", super::scan::shown(item)));
+            return Err(format!("`[` is missing in {}", super::scan::shown(item)));
         }
         bounded(names.len() + heads.len())?;
         names.extend(heads.into_iter().map(|head| head + rest));
@@ -40,7 +41,7 @@ pub(super) fn expand(list: &str) -> Result<Vec<String>, String> {
 
 fn bounded(names: usize) -> Result<(), String> {
     if names > FABRIC_NODES_MAX {
-        return Err(format!("has {names} names or more; the most is {FABRIC_NODES_MAX}"));
+        return Err(format!("the list has at least {names} names; the most is {FABRIC_NODES_MAX}"));
     }
     Ok(())
 }
@@ -51,10 +52,7 @@ fn items(list: &str) -> Result<Vec<&str>, String> {
     for c in list.chars() {
         match (c, is_inside) {
             ('[', true) | (']', false) => {
-                return Err(format!(
-                    "has brackets that do not match in {}",
-                    super::scan::shown(list)
-                ));
+                return Err(format!("brackets do not match in {}", super::scan::shown(list)));
             }
             ('[', false) => is_inside = true,
             (']', true) => is_inside = false,
@@ -73,7 +71,7 @@ fn items(list: &str) -> Result<Vec<&str>, String> {
 fn numbers(ranges: &str) -> Result<Vec<String>, String> {
     let mut numbers = Vec::new();
     for range in ranges.split(',') {
-        let wrong = || format!("has the range {}", super::scan::shown(range));
+        let wrong = || format!("{} is not a range of numbers", super::scan::shown(range));
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let number = |text: &str| {
             let is_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

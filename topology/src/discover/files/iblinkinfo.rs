@@ -1,10 +1,11 @@
-//! `iblinkinfo`: a line for each port, below a heading for its node or, with `-l`, by itself.
+//! Reads the output of `iblinkinfo`: a line for each port, below a heading for its node or, with
+//! `-l`, by itself.
 //!
-//! Without `-l` a line names the other end by LID, and LIDs are unique within one subnet only: a
-//! file of two subnets is refused there. With `-l` it names GUIDs, and does not say what is a
-//! switch: a GUID with several ports is one.
+//! Without `-l` a line names the other end by LID. LIDs are unique within one subnet only, so a
+//! file of two subnets is refused. With `-l` a line names GUIDs and does not mark switches: a GUID
+//! with several ports is one.
 //!
-//! The last node is the one where the tool ran. A file that ends within a switch was cut off.
+//! The last node is the one where the tool ran. So a file that ends within a switch was cut off.
 
 use std::collections::HashMap;
 
@@ -13,7 +14,7 @@ use super::error::Reason;
 use super::graph::{End, Graph, Node, NodeKind};
 use super::scan::{Scan, gbps, shown};
 
-/// Tells keys that are GUIDs from those that are LIDs.
+/// Distinguishes keys that are GUIDs from keys that are LIDs.
 const KEY_OF_DOWN: u64 = 1 << 63;
 
 /// Reads either form.
@@ -21,8 +22,8 @@ pub(super) fn links(text: &str) -> Result<Graph, Reason> {
     let graph = either(text)?;
     match graph.last() {
         Some((node, end)) if node.kind == NodeKind::Switch => {
-            let text = "ends within a switch: it is cut off, or lacks adapters; run it on a \
-                        host, without --switches-only";
+            let text = "the file ends within a switch: it is cut off, or lacks adapters; run \
+                        iblinkinfo on a host, without --switches-only";
             Err(Reason::new(end.line, text))
         }
         _ => Ok(graph),
@@ -34,7 +35,7 @@ fn either(text: &str) -> Result<Graph, Reason> {
     if first.is_some_and(|line| line.starts_with("0x")) { by_line(text) } else { by_node(text) }
 }
 
-/// What stands on a line from `==(` on: the link's rate, and the other end.
+/// The part of a line from `==(` on: the rate of the link, and the other end.
 struct Link<'a> {
     gbps: u32,
     far: Option<Scan<'a>>,
@@ -51,13 +52,13 @@ fn link<'a>(scan: &mut Scan<'a>) -> Result<Link<'a>, Reason> {
     scan.space();
     let is_joined = scan.rest().starts_with(|c: char| c.is_ascii_digit());
     if !is_joined && !scan.rest().starts_with("[") && !scan.rest().starts_with('"') {
-        let text = format!("has {} where the other end belongs", shown(scan.rest()));
+        let text = format!("expected the other end of the link, found {}", shown(scan.rest()));
         return Err(scan.wrong(text));
     }
     Ok(Link { gbps, far: is_joined.then_some(*scan) })
 }
 
-/// `7 4[  ]`: LID, number, and the number on the outside of a chassis.
+/// `7 4[  ]`: LID, port number, and the number on the outside of a chassis.
 fn lid_and_port(scan: &mut Scan<'_>) -> Result<(u16, u16), Reason> {
     let (lid, number) = (scan.number("LID")?, scan.port()?);
     scan.must("[")?;
@@ -65,7 +66,7 @@ fn lid_and_port(scan: &mut Scan<'_>) -> Result<(u16, u16), Reason> {
     Ok((lid, number))
 }
 
-/// The heading that the lines of ports follow.
+/// The heading above the lines of ports.
 enum Heading<'a> {
     /// A switch with this GUID and name.
     Switch(u64, &'a str),
@@ -86,7 +87,7 @@ fn by_node(text: &str) -> Result<Graph, Reason> {
             continue;
         }
         let Some(heading) = &heading else {
-            return Err(scan.wrong("has a port before any node"));
+            return Err(scan.wrong("a port precedes the first node"));
         };
         scan.space();
         let port_guid = if scan.rest().starts_with("0x") { scan.guid()? } else { 0 };
@@ -98,18 +99,18 @@ fn by_node(text: &str) -> Result<Graph, Reason> {
             Heading::Other(kind, name) => (kind, port_guid, name),
         };
         if guid == 0 {
-            return Err(scan.wrong("lacks the GUID of the port"));
+            return Err(scan.wrong("the port has no GUID"));
         }
         if lid == 0 && far.is_some() {
-            return Err(scan.wrong("has LID 0 on a link: run a subnet manager, or use -l"));
+            return Err(scan.wrong("a port with a link has LID 0: run a subnet manager, or use -l"));
         }
-        // A port that is down may have no LID. Nothing refers to it.
+        // A port that is down may have no LID. No other port refers to it.
         let key = if lid == 0 { guid | KEY_OF_DOWN } else { lid.into() };
         let index = match graph.node(key) {
             Some(index) if kind == NodeKind::Switch && graph.guid(index) == guid => index,
             Some(index) => {
                 let text = format!(
-                    "has LID {lid}, which is {:#x}'s too: the file joins several subnets; give \
+                    "LID {lid} belongs to {:#x} too: the file joins several subnets; give \
                      each a file of its own, or use iblinkinfo -l",
                     graph.guid(index)
                 );
@@ -134,14 +135,14 @@ fn node(mut scan: Scan<'_>) -> Result<Heading<'_>, Reason> {
         "CA:" => NodeKind::Adapter,
         "Router:" => NodeKind::Router,
         _ => {
-            let text = format!("has {}, which is no line of iblinkinfo", shown(line.rest()));
+            let text = format!("{} is not a line of iblinkinfo", shown(line.rest()));
             return Err(line.wrong(text));
         }
     };
     scan.space();
     let guid = if kind == NodeKind::Switch { scan.guid()? } else { 0 };
     let Some(name) = scan.rest().strip_suffix(':').map(str::trim) else {
-        return Err(line.wrong("lacks the colon after the name of a node"));
+        return Err(line.wrong("the colon after the name of a node is missing"));
     };
     Ok(if kind == NodeKind::Switch {
         Heading::Switch(guid, name)
@@ -191,12 +192,12 @@ fn line(mut scan: Scan<'_>) -> Result<Line<'_>, Reason> {
     let guid = scan.guid()?;
     scan.space();
     scan.must("\"")?;
-    // Names may have quotes in them; numbers have none.
+    // Names may contain quotes. Numbers do not.
     let Some((before, _)) = scan.rest().split_once("==(") else {
-        return Err(scan.wrong("lacks `==(`"));
+        return Err(scan.wrong("`==(` is missing"));
     };
     let Some((name, _)) = before.rsplit_once('"') else {
-        return Err(scan.wrong("lacks the quote after a name"));
+        return Err(scan.wrong("the quote after a name is missing"));
     };
     scan.must(name)?;
     scan.must("\"")?;

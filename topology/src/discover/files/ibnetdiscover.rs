@@ -1,35 +1,35 @@
-//! `ibnetdiscover`: its topology file, with groups (`-g`) and full information (`-f`) or without,
-//! and its ports report (`-p`).
+//! Reads the output of `ibnetdiscover`: its topology file, with or without groups (`-g`) and full
+//! information (`-f`), and its ports report (`-p`).
 //!
-//! A topology file has a block for each node, with a line for each port that has a link. Several
-//! files, of several subnets, may follow one another. Adapters follow switches, so a file that was
-//! cut off within a switch has no adapter.
+//! A topology file has a block for each node, with a line for each port that has a link. Files of
+//! several subnets may follow one another. Adapters follow switches, so a file that was cut off
+//! within a switch has no adapter.
 //!
-//! A ports report has a line for each port, those of a node from the last to the first. So the last
-//! node of a whole report ends with its port 1.
+//! A ports report has a line for each port. The ports of a node go from the last to the first, so
+//! the last node of a complete report ends with its port 1.
 //!
-//! `-l` prints nodes without links and so says nothing of a fabric.
+//! `-l` lists nodes without links, so it does not describe a fabric.
 
 use super::content::lines;
 use super::error::Reason;
 use super::graph::{End, Graph, Node, NodeKind};
 use super::scan::{Scan, gbps, shown};
 
-/// Lines of a node's block before the node, as in `vendid=0x2c9`.
+/// Keys of the lines of a node's block before the node, such as `vendid=0x2c9`.
 const KEYS: &[&str] =
     &["vendid", "devid", "sysimgguid", "switchguid", "caguid", "rtguid", "portguid", "nodeguid"];
 
-/// Lines that `-g` puts between blocks.
+/// Beginnings of the lines that `-g` puts between blocks.
 const GROUPS: &[&str] = &["Chassis ", "Non-Chassis Nodes", "Hostname:"];
 
-/// Whether a line is one of a topology file.
+/// Whether a line belongs to a topology file.
 pub(super) fn is_topology(line: &str) -> bool {
     let scan = Scan::new(line, 1);
     let word = line.split_whitespace().next().unwrap_or_default();
     ["Switch", "Ca", "Hca", "Rt"].contains(&word) || known(scan).is_ok()
 }
 
-/// Reads topology files, one for each subnet; each with its first line.
+/// Reads topology files, one for each subnet. Returns each with its first line.
 pub(super) fn topology(text: &str) -> Result<Vec<(usize, Graph)>, Reason> {
     let mut graphs = vec![(1, Graph::default())];
     let mut node = None;
@@ -42,7 +42,7 @@ pub(super) fn topology(text: &str) -> Result<Vec<(usize, Graph)>, Reason> {
         } else if text.is_empty() || text.starts_with('#') {
             continue;
         } else if text.starts_with('[') {
-            let node = node.ok_or_else(|| scan.wrong("has a port before any node"))?;
+            let node = node.ok_or_else(|| scan.wrong("a port precedes the first node"))?;
             end(graph, node, scan)?;
         } else if let Some(found) = block(scan)? {
             let (kind, declared) = (found.0.kind, found.1);
@@ -50,13 +50,13 @@ pub(super) fn topology(text: &str) -> Result<Vec<(usize, Graph)>, Reason> {
             node = Some(Block { index, kind, declared });
         } else {
             known(scan)?;
-            // A port belongs to the node whose line stands before it.
+            // A port belongs to the last node line above it.
             node = None;
         }
     }
     let (line, last) = graphs.last().expect("there is always one");
     if last.is_empty() {
-        return Err(Reason::new(*line, "is followed by no node: the file is cut off"));
+        return Err(Reason::new(*line, "no node follows: the file is cut off"));
     }
     Ok(graphs)
 }
@@ -66,12 +66,12 @@ pub(super) fn topology(text: &str) -> Result<Vec<(usize, Graph)>, Reason> {
 struct Block {
     index: usize,
     kind: NodeKind,
-    /// Ports that it has.
+    /// The number of ports in its heading.
     declared: u16,
 }
 
-/// `Switch 36 "S-..." # "name" base port 0 lid 1 lmc 0` and the like: the node, and how many ports
-/// it has.
+/// `Switch 36 "S-..." # "name" base port 0 lid 1 lmc 0` and the like: the node, and its number of
+/// ports.
 fn block(mut scan: Scan<'_>) -> Result<Option<(Node, u16)>, Reason> {
     let line = scan;
     let kind = match scan.word() {
@@ -82,7 +82,7 @@ fn block(mut scan: Scan<'_>) -> Result<Option<(Node, u16)>, Reason> {
     };
     scan.space();
     if scan.take(":") {
-        let text = "lists a node without its links: run ibnetdiscover without -l, -H, -S and -R";
+        let text = "the node has no links: run ibnetdiscover without -l, -H, -S and -R";
         return Err(line.wrong(text));
     }
     let declared = scan.number("number of ports")?;
@@ -97,28 +97,29 @@ fn block(mut scan: Scan<'_>) -> Result<Option<(Node, u16)>, Reason> {
 fn node_guid(scan: &mut Scan<'_>) -> Result<u64, Reason> {
     scan.must("\"")?;
     if !["S-", "H-", "R-"].iter().any(|kind| scan.take(kind)) {
-        return Err(scan.wrong(format!("has {} where a node belongs", shown(scan.rest()))));
+        return Err(scan.wrong(format!("expected a node, found {}", shown(scan.rest()))));
     }
     let guid = scan.guid()?;
     scan.must("\"")?;
     Ok(guid)
 }
 
-/// The name between the first and the last quote. Names may have quotes in them.
+/// The name between the first and the last quote. Names may contain quotes.
 fn name(mut scan: Scan<'_>) -> Result<&str, Reason> {
     scan.until("\"")?;
     let Some((name, _)) = scan.rest().rsplit_once('"') else {
-        return Err(scan.wrong("lacks the quote after a name"));
+        return Err(scan.wrong("the quote after a name is missing"));
     };
     Ok(name)
 }
 
-/// `[1](guid) "S-..."[4](guid) # ... 4xEDR`; the GUIDs stand at ports of adapters and routers.
+/// `[1](guid) "S-..."[4](guid) # ... 4xEDR`. Ports of adapters and routers have GUIDs.
 fn end(graph: &mut Graph, node: Block, mut scan: Scan<'_>) -> Result<(), Reason> {
     let line = scan;
     let number = bracketed(&mut scan)?;
     if number > node.declared {
-        let text = format!("has port {number} of a node with {} ports", node.declared);
+        let text =
+            format!("port {number} exceeds the range of a node with {} ports", node.declared);
         return Err(line.wrong(text));
     }
     scan.space();
@@ -134,7 +135,7 @@ fn end(graph: &mut Graph, node: Block, mut scan: Scan<'_>) -> Result<(), Reason>
     let rate = rate.split_whitespace().find_map(|word| word.split_once('x'));
     let gbps = rate.map_or(0, |(width, speed)| gbps(width, speed));
     if guid == 0 && node.kind == NodeKind::Adapter {
-        return Err(line.wrong("lacks the GUID of an adapter's port"));
+        return Err(line.wrong("the adapter's port has no GUID"));
     }
     let far = Some((far_guid, far));
     graph.add_end(End { node: node.index, number, guid, far, gbps, line: line.line() })
@@ -151,7 +152,7 @@ fn bracketed(scan: &mut Scan<'_>) -> Result<u16, Reason> {
     Ok(number)
 }
 
-/// Refuses lines that no topology file has.
+/// Refuses lines that are in no topology file.
 fn known(scan: Scan<'_>) -> Result<(), Reason> {
     let key = scan.rest().split_once('=').map(|(key, _)| key);
     let is_known = key.is_some_and(|key| KEYS.contains(&key))
@@ -159,7 +160,7 @@ fn known(scan: Scan<'_>) -> Result<(), Reason> {
     if is_known {
         return Ok(());
     }
-    Err(scan.wrong(format!("has {}, which is no line of ibnetdiscover", shown(scan.rest()))))
+    Err(scan.wrong(format!("{} is not a line of ibnetdiscover", shown(scan.rest()))))
 }
 
 /// Reads a ports report.
@@ -172,7 +173,7 @@ pub(super) fn ports(text: &str) -> Result<Graph, Reason> {
     }
     match graph.last() {
         Some((node, end)) if node.kind == NodeKind::Switch && end.number != 1 => {
-            Err(Reason::new(end.line, "ends before port 1 of its switch: the file is cut off"))
+            Err(Reason::new(end.line, "the file ends before port 1 of this switch: it is cut off"))
         }
         _ => Ok(graph),
     }
@@ -187,7 +188,7 @@ fn port(graph: &mut Graph, mut scan: Scan<'_>) -> Result<(), Reason> {
         "RT" => NodeKind::Router,
         "CA" => NodeKind::Adapter,
         other => {
-            return Err(scan.wrong(format!("has {} where CA, SW or RT belongs", shown(other))));
+            return Err(scan.wrong(format!("expected CA, SW or RT, found {}", shown(other))));
         }
     };
     scan.number("LID")?;
@@ -197,7 +198,7 @@ fn port(graph: &mut Graph, mut scan: Scan<'_>) -> Result<(), Reason> {
     let (far, name) = if scan.take("- ") {
         let kind = scan.word();
         if !["SW", "RT", "CA"].contains(&kind) {
-            return Err(line.wrong(format!("has {} where CA, SW or RT belongs", shown(kind))));
+            return Err(line.wrong(format!("expected CA, SW or RT, found {}", shown(kind))));
         }
         scan.number("LID")?;
         let (number, guid) = (scan.port()?, word_guid(&mut scan)?);
@@ -207,7 +208,12 @@ fn port(graph: &mut Graph, mut scan: Scan<'_>) -> Result<(), Reason> {
         (Some((guid, number)), name)
     } else {
         scan.must("'")?;
-        (None, scan.rest().strip_suffix('\'').ok_or_else(|| line.wrong("lacks a quote"))?)
+        (
+            None,
+            scan.rest()
+                .strip_suffix('\'')
+                .ok_or_else(|| line.wrong("the last quote is missing"))?,
+        )
     };
     let node = match graph.node(guid) {
         Some(node) if kind != NodeKind::Adapter && graph.kind(node) == kind => node,

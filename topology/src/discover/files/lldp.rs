@@ -1,7 +1,7 @@
-//! What `lldpctl -f json` (or `json0`) prints on one host: the switch and switch port behind each
-//! interface.
+//! Reads the output of `lldpctl -f json` (or `json0`) of one host: the switch and switch port
+//! behind each interface.
 //!
-//! The file may go on with what `lldpcli -f json show interfaces` prints. That adds the MAC
+//! The output of `lldpcli -f json show interfaces` may follow in the same file. It adds the MAC
 //! addresses of the interfaces and the name of the host.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -14,38 +14,38 @@ use super::scan::mac_address;
 use crate::digest::Digest;
 use crate::fabric::{EndPort, Fabric, PortId, Switch};
 
-/// What one host hears by LLDP.
+/// The LLDP neighbours of one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lldp {
-    /// The host's name: that of the local chassis if the file has it, else the file's name without
-    /// folder and ending.
+    /// The host's name. It is that of the local chassis if the file has it, and otherwise the
+    /// file's name without folder and extension.
     pub host: String,
-    /// One entry for each neighbour; an interface may have several.
+    /// One entry for each neighbour. An interface may have several.
     pub neighbours: Vec<Neighbour>,
 }
 
 /// A neighbour of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Neighbour {
-    /// The interface of this host, as in `eth0`.
+    /// The interface of this host, such as `eth0`.
     pub interface: String,
     /// Its MAC address, if the file has the local ports too (`lldpcli -f json show interfaces`).
     pub mac: Option<u64>,
-    /// The digest of the neighbour's chassis identifier, as `Attached::Switch` has it.
+    /// The digest of the neighbour's chassis identifier, as in `Attached::Switch`.
     pub switch: u64,
     /// The neighbour's name; empty if it sends none.
     pub name: String,
-    /// The neighbour is a switch or router. Neighbours that do not say what they are count as such.
+    /// Whether the neighbour is a switch or router. A neighbour without capabilities counts as one.
     pub is_switch: bool,
-    /// It speaks LLDP itself, and not an older protocol of one vendor.
+    /// Whether it speaks LLDP itself, and not an older protocol of one vendor.
     pub is_lldp: bool,
-    /// The neighbour's port, as it calls it.
+    /// The neighbour's own name for its port.
     pub port: String,
 }
 
 impl Lldp {
-    /// The switch behind an interface. Nothing if there is none, or several, since nothing says
-    /// which one is at the cable's other end.
+    /// The switch behind an interface. `None` if there is none, or if several are: then it is
+    /// unknown which of them is at the cable's other end.
     #[must_use]
     pub fn switch(&self, interface: &str) -> Option<&Neighbour> {
         let here = |neighbour: &&Neighbour| neighbour.interface == interface;
@@ -62,9 +62,9 @@ impl Lldp {
     }
 }
 
-/// The fabric that the hosts' neighbours make. An interface without one known switch is attached to
-/// nothing. Interfaces are known by MAC address, or by host and name where a file has none or where
-/// several interfaces share one, as those of a bond do.
+/// The fabric that the hosts' neighbours form. An interface without one known switch is attached to
+/// none. Interfaces are identified by MAC address. If a file has none, or several interfaces share
+/// one, as in a bond, they are identified by host and name.
 #[must_use]
 pub fn fabric(hosts: &[Lldp]) -> Fabric {
     let mut macs = HashMap::new();
@@ -112,12 +112,15 @@ pub fn fabric(hosts: &[Lldp]) -> Fabric {
     fabric
 }
 
-/// Joins hosts, each with the file that it comes from.
+/// Joins the neighbours of several hosts, each with the name of its file.
 pub(super) fn join(files: Vec<(&str, Lldp)>) -> Result<Fabric, Error> {
     let mut first = HashMap::new();
     for (file, host) in &files {
         if let Some(other) = first.insert(host.host.as_str(), *file) {
-            let text = format!("is of host {:?}, as {other} is: name files by host", host.host);
+            let text = format!(
+                "the file is for host {:?}, and so is {other}: name files by host",
+                host.host
+            );
             return Err(Reason::new(1, text).of(file));
         }
     }
@@ -125,8 +128,8 @@ pub(super) fn join(files: Vec<(&str, Lldp)>) -> Result<Fabric, Error> {
     Ok(fabric(&hosts))
 }
 
-/// Numbers for the names of a switch's ports: those that the names end in, or their places among
-/// the names where two end in the same one.
+/// Numbers for the names of a switch's ports: the numbers at the ends of the names. If two of these
+/// are equal, the positions of the names are used.
 fn numbers<'a>(names: &BTreeSet<&'a str>) -> HashMap<&'a str, u16> {
     let ending = |name: &str| {
         let start = name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
@@ -142,10 +145,11 @@ fn numbers<'a>(names: &BTreeSet<&'a str>) -> HashMap<&'a str, u16> {
     names.iter().enumerate().map(number).collect()
 }
 
-/// Reads what one host hears. `file` names the host if nothing else does.
+/// Reads the neighbours of one host. The name of `file` is the host's name if the text has none.
 pub(super) fn parse(file: &str, text: &str) -> Result<Lldp, Reason> {
     if text.len() > LLDP_FILE_BYTES_MAX {
-        let text = format!("has more than {LLDP_FILE_BYTES_MAX} bytes, which is the most of LLDP");
+        let text =
+            format!("the file has more than {LLDP_FILE_BYTES_MAX} bytes, the limit for LLDP");
         return Err(Reason::new(1, text));
     }
     let mut found = Found { text, macs: HashMap::new(), host: None, neighbours: Vec::new() };
@@ -166,7 +170,10 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Lldp, Reason> {
         }
     }
     if !is_lldp {
-        return Err(Reason::new(1, "is JSON, and neither a site file nor what lldpctl prints"));
+        return Err(Reason::new(
+            1,
+            "the file is JSON, but neither a site file nor the output of lldpctl",
+        ));
     }
     let Found { macs, host, mut neighbours, .. } = found;
     for neighbour in &mut neighbours {
@@ -177,7 +184,7 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Lldp, Reason> {
     Ok(Lldp { host: host.unwrap_or_else(|| stem.to_owned()), neighbours })
 }
 
-/// What the documents of a file have said so far.
+/// The content of the documents of a file so far.
 struct Found<'a> {
     text: &'a str,
     macs: HashMap<String, u64>,
@@ -189,7 +196,7 @@ impl Found<'_> {
     /// `{"eth0": {...}, "eth1": {...}}`, or in `json0` `{"name": "eth0", ...}`.
     fn interfaces(&mut self, interfaces: &Value) -> Result<(), Reason> {
         let Some(fields) = interfaces.as_object() else {
-            return Err(Reason::new(1, "has an interface that is no object"));
+            return Err(Reason::new(1, "an interface is not a JSON object"));
         };
         if let Some(name) = fields.get("name").and_then(Value::as_str) {
             return self.interface(name, interfaces);
@@ -208,29 +215,32 @@ impl Found<'_> {
         let port = all(interface.get("port")).next();
         let port_id = port.and_then(|port| typed(port.get("id")));
         if interface.get("via").is_none() {
-            // A port of this host: `show interfaces` has no neighbours.
+            // A port of this host: `show interfaces` lists no neighbours.
             if let Some(("mac", mac)) = port_id {
-                let mac = mac_address(mac).ok_or_else(|| self.wrong(name, "a MAC address"))?;
+                let mac =
+                    mac_address(mac).ok_or_else(|| self.wrong(name, "no valid MAC address"))?;
                 self.macs.insert(name.to_owned(), mac);
             }
             self.host = chassis_name.map(str::to_owned).or_else(|| self.host.take());
             return Ok(());
         }
-        let (kind, value) = id.ok_or_else(|| self.wrong(name, "an identifier of a chassis"))?;
+        let (kind, value) = id.ok_or_else(|| self.wrong(name, "no chassis identifier"))?;
         let port_name = match port_id {
-            // A name says more than the address of a port.
+            // A name is preferred to the address of a port.
             Some(("mac", mac)) => port.and_then(|port| plain(port.get("descr"))).or(Some(mac)),
             Some((_, name)) => Some(name),
             None => None,
         };
-        let port_name = port_name.ok_or_else(|| self.wrong(name, "an identifier of a port"))?;
+        let port_name = port_name.ok_or_else(|| self.wrong(name, "no port identifier"))?;
         let texts = [name, chassis_name.unwrap_or_default(), port_name];
         if texts.iter().any(|text| text.len() > FABRIC_NAME_BYTES_MAX) {
-            let text = format!("a name of at most {FABRIC_NAME_BYTES_MAX} bytes");
+            let text = format!("a name of more than {FABRIC_NAME_BYTES_MAX} bytes, the limit");
             return Err(self.wrong(name, &text));
         }
         if self.neighbours.len() == FABRIC_PORTS_MAX {
-            return Err(self.wrong(name, &format!("one of {FABRIC_PORTS_MAX} neighbours")));
+            return Err(
+                self.wrong(name, &format!("a neighbour beyond {FABRIC_PORTS_MAX}, the limit"))
+            );
         }
         self.neighbours.push(Neighbour {
             interface: name.to_owned(),
@@ -244,12 +254,12 @@ impl Found<'_> {
         Ok(())
     }
 
-    /// An error about an interface, on the line where its name stands first: the parser keeps no
+    /// An error about an interface, with the first line that has its name: the parser keeps no
     /// lines.
-    fn wrong(&self, interface: &str, lacks: &str) -> Reason {
+    fn wrong(&self, interface: &str, fault: &str) -> Reason {
         let at = self.text.find(&format!("\"{interface}\"")).unwrap_or(0);
         let line = self.text.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1;
-        Reason::new(line, format!("has interface {interface:?} without {lacks}"))
+        Reason::new(line, format!("interface {interface:?} has {fault}"))
     }
 }
 
@@ -263,7 +273,7 @@ fn chassis_of(chassis: &Value) -> (Option<(&str, &str)>, Option<&str>) {
     named.map_or((None, None), |(name, fields)| (typed(fields.get("id")), Some(name.as_str())))
 }
 
-/// Whether a neighbour says that it forwards, or says nothing of what it does.
+/// Whether a neighbour has an active capability to forward, or no active capability at all.
 fn is_switch(chassis: &Value) -> bool {
     let named = chassis.as_object().and_then(|fields| fields.values().next());
     let of = |chassis: &Value| -> Vec<(String, bool)> {
@@ -292,7 +302,7 @@ fn plain(value: Option<&Value>) -> Option<&str> {
     value.as_str().or_else(|| value.get("value")?.as_str())
 }
 
-/// The items of a list; anything else is an item by itself.
+/// The items of a list. Another value is an item by itself.
 fn all(value: Option<&Value>) -> impl Iterator<Item = &Value> {
     value.into_iter().flat_map(|value| match value {
         Value::Array(items) => items.as_slice(),

@@ -1,4 +1,4 @@
-//! Several fabrics as one: the subnets of a site, which only routers join.
+//! Joins several fabrics into one: the subnets of a site, which only routers connect.
 
 use std::collections::HashMap;
 
@@ -6,21 +6,21 @@ use super::Error;
 use super::error::Reason;
 use crate::fabric::{Cable, EndPort, Fabric};
 
-/// A fabric, and the place that it comes from.
+/// A fabric, with the file and line that it comes from.
 pub(super) struct Part<'a> {
     pub(super) file: &'a str,
     pub(super) line: usize,
     pub(super) fabric: Fabric,
 }
 
-/// Joins fabrics. Routers are in every subnet that they join; anything else must be in one.
+/// Joins fabrics. Routers may be in several subnets. Every other node must be in one.
 pub(super) fn fabrics(parts: &[Part<'_>]) -> Result<Fabric, Error> {
     let mut whole = Fabric::default();
     let (mut switches, mut ports) = (HashMap::new(), HashMap::new());
     for (number, Part { file, line, fabric: part }) in parts.iter().enumerate() {
         let twice = |what: String, other: usize| {
             let Part { file: first, line: first_line, .. } = &parts[other];
-            let text = format!("has {what}, which {first}:{first_line} has too: give each once");
+            let text = format!("{what} is in {first}:{first_line} too: give each once");
             Reason::new(*line, text).of(file)
         };
         whole.is_partial |= part.is_partial;

@@ -1,5 +1,5 @@
-//! Readers of files that describe a fabric or a site: each text becomes a value, or one error with
-//! the line and the reason.
+//! Readers of files that describe a fabric or a site. Each turns a text into a value, or into one
+//! error with the line and the reason.
 
 mod content;
 mod error;
@@ -33,20 +33,20 @@ use crate::site::Site;
 pub use self::error::Error;
 pub use self::lldp::Lldp;
 
-/// What a file says.
+/// The content of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Read {
     /// A site file.
     Site(Site),
-    /// The graph that `ibnetdiscover` or `iblinkinfo` prints.
+    /// The graph in the output of `ibnetdiscover` or `iblinkinfo`.
     Fabric(Fabric),
-    /// What one host hears by LLDP. `lldp::fabric` joins several hosts.
+    /// The LLDP neighbours of one host. `lldp::fabric` joins several hosts.
     Lldp(Lldp),
-    /// Where Slurm's `topology.conf` or `topology.yaml` puts each host, by name.
+    /// By name of host: its place according to Slurm's `topology.conf`.
     Slurm(BTreeMap<String, HostPath>),
 }
 
-/// The formats, as their content shows.
+/// The formats that the content of a file can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     Site,
@@ -59,20 +59,20 @@ enum Format {
     Xml,
 }
 
-/// Reads a file of any known format, which it recognises by content. `file` is its name, for
-/// errors and for hosts that a file does not name.
+/// Reads a file of any known format, which it recognises by content. `file` is the name for errors,
+/// and for hosts that the file does not name.
 ///
 /// # Errors
-/// The format is unknown, or the first thing that is wrong with the text.
+/// The format is unknown, or the text has an error. The first one is reported.
 pub fn read(file: &str, bytes: &[u8]) -> Result<Read, Error> {
     content::text(bytes).and_then(|text| read_text(file, text)).map_err(|reason| reason.of(file))
 }
 
 /// Reads several files, each a name and its bytes, that together describe one fabric: LLDP of
-/// several hosts, or `ibnetdiscover` of several subnets. One file is as good as several.
+/// several hosts, or `ibnetdiscover` of several subnets. A single file is allowed.
 ///
 /// # Errors
-/// As `read`; files of kinds that do not go together; a port that two files have.
+/// An error of `read`; files of different networks; a port that is in two files.
 pub fn fabric(files: &[(String, Vec<u8>)]) -> Result<Fabric, Error> {
     let (mut graphs, mut hosts) = (Vec::new(), Vec::new());
     for (file, bytes) in files {
@@ -80,14 +80,15 @@ pub fn fabric(files: &[(String, Vec<u8>)]) -> Result<Fabric, Error> {
             Read::Fabric(fabric) => graphs.push(Part { file, line: 1, fabric }),
             Read::Lldp(host) => hosts.push((file.as_str(), host)),
             Read::Site(_) | Read::Slurm(_) => {
-                let text = "describes no fabric: give ibnetdiscover, iblinkinfo or lldpctl files";
+                let text =
+                    "the file describes no fabric: give ibnetdiscover, iblinkinfo or lldpctl files";
                 return Err(Reason::new(1, text).of(file));
             }
         }
     }
     match (graphs.first(), hosts.first()) {
         (Some(_), Some((file, _))) => {
-            let text = "is of LLDP, and another file of InfiniBand: read one network at a time";
+            let text = "the file is LLDP, and another is InfiniBand: read one network at a time";
             Err(Reason::new(1, text).of(file))
         }
         (_, Some(_)) => lldp::join(hosts),
@@ -95,17 +96,18 @@ pub fn fabric(files: &[(String, Vec<u8>)]) -> Result<Fabric, Error> {
     }
 }
 
-/// Reads the bytes of a file, unless it is longer than ringfold reads.
+/// Reads the bytes of a file, up to the size limit.
 ///
 /// # Errors
-/// The file cannot be read, or is too long.
+/// The file cannot be read, or exceeds the limit.
 pub fn load(path: &Path) -> Result<Vec<u8>, Error> {
     let wrong = |text: String| Reason::new(1, text).of(&path.display().to_string());
-    let file = File::open(path).map_err(|error| wrong(format!("cannot be opened: {error}")))?;
+    let file =
+        File::open(path).map_err(|error| wrong(format!("the file cannot be opened: {error}")))?;
     let mut bytes = Vec::new();
     let end = FABRIC_FILE_BYTES_MAX as u64 + 1;
     let read = file.take(end).read_to_end(&mut bytes);
-    read.map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    read.map_err(|error| wrong(format!("the file cannot be read: {error}")))?;
     content::limit(&bytes).map_err(|reason| reason.of(&path.display().to_string()))?;
     Ok(bytes)
 }
@@ -124,11 +126,15 @@ fn read_text(file: &str, text: &str) -> Result<Read, Reason> {
         Format::LinkInfo => Read::Fabric(iblinkinfo::links(text)?.fabric()?),
         Format::Slurm => Read::Slurm(slurm::parse(text)?),
         Format::SlurmYaml => {
-            let text = "is YAML: give topology.conf, or the output of `scontrol show topology`";
+            let text =
+                "the file is YAML: give topology.conf, or the output of `scontrol show topology`";
             return Err(Reason::new(1, text));
         }
         Format::Xml => {
-            return Err(Reason::new(1, "is XML, which describes one machine and no fabric"));
+            return Err(Reason::new(
+                1,
+                "the file is XML, which describes a machine and not a fabric",
+            ));
         }
     })
 }
@@ -138,7 +144,7 @@ fn format(text: &str) -> Result<Format, Reason> {
     let content = |(_, line): &(usize, &str)| !line.trim().is_empty() && !line.starts_with('#');
     let mut numbered = text.lines().enumerate();
     let Some((index, line)) = numbered.find(content) else {
-        return Err(Reason::new(1, "has no content"));
+        return Err(Reason::new(1, "the file has no content"));
     };
     let (line, whole) = (line.trim_end(), line);
     let starts = |starts: &[&str]| starts.iter().any(|start| line.starts_with(start));
@@ -160,7 +166,7 @@ fn format(text: &str) -> Result<Format, Reason> {
         Format::Topology
     } else {
         let text = format!(
-            "has {}, which begins no format that ringfold reads: a site file, ibnetdiscover, \
+            "{} begins no format that ringfold reads: a site file, ibnetdiscover, \
              iblinkinfo, `lldpctl -f json` or Slurm's topology.conf",
             scan::shown(whole)
         );

@@ -2,7 +2,7 @@
 
 use super::error::Reason;
 
-/// What is left of a line.
+/// The rest of a line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scan<'a> {
     rest: &'a str,
@@ -36,49 +36,49 @@ impl<'a> Scan<'a> {
         if self.take(text) {
             return Ok(());
         }
-        Err(self.wrong(format!("has {} where `{text}` belongs", shown(self.rest))))
+        Err(self.wrong(format!("expected `{text}`, found {}", shown(self.rest))))
     }
 
-    /// Takes what comes before the next space, after skipping spaces.
+    /// Skips spaces, and takes all up to the next one.
     pub(super) fn word(&mut self) -> &'a str {
         self.space();
         self.before(char::is_whitespace)
     }
 
-    /// Takes a decimal number after skipping spaces.
+    /// Skips spaces, and takes a decimal number.
     pub(super) fn number(&mut self, of: &str) -> Result<u16, Reason> {
         self.space();
         let all = *self;
         let digits = self.before(|c: char| !c.is_ascii_digit());
-        let wrong = || all.wrong(format!("has {} where the {of} belongs", shown(all.rest)));
+        let wrong = || all.wrong(format!("expected the {of}, found {}", shown(all.rest)));
         digits.parse().map_err(|_| wrong())
     }
 
-    /// Takes the number of a port of a node after skipping spaces.
+    /// Skips spaces, and takes the number of a port of a node.
     pub(super) fn port(&mut self) -> Result<u16, Reason> {
         let port = self.number("number of a port")?;
         if !(1..=PORT_MAX).contains(&port) {
-            return Err(self.wrong(format!("has port {port}, which is not in 1-{PORT_MAX}")));
+            return Err(self.wrong(format!("port {port} is not in 1-{PORT_MAX}")));
         }
         Ok(port)
     }
 
-    /// Takes a hexadecimal number of up to 64 bits, with or without `0x`. Zero names nothing.
+    /// Takes a hexadecimal number of up to 64 bits, with or without `0x`. It must not be 0.
     pub(super) fn guid(&mut self) -> Result<u64, Reason> {
         let all = *self;
         self.take("0x");
         let digits = self.before(|c: char| !c.is_ascii_hexdigit());
         match u64::from_str_radix(digits, 16) {
-            Ok(0) => Err(all.wrong("has the GUID 0, which belongs to nobody")),
+            Ok(0) => Err(all.wrong("GUID 0 is not valid")),
             Ok(guid) => Ok(guid),
-            Err(_) => Err(all.wrong(format!("has {} where a GUID belongs", shown(all.rest)))),
+            Err(_) => Err(all.wrong(format!("expected a GUID, found {}", shown(all.rest)))),
         }
     }
 
     /// Takes all up to `end`, and `end`.
     pub(super) fn until(&mut self, end: &str) -> Result<&'a str, Reason> {
         let Some((before, after)) = self.rest.split_once(end) else {
-            return Err(self.wrong(format!("lacks `{end}` after {}", shown(self.rest))));
+            return Err(self.wrong(format!("`{end}` is missing after {}", shown(self.rest))));
         };
         self.rest = after;
         Ok(before)
@@ -89,7 +89,7 @@ impl<'a> Scan<'a> {
         self.line
     }
 
-    /// All that is left.
+    /// The rest of the line.
     pub(super) const fn rest(&self) -> &'a str {
         self.rest
     }
@@ -105,7 +105,7 @@ impl<'a> Scan<'a> {
 /// InfiniBand numbers the ports of a node with 8 bits; 255 is reserved.
 const PORT_MAX: u16 = 254;
 
-/// A text from a file as errors show it: quoted, and not longer than a few words.
+/// A text from a file, as errors show it: quoted, and cut after a few words.
 pub(super) fn shown(text: &str) -> String {
     const CHARS: usize = 40;
     let text = text.trim();
@@ -117,7 +117,7 @@ pub(super) fn shown(text: &str) -> String {
 }
 
 /// Gigabits per second of a link, from its width and the speed of a lane: `4x` and `EDR`, or `4X`
-/// and `25.78125`. 0 for what is not known.
+/// and `25.78125`. 0 for unknown values.
 pub(super) fn gbps(width: &str, speed: &str) -> u32 {
     let lanes: u32 = match width.trim_end_matches(['x', 'X']).parse() {
         Ok(lanes @ (1 | 2 | 4 | 8 | 12)) => lanes,
@@ -138,7 +138,7 @@ pub(super) fn gbps(width: &str, speed: &str) -> u32 {
     lanes * tenths / 10
 }
 
-/// A MAC address, as in `02:00:00:00:00:01`.
+/// A MAC address, such as `02:00:00:00:00:01`.
 pub(super) fn mac_address(text: &str) -> Option<u64> {
     let mut bytes = text.split([':', '-']);
     let mut mac = 0;

@@ -1,8 +1,9 @@
-//! Slurm's `topology.conf`, what `scontrol show topology` prints of it, and the variables that
-//! Slurm sets from it for each task.
+//! Reads Slurm's `topology.conf`, the output of `scontrol show topology`, and the variables that
+//! Slurm sets for each task.
 //!
-//! Leaf switches (or blocks) list nodes, other switches list switches. A list of switches may be
-//! cut off between two lines without a trace; a switch that is named and not there is noticed.
+//! Leaf switches (or blocks) list nodes, and other switches list switches. A list of switches may
+//! be cut off between two lines without a trace. The reader notices a switch that is listed and
+//! missing.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,12 +15,12 @@ use super::hostlist;
 use super::scan::shown;
 use crate::evidence::{HostPath, Source};
 
-/// Levels of switches.
+/// The most levels of switches.
 const LEVELS_MAX: usize = 16;
 
-/// Where `SLURM_TOPOLOGY_ADDR`, as in `root.s1.s5.node7`, puts this host, by the pattern in
-/// `SLURM_TOPOLOGY_ADDR_PATTERN`, as in `switch.switch.switch.node`; and the host's name
-/// there, `node7`. Nothing if the two do not fit each other, or name no switch.
+/// The place of this host according to `SLURM_TOPOLOGY_ADDR`, such as `root.s1.s5.node7`, and the
+/// host's name there, `node7`. `SLURM_TOPOLOGY_ADDR_PATTERN`, such as `switch.switch.switch.node`,
+/// gives the pattern. `None` if the two do not match, or name no switch.
 #[must_use]
 pub fn address<'a>(address: &'a str, pattern: &str) -> Option<(HostPath, &'a str)> {
     let (above, last) = pattern.rsplit_once('.')?;
@@ -37,7 +38,7 @@ fn path(groups: Vec<String>) -> HostPath {
     HostPath { groups, order: None, source: Source::Slurm }
 }
 
-/// A switch or block, with the line that it is on.
+/// A switch or block, with its line.
 struct Group {
     name: String,
     nodes: Vec<String>,
@@ -45,7 +46,7 @@ struct Group {
     line: usize,
 }
 
-/// Reads `topology.conf`: where each host is.
+/// Reads `topology.conf`: the place of each host, by name.
 pub(super) fn parse(text: &str) -> Result<BTreeMap<String, HostPath>, Reason> {
     let mut groups = Vec::new();
     let mut names = 0;
@@ -53,7 +54,8 @@ pub(super) fn parse(text: &str) -> Result<BTreeMap<String, HostPath>, Reason> {
         if let Some(group) = group(line, &text)? {
             names += group.nodes.len() + group.switches.len() + 1;
             if names > 2 * FABRIC_NODES_MAX {
-                let text = format!("is where names exceed {}, the most", 2 * FABRIC_NODES_MAX);
+                let text =
+                    format!("the file has more than {} names, the limit", 2 * FABRIC_NODES_MAX);
                 return Err(Reason::new(line, text));
             }
             groups.push(group);
@@ -64,31 +66,31 @@ pub(super) fn parse(text: &str) -> Result<BTreeMap<String, HostPath>, Reason> {
     for (index, group) in groups.iter().enumerate() {
         for node in &group.nodes {
             let Some(other) = leaves.insert(node, index) else { continue };
-            // What scontrol prints lists a switch's nodes at the switches above it, too.
+            // scontrol lists a switch's nodes at the switches above it, too.
             if is_above(&parents, index, other) {
                 leaves.insert(node, other);
             } else if !is_above(&parents, other, index) || other == index {
                 let (line, first) = (group.line, &groups[other]);
-                let text = format!("has node {node:?}, which line {} has too", first.line);
+                let text = format!("node {node:?} is also on line {}", first.line);
                 return Err(Reason::new(line, text));
             }
         }
     }
     if leaves.is_empty() {
-        return Err(Reason::new(1, "has no node: the file is cut off"));
+        return Err(Reason::new(1, "the file has no node: it is cut off"));
     }
     let paths: Vec<HostPath> =
         (0..groups.len()).map(|group| above(&groups, &parents, group)).collect();
     Ok(leaves.into_iter().map(|(node, group)| (node.to_owned(), paths[group].clone())).collect())
 }
 
-/// The switch above each.
+/// By switch: the switch above it.
 fn parents(groups: &[Group]) -> Result<Vec<Option<usize>>, Reason> {
     let mut by_name = HashMap::new();
     for (index, group) in groups.iter().enumerate() {
         if let Some(first) = by_name.insert(group.name.as_str(), index) {
             let (name, first) = (&group.name, groups[first].line);
-            let text = format!("has {name:?} a second time, after line {first}");
+            let text = format!("{name:?} occurs a second time, after line {first}");
             return Err(Reason::new(group.line, text));
         }
     }
@@ -97,27 +99,26 @@ fn parents(groups: &[Group]) -> Result<Vec<Option<usize>>, Reason> {
         for name in &group.switches {
             let wrong = |text: String| Err(Reason::new(group.line, text));
             let Some(child) = by_name.get(name.as_str()) else {
-                return wrong(format!("has switch {name:?}, which the file does not have"));
+                return wrong(format!("the file does not have the listed switch {name:?}"));
             };
             if let Some(other) = parents[*child].replace(index) {
                 let (other, line): (&Group, _) = (&groups[other], groups[other].line);
                 let other = &other.name;
-                return wrong(format!(
-                    "has switch {name:?}, which is below {other:?} (line {line})"
-                ));
+                return wrong(format!("switch {name:?} is already below {other:?} (line {line})"));
             }
         }
     }
     for (index, group) in groups.iter().enumerate() {
         if ancestors(&parents, index).nth(LEVELS_MAX).is_some() {
-            let text = format!("has {:?} in a circle, or below {LEVELS_MAX} others", group.name);
+            let text =
+                format!("{:?} is in a circle, or below {LEVELS_MAX} or more others", group.name);
             return Err(Reason::new(group.line, text));
         }
     }
     Ok(parents)
 }
 
-/// A group and those above it, the innermost first.
+/// A group and the groups around it, the innermost first.
 fn ancestors(parents: &[Option<usize>], group: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(group), |group| parents[*group])
 }
@@ -132,7 +133,8 @@ fn above(groups: &[Group], parents: &[Option<usize>], group: usize) -> HostPath 
     path(names)
 }
 
-/// Lines with what follows them after a backslash, without comments, each with its first number.
+/// Lines without comments, each with its first number. A line that ends in a backslash is joined
+/// with the next.
 fn joined(text: &str) -> Result<Vec<(usize, String)>, Reason> {
     let mut joined: Vec<(usize, String)> = Vec::new();
     let mut goes_on = false;
@@ -146,21 +148,21 @@ fn joined(text: &str) -> Result<Vec<(usize, String)>, Reason> {
         goes_on = continues;
     }
     if let Some((number, _)) = joined.last().filter(|_| goes_on) {
-        return Err(Reason::new(*number, "goes on after its end: the file is cut off"));
+        return Err(Reason::new(*number, "the last line ends in a backslash: the file is cut off"));
     }
     Ok(joined)
 }
 
-/// `SwitchName=s3 Switches=s[0-2]`, or nothing if the line says nothing of groups.
+/// `SwitchName=s3 Switches=s[0-2]`; `None` if the line does not describe a group.
 fn group(line: usize, text: &str) -> Result<Option<Group>, Reason> {
     let mut group = Group { name: String::new(), nodes: vec![], switches: vec![], line };
     for field in text.split_whitespace() {
         let wrong = |text: String| Reason::new(line, text);
         let Some((key, value)) = field.split_once('=') else {
-            return Err(wrong(format!("has {} where key=value belongs", shown(field))));
+            return Err(wrong(format!("expected key=value, found {}", shown(field))));
         };
         let list = || match value {
-            // So scontrol prints none.
+            // scontrol prints this for an empty list.
             "" | "(null)" => Ok(Vec::new()),
             list => hostlist::expand(list).map_err(wrong),
         };
@@ -171,7 +173,7 @@ fn group(line: usize, text: &str) -> Result<Option<Group>, Reason> {
             "nodes" => group.nodes = list()?,
             "switches" => group.switches = list()?,
             "linkspeed" | "level" | "blockindex" | "blocksizes" | "blocksize" => (),
-            _ => return Err(wrong(format!("has {}, which ringfold does not know", shown(field)))),
+            _ => return Err(wrong(format!("ringfold does not know {}", shown(field)))),
         }
     }
     if !group.name.is_empty() {
@@ -180,5 +182,5 @@ fn group(line: usize, text: &str) -> Result<Option<Group>, Reason> {
     if group.nodes.is_empty() && group.switches.is_empty() {
         return Ok(None);
     }
-    Err(Reason::new(line, "has nodes without a SwitchName or BlockName"))
+    Err(Reason::new(line, "nodes are listed without a SwitchName or BlockName"))
 }

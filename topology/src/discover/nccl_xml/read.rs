@@ -1,4 +1,4 @@
-//! From NCCL's XML to a `Machine`.
+//! Reads a `Machine` from NCCL's XML.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,13 +15,13 @@ use crate::machine::{Core, Gpu, Machine, Network, Nic, NicPort, PciAddress, PciD
 /// The attribute of a GPU that has the number of its group.
 pub(super) const GROUP: &str = "ringfold_group";
 
-/// CPUs are not numbered beyond this.
+/// The numbers of CPUs are below this.
 const CPUS_MAX: u16 = 8192;
 
 /// Why a text is not a topology in NCCL's XML format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NcclXmlError {
-    /// The line, from 1.
+    /// The line, counted from 1.
     pub line: u32,
     /// The reason, as a sentence without its full stop.
     pub why: String,
@@ -55,8 +55,8 @@ pub(super) fn machine(text: &str) -> Result<Machine, NcclXmlError> {
     Ok(reader.finish())
 }
 
-/// Refuses texts that would take long to parse: very long ones, those with very long tags, and
-/// those with namespaces, which the format has not.
+/// Refuses texts that would take long to parse: very long ones, and those with very long tags.
+/// Namespaces are refused too, because the format has none.
 fn check_size(text: &str) -> Result<(), NcclXmlError> {
     let bytes = u64::try_from(text.len()).unwrap_or(u64::MAX);
     if bytes > MACHINE_XML_BYTES_MAX {
@@ -81,7 +81,7 @@ fn check_size(text: &str) -> Result<(), NcclXmlError> {
     Ok(())
 }
 
-/// The name of a NIC, to be sorted as people count, and its address.
+/// The name of a NIC, as a key in natural order, and its address.
 type NicKey = (Vec<(u64, String)>, Option<PciAddress>);
 
 /// The machine so far.
@@ -90,9 +90,9 @@ struct Reader<'a, 'input> {
     machine: Machine,
     cpus: BTreeSet<u16>,
     devices: BTreeMap<PciAddress, PciDevice>,
-    /// GPUs with the group that a file of ours gives them.
+    /// GPUs, each with the group that a file written by ringfold gives it.
     gpus: BTreeMap<PciAddress, Option<u32>>,
-    /// GPUs that are linked: to another GPU, or to a switch that all such GPUs share.
+    /// Links of GPUs: each to another GPU, or to a switch that all such GPUs share.
     links: Vec<(PciAddress, Option<PciAddress>)>,
     nics: BTreeMap<NicKey, Nic>,
 }
@@ -127,7 +127,7 @@ impl<'a, 'input> Reader<'a, 'input> {
             Some(value) => Ok(Some(value)),
             None => {
                 let tag = at.tag_name().name();
-                self.refuse(at, format!("`{name}=\"{shown}\"` of <{tag}> makes no sense"))
+                self.refuse(at, format!("`{name}=\"{shown}\"` of <{tag}> is not valid"))
             }
         }
     }
@@ -156,7 +156,7 @@ impl<'a, 'input> Reader<'a, 'input> {
     fn cpu(&mut self, at: Node<'_, '_>) -> Result<(), NcclXmlError> {
         let node = self.node(at)?;
         for cpu in self.value(at, "affinity", mask)?.unwrap_or_default() {
-            // A CPU is at one node: the first that has it.
+            // A CPU belongs to one node: the first that lists it.
             if self.cpus.insert(cpu) {
                 let core = Core { cpus: vec![cpu], node, socket: None, cache: None };
                 self.machine.cores.push(core);
@@ -183,12 +183,12 @@ impl<'a, 'input> Reader<'a, 'input> {
             self.gpus.entry(address).or_default();
         }
         if self.devices.insert(address, device).is_some() {
-            return self.refuse(at, format!("the PCI device {address} is there twice"));
+            return self.refuse(at, format!("the PCI device {address} occurs twice"));
         }
         Ok(())
     }
 
-    /// The NUMA node of the CPU that an element is below.
+    /// The NUMA node of the CPU element around an element.
     fn node_above(
         &self,
         at: Node<'_, '_>,
@@ -197,7 +197,7 @@ impl<'a, 'input> Reader<'a, 'input> {
         let Some(above) = at.parent_element() else { return Ok(None) };
         match above.tag_name().name() {
             "cpu" => self.node(above),
-            // Elements come before those below them.
+            // Elements come before those within them.
             "pci" => {
                 let above = self.address(above, "busid")?;
                 Ok(self.devices.get(&above).filter(|_| above != address).and_then(|it| it.node))
@@ -227,7 +227,8 @@ impl<'a, 'input> Reader<'a, 'input> {
             return self.refuse(at, "a link between GPUs is not below a <gpu>".to_owned());
         };
         let address = self.address(pci, "busid")?;
-        // Switches may have an address that PCI has not. A link to a CPU joins no GPUs.
+        // A switch may have an address that is not in the PCI tree. A link to a CPU connects no
+        // GPUs.
         match self.value(at, "tclass", hex::<u32>)?.map(|class| class >> 8) {
             Some(0x0680) => self.links.push((address, None)),
             Some(class) if class >> 8 != 0x03 && class >> 8 != 0x12 => {}
@@ -266,7 +267,7 @@ impl<'a, 'input> Reader<'a, 'input> {
             ..Nic::default()
         });
         if nic.ports.iter().any(|other| other.number == number) {
-            return self.refuse(at, format!("port {number} of {name} is there twice"));
+            return self.refuse(at, format!("port {number} of {name} occurs twice"));
         }
         nic.ports.push(port);
         nic.ports.sort_by_key(|port| port.number);
@@ -289,7 +290,7 @@ impl<'a, 'input> Reader<'a, 'input> {
         self.machine
     }
 
-    /// A number for each group of GPUs that links join. A GPU alone is in none.
+    /// A number for each group of GPUs that links connect. A GPU without links is in none.
     fn groups(&self) -> BTreeMap<PciAddress, u32> {
         let known: BTreeMap<PciAddress, u32> =
             self.gpus.iter().filter_map(|(gpu, group)| Some((*gpu, (*group)?))).collect();
@@ -330,7 +331,7 @@ fn hex<N: TryFrom<u64>>(text: &str) -> Option<N> {
     N::try_from(u64::from_str_radix(digits, 16).ok()?).ok()
 }
 
-/// A set of CPUs: words of 32 bits in base 16, the highest first, with commas between them.
+/// A set of CPUs: words of 32 bits in base 16, the highest first, separated by commas.
 fn mask(text: &str) -> Option<Vec<u16>> {
     let mut cpus = Vec::new();
     for (at, word) in text.rsplit(',').enumerate() {

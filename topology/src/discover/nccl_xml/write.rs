@@ -1,4 +1,4 @@
-//! From a `Machine` to NCCL's XML.
+//! Writes a `Machine` in NCCL's XML format.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -22,14 +22,14 @@ pub(super) fn machine(machine: &Machine) -> String {
 
 struct Writer<'a> {
     machine: &'a Machine,
-    /// Devices by the bridge above them; those that have none, or an unknown one, below nothing.
+    /// Devices by the bridge above them. The key is `None` for devices without a known bridge.
     below: BTreeMap<Option<PciAddress>, Vec<&'a PciDevice>>,
     /// GPUs by address, with their numbers.
     gpus: BTreeMap<PciAddress, (usize, &'a Gpu)>,
-    /// NICs by address; those on no known device have none.
+    /// NICs by address. The key is `None` for NICs without a known device.
     nics: BTreeMap<Option<PciAddress>, Vec<&'a Nic>>,
     text: String,
-    /// Ports so far: NCCL numbers them.
+    /// Number of ports so far. NCCL numbers them.
     port: usize,
 }
 
@@ -71,9 +71,9 @@ impl<'a> Writer<'a> {
         self.line(1, "</cpu>");
     }
 
-    /// A device and all below it. Written without recursion, as a file may be of any depth.
+    /// Writes a device and all devices below it. Not recursive, because a file may be of any depth.
     fn tree(&mut self, top: &'a PciDevice) {
-        // For each open element, the devices that are still to be written below it.
+        // For each open element, the devices that remain to be written within it.
         let mut open: Vec<Vec<&PciDevice>> = Vec::new();
         let mut next = Some(top);
         loop {
@@ -91,7 +91,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The beginning of a device's element, with the GPU or the NICs that it is.
+    /// Writes the opening tag of a device, and its GPU or NICs.
     fn open(&mut self, depth: usize, device: &PciDevice) {
         let PciDevice { address, class, ids: (vendor, id), .. } = device;
         let slot = slot(device.megabytes);
@@ -130,7 +130,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The CPUs of a NUMA node as an attribute; nothing without any.
+/// The CPUs of a NUMA node as an attribute. Empty if it has none.
 fn affinity(machine: &Machine, node: Option<u16>) -> String {
     let cores = machine.cores.iter().filter(|core| core.node == node);
     let cpus: Vec<usize> = cores.flat_map(|core| &core.cpus).map(|cpu| usize::from(*cpu)).collect();
@@ -141,7 +141,7 @@ fn affinity(machine: &Machine, node: Option<u16>) -> String {
     format!(" affinity=\"{}\"", words.join(","))
 }
 
-/// A speed and a width that make this many megabytes per second, as attributes.
+/// A speed and a width that result in this many megabytes per second, as attributes.
 fn slot(speed: u32) -> String {
     let mut slots = WIDTHS.iter().rev().flat_map(|width| SPEEDS.map(|tenths| (tenths, *width)));
     match slots.find(|(tenths, width)| speed > 0 && megabytes(*tenths, *width) == speed) {

@@ -3,8 +3,8 @@
 use super::network::{Network, Site, flat, plain_leaves};
 use crate::wiring::Wiring;
 
-/// Calls `join` with the numbers of two switches that differ in one coordinate, once for each two,
-/// with that coordinate in both and the dimension's length.
+/// Calls `join` once for each two switches that differ in one coordinate. The arguments are their
+/// numbers, that coordinate of both, and the dimension's length.
 fn along_dims(dims: &[usize], mut join: impl FnMut([usize; 2], [usize; 2], usize)) {
     let total: usize = dims.iter().product();
     let mut stride = 1;

@@ -6,7 +6,7 @@ use super::network::{Network, Site, flat, plain_leaves};
 use crate::random::Random;
 use crate::wiring::Wiring;
 
-/// Joins each two of `groups` groups `links` times; the cables of a group go round its switches.
+/// Connects each two of `groups` groups `links` times. The cables of a group go round its switches.
 fn join_groups(wiring: &mut Wiring, groups: &[Vec<usize>], links: usize) {
     let mut next = vec![0; groups.len()];
     for _ in 0..links {
@@ -37,7 +37,7 @@ pub(super) fn dragonfly_plus(wiring: &mut Wiring, site: Site, shape: [usize; 4])
     Network { leaves, top: of_groups.concat() }
 }
 
-/// The balanced form: routers x links + 1 groups, each two joined once.
+/// The balanced form: routers x links + 1 groups, each two connected once.
 pub(super) fn dragonfly(wiring: &mut Wiring, site: Site, routers: usize, links: usize) -> Network {
     let groups = routers * links + 1;
     let switches = plain_leaves(wiring, site, groups * routers);
@@ -51,8 +51,8 @@ pub(super) fn dragonfly(wiring: &mut Wiring, site: Site, routers: usize, links: 
     flat(switches)
 }
 
-/// A random regular graph by the pairing model: free ends are paired at random, and pairings with
-/// a loop, a double cable or two parts are thrown away.
+/// A random regular graph by the pairing model. Free ends are paired at random. Pairings with a
+/// loop, a double cable or two parts are discarded.
 pub(super) fn regular(
     wiring: &mut Wiring,
     site: Site,

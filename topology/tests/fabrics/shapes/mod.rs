@@ -1,12 +1,13 @@
-//! Networks as the papers define them. Each makes the switches of one plane and joins them.
+//! Networks as the papers define them. Each function makes the switches of one plane and connects
+//! them.
 //!
 //! * Rail-optimized: NVIDIA's DGX `SuperPOD` reference architecture. NIC i of each host of a
-//!   scalable unit is on leaf i of the unit; each leaf is joined to every spine, or, in the large
-//!   form, to the spines of its rail, which cores join.
+//!   scalable unit is on leaf i of the unit. Each leaf is connected to every spine. In the large
+//!   form it is connected to the spines of its rail, and cores connect these.
 //! * Rail-only: Wang et al., "Rail-only: A Low-Cost High-Performance Network for Training LLMs"
-//!   (2023). As above, and nothing joins rails.
-//! * Fat trees: Ohring et al., "On Generalized Fat Trees" (1995), XGFT(h; m1..mh; w1..wh);
-//!   a k-ary n-tree has every m and w equal to k.
+//!   (2023). Like rail-optimized, without connections between rails.
+//! * Fat trees: Ohring et al., "On Generalized Fat Trees" (1995), XGFT(h; m1..mh; w1..wh). A k-ary
+//!   n-tree has every m and w equal to k.
 //! * `Dragonfly+`: Shpiner et al. (2017). `HyperX`: Ahn et al. (2009). `Dragonfly`: Kim et al.
 //!   (2008), which has no name in the classifier and counts as unknown.
 
@@ -23,18 +24,18 @@ pub(crate) use network::{Network, Site};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Single,
-    /// `cores` is 0 where every leaf is joined to every spine.
+    /// `cores` is 0 if every leaf is connected to every spine.
     RailOptimized {
         units: usize,
         spines: usize,
         cores: usize,
     },
-    /// `spines` is 0 where a rail is one switch.
+    /// `spines` is 0 if a rail is one switch.
     RailOnly {
         units: usize,
         spines: usize,
     },
-    /// `down` is m2..mh and `up` is w2..wh: ports have one cable, and m1 follows from the hosts.
+    /// `down` is m2..mh and `up` is w2..wh. Ports have one cable, and m1 follows from the hosts.
     FatTree {
         down: Vec<usize>,
         up: Vec<usize>,
@@ -59,7 +60,7 @@ pub(crate) enum Shape {
 }
 
 impl Shape {
-    /// Groups of hosts that share leaf switches.
+    /// Number of groups of hosts that share leaf switches.
     pub(crate) fn groups(&self) -> usize {
         match self {
             Self::Single => 1,

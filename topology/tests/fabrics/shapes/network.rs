@@ -1,4 +1,4 @@
-//! The parts of a design that all shapes share, and the networks that shapes make.
+//! The parts of a design that all shapes share, and the resulting networks.
 
 use crate::wiring::{Label, Wiring};
 
@@ -17,7 +17,7 @@ pub(crate) struct Site {
     pub(crate) plane: usize,
     /// The number of the first group of hosts.
     pub(crate) first_group: usize,
-    /// Cables between two switches that are joined.
+    /// Cables between two switches that are connected.
     pub(crate) times: usize,
 }
 

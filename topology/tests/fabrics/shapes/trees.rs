@@ -48,9 +48,9 @@ pub(super) fn rail_only(wiring: &mut Wiring, site: Site, units: usize, spines: u
     Network { leaves, top }
 }
 
-/// XGFT: a switch of level l is named by h - l numbers that say which subtree it is in, and l - 1
-/// that say which of the subtree's tops it is. Two switches of neighbouring levels are joined if
-/// their names agree in all numbers that both have.
+/// XGFT. The name of a switch of level l has h - l numbers for its subtree. Its other l - 1 numbers
+/// are its place among the tops of that subtree. Two switches of neighbouring levels are connected
+/// if their names agree in all numbers that both have.
 pub(super) fn fat_tree(wiring: &mut Wiring, site: Site, down: &[usize], up: &[usize]) -> Network {
     let leaves = plain_leaves(wiring, site, down.iter().product());
     // Subtrees of this level, each with its tops.

@@ -16,9 +16,9 @@
 //!  ]}
 //! ```
 //!
-//! A pair under `between` is rail and plane. Reasons (`because`) are optional and mean nothing to
-//! ranks. A port has a `guid`, a `mac` or an `address`, or is known by its host's name and its
-//! device. Fields of another name are refused.
+//! A pair under `between` is rail and plane. Reasons (`because`) are optional, and ranks ignore
+//! them. A port has a `guid`, a `mac` or an `address`, or is identified by its host's name and its
+//! device. Unknown fields are refused.
 
 mod text;
 
@@ -36,20 +36,20 @@ use super::error::{Reason, syntax};
 use crate::fabric::{Place, PortId};
 use crate::site::{Site, SiteHost};
 
-/// Pairs of places that were measured.
+/// The most pairs of places that a site file may have measured.
 const MEASURED_MAX: usize = 1 << 12;
 
 impl Site {
-    /// Reads the text of a site file. `file` is its name, for errors.
+    /// Reads the text of a site file. `file` is the name for errors.
     ///
     /// # Errors
-    /// The first thing that is wrong: with the syntax, an unknown version or field, a number out of
-    /// range, or a host, port or pair of places that is there twice.
+    /// The first error: in the syntax, an unknown version or field, a number out of range, or a
+    /// duplicate host, port or pair of places.
     pub fn parse(file: &str, text: &str) -> Result<Self, Error> {
         content::text(text.as_bytes()).and_then(parse).map_err(|reason| reason.of(file))
     }
 
-    /// The text of the site file; `parse` makes an equal site of it.
+    /// The text of the site file. `parse` turns it into an equal site.
     #[must_use]
     pub fn write(&self) -> String {
         let mut text = format!("{{\"ringfold-site\": {VERSION}");
@@ -84,10 +84,13 @@ pub(super) fn parse(text: &str) -> Result<Site, Reason> {
             in_range(&site, place, line)?;
         }
         if site.measured(measured.between[0], measured.between[1]).is_some() {
-            return Err(Reason::new(line, "has a pair of places that was measured before"));
+            return Err(Reason::new(line, "the pair of places was measured before"));
         }
         if site.measured.len() == MEASURED_MAX {
-            return Err(Reason::new(line, format!("is the pair after {MEASURED_MAX}")));
+            return Err(Reason::new(
+                line,
+                format!("the file has more than {MEASURED_MAX} measured pairs, the limit"),
+            ));
         }
         site.measured.push(measured);
     }
@@ -104,7 +107,7 @@ pub(super) fn parse(text: &str) -> Result<Site, Reason> {
     Ok(site)
 }
 
-/// What must not come twice, with the line of the first.
+/// Values that must be unique, with the line of the first.
 #[derive(Default)]
 struct Seen {
     names: HashMap<String, usize>,
@@ -117,26 +120,33 @@ impl Seen {
         let wrong = |text: String| Err(Reason::new(line, text));
         let name = &host.name;
         if self.names.len() == FABRIC_NODES_MAX {
-            return wrong(format!("is the host after {FABRIC_NODES_MAX}, which is the most"));
+            return wrong(format!("the file has more than {FABRIC_NODES_MAX} hosts, the limit"));
         }
         if name.len() > FABRIC_NAME_BYTES_MAX {
-            return wrong(format!("has a name of more than {FABRIC_NAME_BYTES_MAX} bytes"));
+            return wrong(format!(
+                "the name has more than {FABRIC_NAME_BYTES_MAX} bytes, the limit"
+            ));
         }
         if let Some(first) = self.names.insert(name.clone(), line) {
-            return wrong(format!("has host {name:?} a second time, after line {first}"));
+            return wrong(format!("host {name:?} occurs a second time, after line {first}"));
         }
         if let Some(position) = host.position
             && let Some(first) = self.orders.insert(position.order, line)
         {
-            return wrong(format!("has order {}, as the host on line {first}", position.order));
+            return wrong(format!(
+                "order {} is also that of the host on line {first}",
+                position.order
+            ));
         }
         for port in &host.ports {
             if self.ports.len() == FABRIC_PORTS_MAX {
-                return wrong(format!("has the port after {FABRIC_PORTS_MAX}, which is the most"));
+                return wrong(format!(
+                    "the file has more than {FABRIC_PORTS_MAX} ports, the limit"
+                ));
             }
             if let Some(first) = self.ports.insert(port.id, line) {
                 let (device, number) = (&port.device, port.number);
-                let text = format!("has port {device:?}:{number}, which line {first} has too");
+                let text = format!("port {device:?}:{number} is also on line {first}");
                 return wrong(text);
             }
         }
@@ -144,24 +154,24 @@ impl Seen {
     }
 }
 
-/// Refuses rails and planes beyond those that the site says it has.
+/// Refuses rails and planes beyond the numbers in the site's head.
 fn in_range(site: &Site, place: Place, line: usize) -> Result<(), Reason> {
     let Place { rail, plane } = place;
     let (rails, planes) = (site.rails.value, site.planes.value);
     if rails > 0 && rail >= rails {
         return Err(Reason::new(
             line,
-            format!("has rail {rail}, and the site has 0-{}", rails - 1),
+            format!("rail {rail} is not in 0-{} of the site", rails - 1),
         ));
     }
     if planes > 0 && plane >= planes {
-        let text = format!("has plane {plane}, and the site has 0-{}", planes - 1);
+        let text = format!("plane {plane} is not in 0-{} of the site", planes - 1);
         return Err(Reason::new(line, text));
     }
     Ok(())
 }
 
-/// Counts lines up to parts of a text. Parts in their order take the time of one pass.
+/// Counts lines up to parts of a text. For parts in text order, all calls together take one pass.
 struct Lines<'a> {
     text: &'a str,
     offset: usize,
@@ -173,7 +183,7 @@ impl<'a> Lines<'a> {
         Self { text, offset: 0, line: 1 }
     }
 
-    /// Reads a part of the text; with the line on which it begins.
+    /// Reads a part of the text. Returns it with the line on which it begins.
     fn item<T: DeserializeOwned>(&mut self, raw: &RawValue) -> Result<(usize, T), Reason> {
         let offset = raw.get().as_ptr() as usize - self.text.as_ptr() as usize;
         if offset < self.offset {

@@ -1,4 +1,4 @@
-//! What the fields of a site file are called, and the values that they stand for.
+//! The fields of a site file, and the values that they stand for.
 
 use std::net::IpAddr;
 
@@ -10,15 +10,15 @@ use crate::certainty::{Certainty, Finding};
 use crate::fabric::{Kind, Place, PortId, Ratio};
 use crate::site::{Measured, Position, Reach, Site, SiteHost, SitePort};
 
-/// The version that is written, and the only one that is read.
+/// The version that ringfold writes, and the only one that it reads.
 pub(super) const VERSION: u32 = 1;
 
-/// Texts and numbers always have a form in JSON.
+/// The JSON of a value. Texts and numbers always have one.
 pub(super) fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// A site file with its lists not read yet, so that errors in them have their line.
+/// A site file whose lists are not parsed yet, so that errors in them have their line.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Head<'a> {
@@ -39,12 +39,12 @@ fn version<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
     if version == u64::from(VERSION) {
         return Ok(());
     }
-    let text = format!("is version {version}; this ringfold reads version {VERSION}");
+    let text = format!("version {version} is not supported; this ringfold reads version {VERSION}");
     Err(serde::de::Error::custom(text))
 }
 
 impl Head<'_> {
-    /// The site without what the lists say.
+    /// The site without the content of the lists.
     pub(super) fn site(&self) -> Site {
         Site {
             kind: self.kind.finding(),
@@ -135,7 +135,7 @@ enum KindName {
 #[serde(deny_unknown_fields, try_from = "KindFields", into = "KindFields")]
 struct KindText(Finding<Kind>);
 
-/// Of the three fields in the middle, a kind has those that belong to it.
+/// The fields of a kind. Of the optional ones, each kind has its own.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct KindFields {
@@ -214,7 +214,7 @@ impl TryFrom<KindFields> for KindText {
             (KindName::HyperX, None, None, Some(dims)) => Kind::HyperX { dims },
             (KindName::Other, Some(levels), None, None) => Kind::Other { levels },
             _ => {
-                return Err("a kind has the fields that belong to it: a fat-tree levels and \
+                return Err("a kind needs exactly its own fields: a fat-tree levels and \
                             oversubscription, a torus and a hyperx dims, other levels");
             }
         };
@@ -294,7 +294,11 @@ impl HostText {
         let position = match (self.pod, self.group, self.order) {
             (Some(pod), Some(group), Some(order)) => Some(Position { pod, group, order }),
             (None, None, None) => None,
-            _ => return Err("has some of pod, group and order: give all or none".to_owned()),
+            _ => {
+                return Err(
+                    "the host has only some of pod, group and order: give all or none".to_owned()
+                );
+            }
         };
         let ports = self.ports.into_iter().map(|port| port.port(&self.name));
         Ok(SiteHost { position, ports: ports.collect::<Result<_, _>>()?, name: self.name })
@@ -358,29 +362,36 @@ impl PortText {
                 guid.strip_prefix("0x")
                     .and_then(|digits| u64::from_str_radix(digits, 16).ok())
                     .filter(|guid| *guid != 0)
-                    .ok_or_else(|| format!("has the guid {guid:?}: write 0x and its digits"))?,
+                    .ok_or_else(|| {
+                        format!("guid {guid:?} is not valid: write 0x and its digits")
+                    })?,
             ),
-            (None, Some(mac), None) => PortId::Mac(
-                mac_address(mac)
-                    .ok_or_else(|| format!("has the mac {mac:?}: write it as 02:00:00:00:00:01"))?,
-            ),
+            (None, Some(mac), None) => PortId::Mac(mac_address(mac).ok_or_else(|| {
+                format!("mac {mac:?} is not valid: write it as 02:00:00:00:00:01")
+            })?),
             (None, None, Some(address)) => PortId::Address(
                 address
                     .parse()
                     .map(mapped)
-                    .map_err(|_| format!("has the address {address:?}, which is no IP address"))?,
+                    .map_err(|_| format!("address {address:?} is not an IP address"))?,
             ),
             (None, None, None) if !self.device.is_empty() => PortId::named(host, &self.device),
-            _ => return Err("has a port without one of guid, mac, address or device".to_owned()),
+            _ => {
+                return Err(
+                    "a port needs exactly one of guid, mac and address, or a device".to_owned()
+                );
+            }
         };
         let place = match (self.rail, self.plane) {
             (Some(rail), plane) => Some(Place { rail, plane: plane.unwrap_or_default() }),
             (None, None) => None,
-            (None, Some(_)) => return Err("has a port with a plane and no rail".to_owned()),
+            (None, Some(_)) => {
+                return Err("a port has a plane and no rail: give its rail".to_owned());
+            }
         };
         let certainty = Certainty::from(self.certainty);
         if place.is_none() && certainty != Certainty::Unknown {
-            return Err(format!("has a port that is {certainty}ly on no rail: give its rail"));
+            return Err(format!("a port has certainty {certainty} and no rail: give its rail"));
         }
         let (number, gbps) = (self.port, self.gbps);
         Ok(SitePort { id, device: self.device, number, gbps, place, certainty })

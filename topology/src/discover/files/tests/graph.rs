@@ -1,9 +1,9 @@
-//! What InfiniBand's tools print.
+//! Readers of the output of InfiniBand's tools.
 
 use super::*;
 use crate::fabric::{EndPort, PortId};
 
-/// A fabric as lines that can be compared, whatever order a tool prints in.
+/// A fabric as lines that can be compared, independent of the order in the file.
 fn shown(fabric: &Fabric) -> Vec<String> {
     let name = |at: (usize, u16)| format!("{}[{}]", fabric.switches[at.0].name, at.1);
     let mut lines: Vec<String> = Vec::new();
@@ -46,7 +46,7 @@ fn five_forms_of_one_fabric_are_equal() {
 }
 
 #[test]
-fn what_has_no_links_is_refused() {
+fn files_without_links_are_refused() {
     assert!(refused(LIST).reason.contains("without -l"), "{}", refused(LIST));
     let error = refused(SWITCHES);
     assert!(error.reason.contains("--switches-only"), "{error}");
@@ -122,7 +122,7 @@ fn subnets_of_a_file_or_of_several_are_joined_by_their_router() {
     assert!(fabric(&files(&[&one, LLDP])).unwrap_err().reason.contains("one network"));
     assert!(fabric(&files(&[SLURM])).unwrap_err().reason.contains("no fabric"));
     let error = refused(&format!("{one}# Topology file: generated on Tue\n"));
-    assert!(error.reason.contains("followed by no node"), "{error}");
+    assert!(error.reason.contains("no node follows"), "{error}");
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn descriptions_name_host_and_device_or_nobody() {
     }
     let fabric = fabric_of(&pair(1, "Mellanox Technologies Aggregation Node", "4xHDR"));
     assert!(fabric.ports.is_empty() && fabric.switches.len() == 2);
-    // The description that adapters leave the factory with is on all of them.
+    // All adapters leave the factory with the same description.
     let text = TOPOLOGY.replace("host1 mlx5_0", "host0 mlx5_0");
     let unknown = fabric_of(&text).ports.iter().filter(|port| port.host.is_empty()).count();
     assert_eq!(unknown, 2);

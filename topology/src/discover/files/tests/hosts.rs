@@ -1,4 +1,4 @@
-//! LLDP of hosts, and where Slurm puts them.
+//! LLDP of hosts, and the places of hosts according to Slurm.
 
 use super::*;
 use crate::fabric::PortId;
@@ -10,7 +10,7 @@ fn lldp(file: &str, text: &str) -> Lldp {
     }
 }
 
-/// What a host hears on `interfaces`: interface, chassis, port and capability.
+/// LLDP output of a host with these neighbours: interface, chassis, port and capability.
 fn heard(entries: &[(&str, &str, &str, &str)]) -> String {
     let entry = |(interface, chassis, port, capability): &(&str, &str, &str, &str)| {
         format!(
@@ -35,7 +35,7 @@ fn a_host_hears_its_switches() {
             .map(|heard| (heard.interface.as_str(), heard.name.as_str(), heard.port.as_str()))
             .collect();
         assert_eq!(names, [("a0", "leaf0", "p1"), ("a1", "leaf0", "p2")]);
-        // The sample's neighbour is a host by what it says of itself.
+        // The neighbour in the sample has the capabilities of a host.
         assert_eq!(host.switch("a0"), None);
         let host = lldp("h7", &text.replacen("\"enabled\": false", "\"enabled\": true", 1));
         assert_eq!(host.switch("a0").map(|switch| switch.port.as_str()), Some("p1"));
@@ -108,13 +108,10 @@ fn ports_get_the_numbers_that_they_end_in_if_these_differ() {
 }
 
 #[test]
-fn what_lacks_an_identifier_is_refused_with_its_line() {
+fn a_missing_identifier_is_refused_with_its_line() {
     let text = "{\"lldp\": {\"interface\": [\n{\"e0\":\n {\"via\": \"LLDP\"}}]}}\n";
-    assert_eq!(
-        refused(text).to_string(),
-        "a.txt:2: has interface \"e0\" without an identifier of a chassis"
-    );
-    assert!(refused("{\"lldp\": {\"interface\": [7]}}\n").reason.contains("no object"));
+    assert_eq!(refused(text).to_string(), "a.txt:2: interface \"e0\" has no chassis identifier");
+    assert!(refused("{\"lldp\": {\"interface\": [7]}}\n").reason.contains("not a JSON object"));
     assert_eq!(lldp("h", "{\"lldp\": {}}\n").neighbours, []);
 }
 
@@ -132,7 +129,7 @@ fn slurm_puts_hosts_below_switches() {
     assert_eq!(hosts["n00"].groups, ["core", "p0", "s0"]);
     assert_eq!(hosts["x"].groups, ["core", "p0", "s1"]);
     assert_eq!(hosts["n08"].groups, ["core", "p1", "s2"]);
-    // As `scontrol show topology` prints it: upper switches list nodes, too.
+    // `scontrol show topology` lists nodes at upper switches, too.
     let shown = "SwitchName=top Level=1 LinkSpeed=1 Nodes=a[1-4] Switches=s[1-2]\n\
                  SwitchName=s1 Level=0 LinkSpeed=1 Nodes=a[1-2]\n\
                  SwitchName=s2 Level=0 LinkSpeed=1 Nodes=a[3-4]\n";
@@ -144,7 +141,7 @@ fn slurm_puts_hosts_below_switches() {
 #[test]
 fn slurm_nonsense_is_refused_with_its_line() {
     for (text, line, reason) in [
-        ("SwitchName=a Nodes=n[1-\n", 1, "do not match|lacks `]`"),
+        ("SwitchName=a Nodes=n[1-\n", 1, "do not match|`]` is missing"),
         ("SwitchName=a Nodes=n1\nSwitchName=b Nodes=n1\n", 2, "node \"n1\""),
         ("SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2\n", 2, "second time"),
         ("SwitchName=a Nodes=n1\nSwitchName=b Switches=c\n", 2, "does not have"),
@@ -154,7 +151,7 @@ fn slurm_nonsense_is_refused_with_its_line() {
         ("SwitchName=a Nodes=n[0-999999999]\n", 1, "the most"),
         ("SwitchName=a\n", 1, "no node"),
         ("SwitchName=a Nodes=b\nNodes=c\n", 2, "without a SwitchName"),
-        ("SwitchName=a Nodes=b \\\n", 1, "goes on"),
+        ("SwitchName=a Nodes=b \\\n", 1, "backslash"),
     ] {
         let error = refused(text);
         assert_eq!(error.line, line, "{error}");

@@ -1,4 +1,4 @@
-//! Readers on what the real tools print, whole and damaged.
+//! The readers, on complete and on damaged output of the real tools.
 
 mod graph;
 mod hosts;
@@ -7,7 +7,7 @@ mod sites;
 use self::sites::site;
 use super::*;
 
-/// Three hosts on two leaf switches and a spine; the cable of host1's second port is pulled.
+/// Three hosts on two leaf switches and a spine. The cable of host1's second port is pulled.
 const TOPOLOGY: &str = include_str!("../samples/ibnetdiscover.txt");
 const GROUPED: &str = include_str!("../samples/ibnetdiscover-gf.txt");
 const PORTS: &str = include_str!("../samples/ibnetdiscover-p.txt");
@@ -47,7 +47,7 @@ fn a_file_that_is_cut_anywhere_is_refused() {
     }
     assert!(read("a", local.as_bytes()).is_ok());
     for end in 0..SLURM.len() {
-        // Slurm's form does not say what belongs to it: only the last line shows a cut.
+        // Slurm's format does not show its end, so only an incomplete last line shows a cut.
         let part = &SLURM[..end];
         assert!(part.ends_with('\n') || read("a", part.as_bytes()).is_err(), "{part:?}");
     }

@@ -1,4 +1,4 @@
-//! The site file.
+//! Reading and writing the site file.
 
 use super::*;
 use crate::certainty::{Certainty, Finding};
@@ -94,7 +94,7 @@ fn ports_and_hosts_are_found() {
 }
 
 #[test]
-fn the_digest_is_of_what_a_site_means() {
+fn the_digest_is_of_the_content() {
     let site = site();
     let mut same = site.clone();
     same.hosts.reverse();
@@ -131,25 +131,25 @@ fn the_digest_is_of_what_a_site_means() {
 fn a_site_that_is_wrong_is_refused_with_its_line() {
     let text = site().write();
     for (from, to, line, reason) in [
-        ("\"ringfold-site\": 1", "\"ringfold-site\": 2", 1, "is version 2"),
+        ("\"ringfold-site\": 1", "\"ringfold-site\": 2", 1, "version 2 is not supported"),
         ("\"crosses\":", "\"croses\":", 5, "unknown field `croses`"),
-        ("\"name\":\"b\"", "\"name\":\"a\"", 12, "host \"a\" a second time, after line 11"),
-        ("\"order\":4", "\"order\":3", 12, "order 3, as the host on line 11"),
+        ("\"name\":\"b\"", "\"name\":\"a\"", 12, "host \"a\" occurs a second time, after line 11"),
+        ("\"order\":4", "\"order\":3", 12, "order 3 is also that of the host on line 11"),
         ("\"pod\":1,\"group\":2,\"order\":4", "\"pod\":1", 12, "all or none"),
-        ("\"rail\":1", "\"rail\":2", 11, "rail 2, and the site has 0-1"),
+        ("\"rail\":1", "\"rail\":2", 11, "rail 2 is not in 0-1"),
         ("\"rail\":1", "\"rail\":65536", 11, "65536"),
-        ("\"plane\":1", "\"plane\":2", 11, "plane 2, and the site has 0-1"),
+        ("\"plane\":1", "\"plane\":2", 11, "plane 2 is not in 0-1"),
         ("0x98039b0300000001", "98039b0300000001", 11, "write 0x"),
         ("02:00:00:00:00:01", "02:00:00:00:01", 11, "write it as"),
-        ("10.0.0.1", "10.0.0.256", 12, "no IP address"),
-        ("\"address\":\"10.0.0.1\"", "\"mac\":\"02:00:00:00:00:01\"", 12, "line 11 has too"),
+        ("10.0.0.1", "10.0.0.256", 12, "not an IP address"),
+        ("\"address\":\"10.0.0.1\"", "\"mac\":\"02:00:00:00:00:01\"", 12, "also on line 11"),
         ("\"device\":\"mlx5_0\"", "\"devise\":\"mlx5_0\"", 11, "unknown field `devise`"),
-        ("\"rail\":0,\"plane\":1,\"cert", "\"cert", 11, "on no rail"),
-        ("\"guid\":\"0x98039b0300000001\",\"device\":\"mlx5_0\",", "", 11, "without one of"),
+        ("\"rail\":0,\"plane\":1,\"cert", "\"cert", 11, "and no rail"),
+        ("\"guid\":\"0x98039b0300000001\",\"device\":\"mlx5_0\",", "", 11, "exactly one of"),
         ("\"reach\":\"all\"", "\"reach\":\"most\"", 7, "most"),
         ("[[0,1],[1,1]]", "[[0,1],[0,1]]", 8, "measured before"),
         ("[[0,1],[1,1]]", "[[0,1],[2,1]]", 8, "rail 2"),
-        ("\"levels\":3", "\"dims\":[3]", 2, "fields that belong to it"),
+        ("\"levels\":3", "\"dims\":[3]", 2, "its own fields"),
     ] {
         assert!(text.contains(from), "{from} in {text}");
         let error = Site::parse("s", &text.replacen(from, to, 1)).unwrap_err();

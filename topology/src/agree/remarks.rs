@@ -2,20 +2,20 @@
 
 use std::collections::BTreeSet;
 
-/// Sentences about ignored evidence that an agreement keeps.
-const NOTES_MAX: usize = 16;
+/// The most sentences that an agreement keeps.
+const REMARKS_MAX: usize = 16;
 
-/// Sentences about what was ignored, as many as people read.
+/// Sentences about ignored evidence. Further ones are only counted.
 #[derive(Debug, Default)]
-pub(super) struct Notes {
+pub(super) struct Remarks {
     kept: BTreeSet<String>,
     more: usize,
 }
 
-impl Notes {
+impl Remarks {
     pub(super) fn add(&mut self, sentence: String) {
         self.kept.insert(sentence);
-        if self.kept.len() > NOTES_MAX {
+        if self.kept.len() > REMARKS_MAX {
             self.kept.pop_last();
             self.more += 1;
         }

@@ -8,7 +8,7 @@ use ringfold_topology::fabric::{Classification, Kind, Place};
 use crate::truth::{Case, PortTruth, Truth};
 use crate::wiring::Label;
 
-/// How good an answer is, the best first.
+/// The quality of an answer, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Mark {
     Certain,
@@ -44,16 +44,17 @@ impl Mark {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Verdict {
+pub(crate) struct Grade {
     pub(crate) kind: Mark,
     pub(crate) members: Mark,
-    /// Whether hosts are grouped as they share leaves; nothing where the design has no groups.
+    /// Whether hosts are grouped by the leaves that they share; `None` where the design has no
+    /// groups.
     pub(crate) groups: Option<bool>,
-    /// Other answers that are wrong and called certain.
+    /// Other wrong answers that are called certain.
     pub(crate) lies: Vec<String>,
 }
 
-impl Verdict {
+impl Grade {
     pub(crate) fn is_right(&self) -> bool {
         self.kind.is_right() && self.members.is_right()
     }
@@ -63,7 +64,7 @@ impl Verdict {
     }
 }
 
-pub(crate) fn judge(case: &Case, answer: &Classification) -> Verdict {
+pub(crate) fn grade(case: &Case, answer: &Classification) -> Grade {
     let truth = &case.truth;
     let kind = kind(truth, &answer.kind);
     let members = members(truth, answer);
@@ -85,13 +86,13 @@ pub(crate) fn judge(case: &Case, answer: &Classification) -> Verdict {
     let crosses = answer.crosses.value;
     let is_right = truth.crosses.is_none_or(|truth| truth == crosses);
     check("crosses", crosses.into(), answer.crosses.certainty, is_right);
-    Verdict { kind, members, groups: groups(truth, answer), lies }
+    Grade { kind, members, groups: groups(truth, answer), lies }
 }
 
 fn kind(truth: &Truth, seen: &Finding<Kind>) -> Mark {
     let is_other = matches!(seen.value, Kind::Other { .. });
     if truth.kinds.iter().any(|kind| kind.fits(&seen.value)) {
-        // That a fabric has no name is right however sure it is.
+        // `Other` for a fabric without a name is right with any certainty.
         return if is_other {
             Mark::right(seen.certainty).min(Mark::Likely)
         } else {
@@ -101,7 +102,7 @@ fn kind(truth: &Truth, seen: &Finding<Kind>) -> Mark {
     Mark::wrong(seen.certainty, is_other)
 }
 
-/// Whether ports are together that belong together, up to the numbers of rails and planes.
+/// Whether ports share labels as in the truth, except for the numbers of rails and planes.
 fn members(truth: &Truth, answer: &Classification) -> Mark {
     let numbers = [answer.rails.value.into(), answer.planes.value.into()];
     if answer.places.len() != truth.ports.len() {
@@ -142,14 +143,14 @@ fn members(truth: &Truth, answer: &Classification) -> Mark {
     }
     let fits = truth.rails.contains(&numbers[0]) && truth.planes.contains(&numbers[1]);
     if !is_some_right {
-        // No rails, and none seen: as sure as the number of rails.
+        // There are no rails, and the answer has none. It is as certain as the number of rails.
         worst = worst.max(Mark::right(answer.rails.certainty).min(Mark::Likely));
     }
     if fits { worst } else { worst.max(Mark::WrongUnsure) }
 }
 
-/// Which place the answer means by each label: the one that most of its ports have, where each
-/// place of a cluster means one label.
+/// The place that the answer uses for each label: that of most ports with the label. Each place of
+/// a cluster stands for one label.
 fn meanings(truth: &Truth, answer: &Classification) -> BTreeMap<(usize, Label), Place> {
     let mut counts: BTreeMap<(usize, Label, Place), usize> = BTreeMap::new();
     for (port, (place, _)) in truth.ports.iter().zip(&answer.places) {
@@ -179,7 +180,7 @@ fn groups(truth: &Truth, answer: &Classification) -> Option<bool> {
     Some(is_complete && is_renumbering(pairs))
 }
 
-/// Whether each left value goes with one right value, and each right value with one left one.
+/// Whether each left value belongs to one right value, and each right value to one left value.
 fn is_renumbering<A: Ord + Copy, B: Ord + Copy>(mut pairs: impl Iterator<Item = (A, B)>) -> bool {
     let (mut to, mut from) = (BTreeMap::new(), BTreeMap::new());
     pairs.all(|(a, b)| *to.entry(a).or_insert(b) == b && *from.entry(b).or_insert(a) == a)

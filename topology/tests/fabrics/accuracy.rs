@@ -1,8 +1,8 @@
-//! The classifier against the truth.
+//! The accuracy of the classifier.
 
 use ringfold_topology::fabric::{Classification, EndPort, Fabric, classify};
 
-use crate::judge::judge;
+use crate::grade::grade;
 use crate::table::Table;
 use crate::truth::Case;
 
@@ -11,7 +11,7 @@ fn first_seed() -> u64 {
     option_env!("RINGFOLD_TEST_SEED").map_or(1, |seed| seed.parse().unwrap())
 }
 
-/// This many seeds, printed.
+/// This many seeds, which are printed.
 fn seeds(count: u64) -> std::ops::Range<u64> {
     let seeds = first_seed()..first_seed() + count;
     println!("seeds RINGFOLD_TEST_SEED={} to {}", seeds.start, seeds.end - 1);
@@ -27,20 +27,20 @@ pub(crate) fn run(
     for seed in seeds {
         let case = Case::draw(seed);
         let answer = classify(&case, &case.fabric);
-        let verdict = judge(&case, &answer);
+        let grade = grade(&case, &answer);
         let words = format!(
             "{:?}; rails {:?}; planes {:?}; subnets {:?}; crosses {:?}",
             answer.kind, answer.rails, answer.planes, answer.subnets, answer.crosses
         );
-        table.add(&case, &verdict, &words);
+        table.add(&case, &grade, &words);
     }
     table
 }
 
-fn gate(count: u64) {
+fn assert_accurate(count: u64) {
     let table = run(seeds(count), |_, fabric| classify(fabric));
     println!("{table}\n{}", table.examples(400));
-    assert_eq!(table.lies(), 0, "something wrong is called certain");
+    assert_eq!(table.lies(), 0, "a wrong answer is called certain");
     let needed = (table.cases() * 99).div_ceil(100);
     assert!(table.right() >= needed, "{} of {} right", table.right(), table.cases());
     let [grouped, of] = table.groups();
@@ -49,17 +49,17 @@ fn gate(count: u64) {
 
 #[test]
 fn kind_and_rails_of_a_few_fabrics() {
-    gate(330);
+    assert_accurate(330);
 }
 
 #[test]
 #[ignore = "takes minutes; prints the table of 2,000 fabrics"]
 fn kind_and_rails_of_two_thousand_fabrics() {
-    gate(2_000);
+    assert_accurate(2_000);
 }
 
-/// LLDP shows the switches of hosts and no cables between switches: much is unknown then, and
-/// nothing wrong may be called certain.
+/// LLDP shows the switches of hosts and no cables between switches. So much is unknown, but no
+/// wrong answer may be called certain.
 #[test]
 fn a_partial_view_claims_nothing_false() {
     let table = run(seeds(330), |_, fabric| {
@@ -67,10 +67,10 @@ fn a_partial_view_claims_nothing_false() {
         classify(&Fabric { cables, is_partial: true, ..fabric.clone() })
     });
     println!("{table}\n{}", table.examples(10));
-    assert_eq!(table.lies(), 0, "something wrong is called certain");
+    assert_eq!(table.lies(), 0, "a wrong answer is called certain");
 }
 
-/// Every line of input may be cut off, so that any cable and any port may be absent.
+/// A file may be cut off at any line, so any cable and any port may be absent.
 #[test]
 fn a_fabric_without_cables_or_ports_is_classified() {
     for seed in seeds(33) {

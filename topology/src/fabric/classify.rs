@@ -1,7 +1,7 @@
-//! Puts together what the parts of the classifier found.
+//! Classifies a fabric from the findings of the other modules.
 //!
-//! Few exceptions do not change an answer, but a graph that has another reading makes it likely
-//! instead of certain. Fabrics that mix kinds are unknown.
+//! Few exceptions do not change an answer. If a graph has another interpretation, the answer is
+//! likely instead of certain. Fabrics that mix kinds are unknown.
 
 use std::collections::BTreeMap;
 
@@ -16,21 +16,21 @@ use super::shape::{Capacity, Shape, ratio, shape};
 use super::{Classification, Fabric, Kind, Oddity, Place, order};
 use crate::certainty::{Certainty, Finding};
 
-/// So many networks are tried as the one that others are like.
+/// Number of networks that are tried as the one that others are like.
 const KINDS_TRIED: usize = 64;
 
-/// Networks that cannot be recognised may be so many times as large as those that can.
+/// How many times larger the networks of unknown kind may be than the others.
 const UNRECOGNISED_MAX: usize = 3;
 
 /// Classifies a fabric. Takes time and memory in proportion to the fabric.
 ///
-/// A fabric that cannot be, as one with two switches of one identifier, is unknown.
+/// An impossible fabric, such as one with two switches of one identifier, is unknown.
 #[must_use]
 pub fn classify(fabric: &Fabric) -> Classification {
     let mut odd = Vec::new();
     let graph = Graph::of(fabric, &mut odd);
     if graph.is_broken {
-        return unknown(fabric, "switches that share an identifier cannot be told apart", odd);
+        return unknown(fabric, "two switches have the same identifier", odd);
     }
     if graph.leaf_of.iter().all(Option::is_none) {
         return unknown(fabric, "no port of a host is on a switch", odd);
@@ -68,7 +68,7 @@ pub fn classify(fabric: &Fabric) -> Classification {
     }
 }
 
-/// Nothing is known, because of this.
+/// A classification without an answer, for this reason.
 fn unknown(fabric: &Fabric, because: &str, oddities: Vec<Oddity>) -> Classification {
     Classification {
         kind: finding(Kind::Other { levels: 0 }, Certainty::Unknown, because),
@@ -87,12 +87,12 @@ fn finding<T>(value: T, certainty: Certainty, because: &str) -> Finding<T> {
     Finding { value, certainty, because: because.to_owned() }
 }
 
-/// The finding, no surer than this.
+/// The finding, with this certainty at most.
 fn at_most<T>(finding: Finding<T>, certainty: Certainty) -> Finding<T> {
     Finding { certainty: finding.certainty.min(certainty), ..finding }
 }
 
-/// By network: its shape, if it is part of the fabric.
+/// By network: its shape, if it belongs to the fabric.
 fn shapes(graph: &Graph<'_>, levels: &Levels, nets: &Nets) -> Vec<Option<Shape>> {
     let mut switches = vec![Vec::new(); nets.list.len()];
     for (switch, net) in nets.of.iter().enumerate() {
@@ -104,17 +104,17 @@ fn shapes(graph: &Graph<'_>, levels: &Levels, nets: &Nets) -> Vec<Option<Shape>>
     switches.iter().enumerate().map(shape).collect()
 }
 
-/// The kind of the fabric: that of all its networks.
+/// The kind of the fabric, from those of all its networks.
 fn kind(parts: &Parts<'_>, shapes: &[Option<Shape>], is_whole: bool) -> Finding<Kind> {
     let Parts { nets, rails, graph, .. } = parts;
     if graph.fabric.is_partial {
-        let because = "cables between switches were not looked at";
+        let because = "cables between switches are unknown";
         return finding(Kind::Other { levels: 1 }, Certainty::Unknown, because);
     }
     let shapes: Vec<(&Shape, usize)> = (shapes.iter().zip(&nets.list))
         .filter_map(|(shape, net)| Some((shape.as_ref()?, net.ports)))
         .collect();
-    // A network that could not be recognised contradicts none that was.
+    // A network of unknown kind contradicts no other.
     let is_known = |shape: &Shape| !matches!(shape.kind, Kind::Other { .. });
     let alike = |one: &Shape| {
         let alike = shapes.iter().filter(|(other, _)| are_alike(&one.kind, &other.kind));
@@ -132,7 +132,7 @@ fn kind(parts: &Parts<'_>, shapes: &[Option<Shape>], is_whole: bool) -> Finding<
     let others = ports(true) + ports(false) - same;
     let contrary = if is_known(first) { ports(true) - same } else { others };
     if contrary * 4 > same * 3 || others > same * UNRECOGNISED_MAX {
-        let because = "networks of several kinds are beside each other";
+        let because = "networks of several kinds carry the hosts";
         return finding(
             Kind::Other { levels: levels_of(&first.kind) },
             Certainty::Unknown,
@@ -142,7 +142,7 @@ fn kind(parts: &Parts<'_>, shapes: &[Option<Shape>], is_whole: bool) -> Finding<
     let mine = || shapes.iter().filter(|(shape, _)| are_alike(&shape.kind, &first.kind));
     let least = mine().map(|(shape, _)| shape.certainty).min();
     let mut certainty = least.unwrap_or_default();
-    if others > 0 || nets.are_bridged || nets.is_contested || !rails.is_regular {
+    if others > 0 || nets.are_bridged || nets.is_ambiguous || !rails.is_regular {
         certainty = certainty.min(Certainty::Likely);
     }
     let is_rail_only = nets.main().next().is_some_and(|stack| stack.is_rail_only);
@@ -186,13 +186,13 @@ fn has_lost(parts: &Parts<'_>) -> bool {
 
 /// The finding of a rail-only fabric.
 fn rail_only(nets: &Nets, certainty: Certainty) -> Finding<Kind> {
-    let is_told = nets.main().all(|stack| stack.is_told);
-    let because = if is_told {
+    let is_evident = nets.main().all(|stack| stack.is_evident);
+    let because = if is_evident {
         "hosts have a device in each of several equal networks, with a port in each plane"
     } else {
         "hosts have one port in each of several equal networks, which planes would have as well"
     };
-    let certainty = if is_told { certainty } else { certainty.min(Certainty::Likely) };
+    let certainty = if is_evident { certainty } else { certainty.min(Certainty::Likely) };
     finding(Kind::RailOnly, certainty, because)
 }
 
@@ -216,15 +216,15 @@ fn levels_of(kind: &Kind) -> u32 {
 fn rail_count(parts: &Parts<'_>) -> Finding<u16> {
     let Parts { rails, nets, graph, .. } = parts;
     let count = u16::try_from(rails.count).unwrap_or(u16::MAX);
-    let is_told = nets.main().all(|stack| stack.is_told);
-    let is_seen = !nets.are_bridged && !nets.is_contested && !graph.fabric.is_partial;
-    // So many leaf switches that are cut off may be all those of a rail.
+    let is_evident = nets.main().all(|stack| stack.is_evident);
+    let is_seen = !nets.are_bridged && !nets.is_ambiguous && !graph.fabric.is_partial;
+    // These separated leaf switches may be all those of a rail.
     let cut_off = nets.list.iter().filter(|net| nets.is_fragment(net)).count();
-    let is_sure = rails.is_regular && is_told && is_seen && cut_off * 4 <= parts.groups.count;
+    let is_sure = rails.is_regular && is_evident && is_seen && cut_off * 4 <= parts.groups.count;
     let certainty = if is_sure { Certainty::Certain } else { Certainty::Likely };
     let because = if count == 0 {
         "the ports that a host has in a plane share a leaf switch".to_owned()
-    } else if rails.is_told_by_switches {
+    } else if rails.is_evident_from_switches {
         format!("the ports of a host are on {count} leaf switches, and cables tell their rails")
     } else {
         format!(
@@ -240,13 +240,13 @@ fn plane_count(parts: &Parts<'_>) -> Finding<u8> {
     let mut stacks = nets.main();
     let first = stacks.next();
     let count = first.map_or(1, |stack| stack.planes);
-    let is_told = first.is_some_and(|stack| stack.is_told)
-        && stacks.all(|stack| stack.is_told && stack.planes == count)
+    let is_evident = first.is_some_and(|stack| stack.is_evident)
+        && stacks.all(|stack| stack.is_evident && stack.planes == count)
         && !nets.are_bridged
-        && !nets.is_contested
+        && !nets.is_ambiguous
         && !graph.fabric.is_partial;
-    let certainty = if is_told { Certainty::Certain } else { Certainty::Likely };
-    let because = match (count, is_told) {
+    let certainty = if is_evident { Certainty::Certain } else { Certainty::Likely };
+    let because = match (count, is_evident) {
         (1, true) => "one network carries all ports of a host",
         (1, false) => "no device has ports in several networks",
         (_, true) => "ports of one device are in several equal networks",
@@ -260,7 +260,7 @@ fn subnets(parts: &Parts<'_>, can_be: bool) -> Finding<u32> {
     let count = u32::try_from(nets.subnets).unwrap_or(u32::MAX);
     let is_odd = nets.list.iter().any(|net| nets.is_fragment(net)) || nets.are_bridged;
     let (certainty, because) = match (graph.fabric.is_partial, can_be, is_odd) {
-        (true, ..) => (Certainty::Unknown, "cables between switches were not looked at"),
+        (true, ..) => (Certainty::Unknown, "cables between switches are unknown"),
         (_, false, _) => (Certainty::Unknown, "a subnet has more ports than InfiniBand allows"),
         (_, _, true) => (Certainty::Likely, "some cables between switches do not fit the others"),
         _ => (Certainty::Certain, "cables without routers join so many parts with hosts"),
@@ -271,13 +271,14 @@ fn subnets(parts: &Parts<'_>, can_be: bool) -> Finding<u32> {
 fn crosses(parts: &Parts<'_>) -> Finding<bool> {
     let Parts { nets, rails, graph, .. } = parts;
     let is_rail_only = nets.main().any(|stack| stack.is_rail_only);
-    let is_told = nets.main().all(|stack| stack.is_told);
-    // A network beside rails may be two of them that a cable joins.
-    let is_unsure =
-        nets.is_contested || (rails.count == 0 && !is_told) || (is_rail_only && nets.has_outside());
+    let is_evident = nets.main().all(|stack| stack.is_evident);
+    // A network beside rails may be two of them that a cable connects.
+    let is_unsure = nets.is_ambiguous
+        || (rails.count == 0 && !is_evident)
+        || (is_rail_only && nets.has_outside());
     let certain = if is_unsure { Certainty::Likely } else { Certainty::Certain };
     if graph.fabric.is_partial {
-        let because = "cables between switches were not looked at";
+        let because = "cables between switches are unknown";
         finding(false, Certainty::Unknown, because)
     } else if rails.count == 0 {
         finding(true, certain, "cables join all ports of a plane")
@@ -300,14 +301,14 @@ fn places(parts: &Parts<'_>) -> Vec<(Option<Place>, Certainty)> {
     };
     let lost = lost(parts, &|leaf| label(leaf).map(|(place, _)| place));
     let has_unlike_stacks =
-        nets.main().count() > 1 && nets.main().any(|stack| stack.planes > 1 && !stack.is_told);
-    let stranger = strangers(parts);
-    let is_unsure = nets.is_contested
+        nets.main().count() > 1 && nets.main().any(|stack| stack.planes > 1 && !stack.is_evident);
+    let is_misconnected = misconnected(parts);
+    let is_unsure = nets.is_ambiguous
         || has_unlike_stacks
         || (rails.count == 0 && has_mixed_numbers(parts))
         || (nets.are_bridged && !(rails.is_sure && rails.count > 0))
         || (graph.fabric.is_partial
-            && (rails.count == 0 || !rails.is_told_by_switches || nets.has_others()));
+            && (rails.count == 0 || !rails.is_evident_from_switches || nets.has_others()));
     // A switch with far fewer ports than others may be above the leaf switches.
     let is_small = |leaf: usize| {
         let net = nets.of[leaf].map(|net| &nets.list[net]);
@@ -317,7 +318,7 @@ fn places(parts: &Parts<'_>) -> Vec<(Option<Place>, Certainty)> {
         let Some((place, certainty)) = label(leaf) else {
             return (lost.get(&leaf).copied(), Certainty::Likely);
         };
-        let is_odd = levels.of[leaf] > 1 || is_unsure || stranger[leaf] || is_small(leaf);
+        let is_odd = levels.of[leaf] > 1 || is_unsure || is_misconnected[leaf] || is_small(leaf);
         let certainty = if is_odd { certainty.min(Certainty::Likely) } else { certainty };
         (Some(place), certainty)
     };
@@ -325,8 +326,8 @@ fn places(parts: &Parts<'_>) -> Vec<(Option<Place>, Certainty)> {
     graph.leaf_of.iter().map(place).collect()
 }
 
-/// Whether ports of several numbers of their devices are in one network, which may be planes that
-/// misplaced cables join.
+/// Whether one network has ports with several numbers on their devices. It may be planes that
+/// misplaced cables connect.
 fn has_mixed_numbers(parts: &Parts<'_>) -> bool {
     let Parts { graph, nets, .. } = parts;
     nets.main().flat_map(|stack| &stack.nets).any(|net| {
@@ -339,9 +340,9 @@ fn has_mixed_numbers(parts: &Parts<'_>) -> bool {
     })
 }
 
-/// By switch: whether it is a leaf switch most of whose hosts have more ports in its network than
-/// others have, so that it may have cables to the wrong one of several equal networks.
-fn strangers(parts: &Parts<'_>) -> Vec<bool> {
+/// By switch: whether it may have cables to the wrong one of several equal networks. That is a leaf
+/// switch most of whose hosts have more ports in its network than other hosts.
+fn misconnected(parts: &Parts<'_>) -> Vec<bool> {
     let Parts { graph, nets, .. } = parts;
     let is_beside = |net: usize| nets.main().any(|it| it.nets.len() > 1 && it.nets.contains(&net));
     let is_beside: Vec<bool> = (0..nets.list.len()).map(is_beside).collect();
@@ -360,8 +361,8 @@ fn strangers(parts: &Parts<'_>) -> Vec<bool> {
     hosts.into_iter().map(|(all, odd)| odd * 2 > all).collect()
 }
 
-/// Places of leaf switches that have none, as where they lost their cables to the rest: those of
-/// ports of the same names, if most of their ports have names that are usual in the fabric.
+/// Places of leaf switches that have none, because they lost their cables to the rest. They get the
+/// place of ports with the same names, if most of their ports have usual names.
 fn lost(parts: &Parts<'_>, label: &impl Fn(usize) -> Option<Place>) -> BTreeMap<usize, Place> {
     let Parts { graph, nets, .. } = parts;
     let is_in_main = |port: &usize| {

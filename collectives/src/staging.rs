@@ -1,5 +1,4 @@
-//! Stages as algorithms use them: their room and the places in it, and the words by which ranks
-//! tell each other how far they are.
+//! Staging buffers in schedules: their layout, and the signals that order the ranks' accesses.
 
 use alloc::vec::Vec;
 
@@ -10,10 +9,10 @@ use crate::algorithm::Plan;
 use crate::pattern::ring;
 use crate::schedule::{Builder, Source};
 
-/// Bytes of a cache line: places in a stage begin at one, so that no line has two writers.
+/// Bytes of a cache line. Places in a staging buffer begin at one, so no line has two writers.
 const LINE_BYTES: usize = 64;
 
-/// Chunks of a piece: few enough to stay in cache, and enough to outweigh the words of a piece.
+/// Chunks of a piece: few enough to stay in cache, and enough to hide the cost of its signals.
 pub(crate) const CHUNKS: usize = 8;
 
 /// Bytes of a half that are for results.
@@ -42,67 +41,67 @@ pub(crate) fn whole_lines(call: &Call, len: usize) -> usize {
     len.max(1).next_multiple_of(grain(call))
 }
 
-/// One rank's use of the stages in a schedule.
-pub(crate) struct Stage {
+/// One rank's use of the staging buffers in a schedule.
+pub(crate) struct Staging {
     call: Call,
     rank: Rank,
     size: usize,
-    word: Word,
-    /// Pieces that are over, where the ranks have not traded stages after each.
-    turns: usize,
+    signals: Signals,
+    /// Finished pieces, where the ranks do not swap staging buffers after each.
+    flips: usize,
 }
 
-impl Stage {
+impl Staging {
     pub(crate) fn new(plan: &Plan<'_>, steps: &mut Builder) -> Self {
-        let word = Word::new(plan, steps);
-        Self { call: plan.call, rank: plan.rank, size: plan.size(), word, turns: 0 }
+        let signals = Signals::new(plan, steps);
+        Self { call: plan.call, rank: plan.rank, size: plan.size(), signals, flips: 0 }
     }
 
-    /// Where `len` elements of this piece are for others, from element `offset` on.
+    /// The place of `len` elements of this piece for other ranks, from element `offset` on.
     pub(crate) fn here(&self, offset: usize, len: usize) -> Slice {
-        self.place(self.turns, offset, len)
+        self.place(self.flips, offset, len)
     }
 
-    /// This rank has read all that it reads of this piece. Of two ranks, each has thereby got the
-    /// other's lines into its caches, and writes the next piece there, which costs nothing; more
-    /// ranks use the halves in turn, as others may still read.
-    pub(crate) fn turn(&mut self, steps: &mut Builder) {
+    /// Goes on to the next piece: this rank has read all that it reads of this one. Two ranks swap
+    /// staging buffers. Each has just got the other's lines into its caches, so writing the next
+    /// piece there costs nothing. More ranks use the halves in turn, because others may still read.
+    pub(crate) fn next_piece(&mut self, steps: &mut Builder) {
         if self.size == 2 {
-            steps.trade_stages();
+            steps.swap_staging();
         } else {
-            self.turns += 1;
+            self.flips += 1;
         }
     }
 
-    /// Ends a schedule after a turn.
-    pub(crate) fn end_turned(self, steps: &mut Builder) {
-        let turns = self.turns;
-        self.end(steps, turns);
+    /// Ends a schedule after `next_piece`.
+    pub(crate) fn end_pieces(self, steps: &mut Builder) {
+        let flips = self.flips;
+        self.end(steps, flips);
     }
 
-    /// Where `len` elements of piece number `index` are for others, from element `offset` on.
-    /// Pieces use the halves in turn.
+    /// The place of `len` elements of piece number `index` for other ranks, from element `offset`
+    /// on. Pieces use the halves in turn.
     pub(crate) fn place(&self, index: usize, offset: usize, len: usize) -> Slice {
         let half = STAGE_HALF_BYTES / self.call.data_type.bytes();
         Slice::new(Buffer::Stage, index % 2 * half + offset, len)
     }
 
-    /// Where `len` results of piece number `index` are for others: in the half of the next, so that
-    /// its own is quiet once they have been told of.
+    /// The place of `len` results of piece number `index` for other ranks. It is in the half of the
+    /// next piece, so the half of this piece is quiet once the ranks have signalled the results.
     pub(crate) fn result(&self, index: usize, len: usize) -> Slice {
         self.place(index + 1, input_room(&self.call), len)
     }
 
-    /// Ends a schedule which leaves that half quiet that piece number `index` has, or would have:
-    /// the next call begins with it.
+    /// Ends a schedule so that the half of piece number `index` is quiet. The next call begins with
+    /// that half.
     pub(crate) fn end(self, steps: &mut Builder, index: usize) {
         if !index.is_multiple_of(2) {
-            steps.turn_stage();
+            steps.flip_staging();
         }
     }
 
-    /// Combines `own`, of this rank, with what each other has at `theirs` of its stage, in rank
-    /// order, into `dst`.
+    /// Combines `own`, of this rank, with the elements at `theirs` of each other staging buffer, in
+    /// rank order, into `dst`.
     pub(crate) fn combine(
         &self,
         steps: &mut Builder,
@@ -123,55 +122,55 @@ impl Stage {
         others(self.rank, self.size)
     }
 
-    /// Tells all others that this rank has come so far.
-    pub(crate) fn tell_all(&self, steps: &mut Builder) {
-        self.word.tell_all(steps);
+    /// Signals all other ranks.
+    pub(crate) fn signal_all(&self, steps: &mut Builder) {
+        self.signals.signal_all(steps);
     }
 
-    /// Waits until a rank has come so far.
-    pub(crate) fn hear(&self, steps: &mut Builder, rank: Rank) {
-        self.word.hear(steps, rank);
+    /// Waits for the next signal of a rank.
+    pub(crate) fn wait(&self, steps: &mut Builder, rank: Rank) {
+        self.signals.wait(steps, rank);
     }
 
-    /// Waits until all others have.
-    pub(crate) fn hear_all(&self, steps: &mut Builder) {
-        self.word.hear_all(steps);
+    /// Waits for the next signal of each other rank.
+    pub(crate) fn wait_all(&self, steps: &mut Builder) {
+        self.signals.wait_all(steps);
     }
 }
 
-/// How ranks that share memory tell each other how far they are: two by messages of one element,
-/// which cost them a cache line each way, as anything would; more all at once.
-pub(crate) struct Word {
+/// Signals between ranks that share memory. Two ranks use messages of one element, which cost a
+/// cache line each way, the least possible. More ranks signal all others at once.
+pub(crate) struct Signals {
     rank: Rank,
     size: usize,
-    /// What is sent, and where it is received.
+    /// The element to send and the place to receive one, for two ranks.
     token: Option<[Slice; 2]>,
 }
 
-impl Word {
+impl Signals {
     pub(crate) fn new(plan: &Plan<'_>, steps: &mut Builder) -> Self {
         let size = plan.size();
         let token = (size == 2).then(|| [steps.scratch(1), steps.scratch(1)]);
         Self { rank: plan.rank, size, token }
     }
 
-    pub(crate) fn tell_all(&self, steps: &mut Builder) {
+    pub(crate) fn signal_all(&self, steps: &mut Builder) {
         match self.token {
             Some([token, _]) => others(self.rank, self.size).for_each(|to| steps.send(to, token)),
-            None if self.size > 1 => steps.tell(),
+            None if self.size > 1 => steps.signal(),
             None => {}
         }
     }
 
-    pub(crate) fn hear(&self, steps: &mut Builder, rank: Rank) {
+    pub(crate) fn wait(&self, steps: &mut Builder, rank: Rank) {
         match self.token {
             Some([_, heard]) => steps.recv(rank, heard),
-            None => steps.hear(rank),
+            None => steps.wait(rank),
         }
     }
 
-    pub(crate) fn hear_all(&self, steps: &mut Builder) {
-        others(self.rank, self.size).for_each(|rank| self.hear(steps, rank));
+    pub(crate) fn wait_all(&self, steps: &mut Builder) {
+        others(self.rank, self.size).for_each(|rank| self.wait(steps, rank));
     }
 }
 
